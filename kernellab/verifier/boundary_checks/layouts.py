@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     Strides = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 _PAGE = 4096
+#: torch's allocators give memory at multiples of this: an argument elsewhere is a view
+LINE_BYTES = 64
 #: arguments that are laid out otherwise one by one
 _ALONE = 4
 
@@ -53,7 +56,21 @@ def stepped(args: Sequence[Any]) -> Layout:
 
 def between_vectors(args: Sequence[Any]) -> Layout:
     """Contiguous, one element behind a page's boundary."""
-    return _placed(args, contiguous, shift=1)
+    return _placed(args, contiguous, _one_element)
+
+
+def at_addresses(args: Sequence[Any], step: int = 1) -> Iterator[Layout]:
+    """Contiguous, each tensor once at each distance from a line of the caches that its elements may have, or at those
+    that ``step`` bytes divide; tensors stand at distances of their own in each."""
+    count = max((LINE_BYTES // max(step, a.element_size()) for a in args if hasattr(a, "numel")), default=0)
+    first = [secrets.randbelow(LINE_BYTES) for _ in args]
+    for turn in range(count):
+
+        def shift(position: int, size: int, turn: int = turn) -> int:
+            each = max(step, size)
+            return (first[position] + turn) % (LINE_BYTES // each) * each
+
+        yield _placed(args, contiguous, shift)
 
 
 def as_drawn(args: Sequence[Any]) -> Layout | None:
@@ -140,15 +157,26 @@ def _gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
     return contiguous(shape) if len(shape) < 2 else (*contiguous((*shape[:-1], shape[-1] + 3))[:-1], 1)
 
 
-def _placed(args: Sequence[Any], strides: Strides, shift: int = 0, alone: int | None = None) -> Layout:
-    """``args`` with ``strides``, or the one at ``alone`` and the others contiguous."""
+def _one_element(_: int, size: int) -> int:
+    return size
+
+
+def _on_a_page(_: int, __: int) -> int:
+    return 0
+
+
+def _placed(
+    args: Sequence[Any], strides: Strides, shift: Callable[[int, int], int] = _on_a_page, alone: int | None = None
+) -> Layout:
+    """``args`` with ``strides``, or the one at ``alone`` and the others contiguous; each begins ``shift`` bytes, by its
+    position and the size of its elements, behind a page's boundary."""
     places: list[Place] = []
     end = 0
     for position, arg in enumerate(args):
         if not isinstance(arg, torch.Tensor):
             places.append(Place(value=arg))
             continue
-        offset = -(-(end + CAPS.guard) // _PAGE) * _PAGE + shift * arg.element_size()
+        offset = -(-(end + CAPS.guard) // _PAGE) * _PAGE + shift(position, arg.element_size())
         shape = tuple(arg.shape)
         of = strides if alone in (None, position) else contiguous
         place = Place(offset, shape, of(shape), str(arg.dtype).removeprefix("torch."))

@@ -31,6 +31,7 @@ from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
@@ -105,8 +106,16 @@ def _strides(stages: Stages, base: Case) -> None:
     whole = StridesLimit(contiguous="all") in stages.context.findings.conditions
     if not whole and stages.context.request.backend is Backend.CPU:
         _in_one_place(stages, case)
-    if tensors and not stages.context.interpreted and not _right(stages, case, layouts.between_vectors(case.args)):
+    if not tensors or stages.context.interpreted:
+        return
+    if not _right(stages, case, layouts.between_vectors(case.args)):
         stages.context.findings.add(AlignmentLimit())
+    # on a device what begins at a multiple of 16 is compiled once
+    usual = AlignmentLimit()
+    each = stages.context.request.backend is Backend.CPU and usual not in stages.context.findings.conditions
+    addresses = layouts.at_addresses(case.args, 1 if each else usual.bytes)
+    if not all(_right(stages, case, layout) for layout in addresses):
+        stages.context.findings.add(AlignmentLimit(bytes=layouts.LINE_BYTES))
 
 
 def _each_layout(stages: Stages, case: Case) -> None:
@@ -167,27 +176,63 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
         else:
-            if isinstance(base.args[position], float) and not stages.context.interpreted:
+            if stages.context.interpreted or isinstance(base.args[position], bool):
+                continue
+            if _at_ends(stages, position):
                 _hidden_by_zero(stages, base, position)
+            else:
+                stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
+
+
+def _at_ends(stages: Stages, position: int) -> bool:
+    """Is an integer right about the ends of long tensors, on both sides of 0, where it may be a place or a distance?"""
+    if not isinstance(stages.task.args[position].default, int) or not stages.task.dims:
+        return True
+    sizes = as_long(stages.task, CORRECT.family_bytes)
+    if not runs_at(stages.task, tuple(sizes.items())):
+        return True
+    long = cases.case(stages.task, sizes, Family.OWN)
+    extents = sorted({n for a in long.args if isinstance(a, torch.Tensor) for n in a.shape if n > _NO_END})[-2:]
+    for extent in extents:
+        for distance in (extent - 1 - secrets.randbelow(3), extent // 2 + secrets.randbelow(extent // 2)):
+            for number in (distance, -distance):
+                case = long.with_change(("scalar", position, number))
+                if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
+                    continue
+                if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
+                    return True  # a number of steps
+                if all(map(finite, case.native)) and not _scalar_right(stages, long, case, position):
+                    return False
+    return True
+
+
+#: an extent from here on has ends that are apart from its beginning
+_NO_END = 8
 
 
 def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
-    """Says of which argument a NaN or an infinity does not reach the answer where a number is 0: the reference has
-    0 * NaN there, and what leaves the term out, as BLAS does, has not."""
+    """Says of which argument zeros, a NaN or an infinity do not reach the answer, or do, otherwise than in the
+    reference where a number is 0: it has 0 * NaN there, which BLAS leaves out, or a power that is 1 for all of them."""
     told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
     for place, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
         free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in (*stages.task.domain, *told)
         if not (free and isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()):
             continue
         args = [*base.args]
-        args[position] = 0.0
-        args[place] = changed = value.contiguous().clone()
-        for index, number in ((0, nan), (value.numel() // 2, inf), (-1, -inf)):
-            changed.view(-1)[index] = number
-        case = base.given(tuple(args))
-        if _has_answer(case) and not all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
-            words = f"NaN in {spec.name} where {stages.task.args[position].name} = 0 not propagated"
-            stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=True))
+        args[position] = type(base.args[position])(0)
+        for numbers in ((0.0, -0.0, 1.0), (nan, inf, -inf)):
+            args[place] = changed = value.contiguous().clone()
+            for index, number in zip((0, value.numel() // 2, -1), numbers, strict=True):
+                changed.view(-1)[index] = number
+            case = base.given(tuple(args))
+            if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
+                break
+            if not _right(stages, case, lay_out(case.args)):
+                what = "NaN" if numbers[0] != 0 else "0"
+                how = "not handled" if all(map(finite, case.native)) or numbers[0] == 0 else "not propagated"
+                words = f"{what} in {spec.name} where {stages.task.args[position].name} = 0 {how}"
+                stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
+                break
 
 
 def _is_held(stages: Stages, position: int) -> bool:

@@ -74,8 +74,8 @@ def _begin(stages: Stages, workers: list[Worker]) -> None:
     if turns.are_given() or any("autotune" in text for text in source.files.values()):
         return
     backend = context.request.backend
-    cores = len(os.sched_getaffinity(0))
-    for _ in range(min(DEVICE.rehearsals, cores - 1)):
+    # the judge waits for them
+    for _ in range(min(DEVICE.rehearsals, len(os.sched_getaffinity(0)))):
         cache = stages.worker.scratch / "cache"
         worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, cache)
         workers.append(worker)
@@ -91,9 +91,11 @@ def _call(stages: Stages, workers: list[Worker]) -> int:
     for case in stages.ahead.sized():
         if case.sizes not in calls and input_bytes(task, dict(case.sizes)) <= CORRECT.family_bytes:
             calls[case.sizes] = [_form(place) for place in lay_out(case.args).places]
-    draw = random.SystemRandom()
-    secret = draw.sample(list(calls), min(DEVICE.unrehearsed, len(calls)))
-    wanted = sorted(calls.keys() - set(secret), key=lambda sizes: -input_bytes(task, dict(sizes)))
+    ordered = sorted(calls, key=lambda sizes: -input_bytes(task, dict(sizes)))
+    # the candidate compiles those alone, and the largest take seconds
+    small = ordered[len(ordered) // 4 :]
+    secret = set(random.SystemRandom().sample(small, min(DEVICE.unrehearsed, len(small))))
+    wanted = [sizes for sizes in ordered if sizes not in secret]
     end = time.monotonic() + stages.context.left(DEVICE.rehearsal_seconds)
     asked = []
     for number, worker in enumerate(workers):

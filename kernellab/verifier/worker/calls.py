@@ -267,7 +267,7 @@ class Worker:
         """A call in another thread, or under another state of torch, as a caller may have it."""
         self._call_by(witness.elsewhere(message["op"], self.function), message)
 
-    threaded = together = trained = inferred = widened = conjugated = elsewhere
+    threaded = together = trained = inferred = widened = conjugated = flushed = larger = elsewhere
 
     def later(self, message: dict[str, Any], _: list[int]) -> None:
         """A call an hour later by the clocks of the C library, where an allocator was preloaded that can say so."""

@@ -15,6 +15,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -83,8 +84,9 @@ def teams() -> dict[str, int]:
 def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
     (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``), complex ones that
-    are conjugated as they are read and real ones that are negated so (``conjugated``), or has float64 for torch's
-    default dtype (``widened``). What a kernel keeps from it is as ever: no graph, nothing of that mode."""
+    are conjugated as they are read and real ones that are negated so (``conjugated``), has float64 for torch's default
+    dtype (``widened``), has torch flush denormals (``flushed``), or is a larger program (``larger``). What a kernel
+    keeps from it is as ever: no graph, nothing of that mode."""
     import torch
 
     def parameter(value: Any) -> Any:
@@ -111,12 +113,55 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
                     args = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)
             elif how == "conjugated":
                 args = tuple(map(conjugate, args))
+            elif how == "flushed":
+                stack.callback(torch.set_flush_denormal, False)
+                torch.set_flush_denormal(True)
+            elif how == "larger":
+                _grown(stack)
+                return [tensor.detach() for tensor in flatten(_deeply(lambda: function(*args)), True)]
             else:
                 stack.callback(torch.set_default_dtype, torch.get_default_dtype())
                 torch.set_default_dtype(torch.float64)
             return [tensor.detach() for tensor in flatten(function(*args), True)]
 
     return call
+
+
+#: of a larger program: calls of C that lead to one (2 kB of stack each), files that are open, threads that wait
+_LEVELS, _OPEN, _WAITING = 300, 200, 6
+_CALLBACK = ctypes.CFUNCTYPE(None)
+
+
+def _grown(stack: contextlib.ExitStack) -> None:
+    """Has this process hold files open, and threads that wait, until ``stack`` is left."""
+    over = threading.Event()
+    for _ in range(_OPEN):
+        stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+    threads = [threading.Thread(target=over.wait, daemon=True) for _ in range(_WAITING)]
+    for thread in threads:
+        thread.start()
+        stack.callback(thread.join)
+    stack.callback(over.set)
+
+
+def _deeply(function: Callable[[], Any]) -> Any:
+    """What a function gives or raises that is called far down the stack."""
+    found: list[Any] = []
+    raised: list[BaseException] = []
+
+    def call(left: int) -> None:
+        try:
+            if left:
+                _CALLBACK(lambda: call(left - 1))()
+            else:
+                found.append(function())
+        except BaseException as error:  # C would print it and go on
+            raised.append(error)
+
+    call(_LEVELS)
+    if raised:
+        raise raised[0]
+    return found[0]
 
 
 #: seconds for which threads call, and calls of each at most
