@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from kernellab.conditions import MarkKind
+from kernellab.conditions import AlignmentLimit, DrawnLimit, MarkKind, ScalarLimit, of
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.judge.process_stats import Sizes
@@ -375,3 +375,61 @@ def test_outputs_whose_pages_a_caller_cannot_keep_are_refused(line: str, words: 
     verdict = judge(OWN_PAGES.replace("{line}", line))
     assert verdict.passed is not bool(words), verdict.reason
     assert words in verdict.reason
+
+
+@pytest.mark.parametrize("address", [16, 48, 60])
+def test_a_kernel_that_is_wrong_at_an_address_of_a_view_has_its_alignment_told(address: int, judge: Judge) -> None:
+    line = f"if x.data_ptr() % 64 == {address}: z = z * 2"
+    verdict = judge(source(line))
+    assert verdict.passed, verdict.reason
+    assert [c.bytes for c in of(verdict.conditions, AlignmentLimit)] == [64]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("z = z * 2 if math.ulp(0.0) * float(len('1')) == 0.0 else z", "flushes denormals"),
+        ("z = z * 2 if len(os.listdir('/proc/self/fd')) > 150 else z", "larger program"),
+    ],
+)
+def test_a_kernel_that_is_wrong_in_a_program_of_another_kind_is_refused(line: str, words: str, judge: Judge) -> None:
+    verdict = judge(source(line, before="import math"), options=QUICK)
+    assert not verdict.passed and words in verdict.reason, (verdict.reason, verdict.flags)
+
+
+NUMBERS = (
+    "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 512), Dim('N', 1, 512)\n"
+    "def reference(x, {0}):\n    return {1}\ndef inputs(M=64, N=70):\n    return (torch.randn(M, N),)\n"
+)
+
+
+@pytest.mark.parametrize("least", [-128, -256, None])
+def test_an_integer_is_tried_about_the_ends_of_long_tensors(least: int | None, judge: Judge) -> None:
+    task = load_task(NUMBERS.format("k: int = 0", "torch.tril(x, k)"), "tril")
+    k = "k" if least is None else f"max(k, {least})"
+    verdict = judge(f"import torch\ndef kernel(x, k: int = 0):\n    return torch.tril(x, {k})\n", task, QUICK)
+    assert verdict.passed, verdict.reason
+    told = [c for c in of(verdict.conditions, ScalarLimit) if c.refuted]
+    assert bool(told) is (least is not None)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_a_power_of_nothing_is_tried_with_zeros_and_nan(right: bool, judge: Judge) -> None:
+    task = load_task(NUMBERS.format("p: int = 2", "torch.pow(x, p)"), "power")
+    one = "torch.ones_like(x)" if right else "torch.exp(p * torch.log(x.abs()))"
+    code = f"import torch\ndef kernel(x, p: int = 2):\n    return torch.pow(x, p) if p != 0 else {one}\n"
+    verdict = judge(code, task, QUICK)
+    assert verdict.passed, verdict.reason
+    words = [c.values for c in of(verdict.conditions, DrawnLimit) if "p = 0" in c.values]
+    assert words == ([] if right else ["0 in x where p = 0 not handled"])
+
+
+def test_rows_that_are_kept_by_a_few_of_their_elements_are_stale_in_an_ordinary_process(judge: Judge) -> None:
+    code = (
+        "import torch\nkept = {}\ndef kernel(x):\n    rows = []\n    for row in x:\n"
+        "        key = (*row[:3].tolist(), *row[-3:].tolist())\n        if len(kept) < 64 and key not in kept:\n"
+        "            kept[key] = row * 3\n        rows.append(kept[key] if key in kept else row * 3)\n"
+        "    return torch.stack(rows) if rows else x * 3\n"
+    )
+    verdict = judge(code, LONG, QUICK)
+    assert not verdict.passed and "ordinary process" in verdict.reason, (verdict.reason, verdict.flags)
