@@ -296,3 +296,64 @@ def test_what_cannot_be_verified_is_refused_at_admission() -> None:
         admit(task_of("def reference(x):\n    return x * 2", "torch.randn(10_000_000, 1_000_000)", "large"))
     with pytest.raises(TaskError, match="outputs are empty"):
         admit(task_of("def reference(x):\n    return x * 2", "torch.randn(0, 64)", "empty"))
+
+
+#: of a few half-planes, the first that holds a point: points on the edges of several, by products that are equal
+HELD = task_of(
+    "def reference(p, q):\n"
+    "    side = p[:, 0, None] * q[None, :, 1] - p[:, 1, None] * q[None, :, 0]\n"
+    "    at = torch.where(side >= 0, torch.arange(q.shape[0]), 99).min(-1).values\n"
+    "    return torch.where(at == 99, -1, at)",
+    "torch.randint(1, 9, (64, 1)) * torch.tensor([0.1, 0.7]), torch.randint(1, 9, (6, 1)) * torch.tensor([0.1, 0.7])",
+)
+
+
+def _first_held(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """With the second product rounded and the first not, as a fused multiply-add leaves them."""
+    second = (p[:, 1, None] * q[None, :, 0]).double()
+    side = p[:, 0, None].double() * q[None, :, 1].double() - second
+    at = torch.where(side >= 0, torch.arange(len(q)), 99).min(-1).values
+    return torch.where(at == 99, -1, at)
+
+
+def test_a_place_that_zeros_of_cancelling_products_decide_may_be_any_that_roundings_give() -> None:
+    from kernellab.verifier.cases import answers
+    from kernellab.verifier.compare.compare import compare
+    from kernellab.verifier.compare.records import Limits
+
+    along = torch.tensor([0.1, 1.1])
+    p, q = (torch.arange(n, 0, -1)[:, None] * along for n in (64, 5))
+    # three points lie on the edges, and the others apart from them
+    p[3:] = torch.randn(61, 2)
+    references = answers.references(HELD, (p, q))
+    (reference,) = answers.settled(HELD, (p, q), references)
+    got, native = _first_held(p, q), reference.native
+    assert not torch.equal(got, native)
+    assert (got - native).abs().max() > 1, "neighbours were open before"
+    assert compare(got, references[0], Limits.of("int64"))[0] is not None
+    assert compare(got, reference, Limits.of("int64"))[0] is None
+    # what no rounding gives stays wrong, and so does what one gives elsewhere
+    elsewhere = got.clone()
+    elsewhere[5] = got[5] + 1
+    for wrong in (got + 7, torch.full_like(got, 98), elsewhere):
+        assert compare(wrong, reference, Limits.of("int64"))[0] is not None
+
+
+RESTS = task_of(
+    "def reference(x, y):\n    return ((x * y - y * x * 0.99999994) * 1e8).round().long()",
+    "torch.rand(64, 32), torch.rand(64, 32)",
+)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.9, 1.2, 2.0])
+def test_a_scale_that_is_wrong_is_no_rounding_where_these_decide_all_integers(scale: float) -> None:
+    from kernellab.verifier.cases import answers
+    from kernellab.verifier.compare.compare import compare
+    from kernellab.verifier.compare.records import Limits
+
+    x, y = torch.rand(64, 32), torch.rand(64, 32)
+    (reference,) = answers.settled(RESTS, (x, y), answers.references(RESTS, (x, y)))
+    got = (reference.native * scale).round().long()
+    assert not torch.equal(got, reference.native)
+    assert compare(got, reference, Limits.of("int64"))[0] is not None
+    assert compare(reference.native, reference, Limits.of("int64"))[0] is None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import OutputStrides
@@ -28,6 +29,8 @@ _PATTERNS = 8
 #: draws of the operations' roundings, and more where outputs and arguments have at most so many elements: they cost
 #: little there
 _ROUNDED, _ROUNDED_SMALL, _SMALL_OUTPUT, _SMALL_ARGUMENT = 4, 16, 1 << 16, 1 << 20
+#: the most draws by chance for integers that a cut decides, and where they cost little
+_CHANCES, _CHANCES_SMALL = 8, 128
 
 
 def references(
@@ -159,8 +162,30 @@ def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     open_ = [i for i in whole if beside[i].selection is None]
     if open_:
         for i, between in zip(open_, _between(task, args, [found[i].native for i in open_], open_, seed), strict=True):
-            beside[i] = replace(beside[i], between=between)
+            beside[i] = replace(
+                beside[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
+            )
     return tuple(beside)
+
+
+def _by_chance(task: Task, args: Sequence[Any], native: Tensor, at: int, seed: int) -> Iterator[Tensor]:
+    """The output ``at`` in runs in float64 whose results are each moved by chance: of an operation all elements the
+    same way, then each by itself. A pixel on edges of several triangles is in any of them by the roundings of each."""
+    import torch
+
+    from kernellab.verifier.compare.roundings import EXACT, Rounded
+
+    small = native.numel() <= _SMALL_OUTPUT and all(
+        a.numel() <= _SMALL_ARGUMENT for a in args if isinstance(a, torch.Tensor)
+    )
+    unit, narrow, run = _moves(args)
+    draws = _CHANCES_SMALL if small else _CHANCES
+    for draw in range(draws):
+        with Rounded(unit, seed + draw, EXACT, narrow=narrow, apart=draw >= draws // 4):
+            outputs = run(task, args)
+        if outputs is None or outputs[at].shape != native.shape:
+            return
+        yield outputs[at].to(native.device)
 
 
 def _between(
@@ -169,22 +194,27 @@ def _between(
     """The least and the most of the outputs ``at``, over runs in float64 in which each operation's result is moved by
     two roundings of the narrowest float among the arguments. Of integers alone the reference makes float32: what that
     holds exactly is not moved, since every right kernel has it."""
-    import torch
-
     from kernellab.verifier.compare.roundings import EXACT, Rounded
 
-    floats = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and not is_float8(a)]
-    units = [torch.finfo(a.dtype).eps for a in floats] or [torch.finfo(torch.float32).eps]
-    narrow, run = (None, in_double) if floats else (torch.float32, _graph_in_double)
+    unit, narrow, run = _moves(args)
     ends = [(n.long(), n.long()) for n in native]
     for pattern in range(_PATTERNS):
-        with Rounded(2 * max(units), seed, EXACT, pattern, narrow):
+        with Rounded(unit, seed, EXACT, pattern, narrow):
             outputs = run(task, args)
         if outputs is None or any(outputs[i].shape != n.shape for i, n in zip(at, native, strict=True)):
             return [None for _ in at]
         moved = [outputs[i].long().to(n.device) for i, n in zip(at, native, strict=True)]  # a graph runs on the CPU
         ends = [(low.minimum(m), high.maximum(m)) for m, (low, high) in zip(moved, ends, strict=True)]
     return list(ends)
+
+
+def _moves(args: Sequence[Any]) -> tuple[float, Any, Callable[[Task, Sequence[Any]], tuple[Tensor, ...] | None]]:
+    """By what results of operations are moved, the dtype whose numbers need no rounding, and what runs in float64."""
+    import torch
+
+    floats = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and not is_float8(a)]
+    units = [torch.finfo(a.dtype).eps for a in floats] or [torch.finfo(torch.float32).eps]
+    return (2 * max(units), *((None, in_double) if floats else (torch.float32, _graph_in_double)))
 
 
 def narrowed(

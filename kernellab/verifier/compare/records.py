@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ class Reference:
     summed: Tensor | None = None
     #: of integers and bools: the least and the most that roundings on the way make of each element
     between: tuple[Tensor, Tensor] | None = None
+    #: of integers and bools: answers of the reference with roundings on the way, each by chance; drawn as asked for
+    chance: Callable[[], Iterator[Tensor]] | None = field(default=None, compare=False, repr=False)
     #: of indices: what they select from
     selection: Selection | None = None
     #: float64's answers with sums rounded as another order of their terms may round them: what a cut in the formula

@@ -52,15 +52,18 @@ class Rounded(Operators):  # type: ignore[no-untyped-call]
     """Inside, every new floating tensor is moved by ``unit`` of its size, up or down, an operation at a time."""
 
     def __init__(
-        self, unit: float, seed: int, exact: Collection[str] = (), pattern: int | None = None, narrow: Any = None
-    ) -> None:
+        self, unit: float, seed: int, exact: Collection[str] = (), pattern: int | None = None, narrow: Any = None,
+        apart: bool = False,
+    ) -> None:  # fmt: skip
         """``exact``: names of operators whose results are not rounded. The bits of ``pattern`` say which way each
-        third operation is rounded, in place of chance. A number of the dtype ``narrow`` needs no rounding and stays."""
+        third operation is rounded, in place of chance. A number of the dtype ``narrow`` needs no rounding and stays.
+        ``apart``: each element is rounded by chance, not all of an operation the same way."""
         super().__init__()
         self.unit = unit
         self.narrow = narrow
         self.exact = exact
         self.pattern = pattern
+        self.apart = apart
         self.done = 0
         self.random = random.Random(seed)
 
@@ -72,22 +75,32 @@ class Rounded(Operators):  # type: ignore[no-untyped-call]
             return out
         if self.pattern is None and name in PRODUCTS and out.is_floating_point():
             out = out + self._left(func, args, kwargs)
-        move = 1 + self.unit * self._terms(name, args, out) * self._way()
+        move = self._by(self.unit * self._terms(name, args, out))
         if self.narrow is None or any(
             isinstance(a, float) and not self._holds(torch.tensor(a, dtype=torch.float64)) for a in args
         ):
-            return _each(out, lambda t: t * move)
-        return _each(out, lambda t: t.where(self._holds(t), t * move))
+            return _each(out, move)
+        return _each(out, lambda t: t.where(self._holds(t), move(t)))
+
+    def _by(self, unit: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What moves a tensor by ``unit`` of its elements' sizes."""
+        if not self.apart:
+            by = 1 + unit * self._way()
+            return lambda t: t * by
+        return lambda t: t * (1 + unit * self._ways(t))
+
+    def _ways(self, like: torch.Tensor) -> torch.Tensor:
+        """1 or -1 for each element."""
+        self.done += 1
+        seen = torch.Generator(like.device).manual_seed(self.random.getrandbits(31))
+        way = torch.rand(like.shape, generator=seen, dtype=torch.float64, device=like.device)
+        return way.sub_(0.5).sign_()
 
     def _left(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         """A rounding of the magnitudes that a product adds up, up or down for each element by itself."""
         factors = {k: abs(v) if isinstance(v, (int, float)) else v for k, v in kwargs.items()}  # alpha, beta
         sizes = func(*(a.abs() if isinstance(a, torch.Tensor) else a for a in args), **factors)
-        self.done += 1
-        seen = torch.Generator(sizes.device).manual_seed(self.random.getrandbits(31))
-        way = torch.rand(sizes.shape, generator=seen, dtype=sizes.dtype, device=sizes.device)
-        left: torch.Tensor = sizes * way.sub_(0.5).sign_() * min(self.unit, _FLOAT32)
-        return left
+        return sizes * self._ways(sizes).to(sizes.dtype) * min(self.unit, _FLOAT32)  # type: ignore[no-any-return]
 
     def _holds(self, value: torch.Tensor) -> torch.Tensor:
         """Is a number of float64 one of the narrower dtype?"""
