@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from math import inf, prod
 
 from kernellab.lowering.bounds import Bounds
@@ -108,47 +109,34 @@ class _Masked:
 
     @classmethod
     def of(cls, kernel: Kernel, known: Mapping[str, int], free: Names) -> _Masked | None:
+        """The loop of ``kernel``, if steps that its mask hides may be left out; None if not, or if it would not pay."""
         loops, between, body = parallel_loops(kernel.body)
-        inner = [s for s in body if isinstance(s, Loop)]
         facts = Bounds(dict(known), loops={lp.var: lp for lp in loops})
-        if between or len(inner) != 1 or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
+        if between or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
+            return None  # the rows of the lists have one length
+        loop = _only_loop(body)
+        most = _most_steps(loop, facts) if loop is not None else None
+        if loop is None or most is None:
             return None
-        loop = inner[0]
-        ends = loop.stop.args if loop.stop.op == "min" else (loop.stop,)
-        size = next((e for e in ends if facts.const(e) is not None), None)
-        if loop.start != num(0) or size is None or loop.hints.team:
-            return None
-        low = facts.low(loop.stop)
-        if low is None or low < 1:
-            return None  # a row that sees nothing takes its first step, which must be one of the loop's
         before = body[: body.index(loop)]
-        if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in [*before, *loop.body]):
+        mask = _mask_that_hides(before, loop)
+        needs = _needed(mask, before, loop.body) if mask is not None else None
+        if mask is None or needs is None:
             return None
-        most = int_op("cdiv", size, loop.step)
-        chosen = next((s for s in loop.body if _masks(s) is not None), None)
-        if chosen is None or not 1 < (facts.const(most) or 0) <= _MOST or not _unchanged(before, loop.body, chosen):
-            return None
-        mask = _masks(chosen)
-        assert mask is not None
-        needs = _needed(mask, before, loop.body)
-        if needs is None or not any(isinstance(s, Load) or _picks(s.values) for s in [*needs, _Only(mask)]):
+        if not any(isinstance(s, Load) or _picks(s.values) for s in [*needs, _Only(mask)]):
             return None  # of places alone: the loop's range and guards say what is hidden
         used = _variables([*needs, _Only(mask)]) | loop.stop.loop_vars()
-        mine = [lp for lp in loops if lp.var in used]
         trips = {lp.var: facts.const(lp.trips) for lp in loops}
-        shared = prod(n or 0 for var, n in trips.items() if var not in used)
-        if not all(trips.values()) or loop.var not in used or shared < _SHARING:
-            return None
-        row, rows = num(0), num(1)
-        for lp in mine:
-            count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
-            place = int_op("//", int_op("-", IntExpr(IntKind.LOOP, name=lp.var), lp.start), lp.step)
-            row, rows = int_op("+", int_op("*", row, count), place), int_op("*", rows, count)
+        programs_a_row = prod(n or 0 for var, n in trips.items() if var not in used)
+        if not all(trips.values()) or loop.var not in used or programs_a_row < _SHARING:
+            return None  # too few programs read a row of the lists
+        of_mask = [lp for lp in loops if lp.var in used]
+        row, rows = _row_number(of_mask)
         test, counts, steps, lists = (
             free.fresh(f"{kernel.name}_{what}") for what in ("seen", "count", "steps", "walk")
         )
         walk = Walk(loop, test, row, counts, steps, most)
-        return cls(kernel, mask, mine, needs, walk, rows, loop.stop, lists)
+        return cls(kernel, mask, of_mask, needs, walk, rows, loop.stop, lists)
 
     def launches(self) -> tuple[list[Kernel], list[Tensor]]:
         """The launch that tests every tile's mask, the one that lists those that show something, and their results."""
@@ -215,6 +203,41 @@ class _Only:
     @property
     def values(self) -> tuple[Value, ...]:
         return (self.value,)
+
+
+def _only_loop(body: Sequence[Statement]) -> Loop | None:
+    inner = [s for s in body if isinstance(s, Loop)]
+    return inner[0] if len(inner) == 1 else None
+
+
+def _most_steps(loop: Loop, facts: Bounds) -> IntExpr | None:
+    """The most steps that ``loop`` takes in any program; None where it cannot be listed."""
+    ends = loop.stop.args if loop.stop.op == "min" else (loop.stop,)
+    size = next((e for e in ends if facts.const(e) is not None), None)
+    if loop.start != num(0) or size is None or loop.hints.team:
+        return None
+    if (facts.low(loop.stop) or 0) < 1:
+        return None  # a row that sees nothing takes its first step, which must be one of the loop's
+    most = int_op("cdiv", size, loop.step)
+    return most if 1 < (facts.const(most) or 0) <= _MOST else None
+
+
+def _mask_that_hides(before: Sequence[Statement], loop: Loop) -> Value | None:
+    """The mask of the loop's scores, if a step that it hides whole changes nothing."""
+    if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in [*before, *loop.body]):
+        return None
+    masked = next((s for s in loop.body if _masks(s) is not None), None)
+    return _masks(masked) if masked is not None and _unchanged(before, loop.body, masked) else None
+
+
+def _row_number(loops: Sequence[Loop]) -> tuple[IntExpr, IntExpr]:
+    """The place of a step of ``loops`` in row-major order, and how many there are."""
+    row, rows = num(0), num(1)
+    for lp in loops:
+        count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
+        place = int_op("//", int_op("-", IntExpr(IntKind.LOOP, name=lp.var), lp.start), lp.step)
+        row, rows = int_op("+", int_op("*", row, count), place), int_op("*", rows, count)
+    return row, rows
 
 
 def _masks(stmt: Statement) -> Value | None:
@@ -295,9 +318,30 @@ def _of_item(item: object) -> frozenset[str]:
 
 # -- a step that hides everything --------------------------------------------------------------------------------------
 
-#: what is known of a value in such a step, and of which carried tile
-_Known = tuple[str, object]
-_OTHER, _LOWEST, _ZERO = ("other", None), ("lowest", None), ("zero", None)
+
+class _Kind(Enum):
+    """What a value is in such a step."""
+
+    OTHER = "unknown"
+    LOWEST = "-inf throughout"
+    ZERO = "0 throughout"
+    NUMBER = "one number throughout"
+    CARRIED = "a carried tile, unchanged"
+    BASE = "a carried row maximum, 0 where that is -inf"
+    GAP = "a carried row maximum less its base: 0, or -inf for a row that has seen nothing"
+    KEEP = "exp of a gap: 1, or 0 for a row that has seen nothing"
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """``tile``: the carried tile (its uid) that it is of; ``number``: which number it is."""
+
+    kind: _Kind
+    tile: str = ""
+    number: float = 0.0
+
+
+_OTHER, _LOWEST, _ZERO = _Fact(_Kind.OTHER), _Fact(_Kind.LOWEST), _Fact(_Kind.ZERO)
 _MOVED = frozenset(["cast", "newaxis", "broadcast", "transpose", "reshape"])
 
 
@@ -312,17 +356,17 @@ def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: S
         if (tile := _written(stmt)) is not None:
             held.setdefault(tile.uid, []).append(stmt)
     carried = {tile.uid for s in body if (tile := _written(s)) is not None} & held.keys()
-    env: dict[str, _Known] = {uid: ("carried", uid) for uid in carried}
+    env = {uid: _Fact(_Kind.CARRIED, uid) for uid in carried}
     empty = {uid for uid in carried if len(held[uid]) == 1 and _starts_empty(held[uid][0])}
     for stmt in body:
         if isinstance(stmt, Gemm):
-            if _ZERO not in (_known(stmt.a, env, empty), _known(stmt.b, env, empty)):
+            if _ZERO not in (_fact(stmt.a, env, empty), _fact(stmt.b, env, empty)):
                 env[stmt.acc.uid] = _OTHER
         elif isinstance(stmt, Assign):
-            env[stmt.tile.uid] = _LOWEST if stmt is masked else _known(stmt.value, env, empty)
+            env[stmt.tile.uid] = _LOWEST if stmt is masked else _fact(stmt.value, env, empty)
         elif (tile := _written(stmt)) is not None:
             env[tile.uid] = _ZERO if isinstance(stmt, Alloc) and stmt.init_zero else _OTHER
-    return bool(carried) and all(env[uid] == ("carried", uid) for uid in carried)
+    return bool(carried) and all(env[uid] == _Fact(_Kind.CARRIED, uid) for uid in carried)
 
 
 def _starts_empty(stmt: Statement) -> bool:
@@ -343,14 +387,18 @@ def _is_number(value: Value | None, wanted: float) -> bool:
     return isinstance(value, Const) and value.value == wanted
 
 
-def _known(value: Value, env: Mapping[str, _Known], empty: set[str]) -> _Known:
+def _fact(value: Value, env: Mapping[str, _Fact], empty: set[str]) -> _Fact:
     if isinstance(value, Const):
-        return _LOWEST if value.value == -inf else _ZERO if value.value == 0 else ("number", value.value)
+        if value.value == -inf:
+            return _LOWEST
+        if value.value == 0:
+            return _ZERO
+        return _Fact(_Kind.NUMBER, number=value.value) if isinstance(value.value, (int, float)) else _OTHER
     if isinstance(value, Read):
         return env.get(value.tile.uid, _OTHER)
     if not isinstance(value, Apply):
         return _OTHER
-    args = [_known(a, env, empty) for a in value.args]
+    args = [_fact(a, env, empty) for a in value.args]
     if value.op in _MOVED:
         return args[0]
     if value.op == "where":
@@ -359,45 +407,50 @@ def _known(value: Value, env: Mapping[str, _Known], empty: set[str]) -> _Known:
     return rule(args, empty) if rule else _OTHER
 
 
-def _base(value: Apply, args: Sequence[_Known]) -> _Known:
-    """The row's largest score, 0 where that is -inf."""
-    test = value.args[0]
-    lowest = isinstance(test, Apply) and test.op == "eq" and _is_number(test.args[1], -inf)
-    same = lowest and isinstance(test, Apply) and test.args[0] == value.args[2]
-    return ("base", args[2][1]) if same and args[1] == _ZERO and args[2][0] == "carried" else _OTHER
+def _base(value: Apply, args: Sequence[_Fact]) -> _Fact:
+    """``where(top == -inf, 0, top)`` of a carried tile ``top``."""
+    test, _, top = value.args
+    is_lowest = isinstance(test, Apply) and test.op == "eq" and test.args[0] == top and _is_number(test.args[1], -inf)
+    _, zero, fact = args
+    return _Fact(_Kind.BASE, fact.tile) if is_lowest and zero == _ZERO and fact.kind is _Kind.CARRIED else _OTHER
 
 
-def _max(args: Sequence[_Known], empty: set[str]) -> _Known:
+def _max(args: Sequence[_Fact], empty: set[str]) -> _Fact:
     return next((a for a, b in (args, args[::-1]) if b == _LOWEST), _OTHER)
 
 
-def _sub(args: Sequence[_Known], empty: set[str]) -> _Known:
+def _sub(args: Sequence[_Fact], empty: set[str]) -> _Fact:
     left, right = args
-    if right[0] != "base":
+    if right.kind is not _Kind.BASE:
         return _OTHER
-    return _LOWEST if left == _LOWEST else ("gap", right[1]) if left == ("carried", right[1]) else _OTHER
+    if left == _LOWEST:
+        return _LOWEST
+    return _Fact(_Kind.GAP, right.tile) if left == _Fact(_Kind.CARRIED, right.tile) else _OTHER
 
 
-def _mul(args: Sequence[_Known], empty: set[str]) -> _Known:
+def _mul(args: Sequence[_Fact], empty: set[str]) -> _Fact:
     for a, b in (args, args[::-1]):
         if a == _ZERO:
             return _ZERO
-        if a == _LOWEST and b[0] == "number" and isinstance(b[1], (int, float)) and b[1] > 0:
+        if a == _LOWEST and b.kind is _Kind.NUMBER and b.number > 0:
             return _LOWEST
-        if a[0] == "carried" and b[0] == "keep" and a[1] in empty:
+        if a.kind is _Kind.CARRIED and b.kind is _Kind.KEEP and a.tile in empty:
             return a
     return _OTHER
 
 
-def _add(args: Sequence[_Known], empty: set[str]) -> _Known:
+def _add(args: Sequence[_Fact], empty: set[str]) -> _Fact:
     return next((a for a, b in (args, args[::-1]) if b == _ZERO), _OTHER)
 
 
-def _exp(args: Sequence[_Known], empty: set[str]) -> _Known:
-    return _ZERO if args[0] == _LOWEST else ("keep", args[0][1]) if args[0][0] == "gap" else _OTHER
+def _exp(args: Sequence[_Fact], empty: set[str]) -> _Fact:
+    (of,) = args
+    if of == _LOWEST:
+        return _ZERO
+    return _Fact(_Kind.KEEP, of.tile) if of.kind is _Kind.GAP else _OTHER
 
 
-_RULES: dict[str, Callable[[Sequence[_Known], set[str]], _Known]] = {
+_RULES: dict[str, Callable[[Sequence[_Fact], set[str]], _Fact]] = {
     "max": _max, "sub": _sub, "mul": _mul, "add": _add, "exp": _exp, "exp2": _exp,
     "reduce_max": lambda args, empty: args[0] if args[0] == _LOWEST else _OTHER,
     "reduce_sum": lambda args, empty: args[0] if args[0] == _ZERO else _OTHER,

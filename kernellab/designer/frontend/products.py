@@ -113,7 +113,29 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
 
 
 def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None:
-    # a matrix that is turned is stored as what it is made of lies: a copy would read along the other dimension
+    """Has the operand ``ref`` of a product computed into memory before it, where the product would compute it more than
+    once (``rows``: its other axis is its rows; ``reused``: many blocks read it; ``unpack``: bits are worth unpacking
+    once)."""
+    source, seen = _source_of(b, ref)
+    if b.is_stored(source) or source.item is not None:
+        return
+    index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref))
+    value = b.value(ref, index)
+    over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
+    costly = _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
+    if (
+        (_joined(value, own, over) and b.readers(source.name) > 1)
+        or (unpack and _is_unpacked(value))
+        or (reused and costly)
+        or _scattered(b, value, own, _ROWS)
+        or _scattered(b, value, over, _SUMMED)
+    ):
+        b.stop(source, seen)
+
+
+def _source_of(b: Builder, ref: Ref) -> tuple[Ref, list[Ref]]:
+    """What a matrix that is turned, and then reshaped with the same rows, is made of, and all on the way to it. That is
+    stored as it lies: a copy of the turned one would read along the other dimension."""
     node, seen = b.nodes[ref.name], [ref]
     if node.aten in _TURNS and len(node.shape) == 2 and not b.is_stored(ref):
         seen += [r for r in node.refs() if r.name in b.nodes and r.item is None]
@@ -124,16 +146,7 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None
             break
         source = below
         seen.append(source)
-    if b.is_stored(source) or source.item is not None:
-        return
-    index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref))
-    value = b.value(ref, index)
-    over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
-    again = _joined(value, own, over) and b.readers(source.name) > 1
-    again |= unpack and _is_unpacked(value)
-    again |= reused and _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
-    if again or _scattered(b, value, own, _ROWS) or _scattered(b, value, over, _SUMMED):
-        b.stop(source, seen)
+    return source, seen
 
 
 def _made_once(b: Builder, ref: Ref, queries: int) -> None:
@@ -325,30 +338,44 @@ def narrow_factors(a: Expr, b: Expr, over: Axis) -> Narrow | None:
 
 
 def _bare(value: Expr, leaves: tuple[Axis, ...], steps: list[Expr]) -> tuple[Expr, Scales]:
+    """A factor without what widens or scales it: ``scales`` are those of the whole sum, ``steps`` gets those of blocks
+    along the last of the summed ``leaves``."""
     scales: Scales = []
-    summed, free = frozenset(leaves), Free()
-    blocks = len(leaves) > 1 and leaves[-1].extent in _BLOCKS
+    free = Free()
     while isinstance(value, Op):
         if value.op == "cast" and value.dtype in _WIDER.get(value.args[0].dtype, ()):
             value = value.args[0]
         elif value.op in ("mul", "div") and value.dtype == "float32":
-            along = [free(arg) & summed for arg in value.args]
-            same = [not axes for axes in along]
-            block = next((n for n, axes in enumerate(along) if axes and leaves[-1] not in axes), None)
-            if value.op == "mul" and blocks and block is not None and not any(same):
+            summed = [free(arg) & frozenset(leaves) for arg in value.args]
+            block = _block_scale(value.op, summed, leaves)
+            scale = _whole_scale(value.op, summed)
+            if block is not None:
                 steps.append(value.args[block])
                 value = value.args[1 - block]
-            elif same[1] and not same[0]:
-                scales.append((value.op, value.args[1]))
-                value = value.args[0]
-            elif same[0] and not same[1] and value.op == "mul":
-                scales.append(("mul", value.args[0]))
-                value = value.args[1]
+            elif scale is not None:
+                scales.append((value.op, value.args[scale]))
+                value = value.args[1 - scale]
             else:
                 break
         else:
             break
     return value, scales
+
+
+def _block_scale(op: str, summed: list[frozenset[Axis]], leaves: tuple[Axis, ...]) -> int | None:
+    """Which operand of ``op`` is one number for each block of the sum; None if neither. ``summed``: the summed axes of
+    each."""
+    if op != "mul" or len(leaves) < 2 or leaves[-1].extent not in _BLOCKS or not all(summed):
+        return None
+    return next((n for n, axes in enumerate(summed) if leaves[-1] not in axes), None)
+
+
+def _whole_scale(op: str, summed: list[frozenset[Axis]]) -> int | None:
+    """Which operand of ``op`` is the same for all terms of the sum, while the other is not; None if neither."""
+    left, right = map(bool, summed)
+    if left and not right:
+        return 1
+    return 0 if right and not left and op == "mul" else None
 
 
 def scaled(product: Expr, scales: Scales, line: int) -> Expr:
