@@ -161,7 +161,7 @@ def test_what_is_still_to_be_timed_is_shown_to_nobody_before() -> None:
     contents = _contents(_unary("torch.cumsum(x, 0)", "torch.randint(0, 1 << 30, (64,))"))
     for _ in range(3):
         block = [contents.next(i)[0] for i in range(TIMING.block)]
-        assert not any(torch.equal(contents.worn()[0], new) for new in block)
+        assert not any(torch.equal(contents.uncounted()[0], new) for new in block)
 
 
 def test_an_output_lies_in_an_input_wherever_it_begins() -> None:

@@ -24,6 +24,7 @@ from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.extents import large, two_long
 from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.last_elements import decided_last
 from kernellab.verifier.cases.long import both_long
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.proposals import Grade
@@ -741,7 +742,7 @@ def test_last_elements_that_a_reference_does_not_take_are_left_as_they_are(refer
     text = f"import torch\n{dim}def reference(x):\n    return {reference}\ndef inputs(N=64):\n    return ({drawn},)\n"
     task = load_task(text, "t")
     for family in families(task):
-        found = cases.decided_last(cases.case(task, {"N": 40}, family))
+        found = decided_last(cases.case(task, {"N": 40}, family))
         assert all(bool(o.isfinite().all()) for o in found.native), family
 
 
@@ -752,7 +753,7 @@ def test_the_last_numbers_decide_where_a_mask_true_throughout_leaves_nothing() -
         "def inputs(M=8, N=64):\n    return torch.randn(M, N), torch.rand(M, N) < 0.2\n",
         "t",
     )
-    found = cases.decided_last(cases.case(task, {"M": 24, "N": 40}, Family.NORMAL))
+    found = decided_last(cases.case(task, {"M": 24, "N": 40}, Family.NORMAL))
     assert [place[0] for place in found.change[3]] == [0]
     x, mask = found.args
     assert not bool(mask.all(-1).any())
@@ -761,7 +762,7 @@ def test_the_last_numbers_decide_where_a_mask_true_throughout_leaves_nothing() -
 
 def test_what_tells_whether_last_elements_are_taken_is_the_case_s_answer() -> None:
     task = load_task(ROWS_TO_20000.format("x.amax(-1)"), "t")
-    found = cases.glance(cases.decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
+    found = cases.glance(decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
     assert found.change[0] == "last" and {"args", "_native"} <= vars(found).keys()
     assert torch.equal(found.native[0], found.args[0].amax(-1))
 
@@ -1035,7 +1036,7 @@ def test_of_many_integers_half_are_one_number_where_they_are_counted() -> None:
     counted, drawn = "torch.bincount(x, minlength=16)[:16]", "torch.randint(0, 16, (N,))"
 
     def most(body: str, inputs: str) -> float:
-        case = cases.decided_last(cases.case(load_task(text.format(body, inputs), "t"), {"N": 1000}, Family.OWN))
+        case = decided_last(cases.case(load_task(text.format(body, inputs), "t"), {"N": 1000}, Family.OWN))
         return float(case.args[0].unique(return_counts=True)[1].max())
 
     assert most(counted, drawn) > 450

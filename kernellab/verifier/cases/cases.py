@@ -12,10 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import KernellabError
 from kernellab.task import ArgKind, Task, small_sizes
-from kernellab.task.dtypes import finite
-from kernellab.task.sample.draw import OPEN, Support
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
@@ -31,7 +28,7 @@ from kernellab.verifier.cases.extents import (
     secret_sizes,
 )
 from kernellab.verifier.cases.input_specs import forms_of
-from kernellab.verifier.cases.ranges import rises
+from kernellab.verifier.cases.last_elements import decided_last
 from kernellab.verifier.compare.compare import Limits, Reference
 from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
 
@@ -170,11 +167,13 @@ class Case:
 
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
-        """The references, each with float64's answer at inputs moved by at most a unit in the last place (and where
-        factors may be TF32's, at factors moved by what that rounds off); of structured inputs also the size of
-        what was added up, where sums may cancel, or what rounding on the way does; the last of inputs of any size too,
-        which reach where a formula loses all digits in float64 as well. Both are asked for of outputs so small that
-        nothing else is next to the element that cancels.
+        """The references with what shows how far rounding alone may lead:
+
+        - ``nudged``: float64's answer at inputs moved by at most a unit in the last place (where factors may be TF32's,
+          by what that rounds off);
+        - ``summed``: the size of what was added up, where sums may cancel (:data:`CANCELLING`, or few outputs);
+        - ``either``: float64's answers with its sums in other orders;
+        - ``tied``: its answers with equal elements in another order.
 
         Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
         """
@@ -353,34 +352,60 @@ def smoke_case(task: Task, interpreted: bool = False) -> Case:
 def correct_cases(
     task: Task, interpreted: bool = False, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()
 ) -> list[Case]:
-    """The declared size with the task's own family first, all legal families at small sizes, hidden sizes of Dims, also
-    at the ``numbers`` that the source names, and at ``sizes``."""
-    declared = task.module().default_sizes()
-    full = _shrunk(task, declared, interpreted)
+    """What the stage correct compares, the declared size with the task's own inputs last: every family that the task
+    allows at a small size; hidden sizes of the Dims, each with another family; ``sizes`` that a caller asks for; sizes
+    at the ``numbers`` that the source names and at the ends of the ranges.
+    """
+    full = _shrunk(task, task.module().default_sizes(), interpreted)
     legal = families(task)
     if interpreted:
         # a call takes seconds there, and the rows of a mixed batch are of these kinds
         legal = tuple(f for f in legal if f not in (Family.UNIFORM, Family.STRUCTURED, Family.HEAVY))
-    size = input_bytes(task, full)
+    declared = case(task, full, Family.OWN)
     if not task.dims:
-        return [case(task, full, Family.OWN), *_other_families(task, full, legal)]
+        return [declared, *_other_families(task, full, legal)]
     hidden = _hidden(task, interpreted)
     small = _small(task, full, hidden, interpreted)
-    own_first = sorted(legal, key=lambda f: f is not Family.OWN)
-    cases = [case(task, small, f) for f in own_first if f is not Family.OWN or small != full]
-    step = max(1, len(hidden) // CORRECT.hidden_sizes)
-    cases += [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
-    cases += [case(task, s, of_all(legal)) for s in asked(task, full, sizes)]
+    cases = [
+        *_families_at(task, small, legal, own=small != full),
+        *_at_hidden_sizes(task, hidden, legal, small),
+        *(case(task, s, of_all(legal)) for s in asked(task, full, sizes)),
+    ]
     if interpreted:
         cases += [case(task, s, of_all(legal)) for s in beyond_tiles(task, numbers)]
     else:
         cases += _other_families(task, full, legal) if small != full else []
-        cases += [glance(case(task, s, of_all(legal))) for s in secret_sizes(task, full, size)]
+        cases += _at_secret_sizes(task, full, legal, numbers)
+    return [*cases, declared]
+
+
+def _families_at(task: Task, sizes: Mapping[str, int], legal: Sequence[Family], own: bool) -> list[Case]:
+    """All ``legal`` families at ``sizes``, the task's own first, if that is wanted."""
+    first = [case(task, sizes, Family.OWN)] if own and Family.OWN in legal else []
+    return first + [case(task, sizes, f) for f in legal if f is not Family.OWN]
+
+
+def _at_hidden_sizes(
+    task: Task, hidden: Sequence[Mapping[str, int]], legal: Sequence[Family], small: Mapping[str, int]
+) -> list[Case]:
+    """Some of the ``hidden`` sizes, evenly taken, with the families in turn."""
+    step = max(1, len(hidden) // CORRECT.hidden_sizes)
+    return [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
+
+
+def _at_secret_sizes(
+    task: Task, full: Mapping[str, int], legal: Sequence[Family], numbers: Sequence[int]
+) -> list[Case]:
+    """Sizes that a kernel may treat as special, looked at in the declared dtype: drawn by chance, next to the
+    ``numbers`` of the source, at the ends of the Dims' ranges."""
+    by_chance = secret_sizes(task, full, input_bytes(task, full))
+    ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
+    return [
+        *(glance(case(task, s, of_all(legal))) for s in by_chance),
         # of the task's inputs: in a batch of rows of all sizes a small constant is not seen
-        cases += [glance(case(task, s, Family.OWN)) for s in at_numbers(task, full, numbers)]
-        ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
-        cases += [glance(decided_last(case(task, s, of_all(legal)))) for s in ends]
-    return [*cases, case(task, full, Family.OWN)]
+        *(glance(case(task, s, Family.OWN)) for s in at_numbers(task, full, numbers)),
+        *(glance(decided_last(case(task, s, of_all(legal)))) for s in ends),
+    ]
 
 
 def more_cases(task: Task) -> Iterator[Case]:
@@ -428,59 +453,6 @@ def of_all(legal: Sequence[Family]) -> Family:
 def glance(found: Case) -> Case:
     """A case compared with the reference at the declared dtype; in float64 only where that is not enough."""
     return found._sharing(replace(found, double=False), "_sample", "args", "_native")
-
-
-def decided_last(found: Case) -> Case:
-    """A case in which the last elements decide: past a bound a kernel often leaves these out. ``found`` itself where
-    the reference takes no such values: it raises, or is not finite."""
-    import torch
-
-    open_ = []
-    # of floats, a sum of many equal terms is rounded
-    counts = all(o.dtype in (*_INTEGERS, "bool") for o in found.task.outputs)
-    for i, legal in enumerate(forms_of(found.task, found.sizes, found.device).legal):
-        spec = found.task.args[i]
-        if spec.kind is ArgKind.TENSOR and spec.dtype == "bool" and spec.name not in found.task.domain:
-            open_.append((i, 0.0, 1.0))
-        elif counts and spec.kind is ArgKind.TENSOR and spec.dtype in _INTEGERS:
-            stated = found.task.domain.get(spec.name) in ("fixed", "sorted")
-            if not stated and _repeats(found.args[i]):
-                open_.append((i, 0.0, 0.0))
-        if found.family is Family.OWN:
-            continue  # no other family is legal: the reference may take the floats of its inputs alone
-        if spec.kind is not ArgKind.TENSOR or legal is None or spec.dtype.startswith("float8") or legal.is_sorted:
-            continue
-        if legal.support not in (*OPEN, Support.UNIT):
-            continue
-        # finite, so that a reproduction can write them down
-        most = torch.finfo(getattr(torch, spec.dtype)).max / 64
-        open_.append((i, max(legal.low, -most), min(legal.high, most)))
-    # of a softmax over what a mask leaves, a row that is true throughout is not finite: then the numbers alone decide
-    numbers = [one for one in open_ if found.task.args[one[0]].dtype != "bool"]
-    for places in dict.fromkeys((tuple(open_), tuple(numbers))):
-        if not places:
-            continue
-        other = replace(found, change=("last", -1, secrets.randbits(31), places))
-        try:  # on the host, where the case keeps its answer: an index past an end would make a device useless
-            outputs = (other if other.device == "cpu" else replace(other, device="cpu", statics=None)).native
-        except (KernellabError, RuntimeError):
-            continue
-        if all(map(finite, outputs)):
-            return other
-    return found
-
-
-#: dtypes of counts and places
-_INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-
-
-def _repeats(value: Tensor) -> bool:
-    """Do numbers come twice in a row, in no order? Then one may come often."""
-    if not value.dim() or value.numel() < 2:
-        return False
-    # a column is one row of numbers
-    rows = value.reshape(-1, value.shape[-1]) if value.shape[-1] > 1 else value.reshape(1, -1)
-    return bool((rows.sort(-1).values.diff(dim=-1) == 0).any()) and not rises(rows)
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:

@@ -11,8 +11,9 @@ from math import exp, log
 from kernellab.task import Task, small_sizes
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
-from kernellab.verifier.cases.cases import Case, case, decided_last, drawn_base, of_all, smoke_case
+from kernellab.verifier.cases.cases import Case, case, drawn_base, of_all, smoke_case
 from kernellab.verifier.cases.extents import at_ends
+from kernellab.verifier.cases.last_elements import decided_last
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import DRAWN, RANK
 

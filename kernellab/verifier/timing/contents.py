@@ -26,13 +26,13 @@ from kernellab.verifier.protocol.rules import TIMING
 _LARGE, _LINE = 1 << 14, 16
 #: elements of a tensor that its print is taken from, and of one on a device, from which they are copied
 _PRINTED, _COPIED = 1 << 16, 1 << 13
-#: where contents may be mixed, the share of those that are drawn nevertheless: so much that each costs these seconds,
-#: on average, and at least so much
+#: where contents may be mixed, the share of those that are drawn nevertheless: so much that drawing costs a call these
+#: seconds on average, and at least so much
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
 
 
 class Contents:
-    """Ever new contents of one shape.
+    """Ever new contents of one shape. Each set comes from one of two sources, mixing and drawing.
 
     Floats that may be any numbers of a sign are mixed: lines from all over the first set, each shrunk by a separate
     factor, so that nothing known of earlier contents tells a sum of new ones. Where any other tensor may change
@@ -51,18 +51,20 @@ class Contents:
             for spec, a in zip(task.args, args, strict=True)
         ]
         self.loose = [a and b for a, b in zip(loose, self.free, strict=True)]
+        #: the task's own inputs, where some of what may change cannot be mixed: then all sets are drawn
         self._inputs = Inputs(task, self.base, self.free) if self.loose != self.free else None
         self._buffers: dict[tuple[int, int], Tensor] = {}
         self._generators: dict[str, torch.Generator] = {}
         self._prints: set[int] = set()
         #: sets that were equal to an earlier one: a task whose inputs are the same for every seed
         self.repeated = 0
-        self._worn: dict[int, tuple[Any, ...]] = {}
-        #: the last that were made, from one that was timed before the block that comes next
-        self._made_last: deque[tuple[Any, ...]] = deque([self.base] * (TIMING.block + 1), TIMING.block + 1)
+        self._warming: dict[int, tuple[Any, ...]] = {}
+        #: the last timed sets, from one that was timed before the block that comes next
+        self._last_timed: deque[tuple[Any, ...]] = deque([self.base] * (TIMING.block + 1), TIMING.block + 1)
         #: was the last set drawn, and not mixed of lines of the first?
         self.drawn = self._inputs is not None
         self._random = random.Random(secrets.randbits(64))
+        #: where sets are mixed: the task's own inputs, and the share of the sets that are drawn nevertheless
         self._draws, self._chance = self._drawing(task) if anew and self._inputs is None else (None, 0.0)
 
     @property
@@ -81,37 +83,37 @@ class Contents:
         return inputs, max(_DRAWN_LEAST, _DRAW_SECONDS / inputs.seconds)
 
     def next(self, buffer: int = 0, timed: bool = True) -> tuple[Any, ...]:
-        """New contents; those that were made before in the same ``buffer`` are gone. What is not ``timed`` is never
-        worn."""
+        """New contents; those that were mixed before in the same ``buffer`` are gone. What is not ``timed`` is never
+        :meth:`uncounted` later."""
         for _ in range(TIMING.redrawn):
             self.drawn = self._inputs is not None or self._random.random() < self._chance
-            found = self._draws.next() if self._draws is not None and self.drawn else self._made(buffer)
+            contents = self._draws.next() if self._draws is not None and self.drawn else self._made(buffer)
             seen = len(self._prints)
-            self._prints.add(fingerprint([a for a, free in zip(found, self.free, strict=True) if free]))
+            self._prints.add(fingerprint([a for a, free in zip(contents, self.free, strict=True) if free]))
             if len(self._prints) > seen:
                 break
         else:
             self.repeated += 1
         if timed:
-            self._made_last.append(found)
-        return found
+            self._last_timed.append(contents)
+        return contents
 
-    def worn(self, buffer: int = 0) -> tuple[Any, ...]:
+    def uncounted(self, buffer: int = 0) -> tuple[Any, ...]:
         """Contents for calls that do not count; ones that cost nothing to make, and none that are still to be timed:
         a kernel that keeps its answers must not find one there."""
-        return self._made_last[0] if self._inputs is not None else self._made(buffer)
+        return self._last_timed[0] if self._inputs is not None else self._made(buffer)
 
-    def worn_out(self, number: int = 0) -> tuple[Any, ...]:
-        """As :meth:`worn`, the same for a ``number`` until :meth:`refresh`: for calls that only make pages, teams and
-        caches ready, which a kernel may know for what they are."""
-        if number not in self._worn:
+    def warming(self, number: int = 0) -> tuple[Any, ...]:
+        """As :meth:`uncounted`, the same for a ``number`` until :meth:`refresh`: for calls that only make pages, teams
+        and caches ready, which a kernel may know for what they are."""
+        if number not in self._warming:
             # in separate buffers: timed contents come and go in the others
-            self._worn[number] = self.worn(-1 - number)
-        return self._worn[number]
+            self._warming[number] = self.uncounted(-1 - number)
+        return self._warming[number]
 
     def refresh(self) -> None:
-        """What is worn out is made again."""
-        self._worn = {}
+        """:meth:`warming` gives other contents from here on."""
+        self._warming = {}
 
     def _made(self, buffer: int) -> tuple[Any, ...]:
         if self._inputs is not None:

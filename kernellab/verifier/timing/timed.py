@@ -224,7 +224,7 @@ class _Run:
         worker.placement = place = Placement(worker.pid, self.cores)
         self._prepare(worker)
         while len(times) < TIMING.warm_calls:
-            args = self.contents.worn_out(len(times) % 2)
+            args = self.contents.warming(len(times) % 2)
             times.append(self._turn(worker, args).seconds)
             place.update()
             last = times[-TIMING.warm_agree :]
@@ -244,7 +244,7 @@ class _Run:
             if number and self.bytes <= TIMING.renew_bytes:
                 worker.renew()
             self._prepare(worker)
-            self._turn(worker, self.contents.worn_out(1))
+            self._turn(worker, self.contents.warming(1))
 
     def _worker(self, side: Side) -> Worker:
         return side.workers[self.active[side.name]] if isinstance(side, Team) else side.worker
@@ -281,7 +281,7 @@ class _Run:
         for slot in self.slots:
             arena = worker.arenas.get(slot)
             if self.small or arena is None or arena.layout is not self.layout:
-                worker.write(slot, self.layout, self.contents.worn_out())
+                worker.write(slot, self.layout, self.contents.warming())
 
     def _block(
         self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
@@ -342,7 +342,7 @@ class _Run:
             end = time.monotonic() + TIMING.watched_seconds
             with canary.watch:
                 while time.monotonic() < end:
-                    self._turn(worker, self.contents.worn(TIMING.block + 1))
+                    self._turn(worker, self.contents.uncounted(TIMING.block + 1))
         if canary.layout is None:
             return self._seen(worker, canary.args, self._turn(worker, canary.args, awake=canary.watch is None))
         for slot in self.slots:
