@@ -194,8 +194,16 @@ def _fitting(ctx: Context, width: int, item: int, parts: int) -> tuple[int, int,
     most = _RESULTS if item == 2 else _RESULTS // 2
     while rows > 32 and rows * max(width, 32) > most:
         rows //= 2
-    while keys > 32 and (2 * 2 * keys * row_bytes + rows * row_bytes + _SCRATCH > ctx.shared or rows * keys > most):
+
+    def fits(rows: int, keys: int) -> bool:
+        # weights of float32 go through shared memory on the way to the second product
+        weights = rows * keys * item if item == 4 else 0
+        return (2 * 2 * keys + rows) * row_bytes + max(weights, _SCRATCH) <= ctx.shared
+
+    while keys > 32 and (rows * keys > most or not fits(rows, keys)):
         keys //= 2
+    while rows > 16 and not fits(rows, keys):
+        rows //= 2
     return rows, keys, 8 if rows * width > most // 2 else 4, 2
 
 
