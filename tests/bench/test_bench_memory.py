@@ -33,7 +33,7 @@ def test_a_run_is_told_of_relatives_alone_and_leaves_the_memory_as_it_was(
     assert row.passed, row.reason
     assert [g.name for g in row.remembered] == ["other"]
     assert len(memory.events()) == events
-    assert "own computation was held out; 1 of 1 task were told" in remembered([row])
+    assert "own computation was held out; 1 of 1 task received entries" in remembered([row])
 
 
 def test_the_report_counts_what_began_from_the_memory_and_passed() -> None:
