@@ -44,6 +44,9 @@ _WRITES = frozenset(("slice_scatter", "select_scatter"))
 _MOVES = named(Role.PART, Role.MOVE, Role.GATHER) - _WRITES
 _SCATTERS = named(Role.SCATTER)
 _SCANS = named(Role.SCAN)
+_ATTENTION = named(Role.ATTENTION)
+#: they have the elements of what they read, in whatever order
+_SHOWS = {*VIEWS, "clone", "contiguous"}
 
 
 def cut_nodes(graph: Graph) -> frozenset[str]:
@@ -66,9 +69,10 @@ def cut_nodes(graph: Graph) -> frozenset[str]:
         exits = [n for n in region if n in outputs or any(u not in region for u in users.get(n, []))]
         if any(u not in region for n in exits for u in _readers(n, users, nodes)):
             # with several ways out the product itself is kept, and each way makes its pointwise work again
-            last = exits[0] if len(exits) == 1 else node.name
+            last = _made_by(exits[0], nodes) if len(exits) == 1 else node.name
             cut.add(last)
             light = _light(graph, light | {last})
+    cut |= _of_heads(graph, users, nodes)
     cut |= _of_many_terms(graph, cut, users)
     cut |= _of_many_places(graph, cut, outputs)
     cut |= _of_scatters(graph, users, nodes, outputs)
@@ -98,6 +102,22 @@ def _of_long_chains(graph: Graph, cut: Set[str]) -> set[str]:
         found[node.name] = 1 + max((found.get(name, 0) for name in refs), default=0)
         if found[node.name] >= _LONGEST and node.aten in OPERATIONS:
             stored.add(node.name)
+    return stored
+
+
+def _of_heads(graph: Graph, users: Mapping[str, list[str]], nodes: Mapping[str, Node]) -> set[str]:
+    """Attention to store as the view that a product reads, its heads side by side: one matrix, whose sum is one loop
+    that a copy engine feeds."""
+    stored: set[str] = set()
+    for node in graph.nodes:
+        if node.aten not in _ATTENTION:
+            continue
+        last = node
+        while len(readers := users.get(last.name, [])) == 1 and nodes[readers[0]].aten in _SHOWS:
+            last = nodes[readers[0]]
+        products = [r for r in readers if nodes[r].aten in PRODUCTS]
+        if products and not extents.same(last.shape[-1], node.shape[-1]):
+            stored.add(last.name)
     return stored
 
 
@@ -270,15 +290,33 @@ def _light(graph: Graph, given: set[str]) -> set[str]:
 
 
 def _region(graph: Graph, heavy: Node, light: set[str]) -> set[str]:
-    """``heavy`` and the pointwise nodes of its shape that follow from it and from light values alone."""
-    region = {heavy.name}
+    """``heavy`` and the pointwise nodes that follow from it and from light values alone, of its shape or of one whose
+    rows are its own: a linear layer of sequences is a product of one matrix between two such views."""
+    region, shapes = {heavy.name}, [_shape(heavy)]
     for node in graph.nodes:
-        if node.aten not in OPERATIONS and node.aten not in _ALSO:
-            continue
         refs = {ref.name for ref in node.refs()}
-        if refs & region and refs <= region | light and node.shape == _shape(heavy):
-            region.add(node.name)
+        if not refs & region or node.results:
+            continue
+        pointwise = node.aten in OPERATIONS or node.aten in _ALSO
+        if node.aten in VIEWS and refs <= region and _same_rows(node.shape, shapes[0]):
+            shapes.append(node.shape)
+        elif not (pointwise and refs <= region | light and node.shape in shapes):
+            continue
+        region.add(node.name)
     return region
+
+
+def _made_by(name: str, nodes: Mapping[str, Node]) -> str:
+    """The node whose values a view shows."""
+    while nodes[name].aten in VIEWS:
+        name = next(nodes[name].refs()).name
+    return name
+
+
+def _same_rows(shape: tuple[Extent, ...], other: tuple[Extent, ...]) -> bool:
+    """Has a view the rows of what it shows, in their order?"""
+    alike = extents.same(extents.times(list(shape)), extents.times(list(other)))
+    return len(shape) > 1 and len(other) > 1 and shape[-1] == other[-1] and alike
 
 
 def _shape(node: Node) -> Any:
