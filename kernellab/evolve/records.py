@@ -65,7 +65,7 @@ class Proposal(Record):
     number: int
     round: int
     island: int
-    #: who made it: seed, cross, person, session, rules:REWRITE, model:NAME
+    #: who made it: seed, cross, person, agent, session, rules:REWRITE, model:NAME, agent:NAME
     operator: str
     author: Author = Author.RULES
     parents: tuple[int, ...] = ()
@@ -81,6 +81,11 @@ class Proposal(Record):
     #: seconds and tokens that it took to make
     seconds: float = 0.0
     usage: Usage = Usage()
+
+    @property
+    def injected(self) -> bool:
+        """Did somebody from outside put it in, a person or an agent of theirs?"""
+        return self.operator in ("person", "agent")
 
     @property
     def key(self) -> str:

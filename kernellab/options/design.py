@@ -132,8 +132,8 @@ class DesignCall(DesignOptions):
 
     roles: Annotated[Any, Option(on=EVERYWHERE, default="rules")] = Field(
         default=None,
-        description='who does what: "rules", "model", "human", or "designer=model:NAME,coder=replay:FILE"; '
-        '"model:A>rules" falls back',
+        description='who does what: "rules", "model", "human", "agent:NAME", or "designer=model:NAME,coder=replay:FILE"'
+        '; "model:A>rules" falls back',
     )
     approve: Annotated[
         Any,

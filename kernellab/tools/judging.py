@@ -159,7 +159,16 @@ def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
         task, source, target, options=options, progress=_told(context), cancel=context.cancel
     )
     found = verdict_result(task, verdict)
-    return found.model_copy(update={"summary": at_host(target, found.summary)})
+    short = _short(request.level, verdict, target)
+    return found.model_copy(update={"summary": " ".join(filter(None, (at_host(target, found.summary), short)))})
+
+
+def _short(level: str, verdict: Verdict, target: Target) -> str:
+    """Why a verdict that passed is less than was asked for; "" where it is not."""
+    if not verdict.passed or verdict.trust.value >= level:
+        return ""
+    why = f"{target.chip.name} is no GPU" if target.chip.kind != "gpu" else verdict.label
+    return f"{level}, a sealed replay on a GPU, was asked for: this verdict is {verdict.trust.value}, since {why}."
 
 
 def at_host(target: Target, sentence: str) -> str:

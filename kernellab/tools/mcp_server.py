@@ -11,20 +11,24 @@ from __future__ import annotations
 import asyncio
 import hmac
 import io
+import json
 import os
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from kernellab.content import installed
 from kernellab.errors import KernellabError
 from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.tool import Context, Tool, ToolError, call, failed, tools
+
+if TYPE_CHECKING:
+    import anyio
 
 INSTRUCTIONS = (
     "kernellab designs, checks and judges compute kernels. Work in this order: describe_task, read_document "
@@ -285,14 +289,30 @@ def serve_stdio(context: Context) -> None:
         out = anyio.wrap_file(
             io.TextIOWrapper(os.fdopen(wire, "wb", buffering=0), encoding="utf-8", write_through=True)
         )
-        stdin = anyio.wrap_file(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"))
-        async with stdio_server(stdin, out) as (read, write):
+        # the transport of either SDK only iterates over it
+        lines: Any = _lines(sys.stdin.buffer, out)
+        async with stdio_server(lines, out) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     try:
         anyio.run(serve)
     finally:
         context.close()
+
+
+#: what JSON-RPC answers where no request can be read
+_NO_TEXT = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "The line is not UTF-8."}}
+
+
+async def _lines(stream: IO[bytes], out: anyio.AsyncFile[str]) -> AsyncIterator[str]:
+    """The client's lines; one that is not UTF-8 is answered with a parse error and left out."""
+    import anyio
+
+    async for line in anyio.wrap_file(stream):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError:
+            await out.write(f"{json.dumps(_NO_TEXT)}\n")
 
 
 def http_app(handlers: Handlers, token: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from kernellab.evolve.run import Run
 
 _RUN = "A search's id, or its task's name."
+#: seconds that search_inject waits for whoever runs the search to take a sketch
+_PATIENCE = 5.0
 
 
 class RunRequest(Request):
@@ -34,6 +37,9 @@ class RunResult(Result):
     evaluations: int
     best: int | None
     elites: list[Elite]
+    injected: list[str] = Field(
+        default_factory=list, description="Each candidate that a person or an agent put in, and what became of it."
+    )
     scratchpad: str = Field(default="", description="What the Analyst plans.")
 
 
@@ -51,6 +57,7 @@ def search_status(context: Context, request: RunRequest) -> RunResult:
         evaluations=len(state.evaluations),
         best=state.best(),
         elites=[_elite(run, n) for n in numbers[:12]],
+        injected=[_fate(run, n) for n, p in state.proposals.items() if p.injected][-12:],
         scratchpad=state.plan.text[:2000],
     )
 
@@ -63,6 +70,29 @@ def _elite(run: Run, number: int) -> Elite:
         why=proposal.why[:300], verified=verdict is not None and verdict.passed,
         speedup=verdict.speedup if verdict is not None else None,
     )  # fmt: skip
+
+
+def _fate(run: Run, number: int) -> str:
+    """What became of a candidate, in a sentence."""
+    from kernellab.evolve.records import Step
+
+    proposal, found = run.state.proposals[number], run.state.evaluations.get(number)
+    by = f"Candidate {number}, put in by {'a person' if proposal.author is Author.HUMAN else 'an agent'}"
+    if found is None:
+        return f"{by}: it waits for its turn."
+    if found.same_as is not None:
+        return f"{by}: it repeats candidate {found.same_as}."
+    verdict = run.state.verdicts.get(number)
+    if verdict is not None and verdict.passed:
+        return f"{by}: verified, {verdict.speedup:.2f}x eager." if verdict.speedup else f"{by}: verified."
+    if found.passed and verdict is None:
+        return (
+            f"{by}: ranked, {found.score.speedup:.2f}x eager." if found.score else f"{by}: passed {found.step.value}."
+        )
+    step = Step.VERIFY if found.passed else found.step
+    # what a judge's case was, only the judge's own tools tell
+    told = step not in (Step.RANK, Step.VERIFY) and found.reason
+    return f"{by}: failed at {step.value}" + (f": {found.reason}" if told else "; verify_source shows why.")
 
 
 class CandidateRequest(RunRequest):
@@ -105,8 +135,20 @@ def search_inject(context: Context, request: InjectRequest) -> RunResult:
     """Put a sketch among the candidates of a search; it is checked, gated and ranked as every other."""
     run = _run(context, request.run)
     context.count()
+    known = set(run.state.proposals)
     run.inject(sketch=request.sketch, island=request.island, why=request.why, author=Author.MODEL)
-    return search_status(context, RunRequest(run=request.run))
+    end = time.monotonic() + _PATIENCE
+    while not (mine := _put(run, request.sketch, known)) and time.monotonic() < end and not context.cancel.wait(0.05):
+        pass
+    found = search_status(context, RunRequest(run=request.run))
+    taken = _fate(run, mine[0]) if mine else "The sketch is legal and waits until the search takes it up."
+    following = f"search_status tells what became of it, under injected. {MATERIAL}"
+    return found.model_copy(update={"summary": f"{taken} {found.summary}", "next": following})
+
+
+def _put(run: Run, sketch: str, known: set[int]) -> list[int]:
+    """Candidates of that sketch that an agent put in and that were not ``known``."""
+    return [n for n, p in run.state.proposals.items() if n not in known and p.injected and p.sketch == sketch]
 
 
 def _run(context: Context, name: str) -> Run:

@@ -38,6 +38,9 @@ def list_sessions(context: Context, request: Nothing) -> SessionsResult:
     from kernellab.session import sessions
 
     found, searches = sessions(context.workspace), runs(context.workspace)
+    names = [one.rpartition("-")[0] for one in found]
+    # the name where it is one session's, as every other tool says it
+    found = [name if names.count(name) == 1 else one for name, one in zip(names, found, strict=True)]
     return SessionsResult(
         summary=f"{counted(len(found), 'session')} and {counted(len(searches), 'search', 'searches')}.",
         next="session_state shows one." if found else "begin_session starts one.",
@@ -284,6 +287,8 @@ class NoteRequest(SessionRequest):
 @tool(changes=True)
 def leave_note(context: Context, request: NoteRequest) -> SessionResult:
     """Leave a note that a role reads in each of its turns; rules read no prose."""
+    if not request.text.strip():
+        raise ToolError("The note is empty.", "Give its text.")
     session = context.session(request.session, resume=True)
     notes = session.state.notes.get(Role(request.role), ())
     if sum(note.author is Author.MODEL for note in notes) >= MOST_NOTES:

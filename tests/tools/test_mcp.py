@@ -130,6 +130,31 @@ def test_a_client_that_dies_ends_its_server(workspace: Path) -> None:
     assert server.wait(60) == 0
 
 
+@pytest.mark.parametrize("line", [
+    b"\xff\xfe",
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "lens", "arguments": {"a": "\xe9"}}}',
+    b'{"half',
+], ids=["no text", "in an argument", "no JSON"])  # fmt: skip
+def test_a_line_that_cannot_be_read_ends_no_server(workspace: Path, line: bytes) -> None:
+    asks = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asks}
+    second = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    last = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    sent = [json.dumps(first).encode(), json.dumps(second).encode(), line, json.dumps(last).encode()]
+    command = [sys.executable, "-m", "kernellab", "mcp", "--workspace", str(workspace)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(b"\n".join(sent) + b"\n")
+        server.stdin.flush()
+        answers = list[dict[str, Any]]()
+        while not any(answer["id"] == 2 for answer in answers):
+            answers.append(json.loads(server.stdout.readline()))
+        server.stdin.close()
+        assert server.wait(60) == 0
+    faults = [answer["error"]["code"] for answer in answers if "error" in answer]
+    assert faults == ([-32700] if b"half" not in line else []), answers
+
+
 def asked(url: str, **headers: str) -> int:
     """The status of a client's first request."""
     asks = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}

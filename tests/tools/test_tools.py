@@ -525,6 +525,9 @@ def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) ->
     assert mine is not None and mine.sketch == kept and mine.author is Author.MODEL
     call("propose_route", {"session": "twice", "to": "finish"}, context)
     assert session.turns[-1].author is Author.MODEL and "An agent sent" in session.turns[-1].route.reason
+    assert call("list_sessions", {}, context).model_dump()["sessions"] == ["twice"]
+    with pytest.raises(ToolError, match="The note is empty"):
+        call("leave_note", {"session": "twice", "role": "designer", "text": " \n"}, context)
     call("leave_note", {"session": "twice", "role": "designer", "text": "rows first"}, context)
     assert session.state.notes[Role.DESIGNER] == (Note(text="rows first", author=Author.MODEL),)
     told = call("session_state", {"session": "twice"}, context).model_dump()
@@ -555,11 +558,19 @@ def test_an_agents_sketch_is_a_candidate_of_a_search_and_is_told_as_the_agents(c
         TASK, "cpp", name="twice", workspace=context.workspace, rounds=1, parallel=2, islands=1, score="model",
     )  # fmt: skip
     wrong = SKETCH.replace("* 2.0", "* 3.0")
-    for sketch in (SKETCH, wrong):
+    for sketch in (SKETCH, wrong, SKETCH):
         told = call("search_inject", {"run": "twice", "sketch": sketch, "why": "rows apart"}, context)
         assert told.model_dump()["status"] == run.state.status.value
+        assert re.search(
+            r"Candidate \d+, put in by an agent: it waits|waits until the search takes it up", told.summary
+        )
     state = run.work().wait(100).state
-    right, refused = sorted((p for p in state.proposals.values() if p.operator == "agent"), key=lambda p: p.number)
+    ends = call("search_status", {"run": "twice"}, context).model_dump()["injected"]
+    assert len(ends) == 3 and ": failed at gate: " in ends[1], ends
+    assert ends[0].endswith("passed build."), ends
+    assert re.search(r"repeats candidate \d+\.$", ends[2]), ends
+    mine = sorted((p for p in state.proposals.values() if p.operator == "agent"), key=lambda p: p.number)
+    right, refused, _ = mine
     assert (right.sketch, right.author, right.why) == (SKETCH, Author.MODEL, "rows apart")
     assert state.evaluations[right.number].passed and not state.evaluations[refused.number].passed
     assert state.evaluations[refused.number].step.value == "gate"
