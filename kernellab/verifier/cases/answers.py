@@ -156,16 +156,16 @@ def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     from kernellab.capture.selection import selections
 
     chosen = selections(task.module().results, args)
-    beside = list(found)
+    others = list(found)
     for i in whole:
-        beside[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
-    open_ = [i for i in whole if beside[i].selection is None]
+        others[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
+    open_ = [i for i in whole if others[i].selection is None]
     if open_:
         for i, between in zip(open_, _between(task, args, [found[i].native for i in open_], open_, seed), strict=True):
-            beside[i] = replace(
-                beside[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
+            others[i] = replace(
+                others[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
             )
-    return tuple(beside)
+    return tuple(others)
 
 
 def _by_chance(task: Task, args: Sequence[Any], native: Tensor, at: int, seed: int) -> Iterator[Tensor]:
