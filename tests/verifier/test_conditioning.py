@@ -11,6 +11,7 @@ import torch
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.compare.compare import Limits, Reference, compare
 
 LAYER_NORM = """
@@ -480,3 +481,47 @@ def test_many_terms_excuse_no_narrow_sum() -> None:
         narrow += compare(x.half().float().sum(0), case.nudged[0], Limits.of("float32"))[0] is None
         plain += compare(x.cumsum(0)[-1], case.nudged[0], Limits.of("float32"))[0] is None
     assert narrow <= 2 and plain == 6
+
+
+KEPLER = load_task(
+    """import torch
+def reference(m, e):
+    x = m
+    for _ in range(12):
+        x = x - (x - e * torch.sin(x) - m) / (1 - e * torch.cos(x))
+    return x
+def inputs():
+    return torch.rand(4096) * 6.28, torch.rand(4096) * 0.8
+""",
+    "kepler",
+)
+
+
+def _kepler(m: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+    """The same with its quotient as a product, which rounds otherwise."""
+    x = m
+    for _ in range(12):
+        x = x - (x - m - e * torch.sin(x)) * (1 / (1 - e * torch.cos(x)))
+    return x
+
+
+def test_where_newtons_steps_do_not_converge_a_right_kernel_is_right_and_a_wrong_one_is_not() -> None:
+    comparison, chaotic = Comparison(KEPLER), 0
+    for seed in range(24):
+        case = Case(task=KEPLER, sizes=(), family=Family.NORMAL, seed=seed)
+        got = _kepler(*case.args)
+        far = (got.double() - case.references[0].want).abs() > 1.0
+        chaotic += bool(far.any())
+        assert comparison.first_wrong(case, [got]) is None
+        # a tile that is off, and one element in twenty
+        wrong = got.clone()
+        wrong[:64] *= 1.01
+        sparse = got.clone()
+        sparse[::20] += 0.1
+        assert comparison.first_wrong(case, [wrong]) is not None
+        assert comparison.first_wrong(case, [sparse]) is not None
+    assert chaotic, "no seed has such an element"
+    own = Case(task=KEPLER, sizes=(), family=Family.OWN, seed=1)
+    off = _kepler(*own.args)
+    off[7] += 0.5
+    assert comparison.first_wrong(own, [off]) is not None

@@ -71,7 +71,7 @@ def verified(
     monkeypatch.setattr(Worker, "close", close)
     # as many sizes from all over the ranges as are compiled ahead
     monkeypatch.setattr("kernellab.verifier.stages.correct.CORRECT", replace(CORRECT, all_over=DEVICE.rehearsed_sizes))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     source = Source(dsl="cpp", files={"kernel.py": JIT.replace("WHAT", what)}, origin=Author.MODEL)
     options = VerifyOptions(level=Trust.T1, allow_library=True, threads=1)
     pool = Pool()
@@ -90,8 +90,8 @@ def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(monkeypatch
     others = [(by, contents) for by, contents in made if by != home]
     assert len(others) > 20 and len({by for by, _ in others}) == 2, made
     assert not any(contents for _, contents in others)
-    # the smoke test's, one that comes of answers, and those that are left out
-    assert len(made) - len(others) <= 2 + DEVICE.unrehearsed
+    # the smoke test's, one that comes of answers, the long one, and those that are left out
+    assert len(made) - len(others) <= 3 + DEVICE.unrehearsed
 
 
 def test_a_kernel_that_is_right_for_sizes_alone_that_were_compiled_ahead_is_refused(

@@ -38,6 +38,8 @@ class ErrorRule:
     as_eager: float = 1.1
     #: elements of which a cut in the formula may have decided otherwise: of more, it is no matter of rounding
     cut_share: float = 0.05
+    #: times the elements of which the reference at the declared dtype has no digit that a kernel may have, too
+    chaos_times: int = 4
     tile: int = 64
     #: a tile may be off by this many floors
     tile_factor: float = 10.0

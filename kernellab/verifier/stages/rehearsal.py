@@ -89,7 +89,7 @@ def _call(stages: Stages, workers: list[Worker]) -> int:
     task = stages.task
     calls: dict[tuple[tuple[str, int], ...], list[dict[str, Any]]] = {}
     for case in stages.ahead.sized():
-        if case.sizes not in calls and input_bytes(task, dict(case.sizes)) <= CORRECT.family_bytes:
+        if case.sizes not in calls and input_bytes(task, dict(case.sizes)) <= CORRECT.large_bytes:
             calls[case.sizes] = [_form(place) for place in lay_out(case.args).places]
     ordered = sorted(calls, key=lambda sizes: -input_bytes(task, dict(sizes)))
     # the candidate compiles those alone, and the largest take seconds
