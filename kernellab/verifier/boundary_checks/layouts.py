@@ -61,7 +61,7 @@ def between_vectors(args: Sequence[Any]) -> Layout:
 
 def at_addresses(args: Sequence[Any], step: int = 1) -> Iterator[Layout]:
     """Contiguous, each tensor once at each distance from a line of the caches that its elements may have, or at those
-    that ``step`` bytes divide; in each, the distances of tensors differ."""
+    that ``step`` bytes divide; the tensors stand at different ones in each."""
     count = max((LINE_BYTES // max(step, a.element_size()) for a in args if hasattr(a, "numel")), default=0)
     first = [secrets.randbelow(LINE_BYTES) for _ in args]
     for turn in range(count):
