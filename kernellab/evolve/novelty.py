@@ -28,15 +28,20 @@ class Look:
 
 @dataclass
 class Novelty:
-    """Keeps the features of what was evaluated in a run, and refuses what does not check or is nothing new."""
+    """Keeps the features of what was evaluated in a run, and refuses what does not check or is nothing new.
+
+    A candidate is compared with what was evaluated when it was proposed, so that a run that goes on after a kill
+    refuses what it would have refused.
+    """
 
     target: Target
     #: candidates by the key of their normal form, and all by the sum of their features, each once
     _by_key: dict[str, int] = field(default_factory=dict)
     _by_total: list[tuple[float, int]] = field(default_factory=list)
     _features: dict[int, Features] = field(default_factory=dict)
-    #: evaluations that were taken in
+    #: evaluations that were taken in, and each one's place among them
     _taken: int = 0
+    _places: dict[int, int] = field(default_factory=dict)
 
     def look(self, state: RunState, proposal: Proposal) -> Look:
         """Check a proposal's sketch, and compare it with every other of the run. A source has none."""
@@ -59,20 +64,23 @@ class Novelty:
         mine, similarity = self._of(proposal), state.knobs.novelty
         if mine is None:
             return ""
-        if (same := self._by_key.get(mine.key)) is not None:
+        before = state.known_at.get(proposal.number, len(state.evaluations))
+        same = self._by_key.get(mine.key)
+        if same is not None and self._places[same] < before:
             return f"It is candidate {same} but for names, or for sizes of the same power of two."
         if similarity < 1:
             # whose sums differ by more is not as near
             low = bisect_left(self._by_total, (mine.total * similarity, 0))
             high = bisect_right(self._by_total, (mine.total / similarity, len(state.proposals)))
             for _, number in self._by_total[low:high]:
-                if mine.like(self._features[number], similarity):
+                if self._places[number] < before and mine.like(self._features[number], similarity):
                     return f"It is nearly candidate {number}."
         return ""
 
     def _take(self, state: RunState) -> None:
         """Takes in what was evaluated since the last look."""
-        for number in islice(state.evaluations, self._taken, None):
+        for place, number in enumerate(islice(state.evaluations, self._taken, None), self._taken):
+            self._places[number] = place
             proposal = state.proposals[number]
             found = self._of(proposal) if proposal.sketch else None
             if found is not None and found.key not in self._by_key:

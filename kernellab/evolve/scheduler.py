@@ -41,7 +41,7 @@ from kernellab.evolve.records import (
     Steered,
     Step,
 )
-from kernellab.evolve.state import RunState
+from kernellab.evolve.state import RunState, same_code
 from kernellab.evolve.vary.asking import Asking
 from kernellab.evolve.vary.mix import Made
 from kernellab.models import Budget
@@ -283,7 +283,7 @@ class Scheduler:
 
     def _job(self, proposal: Proposal, spent: tuple[Spent, ...] = ()) -> Job:
         begun, knobs = self.state.begun, self.state.knobs
-        best = self.state.best()
+        best = self.state.best_before(proposal.number)
         modelled = self.state.evaluations[best].modelled_ms if best is not None else None
         return job_of(
             begun, proposal, measured=knobs.score == "rank", hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent
@@ -310,11 +310,14 @@ class Scheduler:
             self._write(Evaluated(evaluation=evaluation.model_copy(update={"number": number})))
 
     def _only(self, evaluation: Evaluation) -> Evaluation:
-        """A candidate whose code another one has already is that one."""
-        first = self.state.codes.get(evaluation.source)
+        """A candidate whose code another one has already is that one. Of those proposed together the first by number
+        is the one that stays, so that the order in which workers end decides nothing."""
+        first, known = self.state.codes.get(evaluation.source), self.state.known_at
         if first is None or not evaluation.passed or first == evaluation.number:
             return evaluation
-        return evaluation.model_copy(update={"same_as": first, "reason": f"Its code is candidate {first}'s."})
+        if first > evaluation.number and self._waits and known[first] == known[evaluation.number]:
+            return evaluation
+        return evaluation.model_copy(update={"same_as": first, "reason": same_code(first)})
 
     # -- the end of a round ------------------------------------------------------------------------------------------
 

@@ -120,6 +120,8 @@ class RunState:
     #: proposals of each round, and the first candidate of each code
     made: Counter[int] = field(default_factory=Counter)
     codes: dict[str, int] = field(default_factory=dict)
+    #: how many evaluations there were when each candidate was proposed: what it is compared with
+    known_at: dict[int, int] = field(default_factory=dict)
     #: candidates whose verdict is clean, and what was found since the last event
     _clean: set[int] = field(default_factory=set)
     _orders: dict[int | None, list[int]] = field(default_factory=dict)
@@ -224,6 +226,10 @@ class RunState:
                 leader = number
         return leader
 
+    def best_before(self, number: int) -> int | None:
+        """The best when a candidate was proposed, where the model alone ranks; else the best of now."""
+        return self._leader(self.known_at[number]) if self.knobs.score == "model" else self.best()
+
     def round_best(self, at: int) -> int | None:
         """The best when a round ended, by all that was measured since: later rounds' are no slower."""
         return self._leader(self._until[at])
@@ -309,6 +315,7 @@ def _begun(state: RunState, event: Begun) -> None:
 def _proposed(state: RunState, event: Proposed) -> None:
     for proposal in event.proposals:
         state.proposals[proposal.number] = proposal
+        state.known_at[proposal.number] = len(state.evaluations)
         state.doing.pop(who_varies(proposal.operator, proposal.parents), None)
         state.keys.setdefault(proposal.key, proposal.number)
         state.made[proposal.round] += 1
@@ -332,11 +339,29 @@ def _evaluated(state: RunState, event: Evaluated) -> None:
     if found.score is not None:
         state.scores[found.number] = found.score
     if found.source and found.same_as is None:
-        state.codes.setdefault(found.source, found.number)
+        first = state.codes.setdefault(found.source, found.number)
+        if first > found.number and found.passed:
+            _repeats(state, first, found)
     if found.passed and found.same_as is None:
         state.islands[state.proposals[found.number].island].append(found.number)
     if state.knobs.score == "model":
         _advanced(state, found.number)
+
+
+def _repeats(state: RunState, later: int, found: Evaluation) -> None:
+    """Of two that have one code and were proposed together, the first by number stays, whichever came first."""
+    evaluation = state.evaluations[later]
+    state.evaluations[later] = evaluation.model_copy(
+        update={"same_as": found.number, "reason": same_code(found.number)}
+    )
+    state.codes[found.source] = found.number
+    for island in state.islands.values():
+        if later in island:
+            island.remove(later)
+
+
+def same_code(number: int) -> str:
+    return f"Its code is candidate {number}'s."
 
 
 def _verified(state: RunState, event: Verified) -> None:

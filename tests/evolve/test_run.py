@@ -14,7 +14,8 @@ import pytest
 
 from kernellab.cli import main
 from kernellab.errors import DesignError, EvolveError, JournalError, KernellabError, SketchError
-from kernellab.evolve.jobs import Job, evaluate
+from kernellab.evolve import jobs
+from kernellab.evolve.jobs import Cascade, Job, evaluate
 from kernellab.evolve.judges import LocalJudge
 from kernellab.evolve.records import Action, Evaluated, Proposed, SearchRequest, Status, Steered, Step
 from kernellab.evolve.report import page
@@ -266,6 +267,23 @@ def test_a_run_that_was_killed_goes_on_and_evaluates_what_an_undisturbed_one_doe
     assert proposed == list(range(len(proposed)))
     taken_up = [e for e in events if isinstance(e, Steered) and e.action is Action.RESUME]
     assert taken_up and done.state.idle > 0, "the time in which no one worked on it counts"
+
+
+def test_how_long_each_candidate_took_and_which_came_first_decides_nothing(
+    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine: some candidates take ten times as long as others, so that later ones come first."""
+    usual = jobs._gate_and_cost
+
+    def slowed(cascade: Cascade, *rest: object) -> None:
+        with cascade.at(Step.GATE):
+            time.sleep(0.5 * (cascade.job.number * 5 % 4))
+        usual(cascade, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs, "_gate_and_cost", slowed)
+    run = modelled(tmp_path).work().wait(300)
+    assert list(run.state.evaluations) != sorted(run.state.evaluations), "some came before an earlier one"
+    assert evaluated(run) == evaluated(whole)
 
 
 def test_a_task_that_nobody_can_design_ends_the_run_with_the_reason(tmp_path: Path) -> None:

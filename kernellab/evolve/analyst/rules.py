@@ -70,7 +70,7 @@ def plan(state: RunState) -> Plan:
     """What the next round receives, from all candidates that ran."""
     rows = [
         Row(math.log(worth), e.place.features)
-        for n, e in state.evaluations.items()
+        for n, e in sorted(state.evaluations.items())  # a resampling depends on the order
         if e.passed and e.same_as is None and (worth := state.worth(n)) > 0
     ]
     findings = [f for f in (finding(split, state.knobs.seed) for split in tree(rows)) if not f.low <= 1 <= f.high]

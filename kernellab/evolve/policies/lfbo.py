@@ -42,7 +42,7 @@ def select(state: RunState, random: Random, islands: Sequence[int], count: int) 
 
 def _odds(state: RunState, parents: Sequence[int]) -> NDArray[np.float64]:
     """The logarithm of the odds that a child of each of ``parents`` is good."""
-    seen = [n for n in state.evaluations if n in state.proposals]
+    seen = [n for n in sorted(state.evaluations) if n in state.proposals]
     worth = np.array([state.worth(n) if state.alive(n) else 0.0 for n in seen])
     above = worth - np.quantile(worth, 1 - GOOD)
     good = above > 0

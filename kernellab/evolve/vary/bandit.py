@@ -7,7 +7,8 @@ rewrites do not stand against one good reply; and of the rules that change numbe
 which are many more and gain less often. The rules and the model each keep a share of the proposals whatever the other
 brings. The seconds that a model takes to answer are no cost, as candidates are evaluated meanwhile; its tokens are. An
 agent's seconds are a cost: its tools build and judge on this machine, and few agents report all of their tokens. All of
-it is read from the run's state, so a run that is opened again continues as it would have.
+it is read from the run's state, so a run that is opened again continues as it would have. Where no candidate is
+measured each costs the same, so that the seed alone decides, not how busy the machine was.
 """
 
 from __future__ import annotations
@@ -38,17 +39,16 @@ TOKENS_A_SECOND = 200
 
 @dataclass
 class Arm:
-    """What an operator has done: children evaluated, the sum of their gains, seconds, tokens."""
+    """What an operator has done: children evaluated, the sum of their gains, seconds, tokens, and what counts as cost.
+
+    ``cost`` is in seconds, those included that its tokens count as.
+    """
 
     tries: int = 0
     gain: float = 0.0
     seconds: float = 0.0
     tokens: int = 0
-
-    @property
-    def cost(self) -> float:
-        """Seconds, those included that its tokens count as."""
-        return self.seconds + self.tokens / TOKENS_A_SECOND
+    cost: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -59,22 +59,26 @@ class Arm:
         self.gain += other.gain
         self.seconds += other.seconds
         self.tokens += other.tokens
+        self.cost += other.cost
 
 
 def arms(state: RunState) -> dict[str, Arm]:
     """Every operator that has made a candidate from another, with what came of it."""
     found: dict[str, Arm] = {}
-    for number, evaluation in state.evaluations.items():
+    measured = state.knobs.score == "rank"
+    # by number: sums of figures in the order of arrival differ in their last digits
+    for number, evaluation in sorted(state.evaluations.items()):
         proposal = state.proposals[number]
         if not proposal.parents:
             continue
         before, after = state.worth(proposal.parents[0]), state.worth(number)
         gained = before > 0 and after > 0 and state.alive(number)
+        seconds = evaluation.seconds + (proposal.seconds if is_agent(proposal.operator) else 0.0)
+        tokens = proposal.usage.input_tokens + proposal.usage.output_tokens
         found.setdefault(proposal.operator, Arm()).add(
             Arm(
                 tries=1, gain=min(1.0, max(0.0, math.log(after / before))) if gained else 0.0,
-                seconds=evaluation.seconds + (proposal.seconds if is_agent(proposal.operator) else 0.0),
-                tokens=proposal.usage.input_tokens + proposal.usage.output_tokens,
+                seconds=seconds, tokens=tokens, cost=(seconds if measured else 1.0) + tokens / TOKENS_A_SECOND,
             )
         )  # fmt: skip
     return found
