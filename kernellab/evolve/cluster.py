@@ -122,6 +122,9 @@ class DaskWorkers:
     def compare(self, job: Job, other: Job) -> Future[Verdict]:
         return self._done(lambda: self._submit(_compare, (job, other)))
 
+    def call_off(self) -> None:
+        """What a worker measures it measures to its end; the others have what comes next."""
+
     def close(self) -> None:
         self._ended.set()
         with suppress(Exception):  # a scheduler that is gone answers nothing

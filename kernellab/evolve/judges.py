@@ -3,10 +3,11 @@ further ones, which compile and check side by side."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import LifoQueue
@@ -31,19 +32,25 @@ BUDGET = 1.0
 
 #: cores for each judge of one GPU, which compile most of the time; and such judges at most
 _CORES, _MOST = 3, 4
+#: seconds that what is measured when a search ends may take, then its judge is ended; seconds between two looks
+GRACE, _LOOK = 20.0, 0.1
 
 
 class LocalJudge:
     """Takes the Verifier in turn with the sessions of this process; ``verifier``: another, which is the search's."""
 
     def __init__(self, verifier: Verifier | None = None) -> None:
-        self.cancel = threading.Event()
+        self._cancel = threading.Event()
         self._further, self._taken = verifier, threading.Lock()
+
+    def stop(self) -> None:
+        """End what is measured now, with the judge's process, which the next question starts again."""
+        self._cancel.set()
 
     def start(self, target: Target) -> None:
         """Start what judges for ``target``: imports and the device's context, which need no candidate."""
         with self._verifier() as verifier:
-            verifier.warm(target)
+            verifier.warm(target, cancel=self._cancel)
 
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
         """A quick look: a few cases, then the clock, compared with the reference. Raises TaskError, TargetError."""
@@ -52,7 +59,7 @@ class LocalJudge:
             options = RankOptions(
                 allow_library=allow_library, precision=task.fidelity, budget=BUDGET,  # type: ignore[arg-type]
             )  # fmt: skip
-            found = verifier.rank(task, source, target, options=options, cancel=self.cancel)
+            found = verifier.rank(task, source, target, options=options, cancel=self._cancel)
             seconds = time.perf_counter() - began
         built = found.stage not in (Stage.STATIC, Stage.BUILD)
         return Ranked(score_of(found) if found.ranked else None, found.reason, seconds, built)
@@ -60,11 +67,12 @@ class LocalJudge:
     def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict:
         """The full verdict. Raises TaskError, TargetError, VerifierError."""
         with self._verifier() as verifier:
-            return verifier.verify(task, source, target, options=options, cancel=self.cancel)
+            return verifier.verify(task, source, target, options=options, cancel=self._cancel)
 
     @contextmanager
     def _verifier(self) -> Iterator[Verifier]:
         with engine().verifying if self._further is None else self._taken:
+            self._cancel = threading.Event()
             try:
                 yield self._further or engine().verifier()
             except JudgeLost as lost:
@@ -86,6 +94,10 @@ class LocalWorkers:
     def __init__(self, judges: Sequence[Judge], room: int) -> None:
         self.room, self.judges = max(1, room), len(judges)
         first, *self._further = judges
+        self._closed, self._lock = threading.Event(), threading.Lock()
+        #: who measures now, by the number of what is measured
+        self._busy: dict[int, Judge] = {}
+        self._numbers = itertools.count()
         # the last that was used is the warmest
         self._free: LifoQueue[Judge] = LifoQueue()
         self._free.put(first)
@@ -103,10 +115,15 @@ class LocalWorkers:
             self._free.put(judge)
 
     def _with_judge(self, work: Callable[[Judge], T]) -> T:
-        judge = self._free.get()
+        judge, number = self._free.get(), next(self._numbers)
         try:
+            if self._closed.is_set():
+                raise CancelledError
+            self._busy[number] = judge
             return work(judge)
         finally:
+            with self._lock:
+                self._busy.pop(number, None)
             self._free.put(judge)
 
     def warm(self, job: Job) -> None:
@@ -126,9 +143,24 @@ class LocalWorkers:
     def compare(self, job: Job, other: Job) -> Future[Verdict]:
         return self._measuring.submit(self._with_judge, partial(jobs.compare, (job, other)))
 
+    def call_off(self) -> None:
+        """What is measured now has a moment to end, so that a warm judge stays; one that hangs is started again."""
+        threading.Thread(target=self._end, args=(set(self._busy),), name="kernellab-ending", daemon=True).start()
+
+    def _end(self, numbers: set[int]) -> None:
+        until = time.monotonic() + GRACE
+        while numbers & self._busy.keys():
+            if time.monotonic() > until:
+                with self._lock:
+                    for number in numbers & self._busy.keys():
+                        self._busy[number].stop()
+            time.sleep(_LOOK)
+
     def close(self) -> None:
+        self._closed.set()
         for pool in (self._preparing, self._measuring):
             pool.shutdown(wait=False, cancel_futures=True)
+        self.call_off()
 
     def _prepared(self, ours: Future[Evaluation], theirs: Future[Prepared]) -> None:
         if theirs.cancelled():

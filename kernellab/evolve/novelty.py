@@ -30,8 +30,8 @@ class Look:
 class Novelty:
     """Keeps the features of what was evaluated in a run, and refuses what does not check or is nothing new.
 
-    A candidate is compared with what was evaluated when it was proposed, so that a run that goes on after a kill
-    refuses what it would have refused.
+    A candidate is compared with what was evaluated when it was proposed, so that a run that continues after a
+    kill refuses what it would have refused.
     """
 
     target: Target

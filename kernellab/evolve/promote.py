@@ -5,14 +5,16 @@ A rank is a quick look (T1). What a run calls its best has a verdict; a lead ins
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kernellab.errors import KernellabError, WorkersLost
+from kernellab.errors import EvolveError, KernellabError, VerifierError, WorkersLost
 from kernellab.evolve.jobs import FIRST, Job, Ranked
 from kernellab.evolve.records import Event, Paired, Remeasured, Score, Verified
 from kernellab.evolve.state import RunState
@@ -20,6 +22,10 @@ from kernellab.records import Timing, Verdict
 
 T = TypeVar("T")
 
+log = logging.getLogger("kernellab.evolve")
+
+#: seconds between two looks at whether a measurement may still be waited for
+_LOOK = 0.2
 #: candidates that are measured again in a round, in addition to the leader
 _CLOSE = 2
 #: full verdicts in a round, in addition to one for each island
@@ -32,6 +38,10 @@ _HOPE = 1.02
 _DUELS = 3
 
 
+class OutOfTime(EvolveError):
+    """The run's time is up, and so is its patience with what is measured."""
+
+
 class Measures(Protocol):
     #: candidates that may be measured at once
     judges: int
@@ -41,6 +51,8 @@ class Measures(Protocol):
     def verify(self, job: Job) -> Future[Verdict]: ...
 
     def compare(self, job: Job, other: Job) -> Future[Verdict]: ...
+
+    def call_off(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,8 @@ class Promotion:
     workers: Measures
     #: called again and again while a measurement is waited for
     meanwhile: Callable[[], None] | None = None
+    #: seconds that a measurement may still be waited for
+    patience: Callable[[], float] = lambda: math.inf
 
     def events(self, go_on: Callable[[], bool]) -> Iterator[Event]:
         """Events one by one: the caller takes each into the state before it asks for the next. Stops where ``go_on``
@@ -81,6 +95,29 @@ class Promotion:
             if pair := self._undecided():
                 yield self._remeasured(pair)
 
+    def last(self) -> Iterator[Event]:
+        """The end of a run whose time is up: one verdict, on the leader where it has none, which times it in turn with
+        the first design too; where it refuses the leader, one on the next."""
+        for _ in range(_VERDICTS):
+            heads, first = self._leaders([self.state.evaluations]), self.state.first()
+            if not heads:
+                break
+            began = time.perf_counter()
+            head, alone = heads[0], first is None or first == heads[0]
+            job = self.job(head)
+            under = self.workers.verify(job) if first is None or alone else self.workers.compare(job, self.job(first))
+            try:
+                verdict = self._waited(under)
+            except VerifierError as error:
+                log.warning("candidate %d is not verified: %s", head, error)
+                continue
+            yield Verified(number=head, verdict=verdict, seconds=time.perf_counter() - began)
+            if first is not None and not alone and self.state.clean(head):
+                yield _in_turn(head, first, verdict)
+            if self.state.clean(head):
+                break
+        yield from self.paired()
+
     def paired(self) -> Iterator[Event]:
         """The best and the first design, timed in turn: what either was ranked at was of another minute."""
         best, first = self.state.best(), self.state.first()
@@ -88,18 +125,14 @@ class Promotion:
             return
         began = time.perf_counter()
         try:
-            verdict = self.workers.compare(self.job(best), self.job(first)).result()
-        except WorkersLost:
+            verdict = self._waited(self.workers.compare(self.job(best), self.job(first)))
+        except (WorkersLost, OutOfTime):
             raise
         except KernellabError as error:  # each has its verdict already
-            comparison, reason = None, error.message
+            found = Paired(number=best, first=first, comparison=None, reason=error.message)
         else:
-            comparison = verdict.against(FIRST)
-            refused = "" if verdict.passed else verdict.reason
-            reason = "" if comparison else refused or "The first design could not be timed."
-        yield Paired(
-            number=best, first=first, comparison=comparison, reason=reason, seconds=time.perf_counter() - began
-        )  # fmt: skip
+            found = _in_turn(best, first, verdict)
+        yield found.model_copy(update={"seconds": time.perf_counter() - began})
 
     def close(self) -> list[int]:
         """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
@@ -162,26 +195,57 @@ class Promotion:
         return max(living, key=lambda n: (self.state.worth(n), -n), default=None)
 
     def _remeasured(self, numbers: list[int]) -> Remeasured:
+        """Where the time is up meanwhile, what came by then: the last verdict tells more."""
         scores, seconds = {}, 0.0
-        for number, ranked, _ in self._side_by_side(self.workers.rank, numbers):
-            seconds += ranked.seconds
-            if ranked.score is not None:
-                scores[number] = pooled(self.state.scores[number], ranked.score)
+        with suppress(OutOfTime):
+            for number, ranked, _ in self._side_by_side(self.workers.rank, numbers, to_the_end=False):
+                seconds += ranked.seconds
+                if ranked.score is not None:
+                    scores[number] = pooled(self.state.scores[number], ranked.score)
         return Remeasured(scores=scores, seconds=seconds)
 
     def _verified(self, numbers: Sequence[int]) -> Iterator[Event]:
         for number, verdict, seconds in self._side_by_side(self.workers.verify, numbers):
             yield Verified(number=number, verdict=verdict, seconds=seconds)
 
-    def _side_by_side(self, work: Callable[[Job], Future[T]], numbers: Sequence[int]) -> Iterator[tuple[int, T, float]]:
-        """What ``work`` gives for each, and the seconds it took; as many at once as there are judges."""
+    def _side_by_side(
+        self, work: Callable[[Job], Future[T]], numbers: Sequence[int], to_the_end: bool = True
+    ) -> Iterator[tuple[int, T, float]]:
+        """What ``work`` gives for each, and the seconds it took; as many at once as there are judges. Nothing of one
+        whose judge died."""
         for at in range(0, len(numbers), self.workers.judges):
             began = time.perf_counter()
             under = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
             for number, future in under:
-                while self.meanwhile is not None and not future.done():
-                    self.meanwhile()
-                yield number, future.result(), time.perf_counter() - began
+                try:
+                    found = self._waited(future, to_the_end)
+                except VerifierError as error:
+                    log.warning("candidate %d is not measured: %s", number, error)
+                else:
+                    yield number, found, time.perf_counter() - began
+
+    def _waited(self, future: Future[T], to_the_end: bool = True) -> T:
+        """Raises OutOfTime: it did not come within the patience, or is not worth it (``to_the_end``) once the time is
+        up; it is called off."""
+        while not future.done():
+            left = self.patience()
+            if left <= 0 or (left < math.inf and not to_the_end):
+                future.cancel()
+                self.workers.call_off()
+                raise OutOfTime("A measurement under way did not end, and is given up.", "Give the search more time.")
+            if self.meanwhile is not None:
+                self.meanwhile()
+            else:
+                wait([future], timeout=_LOOK)
+        return future.result()
+
+
+def _in_turn(number: int, first: int, verdict: Verdict) -> Paired:
+    """What a verdict that timed candidate ``number`` in turn with the ``first`` design says of the two."""
+    comparison = verdict.against(FIRST)
+    refused = "" if verdict.passed else verdict.reason
+    reason = "" if comparison else refused or "The first design could not be timed."
+    return Paired(number=number, first=first, comparison=comparison, reason=reason)
 
 
 def pooled(first: Score, second: Score) -> Score:

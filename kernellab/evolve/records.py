@@ -327,7 +327,7 @@ class Exchanged(_Event):
 
 
 class Worked(_Event):
-    """What an agent that varies a candidate has just done: ``who`` by :func:`who_varies`."""
+    """What an agent that varies a candidate has just done, ``who`` by :func:`who_varies`; or the search at its end."""
 
     kind: Literal["worked"] = "worked"
     who: str

@@ -8,11 +8,14 @@ and evaluates only what has no evaluation.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 from typing import Any, Protocol
 
@@ -22,7 +25,7 @@ from kernellab.evolve.analyst import plan, suggestion
 from kernellab.evolve.jobs import Job, Ranked, job_of
 from kernellab.evolve.novelty import Look
 from kernellab.evolve.policies import POLICIES, Request
-from kernellab.evolve.promote import Promotion
+from kernellab.evolve.promote import OutOfTime, Promotion
 from kernellab.evolve.records import (
     Begun,
     Ended,
@@ -40,6 +43,7 @@ from kernellab.evolve.records import (
     Status,
     Steered,
     Step,
+    Worked,
 )
 from kernellab.evolve.state import RunState, same_code
 from kernellab.evolve.vary.asking import Asking
@@ -48,6 +52,7 @@ from kernellab.models import Budget
 from kernellab.models.budget import TIME_LIMITS
 from kernellab.models.exchanges import Exchange
 from kernellab.records import Verdict
+from kernellab.verifier import VerifyOptions
 
 log = logging.getLogger("kernellab.evolve")
 
@@ -55,6 +60,8 @@ log = logging.getLogger("kernellab.evolve")
 _LOOK = 0.2
 #: seconds between two signs of life in the lease
 _BEAT = 5.0
+#: seconds after the time is up that what is measured then, and the last verdict, may take: a verdict's own limit
+_LAST = VerifyOptions().deadline
 _BEGIN = "Begin with a sketch or a kernel of your own, or give a model."
 
 
@@ -76,6 +83,8 @@ class Workers(Protocol):
     def verify(self, job: Job) -> Future[Verdict]: ...
 
     def compare(self, job: Job, other: Job) -> Future[Verdict]: ...
+
+    def call_off(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -122,6 +131,8 @@ class Scheduler:
     _running: dict[Future[Evaluation], int] = field(default_factory=dict)
     _writing: threading.RLock = field(default_factory=threading.RLock)
     _wishes: int = 0
+    #: when its time was up
+    _up: float | None = None
 
     def work(self) -> None:
         """Until the run ends. A fault of the run itself ends it as failed, with the sentence.
@@ -133,11 +144,14 @@ class Scheduler:
         threading.Thread(target=self._beat, args=(ended,), name="kernellab-lease", daemon=True).start()
         try:
             self._begin()
-            while not (reason := self.state.stopping or stop.reason(self.state, self.budget)):
-                self._turn()
-            self._call_off()
-            if not self.state.stopping:
-                self._judge_leader()
+            try:
+                while not (reason := self.state.stopping or stop.reason(self.state, self.budget)):
+                    self._turn()
+                self._call_off()
+                if not self.state.stopping:
+                    self._judge_leader()
+            except OutOfTime as late:
+                reason = self.state.stopping or f"{self.budget.reached(TIME_LIMITS)} {late.message}"
             self._end(Status.STOPPED if self.state.stopping else Status.FINISHED, reason)
         except WorkersLost:
             raise
@@ -340,7 +354,17 @@ class Scheduler:
             self._write(proposed)
 
     def _promotion(self, meanwhile: Callable[[], None] | None = None) -> Promotion:
-        return Promotion(self.state, lambda n: self._job(self.state.proposals[n]), self.workers, meanwhile)
+        return Promotion(
+            self.state, lambda n: self._job(self.state.proposals[n]), self.workers, meanwhile, self._patience
+        )  # fmt: skip
+
+    def _patience(self) -> float:
+        """Seconds that a measurement may still be waited for: without end until the time is up or a person stops it."""
+        if not (self.state.stopping or self.budget.reached(TIME_LIMITS)):
+            self._up = None
+            return math.inf
+        self._up = time.monotonic() if self._up is None else self._up
+        return self._up + _LAST - time.monotonic()
 
     def _fill(self) -> None:
         """While a verdict is waited for: what has come is written, and where there is room more is made."""
@@ -352,14 +376,20 @@ class Scheduler:
         self._collect()
 
     def _judge_leader(self) -> None:
-        """Where the time is up in the middle of a round, its leader has its verdict all the same; the others wait for a
-        run that continues. Then it is timed in turn with the first design."""
-        if self.state.knobs.score == "rank":
-            promotion = self._promotion()
-            for event in promotion.leader():
-                self._write(event)
-            for event in promotion.paired():
-                self._write(event)
+        """The leader has its verdict, and is timed in turn with the first design. Where the time is up that is one
+        verdict, so that a run ends by its time and one verdict."""
+        if self.state.knobs.score != "rank":
+            return
+        promotion = self._promotion()
+        if self.budget.reached(TIME_LIMITS):
+            self._write(
+                Worked(who="end of the time", text="the verdict on the leader, then the search ends", step="note")
+            )
+            events = promotion.last()
+        else:
+            events = chain(promotion.leader(), promotion.paired())
+        for event in events:
+            self._write(event)
 
     def _settled(self) -> list[Move]:
         """An island that no candidate lives on begins with the best of the others."""
@@ -391,9 +421,10 @@ class Scheduler:
                     self._start(event.proposals[0])
 
     def _call_off(self) -> None:
-        """What waits for its turn is not measured any more."""
+        """What waits for its turn is not measured any more; what is measured has a moment to end."""
         for future in self._running:
             future.cancel()
+        self.workers.call_off()
 
     def _end(self, status: Status, reason: str) -> None:
         self._write(Ended(status=status, reason=reason))

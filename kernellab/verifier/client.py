@@ -62,7 +62,10 @@ class Verifier:
         self._own_folder()
         atexit.register(_close, weakref.ref(self))
 
-    def warm(self, target: Target, options: VerifyOptions | None = None, *, ahead: bool = False) -> None:
+    def warm(
+        self, target: Target, options: VerifyOptions | None = None, *, ahead: bool = False,
+        cancel: threading.Event | None = None,
+    ) -> None:  # fmt: skip
         """Starts the judge and the fork servers for ``target`` now, so that the first verdict does not wait for them:
         that of torch.compile too where ``options`` ask for it. ``ahead``: on the host alone, before anyone has asked
         for a kernel; nothing is allocated on a GPU, and no fork server is waited for."""
@@ -72,7 +75,7 @@ class Verifier:
                 "op": "warm", "dsl": target.dsl, "backend": target.backend.value,
                 "compiles": compiles and target.backend is not Backend.INTERPRETER, "ahead": ahead,
             }  # fmt: skip
-            self._ask(request, None, "warm", 8 * DEADLINES.start, host=target.host)
+            self._ask(request, None, "warm", 8 * DEADLINES.start, cancel, target.host)
 
     def prepare(self, task: Task, target: Target, options: VerifyOptions | None = None) -> bool:
         """Begins to build the baselines that a verification will ask for, and returns at once: are they all built?

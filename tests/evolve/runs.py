@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernellab.conditions import Condition
@@ -57,13 +57,18 @@ def score(speedup: float, spread: float = 0.01) -> Score:
     )  # fmt: skip
 
 
-def verdict(speedup: float, passed: bool = True, conditions: Sequence[Condition] = ()) -> Verdict:
-    eager = Comparison(
-        baseline="eager", baseline_time=timing(1.0), speedup=speedup, low=speedup * 0.99, high=speedup * 1.01
-    )  # fmt: skip
+def verdict(
+    speedup: float, passed: bool = True, conditions: Sequence[Condition] = (), rivals: Mapping[str, float] | None = None
+) -> Verdict:
+    comparisons = [
+        Comparison(
+            baseline=baseline, baseline_time=timing(1.0), speedup=times, low=times * 0.99, high=times * 1.01
+        )
+        for baseline, times in {"eager": speedup, **(rivals or {})}.items()
+    ]  # fmt: skip
     return Verdict(
         passed=passed, stage=Stage.FAST, reason="Right." if passed else "Wrong.", conditions=tuple(conditions),
-        time=timing(1 / speedup), comparisons=[eager],
+        time=timing(1 / speedup), comparisons=comparisons,
     )  # fmt: skip
 
 

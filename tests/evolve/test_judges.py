@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from kernellab.errors import TargetError
+from kernellab.errors import TargetError, VerifierError
+from kernellab.evolve import judges as judging
+from kernellab.evolve import scheduler
 from kernellab.evolve.jobs import Job, Ranked, job_of
 from kernellab.evolve.judges import LocalJudge, LocalWorkers, local_judges
-from kernellab.evolve.records import Begun
+from kernellab.evolve.records import Begun, Status
+from kernellab.evolve.run import begin
 from kernellab.records import Source, Verdict
 from kernellab.session.engine.engine import engine
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task
 from kernellab.verifier import VerifyOptions
-from tests.evolve.runs import modelled, score, verdict
+from tests.evolve.runs import TASK, modelled, score, verdict
 
 
 class Meeting:
@@ -80,3 +84,65 @@ def test_real_judges_rank_side_by_side(tmp_path: Path) -> None:
     assert all(f.result(120).score is not None for f in found)
     assert engine().more_verifiers(1)[0].judge_pid is not None
     workers.close()
+
+
+class Hanging(LocalJudge):
+    """A judge that says nothing of what it is asked after the first ``quick`` looks, until it is stopped."""
+
+    def __init__(self, quick: int = 0) -> None:
+        super().__init__()
+        self.quick, self.stopped, self.verified = quick, 0, 0
+        self._let_go = threading.Event()
+
+    def start(self, target: Target) -> None: ...
+
+    def stop(self) -> None:
+        self.stopped += 1
+        self._let_go.set()
+
+    def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
+        self.quick -= 1
+        return Ranked(score(1.0)) if self.quick >= 0 else self._hang()
+
+    def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict:
+        self.verified += 1
+        self._hang()
+        raise AssertionError
+
+    def _hang(self) -> Ranked:
+        self._let_go.wait(60)
+        self._let_go.clear()
+        raise VerifierError("The verification was stopped.", "Verify again.")
+
+
+def test_a_judge_that_hangs_is_ended_when_the_search_is_closed_and_no_thread_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "GRACE", 0.2)
+    _, job = first_job(tmp_path)
+    judge = Hanging()
+    workers = LocalWorkers([judge, Hanging()], 4)  # the second is never warm: a thread waits for the first
+    found = [workers.rank(job) for _ in range(3)]
+    until = time.monotonic() + 20
+    while not workers._busy and time.monotonic() < until:
+        time.sleep(0.01)
+    workers.close()
+    for thread in workers._measuring._threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert judge.stopped and all(one.done() for one in found)
+
+
+@pytest.mark.parametrize("quick", [0, 1, 2])
+def test_the_time_ends_a_search_whose_judge_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: int) -> None:
+    monkeypatch.setattr(judging, "GRACE", 0.2)
+    monkeypatch.setattr(scheduler, "_LAST", 2.0)
+    judge = Hanging(quick)
+    monkeypatch.setattr("kernellab.evolve.run.workers_for", lambda *_: LocalWorkers([judge], 4))
+    run = begin(TASK, "cpp", name="soft", workspace=tmp_path, budget="minutes=0.1").work()
+    run.wait(60)
+    assert run.state.status is Status.FINISHED
+    assert run.state.reason.startswith("The budget minutes=0.1 is reached")
+    assert run.state.spent < 6 + 2 + 4
+    if quick:
+        assert judge.verified and "given up" in run.state.reason, "the leader has had its chance"

@@ -18,10 +18,10 @@ from kernellab.evolve.analyst import suggestion
 from kernellab.evolve.analyst.models import model_plan
 from kernellab.evolve.analyst.rules import Row, plan, splits, tree
 from kernellab.evolve.estimate import estimate
-from kernellab.evolve.jobs import Job, Ranked
+from kernellab.evolve.jobs import FIRST, Job, Ranked
 from kernellab.evolve.novelty import Look, Novelty
 from kernellab.evolve.policies import Request
-from kernellab.evolve.promote import Promotion, pooled
+from kernellab.evolve.promote import OutOfTime, Promotion, pooled
 from kernellab.evolve.records import (
     Action,
     Evaluated,
@@ -349,6 +349,7 @@ class Judged:
     def __init__(self, verdicts: dict[int, Verdict]) -> None:
         self.verdicts = verdicts
         self.under: list[Future[Verdict]] = []
+        self.compared: list[tuple[int, int]] = []
 
     def verify(self, number: int) -> Future[Verdict]:
         done: Future[Verdict] = Future()
@@ -357,14 +358,33 @@ class Judged:
         Timer(0.05, done.set_result, [self.verdicts[number]]).start()
         return done
 
+    def call_off(self) -> None: ...
+
+    def compare(self, number: int, other: int) -> Future[Verdict]:
+        self.compared.append((number, other))
+        return self.verify(number)
+
 
 def test_where_the_time_is_up_the_leader_has_its_verdict_and_the_next_where_it_is_refused() -> None:
     found = state([1.0, 2.0, 3.0])
     verify(found, 0, 1.0)
-    judged = Judged({2: verdict(3.0, passed=False), 1: verdict(2.0)})
-    for event in Promotion(found, lambda n: n, judged).leader():  # type: ignore[arg-type, return-value]
+    judged = Judged({2: verdict(3.0, passed=False), 1: verdict(2.0, rivals={FIRST: 2.0})})
+    for event in Promotion(found, lambda n: n, judged).last():  # type: ignore[arg-type, return-value]
         found.take(found.seq + 1, event)
     assert (list(found.verdicts), found.best()) == ([0, 2, 1], 1)
+    paired = found.pairing()
+    assert paired is not None and paired.comparison is not None and paired.comparison.speedup == 2.0
+    assert judged.compared == [(2, 0), (1, 0)], "one measurement is its verdict and the comparison"
+
+
+def test_a_measurement_that_does_not_end_is_given_up_once_the_patience_is_at_an_end() -> None:
+    found, under = state([1.0, 2.0]), Future[Verdict]()
+    judged = Judged({})
+    judged.compare = lambda number, other: under  # type: ignore[method-assign]
+    left = iter([0.3, 0.1, 0.0])
+    with pytest.raises(OutOfTime, match="given up"):
+        list(Promotion(found, lambda n: n, judged, patience=lambda: next(left)).last())  # type: ignore[arg-type, return-value]
+    assert under.cancelled()
 
 
 def test_a_leader_by_its_middle_alone_has_a_verdict_at_the_end_and_a_small_lead_is_measured_again() -> None:
@@ -436,7 +456,7 @@ class Devices(Judged):
     def verify(self, job: Job) -> Future[Verdict]:  # type: ignore[override]
         return super().verify(job.number)
 
-    def compare(self, job: Job, other: Job) -> Future[Verdict]:
+    def compare(self, job: Job, other: Job) -> Future[Verdict]:  # type: ignore[override]
         return super().verify(job.number)
 
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:

@@ -125,6 +125,8 @@ class _Answers:
         """The recorded times are of one sweep: there is nothing to time again in turn."""
         return self.verify(job)
 
+    def call_off(self) -> None: ...
+
     def close(self) -> None: ...
 
     def _score(self, point: Point) -> Score:
