@@ -62,6 +62,7 @@ _LOOK = 0.2
 _BEAT = 5.0
 #: seconds after the time is up that what is measured then, and the last verdict, may take: a verdict's own limit
 _LAST = VerifyOptions().deadline
+_TIME_UP = "The time is up: the leader has its verdict, then the search ends."
 _BEGIN = "Begin with a sketch or a kernel of your own, or give a model."
 
 
