@@ -70,8 +70,10 @@ def unsure(best: Verdict, verdict: Verdict) -> bool:
 
 
 def own_reason(route: Route) -> str:
-    """A route's reason without what the verdict says: for a text that has the verdict, too."""
-    return f"{route.reason.removesuffix(route.quotes).rstrip(': .')}."
+    """A route's reason without what the verdict says, for a text that has the verdict, too; empty where nothing is
+    left."""
+    reason = route.reason.removesuffix(route.quotes).rstrip(": .")
+    return f"{reason}." if reason else ""
 
 
 def start_of(history: Sequence[Attempt], sketch: str | None) -> Attempt | None:

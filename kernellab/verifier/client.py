@@ -41,6 +41,12 @@ _PREFIX = "kernellab-verifier-"
 _LOOK = 0.1
 
 
+def silence(seconds: float, last: str) -> str:
+    """That a judge said nothing, and since which stage, in a sentence; ``last`` is the stage that it reported last."""
+    after = f" after the stage {last}" if last else ", before the end of its first stage"
+    return f"The judge said nothing for {seconds:.0f} s{after}, and was stopped. There is no verdict on the kernel."
+
+
 class Verifier:
     """Keeps a judge and its fork servers warm. A context manager; its end leaves no process and no file.
 
@@ -217,7 +223,7 @@ class Verifier:
         channel = self._start()
         # where judges take turns, a judge is silent for as long as the others have theirs
         patience = self.patience + (TURNS if turns.environment() else 0.0)
-        silent = False
+        silent, last = False, ""
         try:
             channel.settimeout(deadline + patience)
             wire.send(channel, request)
@@ -228,8 +234,10 @@ class Verifier:
                 if message is None:
                     break
                 if "progress" in message:
+                    result = StageResult.model_validate(message["progress"])
+                    last = result.name.value
                     if progress is not None:
-                        progress(StageResult.model_validate(message["progress"]))
+                        progress(result)
                 elif "error" in message:
                     if message.get("trace"):
                         # by its own fault: what it holds now is unknown
@@ -254,8 +262,9 @@ class Verifier:
             self._process.kill()
             self.close()
             raise VerifierError(
-                f"The judge said nothing for {deadline + patience:.0f} s and was stopped.",
-                "Check that the task's reference terminates, and verify again (a new judge starts automatically).",
+                silence(deadline + patience, last),
+                "Verify again (a new judge starts automatically); where it stays silent on a machine with nothing else "
+                "to do, choose smaller sizes, and see that the reference ends at them.",
             )
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

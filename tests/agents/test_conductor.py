@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.agents.briefs import Attempt, RouteBrief
+from kernellab.agents.briefs import Attempt, RouteBrief, own_reason
 from kernellab.agents.rules.classify import ErrorClass, classify
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.records import (
@@ -17,6 +17,7 @@ from kernellab.records import (
     Evidence,
     GateResult,
     GateState,
+    Role,
     Route,
     RouteKind,
     Source,
@@ -292,3 +293,36 @@ def test_that_a_kernel_passed_stands_once_where_its_verdict_is_shown() -> None:
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, comparisons=[won], sol_ms=0.1)
     found = route(verdict, improve=True)
     assert found.reason == "There is headroom. Verified at T2." and own_reason(found) == "There is headroom."
+
+
+SLOW_RUN = failed(Stage.CORRECT, "The kernel did not answer within 22.6 s.", signature="hang", sizes={"M": 8, "N": 129})
+
+
+def test_a_run_that_the_time_limit_ended_is_no_wrong_sketch_and_the_coder_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kernellab.agents.rules.conductor.is_verbatim", lambda brief: True)
+    found = route(SLOW_RUN)
+    assert found.to is RouteKind.CODER and found.reason.startswith("A time limit of the judge ended the run")
+    assert "masks most of it" in found.suggestion and "Revise" not in found.suggestion
+    assert "code is wrong" not in found.reason
+    # the rules would make the same code again
+    alone = route(SLOW_RUN, improvers=frozenset({Role.DESIGNER}))
+    assert alone.to is RouteKind.DESIGNER and "reached the judge's time limit" in alone.suggestion
+    assert "made from it failed" not in alone.suggestion
+    other = route(EDGE)
+    assert "time limit" not in other.reason + other.suggestion
+
+
+def test_a_slow_interpreter_is_named_only_where_one_runs() -> None:
+    brief = {"candidate": candidate(), "sketch": SKETCH, "gate": RIGHT, "verdict": SLOW_RUN, "turns_left": 9}
+    target = Target("triton", Backend.INTERPRETER, Chip("A100", "gpu", 108))
+    found = RulesConductor().route(RouteBrief(task=TASK, target=target, **brief))
+    assert "wider tiles and fewer programs" in found.suggestion
+    assert "interpreter" not in route(SLOW_RUN).suggestion
+
+
+def test_no_reason_is_left_of_one_that_the_verdict_says() -> None:
+    found = route(failed(Stage.BUILD, "It does not build.", compiler=COMPILER))
+    assert own_reason(found) == "" and found.suggestion
+    assert own_reason(route(EDGE)) == "The gate found the sketch right, so the code is wrong."

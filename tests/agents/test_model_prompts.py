@@ -387,7 +387,7 @@ def test_a_coder_is_told_which_outputs_begin_at_zero(knowledge: Knowledge) -> No
 }
 """
     told = prompt(replace(brief, task=task, sketch=sketch), knowledge).messages[-1].content
-    assert "stay as they are.)" in told and "an EDIT of kernel.py may" in told
+    assert "stay as they are, but for the lines below.)" in told and "an EDIT of kernel.py may" in told
     line = next(line for line in told.splitlines() if line.startswith("- `y = torch.zeros("))[3:-1]
     changed = read_code(
         f"EDIT: kernel.py\n<<<<<<< SEARCH\n{line}\n=======\n{line.replace('zeros', 'empty')}\n>>>>>>> REPLACE\n",

@@ -187,3 +187,9 @@ FACTS = {
 def test_a_number_is_believed_when_the_record_has_it(claim: str, holds: bool | None) -> None:
     ((said, found, why),) = check_claims([claim], FACTS)
     assert said == claim and found is holds and why.endswith(".")
+
+
+def test_a_critique_that_a_file_follows_at_once_is_said_once() -> None:
+    edit = "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"
+    answer = parse_code(f"CRITIQUE: atomic adds.\nEDIT: kernel.cpp\n{edit}", "kernel.cpp", {"kernel.cpp": "a\n"})
+    assert (answer.critique, answer.rationale) == ("atomic adds.", "")

@@ -346,7 +346,7 @@ sketch scaled {
     # a prompt states the roofline of the sketch as a whole, and nothing of one launch
     assert [fact.text.partition(" is ")[0] for fact in facts if fact.of_cost] == ["the sketch's own roofline"]
     assert "of 2 launches product (line 1) takes the most by the cost model, 9" in said
-    assert "4 iterations can run at once" in said and "Only 4 iterations" in words  # not the last launch's one
+    assert "4 parallel iterations" in said and "Only 4 iterations" in words  # not the last launch's one
     assert "in which of the 2 launches" in said and "was not measured" in said
     assert "gemm (line 12)" in hot_of(found) and "of launch product" in hot_of(found)
     blind = Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), "bandwidth": 0.0}))

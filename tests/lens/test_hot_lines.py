@@ -125,6 +125,11 @@ def everywhere(source: Source) -> HotSpots:
     return HotSpots(samples=len(spots), spots=tuple(spots))
 
 
+def at_a_line(source: Source) -> HotSpot:
+    """The first sample that is at a line of the source."""
+    return next(s for s in everywhere(source).spots if hot_lines(source, HotSpots(samples=1, spots=(s,))))
+
+
 def test_a_hot_line_names_the_line_of_the_sketch_that_it_was_lowered_from() -> None:
     source = lowered()
     found = hot_lines(source, everywhere(source))
@@ -259,7 +264,7 @@ def test_what_keeps_threads_from_the_lines_is_named_for_what_it_is(
 
 def test_what_is_at_no_line_is_not_said_to_be_shared_by_lines() -> None:
     source = lowered()
-    first = next(s for s in everywhere(source).spots if hot_lines(source, HotSpots(samples=1, spots=(s,))))
+    first = at_a_line(source)
     time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
 
     def words(own: int) -> str:
@@ -272,6 +277,7 @@ def test_what_is_at_no_line_is_not_said_to_be_shared_by_lines() -> None:
         brief = RouteBrief(NORM, detect_target("cpp"), NORM_SKETCH, gate, candidate, verdict, turns_left=3)
         return slow_because(brief, RouteKind.CODER)[0]
 
+    assert "look at the calls of them" not in words(7)
     # 7 of 20 wait and 6 are in the call: neither is most of it, and together they are
     assert "Faster lines change at most 35% of the time" in words(7)
     assert "aster lines" not in words(40)
@@ -319,7 +325,7 @@ def test_shares_in_whole_numbers_add_up_to_the_share_of_their_sum(counts: list[i
 
 def test_a_share_stands_in_advice_as_in_the_evidence() -> None:
     source = lowered()
-    own = everywhere(source).spots[0].model_copy(update={"count": 3})
+    own = at_a_line(source).model_copy(update={"count": 3})
     hot = HotSpots(samples=18, spots=(own,), waiting=10)
     time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.001)
@@ -328,3 +334,22 @@ def test_a_share_stands_in_advice_as_in_the_evidence() -> None:
     shares = re.findall(r"(\d+)% (?:in OpenMP|of the samples are of threads)", " ".join(time_goes(source, verdict)))
     shares += re.findall(r"(\d+)% of the samples are of threads", slow_because(brief, RouteKind.CODER)[0])
     assert len(shares) == 2 and len(set(shares)) == 1, shares
+
+
+def test_a_helper_with_most_of_the_time_is_the_coders_to_replace_and_a_designer_gets_the_sketchs_line() -> None:
+    source = lowered()
+    first = at_a_line(source).model_copy(update={"count": 4})
+    helper = HotSpot(function="_ZN2klL5blockEv", offset=0, count=14)
+    hot = HotSpots(samples=20, spots=(first, helper), waiting=1)
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.001)
+    gate, candidate = GateResult(state=GateState.RIGHT, reason=""), Candidate(id="c", source=source, sketch=NORM_SKETCH)
+    brief = RouteBrief(NORM, detect_target("cpp"), NORM_SKETCH, gate, candidate, verdict, turns_left=3)
+    words = slow_because(brief, RouteKind.CODER)[0]
+    assert "look at the calls of them" in words and "kl::block" in words and "Faster lines" not in words
+    own = brief.verdict.model_copy(
+        update={"hot": HotSpots(samples=20, spots=(first.model_copy(update={"count": 20}),))}
+    )
+    told = slow_because(replace(brief, verdict=own), RouteKind.DESIGNER)[0]
+    assert "of the sketch has" in told or "sketch line" in told
+    assert ".cpp:" not in told

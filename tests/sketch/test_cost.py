@@ -181,3 +181,28 @@ def test_a_missing_value_is_named() -> None:
     with pytest.raises(NotRunnable, match="scale has no value"):
         text = ADD.replace("T = 64;", "T = 64; scale;").replace("x + y", "x * scale + y")
         cost(load_program(text), {"N": 64})
+
+
+ADDED = """
+sketch add_rows {
+    symbols: M, N;
+    tensors: I[M]: i64; X[M, N]: f32; Y[M, N]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(I[m] -> at)
+        load(X[m, 0:N] -> row)
+        atomic_add(row -> Y[PLACE, 0:N])
+}
+"""
+
+
+@pytest.mark.parametrize("place", ["at", "m"])
+def test_atomic_adds_of_cores_take_their_time_and_those_of_one_iteration_do_not(place: str) -> None:
+    program = load_program(ADDED.replace("PLACE", place))
+    sizes = {"M": 1000, "N": 1000}
+    many, plain = cost(program, sizes, chip=CHIP), cost(program, {"M": 1, "N": 1000}, chip=CHIP)
+    assert many.time_ms == pytest.approx(1e3 * 1_000_000 * 3e-9 / CHIP.cores) and many.bound == "compute"
+    assert plain.bound == "memory"
+    assert many.flops == {} or sum(many.flops.values()) == 0
+    gpu = cost(program, sizes, chip=Chip("g", "gpu", 100, bandwidth=20e9, peak_flops={"f32": 100e9}))
+    assert gpu.bound == "memory"

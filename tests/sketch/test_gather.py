@@ -83,3 +83,21 @@ def test_the_trace_shows_which_rows_are_read() -> None:
     given = {"ids": torch.tensor([2, 0, 2]), "W": torch.randn(4, 3)}
     seen = trace(load_program(EMBEDDING), given)
     assert seen.count("W", False) == [1] * 3 + [0] * 3 + [2] * 3 + [0] * 3
+
+
+def test_a_bound_that_was_loaded_is_told_to_mask_and_an_index_that_was_loaded_to_gather() -> None:
+    text = """sketch ragged {
+    symbols: S, E;
+    tensors: P[S]: i64; X[E]: f32; Y[E]: f32 out;
+    for s in range(S):
+        load(P[s] -> at)
+        load(X[PLACE] -> t)
+        store(t -> Y[0:E])
+}
+"""
+    told = [
+        next(d for d in check(text.replace("PLACE", place)).diagnostics if d.severity == "error").remedy
+        for place in ("at", "0:min(at, E)")
+    ]
+    assert "Write gather(" in told[0] and "run over the whole extent" not in told[0]
+    assert "run over the whole extent" in told[1] and "Write gather(" not in told[1]

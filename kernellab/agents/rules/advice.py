@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief
+from kernellab.agents.rules.classify import TIME_LIMIT
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import KernellabError, counted
@@ -15,6 +16,7 @@ from kernellab.records import Author, Evidence, GateState, RouteFact, RouteKind,
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
+from kernellab.target import Backend
 from kernellab.verifier.protocol.remedies import OWN_PART, right_with_own_inputs
 
 #: where more of an output is wrong than this, its errors do not lie in one place
@@ -49,6 +51,8 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
         text += f" Changed since it last passed: {changed[0]}{more}."
     if to is RouteKind.DESIGNER:
+        if evidence.signature == TIME_LIMIT:
+            return f"Revise the sketch for less work in a run: its code reached the judge's time limit. {text}"
         failed = sum(round.verdict is not None and not round.verdict.passed for round in brief.rounds)
         times = "failed" if failed < 2 else f"failed {failed} times"
         return f"Revise the sketch: the code made from it {times}. {text}"
@@ -145,6 +149,8 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         sketch_line = _sketch_line(brief, first.file, first.line)
         made = f" (made from sketch line {sketch_line})" if sketch_line else ""
         return f"Fix {first.place}{made}."
+    if evidence.signature == TIME_LIMIT:
+        return _about_time(brief)
     if evidence.signature in ("edge-tile", "mask-missing"):
         return _OF_VALUES if right_with_own_inputs(evidence) else _about_edge(brief, evidence)
     if fix := _fixes(brief, evidence):
@@ -159,6 +165,17 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
     # the sizes say more, and the reason stands with the evidence
     told = multiple(evidence) or limit(evidence)
     return "" if told else f"Fix what the {verdict.stage.value} stage found."
+
+
+def _about_time(brief: RouteBrief) -> str:
+    """What makes a run shorter that the judge's time limit ended, and what else may not end."""
+    if brief.target.backend is Backend.INTERPRETER:
+        return (
+            "Triton's interpreter runs each program as Python, one after the other, so time there is the programs "
+            "times the steps of each: wider tiles and fewer programs take less."
+        )
+    loops = "bound each loop by what it needs (a loaded position where that is the end), and see that it ends"
+    return f"Where a loop runs over an extent and masks most of it, {loops}."
 
 
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:

@@ -33,6 +33,9 @@ PLACE_SIGNATURES = frozenset(
     )
 )  # fmt: skip
 
+#: the signature of a run that the judge's time limit ended: no number of it was compared
+TIME_LIMIT = "hang"
+
 _ENVIRONMENT = re.compile(
     r"no space left on device|command not found|cannot execute|cc1plus: not found|(?:g\+\+|clang\+\+|nvcc|ninja|ptxas)"
     r"['\"]?(?::| is)? (?:not found|no such file)|(?:no such file or directory|permission denied): '?"
@@ -76,7 +79,7 @@ def classify(verdict: Verdict) -> ErrorClass:
         return _of_run(text, evidence)
     if verdict.stage is Stage.FAST:
         return ErrorClass.ALGORITHM if evidence.signature or evidence.first_wrong else ErrorClass.ENVIRONMENT
-    if evidence.signature is None and evidence.first_wrong is None:
+    if evidence.signature in (None, TIME_LIMIT) and evidence.first_wrong is None:
         return _of_run(text, evidence)
     return ErrorClass.MEMORY_PATTERN if evidence.signature in PLACE_SIGNATURES else ErrorClass.ALGORITHM
 

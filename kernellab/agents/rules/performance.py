@@ -272,7 +272,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         return f"Make it faster{why}. Change one thing at a time.", [RouteFact(text=fact) for fact in facts]
     follows = brief.candidate is None or brief.candidate.author is Author.RULES
     # lines of other code say nothing of the sketch that a Designer revises
-    hot = _hot_line(brief, lines=follows or to is RouteKind.CODER)
+    hot = _hot_line(brief, to, lines=follows or to is RouteKind.CODER)
     # what was sampled stands in place of what a model guesses, and a sketch's cost says nothing of other code
     words, found = _of_launches(cost, brief.target, brief.allow_library, guess=follows and not hot)
     words = [hot, *words] if hot else words or ["Change one thing at a time."]
@@ -305,7 +305,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
 
 
 def _at_once(cost: Cost) -> str:
-    return f"{counted(round(cost.parallelism), 'iteration')} can run at once"
+    return f"the sketch has {counted(round(cost.parallelism), 'parallel iteration')}"
 
 
 def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tuple[list[str], list[str]]:
@@ -354,9 +354,10 @@ def _about_code(
     return f"{allowed}; where its time goes was not sampled{where}."
 
 
-def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
+def _hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
     """The line with the most samples (if ``lines`` are to be named), what keeps threads from them, or what a GPU's
-    warps wait for, in a sentence; empty where that is not known, or prompts leave it out."""
+    warps wait for, in a sentence; empty where that is not known, or prompts leave it out. A Designer, who has no lines
+    of code, gets the sketch's line alone."""
     if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
         return ""
     told = time_goes(brief.candidate.source, brief.verdict)
@@ -367,8 +368,10 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     hot = brief.verdict.hot
     if hot is None or hot.samples < _ENOUGH_SAMPLES or not (found := hot_lines(brief.candidate.source, hot)):
         return ""
-    if (around := _elsewhere(brief, brief.verdict, hot, found)) or not lines:
+    if (around := _elsewhere(brief, brief.verdict, hot, found, to)) or not lines:
         return around
+    if to is RouteKind.DESIGNER:
+        return _hot_sketch_line(found)
     if (hottest := found[0]).share < _BEGIN_SHARE:
         second = found[1] if len(found) > 1 else None
         if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
@@ -378,6 +381,17 @@ def _hot_line(brief: RouteBrief, lines: bool = True) -> str:
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
+def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
+    """The sketch's line whose code has the most samples, in a sentence."""
+    shares: dict[int, float] = {}
+    for line in lines:
+        shares[line.sketch] = shares.get(line.sketch, 0.0) + (line.share if line.sketch else 0.0)
+    number = max(shares, key=lambda n: shares[n])
+    if shares[number] < _BEGIN_SHARE:
+        return f"The code of no line of the sketch has more than {shares[number]:.0%} of the samples."
+    return f"The code of sketch line {number} has {shares[number]:.0%} of the samples."
+
+
 def other_load(verdict: Verdict) -> str:
     """The load where other work wanted the cores too, so that threads may have waited for one; else empty."""
     where = verdict.environment
@@ -385,7 +399,9 @@ def other_load(verdict: Verdict) -> str:
     return f"load {where.load:.0f} for {counted(where.threads, 'thread')}" if crowded else ""
 
 
-def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine]) -> str:
+def _elsewhere(
+    brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine], to: RouteKind
+) -> str:  # fmt: skip
     """What most samples are in, where that is not the kernel's lines, in a sentence."""
     outside = outside_of(hot, lines)
     if outside < _ELSEWHERE_SHARE:
@@ -394,6 +410,12 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
         return f"{outside:.0%} of the samples are at no line of the kernel: look at what is around the lines, too."
     waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
     in_threads, in_call, _ = _outside_shares(hot, outside)
+    # a Coder may write other code for a helper's call, and a sketch decides what is called
+    if outside - waiting - call >= max(waiting, call, _ELSEWHERE_SHARE):
+        from kernellab.lens.cpp.hot import helpers_in
+
+        share, names = outside - waiting - call, " and ".join(helpers_in(hot)[:2])
+        return f"{share:.0%} of the samples are in helpers{f' ({names})' if names else ''}: look at the calls of them."
     if waiting >= max(call, _ELSEWHERE_SHARE):
         said = f"{in_threads}% of the samples are of threads that start or wait"
         if other_load(verdict):
@@ -409,7 +431,16 @@ def _elsewhere(brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequen
             f"{in_call}% of the samples are in the call and its host code, which faster lines of the kernel do not "
             f"change{helps}."
         )
-    return f"Faster lines change at most {1 - outside:.0%} of the time: the other samples are at no line of the kernel."
+    if other_load(verdict) and waiting >= call:
+        return ""  # most of what is at no line waited for a core
+    if to is RouteKind.DESIGNER:
+        return (
+            f"Threads that start or wait and the call have {waiting + call:.0%} of the samples: larger iterations help."
+        )
+    return (
+        f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
+        "have the rest. Give each thread more work in one piece."
+    )
 
 
 def _has_temporaries(brief: RouteBrief) -> bool:
@@ -504,7 +535,10 @@ def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch"
     if cost.parallelism < target.chip.cores:
         facts.append(f"the chip has {target.chip.cores} cores")
         if cost.parallelism > 1:
-            words.append(f"Only {at_once} on {target.chip.cores} cores: split an outer loop, or make its tile smaller.")
+            words.append(
+                f"Only {counted(round(cost.parallelism), 'iteration')} can run at once on {target.chip.cores} cores: "
+                "split an outer loop, or make its tile smaller."
+            )
         elif any(row.iterations > 1 for row in cost.loops):
             words.append(
                 f"No two iterations can run at once, and there are {target.chip.cores} cores: mark a loop whose "

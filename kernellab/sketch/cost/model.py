@@ -26,6 +26,7 @@ from kernellab.sketch.program.program import (
     Point,
     Range,
     Region,
+    Scatter,
     Statement,
     Store,
     Value,
@@ -81,6 +82,8 @@ class Model:
     parallelism: float
     #: FLOPs by operation and line
     operations: Mapping[tuple[str, int], float]
+    #: elements that parallel iterations add to what others may add to
+    atomics: float = 0.0
 
 
 def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
@@ -90,14 +93,16 @@ def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
     root = Node(kernel.name, kernel.span.line, False, 1.0, footprint=footprint(kernel.body, env))
     counter.visit(kernel.body, env, {}, 1.0, [root])
     traffic = Traffic(cache_bytes)
+    parallelism = _parallelism(kernel.body, env)
     return Model(
         kernel=kernel.name,
         root=root,
         accesses=tuple(counter.accesses.values()),
         unique=by_tensor(traffic.unique(kernel.body, env)),
         slow=by_tensor(traffic.block(kernel.body, env)),
-        parallelism=_parallelism(kernel.body, env),
+        parallelism=parallelism,
         operations=counter.operations,
+        atomics=counter.added if parallelism > 1 else 0.0,
     )
 
 
@@ -109,6 +114,8 @@ class _Counter:
         self.accesses: dict[int, Access] = {}
         #: FLOPs by operation and line
         self.operations: dict[tuple[str, int], float] = {}
+        #: elements that are added to a tensor
+        self.added = 0.0
 
     def visit(
         self, body: Sequence[Statement], env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]
@@ -127,6 +134,8 @@ class _Counter:
                     self._count(id(operand), stmt, operand.region, count, False, True, path)
                 count = times * elements(stmt.out.shape, env)
                 self._count(id(stmt), stmt, whole(stmt.out), count, True, False, path)
+            if isinstance(stmt, Scatter) and stmt.add:
+                self.added += times * elements(stmt.shape, env)
             for region, shape, written, read in picks(stmt):
                 self._count(id(stmt), stmt, region, times * elements(shape, env), written, read, path)
             for name, kind, flops in operations_of(stmt, env):
@@ -160,6 +169,8 @@ class _Counter:
         touched = 1.0
         for dim, item in enumerate(region.index):
             touched *= _average_inside(item, region.tensor.shape[dim].evaluate(env), env, ranges)
+        if isinstance(stmt, AtomicAdd):
+            self.added += times * touched
         last = region.index[-1] if region.index else None
         if isinstance(last, Range):
             # a step leaves out elements of a line that is moved all the same

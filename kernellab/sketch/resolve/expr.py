@@ -24,7 +24,7 @@ from kernellab.sketch.resolve.operands import (
     typed,
 )
 from kernellab.sketch.resolve.scope import LetEntry, LoopEntry, PoisonEntry, Reading, Refused, Rule, Scope, TileEntry
-from kernellab.sketch.syntax import tree
+from kernellab.sketch.syntax import tree, walk
 
 _INDEX_OPS = frozenset(("+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"))
 _COMPARE = frozenset(("<", "<=", ">", ">=", "==", "!="))
@@ -71,6 +71,13 @@ def read_value(scope: Scope, expr: tree.Expr, dtype: DType | None = None) -> Val
     return typed(operand, default_dtype(operand) if dtype is None else dtype)
 
 
+#: what to write for a bound that only the inputs' values tell
+_LOADED = (
+    "An index or bound cannot be a value that was loaded or computed: run over the whole extent and mask with "
+    "where(...) what lies outside, or read single positions with gather(X[ids] -> tile)."
+)
+
+
 def read_index(scope: Scope, expr: tree.Expr) -> IntExpr:
     """``expr`` as an index expression."""
     if isinstance(expr, tree.Num) and isinstance(expr.value, int):
@@ -80,7 +87,9 @@ def read_index(scope: Scope, expr: tree.Expr) -> IntExpr:
         return operand
     from kernellab.sketch.syntax.printer import format_expr
 
-    raise scope.refuse("not-index", expr.span, what=f"'{format_expr(expr)}'")
+    loaded = any(isinstance(scope.find(name), TileEntry) for name in walk.names((expr,)))
+    remedy = _LOADED if loaded else "Use loop variables, symbols, constexprs and integers."
+    raise scope.refuse("not-index", expr.span, what=f"'{format_expr(expr)}'", remedy=remedy)
 
 
 def read_condition(scope: Scope, expr: tree.Expr) -> IntExpr:

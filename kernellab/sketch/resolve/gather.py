@@ -75,10 +75,11 @@ def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
 
 
 def has_tile_index(scope: Scope, expr: tree.Expr) -> bool:
-    """Is an index of ``expr`` a tile (or a value that was loaded)?"""
+    """Is an index of ``expr`` a tile (or a value that was loaded)? A slice with such a bound is none."""
     if not isinstance(expr, tree.Subscript):
         return False
-    return any(isinstance(scope.find(name), TileEntry) for name in walk.names(expr.items))
+    items = tuple(item for item in expr.items if not isinstance(item, tree.Slice))
+    return any(isinstance(scope.find(name), TileEntry) for name in walk.names(items))
 
 
 def _pad(scope: Scope, stmt: tree.Move) -> float:

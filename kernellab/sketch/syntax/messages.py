@@ -67,7 +67,7 @@ MESSAGES: dict[str, Message] = {
         203, "'{name}' is a tile of shape {old}; this value has shape {new}.", "Use a new name for the new shape."
     ),
     "alloc-visible": _error(204, "'{name}' is already a tile here.", "Use a new name, or drop this alloc."),
-    "not-index": _error(205, "{what} is not an index expression.", "Use loop variables, symbols, constexprs and integers."),
+    "not-index": _error(205, "{what} is not an index expression.", "{remedy}"),
     "rank": _error(206, "'{name}' has {rank}, and {given} given.", "Write one index or slice for each dimension."),
     "extent-varies": _error(
         207, "The extent {extent} changes with loop variable '{var}'.", "Use a fixed extent; the edge rule cuts it."

@@ -241,7 +241,8 @@ class Stages:
         except WorkerFailure as failure:
             reason = self.words(stage, failure, case)
             found = evidence.of_failure(self.context.adapter, self.source, failure, case)
-            kinds = ("crash", "exit", "exception", "hang", "out-of-bounds")
+            # what a time limit ended says nothing of a mask
+            kinds = ("crash", "exit", "exception", "out-of-bounds")
             if not strided and failure.kind in kinds and self.is_edge(case):
                 found = found.model_copy(update={"signature": "edge-tile"})
             raise Refused(reason, found) from failure

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import Attempt, CodeBrief, best_of
+from kernellab.agents.briefs import Attempt, CodeBrief, best_of, own_reason
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
@@ -318,11 +318,13 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
 def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list[str]) -> list[Part]:
     parts = []
     if verdict is not None and brief.previous is not None:
+        # as they are shown, so that a quoted line stands in the file
+        quoted = {name: in_short(name, text, brief.sketch) for name, text in brief.previous.files.items()}
         text, short = (
             render(
                 "coder",
                 "judged",
-                lines=verdict_lines(verdict, brief.previous.files, brief.route.suggestion if brief.route else ""),
+                lines=verdict_lines(verdict, quoted, brief.route.suggestion if brief.route else ""),
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,
@@ -338,7 +340,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
         forms = [history_text(brief.history, last, brief.route, verdict) for last in (None, _LAST_ROUNDS, 1)]
         full, *shorter = (render("coder", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
-    if brief.route is not None:
+    if brief.route is not None and (own_reason(brief.route) or brief.route.suggestion):
         parts.append(
             Part("route", "the Conductor", render("coder", "route", route=brief.route, judged=verdict is not None))
         )

@@ -191,8 +191,8 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
     lines = [
         f"By the cost model the sketch moves {much} from and to memory; the tiles of one iteration take "
         f"{kilobytes(found.footprint)}; "
-        f"{'in each launch at least ' if len(found.launches) > 1 else ''}"
-        f"{counted(round(found.parallelism), 'iteration')} can run at once."
+        f"{'each launch has at least' if len(found.launches) > 1 else 'it has'} "
+        f"{counted(round(found.parallelism), 'parallel iteration')} for {counted(brief.target.chip.cores, 'core')}."
     ]
     if found.time_ms is not None:
         limit = roofline_of(task, brief.target.chip)
@@ -203,7 +203,7 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
             told_ms = f"{rough(brief)}{duration(found.time_ms)}{beyond}"
             lines.append(f"The sketch allows {told_ms}; {DECIDES[found.bound]} decides it.")
         else:
-            lines.append("By the same model it allows the bound.")
+            lines.append("By the same model the sketch allows the bound: it finds nothing to gain in another sketch.")
     ratio = more_work(task, found)
     if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
         most = found.operations[0]

@@ -332,12 +332,11 @@ def _is_heading(line: str, name: str) -> bool:
 
 def _critique(prose: str) -> tuple[str, str]:
     """What follows CRITIQUE:, up to an empty line, and the rest."""
-    match = re.search(r"^[*# \t]*CRITIQUE[*\s]*:[*\s]*(?P<text>.*?)(?=\n[ \t]*\n|\Z)", prose, re.DOTALL | re.MULTILINE)
     kept = "\n".join(line for line in prose.splitlines() if not _MARK.match(line))
+    match = re.search(r"^[*# \t]*CRITIQUE[*\s]*:[*\s]*(?P<text>.*?)(?=\n[ \t]*\n|\Z)", kept, re.DOTALL | re.MULTILINE)
     if match is None:
         return "", kept.strip()
-    text = "\n".join(line for line in match["text"].splitlines() if not _MARK.match(line))
-    return text.strip(), kept.replace(match.group(), "").strip()
+    return match["text"].strip(), kept.replace(match.group(), "").strip()
 
 
 def _last_line(text: str) -> str:
