@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -216,6 +217,22 @@ def played(case: Case) -> Iterator[Outcome]:
             talk.model = open_model("model", Role.CODER, settings.model_copy(update={"total_s": 20.0}))
             fixed = talk.ask("code", HELLO)
         yield Outcome(reply, value, error, recorded, asked, fixed)
+
+
+def in_general(case: Case, text: str) -> str:
+    """A message without what differs from one run to the next: the address, the model's name, counts."""
+    text = re.sub(r"127\.0\.0\.1:\d+", "HOST", text).replace(case.fault, "MODEL").replace("fake-1", "MODEL")
+    return re.sub(r"\b\d+(?= tokens| of tokens=)", "N", text).replace("|", "\\|")
+
+
+def table() -> str:
+    """What a user sees of each fault that no repeated request ends, as a Markdown table; for docs/how-to/models.md."""
+    rows = ["| Fault | Message | What to do |", "|---|---|---|"]
+    for case in CASES:
+        with played(case) as outcome:
+            if (error := outcome.error) is not None:
+                rows.append(f"| {case.fault} | {in_general(case, error.message)} | {in_general(case, error.remedy)} |")
+    return "\n".join(rows).replace("<think>", "`<think>`")
 
 
 def answers_after(case: Case) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kernellab.models.exchanges import Finish
-from tests.models.fault_cases import CASES, KEY, Case, answers_after, played
+from tests.models.fault_cases import CASES, KEY, Case, answers_after, in_general, played
+
+#: the page that has a table of what a user sees
+GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault)
@@ -16,6 +21,8 @@ def test_a_fault_ends_in_its_state(case: Case, monkeypatch: pytest.MonkeyPatch) 
         assert (error.kind.value if error else "") == case.kind, error
         assert len(outcome.requests) == case.attempts
         if error:
+            for said in (error.message, error.remedy):
+                assert in_general(case, said).replace("<think>", "`<think>`") in GUIDE, "fault_cases.table() makes it"
             assert error.resumable == case.resumable
             assert error.message.endswith(".")
             assert error.remedy.endswith(".")

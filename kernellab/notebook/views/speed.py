@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.agents.rules.performance import time_goes
+from kernellab.agents.rules.sampled import time_goes
 from kernellab.lens.cpp.hot import hot_lines
 from kernellab.notebook.board.requests import Heat, SizePoint
 from kernellab.records import Source, Verdict

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, other_load, time_goes, work_of
+from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, work_of
+from kernellab.agents.rules.sampled import other_load, time_goes
 from kernellab.conditions import flags, labels
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code

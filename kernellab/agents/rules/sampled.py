@@ -1,0 +1,180 @@
+"""Where a kernel's time goes, in sentences: by the program counters that the judge sampled, or a GPU's counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernellab.agents.briefs import RouteBrief
+from kernellab.errors import counted
+from kernellab.records import Author, HotSpots, RouteKind, Source, Verdict
+
+if TYPE_CHECKING:
+    from kernellab.lens.cpp.hot import HotLine
+
+#: the least share of the samples from which a line is worth a word
+_HOT_SHARE = 0.1
+#: lines that a prompt names; the share from which one is where to begin, and from which that outside of all is named
+_HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
+#: fewer samples of a line, and in all, are chance
+_LEAST_SAMPLES, ENOUGH_SAMPLES = 5, 10
+#: the share from which what is not the kernel's lines is what to look at
+_ELSEWHERE_SHARE = 0.4
+
+
+def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
+    """The line with the most samples (if ``lines`` are to be named), what keeps threads from them, or what a GPU's
+    warps wait for, in a sentence; empty where that is not known, or prompts leave it out. A Designer, who has no lines
+    of code, gets the sketch's line alone."""
+    if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
+        return ""
+    told = time_goes(brief.candidate.source, brief.verdict)
+    if brief.verdict.counters:
+        return told[-1] if told and lines else ""  # what decides
+    from kernellab.lens.cpp.hot import hot_lines
+
+    hot = brief.verdict.hot
+    if hot is None or hot.samples < ENOUGH_SAMPLES or not (found := hot_lines(brief.candidate.source, hot)):
+        return ""
+    if (around := _elsewhere(brief, brief.verdict, hot, found, to)) or not lines:
+        return around
+    if to is RouteKind.DESIGNER:
+        return _hot_sketch_line(found)
+    if (hottest := found[0]).share < _BEGIN_SHARE:
+        second = found[1] if len(found) > 1 else None
+        if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
+            both = hottest.share + second.share
+            return f"Begin at {hottest.place} and {second.place}, where {both:.0%} of the samples are."
+        return f"No line of the kernel has more than {hottest.share:.0%} of the samples."
+    return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
+
+
+def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
+    """The sketch's line whose code has the most samples, in a sentence."""
+    shares: dict[int, float] = {}
+    for line in lines:
+        shares[line.sketch] = shares.get(line.sketch, 0.0) + (line.share if line.sketch else 0.0)
+    number = max(shares, key=lambda n: shares[n])
+    if shares[number] < _BEGIN_SHARE:
+        return f"The code of no line of the sketch has more than {shares[number]:.0%} of the samples."
+    return f"The code of sketch line {number} has {shares[number]:.0%} of the samples."
+
+
+def other_load(verdict: Verdict) -> str:
+    """The load where other work wanted the cores too, so that threads may have waited for one; else empty."""
+    where = verdict.environment
+    crowded = where.threads and where.load > where.threads + 2
+    return f"load {where.load:.0f} for {counted(where.threads, 'thread')}" if crowded else ""
+
+
+def _elsewhere(
+    brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine], to: RouteKind
+) -> str:  # fmt: skip
+    """What most samples are in, where that is not the kernel's lines, in a sentence."""
+    outside = outside_of(hot, lines)
+    if outside < _ELSEWHERE_SHARE:
+        return ""
+    if hot.waiting is None:
+        return f"{outside:.0%} of the samples are at no line of the kernel: look at what is around the lines, too."
+    waiting, call = hot.waiting / hot.samples, _calling(hot) / hot.samples
+    in_threads, in_call, _ = _outside_shares(hot, outside)
+    # a Coder may write other code for a helper's call, and a sketch decides what is called
+    if outside - waiting - call >= max(waiting, call, _ELSEWHERE_SHARE):
+        from kernellab.lens.cpp.hot import helpers_in
+
+        share, names = outside - waiting - call, " and ".join(helpers_in(hot)[:2])
+        return f"{share:.0%} of the samples are in helpers{f' ({names})' if names else ''}: look at the calls of them."
+    if waiting >= max(call, _ELSEWHERE_SHARE):
+        said = f"{in_threads}% of the samples are of threads that start or wait"
+        if other_load(verdict):
+            return ""  # they waited for a core
+        return (
+            f"{said}: give each thread more work in one piece and all of them alike, or use one thread where there is "
+            "little."
+        )
+    if call >= _ELSEWHERE_SHARE:
+        # the task decides how many outputs there are
+        helps = ": fewer temporary tensors help there" if _has_temporaries(brief) else ""
+        return (
+            f"{in_call}% of the samples are in the call and its host code, which faster lines of the kernel do not "
+            f"change{helps}."
+        )
+    if other_load(verdict) and waiting >= call:
+        return ""  # most of what is at no line waited for a core
+    if to is RouteKind.DESIGNER:
+        return (
+            f"Threads that start or wait and the call have {waiting + call:.0%} of the samples: larger iterations help."
+        )
+    return (
+        f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
+        "have the rest. Give each thread more work in one piece."
+    )
+
+
+def _has_temporaries(brief: RouteBrief) -> bool:
+    """Does the code's host make tensors for the sketch alone? That is known of code by the rules."""
+    from kernellab.sketch.check import load_program
+    from kernellab.sketch.program.program import TensorRole
+
+    if not brief.sketch or brief.candidate is None or brief.candidate.author is not Author.RULES:
+        return False
+    tensors = load_program(brief.sketch).tensors  # it was lowered
+    return any(tensor.role is TensorRole.TEMP for tensor in tensors)
+
+
+def time_goes(source: Source, verdict: Verdict) -> list[str]:
+    """Where a kernel's time goes, in sentences: by a GPU's counters, or by the lines that program counters were at;
+    none where neither was read."""
+    from kernellab.lens.counters.read import told
+    from kernellab.lens.cpp.hot import hot_lines
+
+    if verdict.counters:
+        return told(verdict.counters, verdict.time.median_ms if verdict.time else None)
+    if verdict.hot is None or verdict.hot.samples < ENOUGH_SAMPLES or not (lines := hot_lines(source, verdict.hot)):
+        return []
+    told_lines = [line.told for line in lines if line.share >= _HOT_SHARE and line.count >= _LEAST_SAMPLES]
+    outside = outside_of(verdict.hot, lines)
+    return told_lines[:_HOT_LINES] + ([_outside_told(verdict.hot, outside)] if outside >= _OUTSIDE_SHARE else [])
+
+
+def _outside_told(hot: HotSpots, outside: float) -> str:
+    """What the samples at no line of the source are in, in a sentence."""
+    said = f"{outside:.0%} of {hot.samples} samples are at no line of the kernel"
+    if hot.waiting is None:
+        return f"{said}: in helpers, waiting threads, the call, the host code."
+    from kernellab.lens.cpp.hot import helpers_in
+
+    threads, call, helpers = _outside_shares(hot, outside)
+    names = ", ".join(helpers_in(hot)[:2]) if helpers > 0 else ""
+    parts = (
+        (threads, "in OpenMP's runtime, where threads start and wait"),
+        (call, "in the call and its host code"),
+        (helpers, f"in helpers{f' ({names})' if names else ''}"),
+    )
+    return f"{said}: {', '.join(f'{share}% {where}' for share, where in parts if share > 0)}."
+
+
+def _outside_shares(hot: HotSpots, outside: float) -> list[int]:
+    """What is at no line, in percent: of threads that start or wait, of the call, of helpers."""
+    helpers = round(outside * hot.samples) - (hot.waiting or 0) - _calling(hot)
+    return rounded_shares([hot.waiting or 0, _calling(hot), max(helpers, 0)], hot.samples)
+
+
+def rounded_shares(counts: Sequence[int], samples: int) -> list[int]:
+    """Each count in percent of ``samples``, in whole numbers that add up to what their sum is in percent."""
+    exact = [100 * count / samples for count in counts]
+    whole = [int(share) for share in exact]
+    missing = round(sum(exact)) - sum(whole)
+    for place in sorted(range(len(exact)), key=lambda i: whole[i] - exact[i])[:missing]:
+        whole[place] += 1
+    return whole
+
+
+def _calling(hot: HotSpots) -> int:
+    """Samples that are neither in the kernel's own files nor in OpenMP's runtime."""
+    return hot.samples - (hot.waiting or 0) - hot.further - sum(spot.count for spot in hot.spots)
+
+
+def outside_of(hot: HotSpots | None, lines: Sequence[HotLine]) -> float:
+    """The share of the samples that lies at no line of the source."""
+    return 1.0 - sum(line.share for line in lines) - (hot.further / hot.samples if hot else 0.0)
