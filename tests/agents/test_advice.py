@@ -435,7 +435,7 @@ ELSEWHERE = {
     ),
     "tests/session/test_model_roles.py": ("save launches",),
     "tests/lens/test_hot_lines.py": (
-        "Begin at ", "around the lines", "No line of the kernel has more than", "at no line of it",
+        "Begin at ", "around the lines", "No line of the kernel has more than",
         "so by the cost model the time goes into",
         "look at the calls of them",
         "was not sampled", "threads that start or wait", "Faster lines change", "in the call and its host code",

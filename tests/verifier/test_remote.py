@@ -225,3 +225,12 @@ def test_a_system_that_is_not_linux_is_refused_with_the_remedy(monkeypatch: pyte
         with pytest.raises(VerifierError, match="darwin") as refused:
             verifier.verify(task, source, TARGET)
     assert "ssh://HOST" in refused.value.remedy
+
+
+def test_a_silent_judge_is_said_to_be_silent_since_a_stage_and_no_reference_is_blamed() -> None:
+    from kernellab.verifier.client import silence
+
+    assert silence(360, "correct") == (
+        "The judge said nothing for 360 s after the stage correct, and was stopped. There is no verdict on the kernel."
+    )
+    assert "before the end of its first stage" in silence(360, "")
