@@ -105,7 +105,9 @@ def test_what_was_added_up_is_asked_of_sums_and_products_alone() -> None:
         text = f"import torch\ndef reference(x):\n    return {answer}\ndef inputs():\n    return torch.randn(8, 9)\n"
         assert Case(load_task(text, name="other"), (), Family.STRUCTURED, 7).nudged[0].summed is None
     ordinary = Case(load_task(PRODUCT, name="product"), (), Family.NORMAL, 7)
-    assert ordinary.nudged[0].summed is None
+    summed, terms = ordinary.nudged[0].summed, ordinary._summed()
+    assert summed is not None and terms is not None
+    assert bool((summed <= terms[0] / 8).all()), "of terms that are not alike, an eighth of a ramp's"
 
 
 DIVERGENCE = """
@@ -525,3 +527,26 @@ def test_where_newtons_steps_do_not_converge_a_right_kernel_is_right_and_a_wrong
     off = _kepler(*own.args)
     off[7] += 0.5
     assert comparison.first_wrong(own, [off]) is not None
+
+
+COLUMNS = load_task(
+    "import torch\ndef reference(x):\n    return x.sum(0)\ndef inputs():\n    return (torch.randn(4096, 132),)\n",
+    "columns",
+)
+
+
+def test_two_sums_of_many_that_nearly_cancel_are_judged_by_what_they_add_up() -> None:
+    case = Case(COLUMNS, (), Family.OWN, 5)
+    x = case.args[0].clone()
+    # what is left of two columns is a hundredth of one term
+    x[-1, :2] -= x[:, :2].double().sum(0).float() - 0.01
+    case = case.given((x,))
+    one_by_one = torch.zeros(132)
+    for row in x:
+        one_by_one += row
+    comparison = Comparison(COLUMNS)
+    off = (one_by_one.double() - case.references[0].want).abs() / case.references[0].want.abs()
+    assert bool((off[:2] > 1e-3).all())
+    assert comparison.first_wrong(case, [one_by_one]) is None
+    for wrong in (x[1:].sum(0), x[:-1].sum(0), x.bfloat16().float().sum(0), x.sum(0) * 1.0001):
+        assert comparison.first_wrong(case, [wrong]) is not None

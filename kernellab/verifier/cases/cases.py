@@ -43,6 +43,8 @@ EQUAL = (Family.STRUCTURED, Family.MIXED, Family.EDGES)
 CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
 #: elements of an output of which one decides, and the share of what a ramp may lose that sums of few other terms may
 _FEW, _OTHER_ROUNDINGS = 8, 1 / 8
+#: elements of an output of which two that nearly cancel are more than tau allows
+_SOME = 4096
 #: tile sizes whose multiples and neighbours the hidden sizes visit
 _AROUND = (16, 64)
 
@@ -205,12 +207,12 @@ class Case:
 
     def _moved(self) -> tuple[Reference, ...]:
         found = answers.nudged(self.task, self.args, self.references, self.seed)
-        few = all(r.native.numel() <= _FEW for r in found)
-        if found is self.references or not (few or self.family in CANCELLING):
+        few, some = (all(r.native.numel() <= most for r in found) for most in (_FEW, _SOME))
+        if found is self.references or not (some or self.family in CANCELLING):
             return found
         structured = self.family is Family.STRUCTURED
-        sizes = self._summed() if few or structured else None
-        if sizes is None or not structured:
+        sizes = self._summed() if some or structured else None
+        if (few or self.family in CANCELLING) and (sizes is None or not structured):
             found = answers.rounded(self.task, self.args, found, self.seed)
         if sizes is None:
             return found
