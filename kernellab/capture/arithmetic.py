@@ -18,9 +18,11 @@ from .loops.trace import Walked
 
 
 @contextmanager
-def symbolic_sizes(namespace: dict[str, Any], text: str, steps: Callable[..., Any] = range) -> Iterator[None]:
+def symbolic_sizes(
+    namespace: dict[str, Any], text: str, steps: Callable[..., Any] = range, plain: Callable[..., Any] = range
+) -> Iterator[None]:
     """While it lasts, functions of numbers that the module of ``text`` calls take symbolic sizes too; ``steps`` is what
-    ``range`` makes of those."""
+    ``range`` makes of those, ``plain`` what it makes of others."""
     functions = {getattr(math, name): _taking(getattr(math, name), made) for name, made in _functions().items()}
     own: dict[str, Any] = {
         name: functions[value] for name, value in namespace.items() if callable(value) and _among(value, functions)
@@ -28,7 +30,7 @@ def symbolic_sizes(namespace: dict[str, Any], text: str, steps: Callable[..., An
     called = _only_called(text)
     for builtin, made in ((float, _as_float), (min, _extreme("sym_min")), (max, _extreme("sym_max")), (range, steps)):
         if builtin.__name__ in called and builtin.__name__ not in namespace:
-            own[builtin.__name__] = _taking(builtin, made)
+            own[builtin.__name__] = _taking(plain if builtin is range else builtin, made)
     if "len" in called and "len" not in namespace:
         own["len"] = _length
     before = {name: namespace.get(name) for name in own}

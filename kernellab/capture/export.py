@@ -21,6 +21,7 @@ from kernellab.capture.arithmetic import symbolic_sizes
 from kernellab.capture.decompositions import APART, EARLY, WITH_PLACES
 from kernellab.capture.graph import Graph
 from kernellab.capture.index_decompositions import MISSING
+from kernellab.capture.loops.long import TooLong, shortest
 from kernellab.capture.loops.roll import UnevenSteps, rolled
 from kernellab.capture.loops.trace import Loops
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
@@ -44,8 +45,6 @@ _SAMPLES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 _STEPS = (2, 8, 32, 128)
 #: elements of fixed-shape inputs above which none are drawn
 _LARGE = 1 << 22
-#: calls of torch that one reference may make: each is traced, checked and designed
-_MOST_CALLS = 2500
 #: writes into pieces of tensors, each of which is a copy of the whole, and a launch
 _MOST_WRITES = 256
 #: far from the sample value, so that a constant derived from it in an unknown way shows in the check
@@ -65,10 +64,14 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
             if spec.kind is ArgKind.SCALAR and spec.dtype == "float64" and spec.default is None:
                 scalars[spec.name] = args[i] = _perturb(float(args[i]), i)
     values = _some_sizes(task, args, sizes)
-    try:
-        return _graph(task, module, args, scalars, values, Loops())
-    except UnevenSteps:
-        return _graph(task, module, args, scalars, values, Loops(keeps_all=True))
+
+    def traced(most: int, least: int) -> Graph:
+        try:
+            return _graph(task, module, args, scalars, values, Loops(least, most))
+        except UnevenSteps:
+            return _graph(task, module, args, scalars, values, Loops(least, most, keeps_all=True))
+
+    return shortest(traced)
 
 
 def _graph(
@@ -174,7 +177,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
     try:
         with (
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
-            warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range),
+            warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range, loops.plain_range),
             # an order of contraction that compares sizes would hold at the traced ones alone
             in_written_order(), _without_checks(),
         ):  # fmt: skip
@@ -265,9 +268,9 @@ def _line_marks(name: str, filename: str, loops: Loops) -> Any:
                 frame = frame.f_back  # type: ignore[assignment]
             line = frame.f_lineno if frame is not None else 0
             self.calls += 1
-            if self.calls > _MOST_CALLS:
-                raise CaptureError(
-                    f"The reference of {name!r} makes more than {_MOST_CALLS} calls of torch (at line {line}).",
+            if self.calls > loops.most:
+                raise TooLong(
+                    f"The reference of {name!r} makes more than {loops.most} calls of torch (at line {line}).",
                     "Give the loop fewer steps, or write it with cumsum or another scan.",
                 )
             rows = loops.rows(func, args, kwargs or {})

@@ -1,4 +1,4 @@
-"""A trace of a few steps of each loop over a Dim, with the step in the mark of every node."""
+"""A trace of a few steps of each loop over a Dim or a long range, with the step in the mark of every node."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ _CACHE = dis.opmap.get("CACHE", -1)
 
 
 class Loops:
-    """The loops over symbolic numbers that one trace meets. ``keeps_all``: what steps make are outputs of the trace,
-    for torch drops what none of the few steps reads, and a step may make it for one that is not traced."""
+    """The loops over symbolic numbers that one trace meets, and over fixed ones of ``least`` steps or more. ``most``:
+    calls of torch that it may make. ``keeps_all``: what steps make are outputs of the trace, for torch drops what none
+    of the few steps reads, and a step may make it for one that is not traced."""
 
-    def __init__(self, keeps_all: bool = False) -> None:
-        self._keeps_all = keeps_all
+    def __init__(self, least: int, most: int, keeps_all: bool = False) -> None:
+        self._least, self.most, self._keeps_all = least, most, keeps_all
         #: the loop and the step that are traced now
         self.now: tuple[int, int] | None = None
         #: of each loop: how many steps it has
@@ -52,6 +53,13 @@ class Loops:
         apart = stop - start if step > 0 else start - stop
         count = apart if abs(step) == 1 else (apart + abs(step) - 1) // abs(step)
         return Walked(self, count, lambda k: start + step * k)
+
+    def plain_range(self, *args: Any) -> Any:
+        """In place of Python's range of plain numbers."""
+        steps = range(*args)
+        if self.now is not None or len(steps) < self._least:
+            return steps
+        return Walked(self, len(steps), lambda k: steps.start + steps.step * k)
 
     def rows(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What `for row in x` walks where x has a symbolic number of rows; None of any other call."""
