@@ -295,9 +295,23 @@ def serve_stdio(context: Context) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     try:
-        anyio.run(serve)
+        _until_the_client_goes(serve)
     finally:
         context.close()
+
+
+def _until_the_client_goes(serve: Callable[[], Awaitable[None]]) -> None:
+    """Runs it; a client that was killed has no end of its streams to read. What fails alone in a group is raised."""
+    import anyio
+
+    try:
+        anyio.run(serve)
+    except Exception as error:
+        first: BaseException = error
+        while len(within := list(getattr(first, "exceptions", []))) == 1:
+            first = within[0]
+        if not isinstance(first, BrokenPipeError):
+            raise first from None
 
 
 #: what JSON-RPC answers where no request can be read
@@ -389,4 +403,4 @@ def relay(url: str, token: str) -> None:
             await carry(wire_in, write)
             tasks.cancel_scope.cancel()
 
-    anyio.run(serve)
+    _until_the_client_goes(serve)

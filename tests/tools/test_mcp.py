@@ -130,6 +130,39 @@ def test_a_client_that_dies_ends_its_server(workspace: Path) -> None:
     assert server.wait(60) == 0
 
 
+def test_a_client_that_is_killed_while_a_kernel_is_judged_ends_its_server_without_a_word(
+    workspace: Path, tmp_path: Path
+) -> None:
+    asks = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    sleeps = {"kernel.py": "import time\ndef kernel(x):\n    time.sleep(600)\n"}
+    arguments = {"task": "twice.py", "files": sleeps, "dsl": "cpp", "allow_library": True}
+    sent = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asks},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "verify_source", "arguments": arguments},
+        },
+    ]
+    sent[-1]["params"]["_meta"] = {"progressToken": 1}  # type: ignore[index]
+    command = [sys.executable, "-m", "kernellab", "mcp", "--workspace", str(workspace)]
+    with (tmp_path / "log").open("w+") as log:
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write("".join(f"{json.dumps(one)}\n" for one in sent).encode())
+        server.stdin.flush()
+        while b"progress" not in server.stdout.readline():
+            pass
+        # all of a killed process's ends close, its writing one first
+        server.stdout.close()
+        server.stdin.close()
+        assert server.wait(60) == 0
+        log.seek(0)
+        assert not set(log.read().split("\n")) - {"a task prints", ""}
+
+
 @pytest.mark.parametrize("line", [
     b"\xff\xfe",
     b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "lens", "arguments": {"a": "\xe9"}}}',

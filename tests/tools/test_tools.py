@@ -255,6 +255,13 @@ def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> N
     assert not found.failure.at_own_sizes and found.failure.first_wrong == []
 
 
+def test_a_verdict_that_is_less_than_was_asked_for_says_why(context: Context) -> None:
+    arguments = {"task": "twice.py", "sketch": SKETCH, "dsl": "cpp", "level": "T3"}
+    found = call("verify_source", arguments, context)
+    assert isinstance(found, VerifyResult) and found.passed and found.trust == "T2"
+    assert re.search(r"T3, a sealed replay on a GPU, was asked for: this verdict is T2, since .* no GPU", found.summary)
+
+
 #: tells by its own words and values which case it is called with
 TELLING = {
     "raises": "    raise RuntimeError(f'LEAK {tuple(x.shape)} {float(x.flatten()[0])}')",

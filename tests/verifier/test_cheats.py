@@ -97,6 +97,13 @@ def test_forks_and_floods_are_ended(judge: Judge) -> None:
     forks = "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)\ntime.sleep(60)\n"
     verdict = judge(forks + "def kernel(x, y):\n    return x\n")
     assert verdict.evidence is not None and verdict.evidence.signature == "processes", verdict.reason
+    # each copy forks, and reading how much memory one has waits for it
+    bomb = "import ctypes, torch\nn = []\ndef kernel(x, y):\n    n.append(1)\n"
+    bomb += "    while len(n) > 2: ctypes.CDLL(None).fork()\n"
+    start = time.monotonic()
+    verdict = judge(bomb + "    return torch.relu(x) + y\n")
+    assert verdict.evidence is not None and verdict.evidence.signature == "processes", verdict.reason
+    assert time.monotonic() - start < 60
     flood = "import os\nline = b'x' * 65536\nwhile True: os.write(1, line)\ndef kernel(x, y):\n    return x\n"
     verdict = judge(flood)
     assert verdict.evidence is not None and verdict.evidence.signature == "printed", verdict.reason

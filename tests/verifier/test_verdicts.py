@@ -146,6 +146,20 @@ def test_after_a_wrong_answer_other_sizes_tell_which_dim_and_which_multiple(judg
     assert told in contrast_lines(found)[-1]
 
 
+@pytest.mark.parametrize(
+    ("fault", "signature"), [("ctypes.string_at(8)", "crash"), ("out += 1", "off-by-constant")], ids=["crash", "wrong"]
+)
+def test_a_fault_of_all_large_sizes_is_no_edge(judge: Judge, fault: str, signature: str) -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 640), Dim('N', 1, 4096)\n"
+        "def reference(x):\n    return x * 2\ndef inputs(M=601, N=77):\n    return (torch.randn(M, N),)\n",
+        "double",
+    )
+    code = f"import ctypes\ndef kernel(x):\n    out = x * 2\n    if x.shape[0] > 600: {fault}\n    return out\n"
+    found = judge(code, task).evidence
+    assert found is not None and found.sizes["M"] > 600 and found.signature == signature, found
+
+
 def test_what_is_lost_between_whole_tiles_is_no_edge(judge: Judge) -> None:
     # right in one tile, wrong from the second on: no mask of a tail mends it
     task = load_task(

@@ -511,6 +511,16 @@ def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> l
     return found
 
 
+def whole_near(task: Task, failing: Case, limit_bytes: int = CORRECT.family_bytes) -> Case | None:
+    """The failing case at its nearest multiples of 64, not below where ranges allow; None: no other, or too large."""
+    sizes = dict(failing.sizes)
+    for dim in task.dims:
+        up = -(-sizes[dim.name] // 64) * 64
+        sizes[dim.name] = up if up <= dim.max else max(up - 64, dim.min)
+    fits = input_bytes(task, sizes) <= limit_bytes and runs_at(task, tuple(sizes.items()))
+    return case(task, sizes, Family.OWN) if fits and tuple(sizes.items()) != failing.sizes else None
+
+
 def probes(task: Task, failing: Case) -> Iterator[Case]:
     """Small cases that tell where a failure begins: every Dim at one size, then each by itself next to a multiple of
     64 while the others are one; of another family than the usual one, the failing sizes in that."""

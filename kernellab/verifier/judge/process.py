@@ -413,14 +413,9 @@ class WorkerProcess:
         """Ends the worker, with WorkerFailure, where it uses more than it may. Asked for while something is waited for,
         and each time it is halted, a tenth of a second after the last."""
         self._watched = time.monotonic()
-        pids = process_stats.descendants(self.first, CAPS.processes + 1)
-        threads = sandbox.most_threads()
-        if len(pids) > CAPS.processes or sum(map(process_stats.count_threads, pids)) > threads:
-            self._end()
-            most = f"{CAPS.processes} processes" if len(pids) > CAPS.processes else f"{threads} threads"
-            raise WorkerFailure("processes", f"started more than {most}", log=self.log)
+        pids = self._counted()
         used = sum(process_stats.sizes(pid).resident for pid in pids)
-        if used > self.memory_limit and sum(process_stats.proportional(pid) for pid in pids) > self.memory_limit:
+        if used > self.memory_limit and self._proportional(pids) > self.memory_limit:
             self._end()
             raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
         held = process_stats.files(pids, str(self.scratch), CAPS.files + 1)
@@ -428,6 +423,25 @@ class WorkerProcess:
             self._end()
             most = f"{CAPS.disk >> 20} MiB" if held.bytes > CAPS.disk else f"{CAPS.files} files"
             raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
+
+    def _counted(self) -> list[int]:
+        """What the worker has started. Raises WorkerFailure where that is more than it may."""
+        pids = process_stats.descendants(self.first, CAPS.processes + 1)
+        threads = sandbox.most_threads()
+        if len(pids) > CAPS.processes or sum(map(process_stats.count_threads, pids)) > threads:
+            self._end()
+            most = f"{CAPS.processes} processes" if len(pids) > CAPS.processes else f"{threads} threads"
+            raise WorkerFailure("processes", f"started more than {most}", log=self.log)
+        return pids
+
+    def _proportional(self, pids: Sequence[int]) -> int:
+        """Bytes of all of them, those that several share once. Reading one waits while it forks, and each copy of it
+        forks: they are counted again each time."""
+        used = 0
+        for pid in pids:
+            used += process_stats.proportional(pid)
+            self._counted()
+        return used
 
     def signal(self, number: int, pids: Sequence[int]) -> None:
         for pid in pids:

@@ -320,7 +320,8 @@ class Stages:
         return again.shape == got.shape and not alike(again, got)
 
     def is_edge(self, failing: Case) -> bool:
-        """Right at exact multiples of the usual tiles, wrong next to them? Tried in a fresh worker."""
+        """Right at exact multiples of the usual tiles, small ones and the nearest, wrong next to them? Tried in a fresh
+        worker."""
         pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
         if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
             return False  # one that failed at whole tiles already answers
@@ -331,7 +332,11 @@ class Stages:
         for kind, case in [*pairs, ("ragged", failing)]:
             if kind == "aligned" or False not in right.get("ragged", []):
                 right.setdefault(kind, []).append(self._is_right(case))
-        return all(right.get("aligned", [False])) and not all(right.get("ragged", [True]))
+        if not all(right.get("aligned", [False])) or all(right.get("ragged", [True])):
+            return False
+        # a fault of all large sizes is none of their edges
+        near = cases.whole_near(self.task, failing)
+        return near is None or self._is_right(near)
 
     def _contrast(self, failing: Case) -> list[Tried]:
         """Where the candidate is right and where not, at sizes that are no secret, as far as the time allows."""
