@@ -1,5 +1,5 @@
 /** The question to the person: what is proposed, on which evidence, and every answer one click away. */
-import { useEffect, useReducer, useRef } from "preact/hooks";
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { BriefForm } from "./brief";
 import { type CardEvent, type CardState, canSend, edited, opened, step } from "./card-state";
 import { capital } from "./format";
@@ -122,13 +122,21 @@ function Question({ view, card }: { view: View; card: Card }) {
     const { error } = await view.send(act);
     dispatch(error ? { type: "refused", error } : { type: "sent" });
   };
-  const approve = (to?: string) =>
-    decide({
+  const [warned, warn] = useState(false);
+  // what an agent asks for leaves the session's texts as they are
+  const left = card.kind === "permission" ? [] : view.unapplied.value;
+  const approve = async (to?: string) => {
+    if (left.length && !warned) {
+      warn(true);
+      return;
+    }
+    await decide({
       action: "approve",
       card: card.id,
       ...(to ? { to } : {}),
       ...(card.editable ? { suggestion: state.draft } : {}),
     });
+  };
   const work = card.to === "coder" || card.to === "designer";
   const others = Object.keys(ELSEWHERE).filter((to) => to !== card.to && (to !== "me" || work));
   const stuck = (card.kind === "error" || card.kind === "brief") && card.retry === false;
@@ -179,6 +187,12 @@ function Question({ view, card }: { view: View; card: Card }) {
         {state.phase === "sending" ? "sending" : state.phase === "sent" ? "taken" : ""}
       </span>
       {state.phase === "refused" && <span class="kl-bad kl-lines">{state.error}</span>}
+      {warned && left.length > 0 && (
+        <span class="kl-bad kl-lines" role="alert">
+          Your edit of the {left.join(" and of the ")} is not applied. Apply it in its panel, or press again to go on
+          without it.
+        </span>
+      )}
     </>
   );
 

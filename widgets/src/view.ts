@@ -53,6 +53,8 @@ export class View extends Link<Said> {
   /** true while the view follows the newest turn */
   readonly following: ReadonlySignal<boolean>;
   readonly panel: Signal<Panel> = signal<Panel>("sketch");
+  /** texts at the session's head that are edited and not applied: "sketch", "source" */
+  readonly unapplied: Signal<readonly string[]> = signal<readonly string[]>([]);
   readonly place: Signal<Place | null> = signal<Place | null>(null);
   #lookTimer: ReturnType<typeof setTimeout> | undefined;
 

@@ -148,6 +148,13 @@ export class Desks<Text> {
     // Turns without a draft are read again when they are looked at again.
     for (const [key, other] of desks) if (key !== place && key !== HEAD && !other.draft) desks.delete(key);
     this.#desks.value = desks.set(place, desk);
+    if (place === HEAD) {
+      const { name } = this.#options;
+      const others = this.view.unapplied.peek().filter((one) => one !== name);
+      const open = desk.draft && draft.standing(desk) !== "sending";
+      if (open || others.length < this.view.unapplied.peek().length)
+        this.view.unapplied.value = open ? [...others, name] : others;
+    }
     // not at every key: the drafts of a source can be long
     if (desk.draft !== before) this.#storing ??= setTimeout(() => this.#store(), STORE_MS);
   }

@@ -3,6 +3,7 @@ import { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { ConductorCard } from "../../card";
 import type { Card, Checked } from "../../protocol";
 import { View } from "../../view";
 import { SketchPanel } from "..";
@@ -40,6 +41,26 @@ afterEach(async () => {
   await hide();
   view.dispose();
   root.remove();
+});
+
+describe("a card while an edit is not applied", () => {
+  it("asks before it leaves the edit out", async () => {
+    const card = { id: "c", kind: "turn" as const, role: "designer", pending: true };
+    await act(() => {
+      kernel.put("head", { ...kernel.traits.head, card: { ...(kernel.traits.head.card as Card), ...card } });
+    });
+    const place = document.createElement("div");
+    await act(() => render(<ConductorCard view={view} />, place));
+    const approved = () => kernel.acts.filter((one) => one.action === "approve").length;
+    const press = () => act(() => (place.querySelector("[data-action=approve]") as HTMLButtonElement).click());
+    await type("\n// mine");
+    await press();
+    expect(approved()).toBe(0);
+    expect(place.querySelector("[role=alert]")?.textContent).toContain("Your edit of the sketch is not applied.");
+    await press();
+    expect(approved()).toBe(1);
+    await act(() => render(null, place));
+  });
 });
 
 describe("what a model wrote, before it is approved", () => {
