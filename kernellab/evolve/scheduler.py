@@ -383,9 +383,7 @@ class Scheduler:
             return
         promotion = self._promotion()
         if self.budget.reached(TIME_LIMITS):
-            self._write(
-                Worked(who="end of the time", text="the verdict on the leader, then the search ends", step="note")
-            )
+            self._write(Worked(who="the search", text=_TIME_UP))
             events = promotion.last()
         else:
             events = chain(promotion.leader(), promotion.paired())
