@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tomllib
+from packaging.utils import canonicalize_name
 
 from kernellab.tools import tools
 
@@ -61,7 +62,6 @@ def test_the_extra_resolves_together_with_jupyter_ai(tmp_path: Path) -> None:
     if "No matching distribution found for jupyter-ai" in done.stderr:
         pytest.skip("no package index has jupyter-ai 3")
     assert done.returncode == 0, done.stderr[-2000:]
-    found = {
-        one["metadata"]["name"].lower(): one["metadata"]["version"] for one in json.loads(report.read_text())["install"]
-    }
-    assert found["jupyter-ai"].startswith("3.") and {"mcp", "agent-client-protocol"} <= set(found)
+    packages = [one["metadata"] for one in json.loads(report.read_text())["install"]]
+    versions = {canonicalize_name(package["name"]): package["version"] for package in packages}
+    assert versions["jupyter-ai"].startswith("3.") and {"mcp", "agent-client-protocol"} <= set(versions)
