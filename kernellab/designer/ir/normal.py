@@ -135,7 +135,7 @@ def _is_of_equals(e: Red) -> bool:
 
 
 def _of_equals(e: Red) -> Expr:
-    """A reduction along axes that its operand does not vary along."""
+    """A reduction along axes that its operand does not vary along, where :func:`_is_of_equals` allows it."""
     if e.kind in ("argmax", "argmin"):
         return Num(0, e.dtype)
     arg = e.arg if e.arg.dtype == e.dtype else Op("cast", (e.arg,), e.dtype, e.line)
@@ -143,8 +143,6 @@ def _of_equals(e: Red) -> Expr:
         return arg
     total = number(extents.times([a.extent for a in e.axes]))
     count = total if total.dtype == e.dtype else Op("cast", (total,), e.dtype, e.line)
-    if e.kind == "prod" and not e.dtype.startswith("float"):
-        return e
     return Op("mul" if e.kind == "sum" else "pow", (arg, count), e.dtype, e.line)
 
 

@@ -485,11 +485,6 @@ def kl_times(a, b):
 
 
 @triton.jit
-def kl_plus(a, b):
-    return a + b
-
-
-@triton.jit
 def kl_plus_product(a, b):
     return tl.fma(a, 1.0, b)
 
