@@ -27,22 +27,22 @@ _QUOTE = 300
 
 def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: Endpoint) -> ModelError:
     """The error of an answer with an HTTP status that is no success."""
-    said = words_of(body)
-    host, quoted = endpoint.host, f' It says: "{said}".' if said else ""
+    words = words_of(body)
+    host, quoted = endpoint.host, f' It says: "{words}".' if words else ""
     if 300 <= status < 400:
         target = scrub_error(headers.get("location", "another address"))
         return ModelError(
             ModelFault.CONFIG, f"{host} sends the request on to {target}; prompts and keys are not sent there unasked.",
             "If you trust it, set that address as base_url.",
         )  # fmt: skip
-    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(said)):
+    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(words)):
         return ModelError(
             ModelFault.RATE_LIMIT, f"The account at {host} has no credit left.{quoted}",
             "Pay in, or choose another model.",
         )  # fmt: skip
     if status in (401, 403, 404, 405, 407) and "html" in headers.get("content-type", ""):
-        return garbage(endpoint, f'a web page (HTTP {status}), as a proxy or a login page does: "{said}"')
-    if status in (400, 401, 403) and endpoint.organisation and _ORGANISATION.search(said):
+        return garbage(endpoint, f'a web page (HTTP {status}), as a proxy or a login page does: "{words}"')
+    if status in (400, 401, 403) and endpoint.organisation and _ORGANISATION.search(words):
         return ModelError(
             ModelFault.AUTH, f"{host} refuses the organisation {endpoint.organisation!r} (HTTP {status}).{quoted}",
             "Correct `organisation` under [models], or leave it out; then resume.",
@@ -63,12 +63,12 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             ModelFault.AUTH, f"{host} refuses the key (HTTP {status}).{missing}{quoted}",
             "Put a valid key into the variable or file that the settings name, then resume.",
         )  # fmt: skip
-    if status == 413 or (status in (400, 422, 500) and _CONTEXT.search(said)):
+    if status == 413 or (status in (400, 422, 500) and _CONTEXT.search(words)):
         return ModelError(
             ModelFault.CONTEXT, f"The request is too long for {endpoint.model}.{quoted}",
             "Set `prompt_tokens` under [models] to less, or choose a model with a larger window.",
         )  # fmt: skip
-    if status in (400, 403, 451) and _FILTER.search(said):
+    if status in (400, 403, 451) and _FILTER.search(words):
         return ModelError(
             ModelFault.FILTERED, f"The content filter of {host} refused the request.{quoted}",
             "Word the task or the notes differently, or choose another model.",
@@ -87,7 +87,7 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             ModelFault.CONFIG, f"{host} does not serve the model {endpoint.model!r}.{quoted}",
             "Check the model's name and base_url, which mostly ends in /v1.",
         )  # fmt: skip
-    named = f"{param_of(body)} {said}".replace("max_completion_tokens", "max_tokens")
+    named = f"{param_of(body)} {words}".replace("max_completion_tokens", "max_tokens")
     names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", named))
     remedy = (
         f"Change {' or '.join(names)} under [models], or leave it out."

@@ -11,13 +11,13 @@ from kernellab.models.exchanges import Exchange, Finish, Usage
 
 def added(a: Usage, b: Usage) -> Usage:
     """The sum. Dollars add where known: None and a price give the price, so count what is unpriced separately."""
-    known = [usd for usd in (a.usd, b.usd) if usd is not None]
+    costs = [usd for usd in (a.usd, b.usd) if usd is not None]
     return Usage(
         input_tokens=a.input_tokens + b.input_tokens,
         cached_tokens=a.cached_tokens + b.cached_tokens,
         output_tokens=a.output_tokens + b.output_tokens,
         reasoning_tokens=a.reasoning_tokens + b.reasoning_tokens,
-        usd=sum(known) if known else None,
+        usd=sum(costs) if costs else None,
         seconds=a.seconds + b.seconds,
         estimated=a.estimated or b.estimated,
         tool_calls=a.tool_calls + b.tool_calls,

@@ -48,9 +48,9 @@ class Partial:
         choices = getattr(chunk, "choices", None)
         for choice in choices[:1] if isinstance(choices, list) else ():
             self.finish = _text(getattr(choice, "finish_reason", None)) or self.finish
-            said = getattr(choice, "delta", None) or getattr(choice, "message", None)
-            if said is not None:
-                piece += self._take(said)
+            message = getattr(choice, "delta", None) or getattr(choice, "message", None)
+            if message is not None:
+                piece += self._take(message)
         return piece
 
     def _take(self, said: Any) -> str:

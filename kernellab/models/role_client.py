@@ -243,9 +243,9 @@ def _no_answer(reply: ChatReply, left: int | None = None) -> ModelError | None:
     kind, sentence, remedy = _NO_ANSWER.get(
         finish, (ModelFault.SERVER, "{model} ended its reply with an error.", "Resume to ask again.")
     )
-    said = " ".join(reply.text.split())[:200]
+    beginning = " ".join(reply.text.split())[:200]
     sentence = sentence.format(
-        model=reply.model, tokens=reply.usage.output_tokens, said=f': "{said}"' if said else "",
+        model=reply.model, tokens=reply.usage.output_tokens, said=f': "{beginning}"' if beginning else "",
         only=" but reasoning" if reply.reasoning else "",
     )  # fmt: skip
     return ModelError(kind, sentence, remedy, resumable=kind in (ModelFault.EMPTY, ModelFault.SERVER), reply=reply)

@@ -283,14 +283,14 @@ def _from_environment() -> dict[str, Any]:
     values: dict[str, Any] = {}
     for role in (None, *MODEL_ROLES):
         suffix = f"_{role.value.upper()}" if role else ""
-        found = {field: os.environ[name + suffix] for name, field in names.items() if os.environ.get(name + suffix)}
+        settings = {field: os.environ[name + suffix] for name, field in names.items() if os.environ.get(name + suffix)}
         key = f"KERNELLAB_MODEL_KEY{suffix}"
         if os.environ.get(key):
-            found["key_env"] = key
+            settings["key_env"] = key
         if role is None:
-            values |= found
-        elif found:
-            values.setdefault("roles", {})[role.value] = found
+            values |= settings
+        elif settings:
+            values.setdefault("roles", {})[role.value] = settings
     return values
 
 

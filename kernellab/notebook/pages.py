@@ -23,10 +23,10 @@ def on_page(views: dict[threading.Thread, V], make: Callable[[], V]) -> V:
     for gone in [thread for thread in views if not thread.is_alive()]:
         views.pop(gone).close()
     page = _page()
-    found = views.get(page)
-    if found is None or found.closed:
-        found = views[page] = make()
-    return found
+    view = views.get(page)
+    if view is None or view.closed:
+        view = views[page] = make()
+    return view
 
 
 def _page() -> threading.Thread:

@@ -22,11 +22,11 @@ class Said:
         return f"Hint {self.step} of {self.steps}: {self.text}"
 
 
-def hint_for(exercise: Exercise, outcome: Outcome, found: Course, progress: Progress, text: str) -> Said | None:
+def hint_for(exercise: Exercise, outcome: Outcome, course: Course, progress: Progress, text: str) -> Said | None:
     """The hint for a fault; None for a good answer, in the exam, and where nothing is known of the fault."""
-    if outcome.reached.good or found.lesson_of(exercise.id).name == EXAM:
+    if outcome.reached.good or course.lesson_of(exercise.id).name == EXAM:
         return None
-    row = row_for(exercise, outcome, found)
+    row = row_for(exercise, outcome, course)
     if row is None:
         return None
     earlier = progress.faults(exercise.id, outcome.keys[0], text_hash(text)) if outcome.keys else 0
@@ -34,13 +34,13 @@ def hint_for(exercise: Exercise, outcome: Outcome, found: Course, progress: Prog
     return Said(row.says[step], step + 1, len(row.says))
 
 
-def row_for(exercise: Exercise, outcome: Outcome, found: Course) -> Hint | None:
+def row_for(exercise: Exercise, outcome: Outcome, course: Course) -> Hint | None:
     """The exercise's own row for the most telling word, else the row that all exercises share."""
-    known = tuple(
+    mistakes = tuple(
         Hint(when=(mistake_key(number),), says=mistake.says) for number, mistake in enumerate(exercise.mistakes)
     )
     for key in outcome.keys:
-        for row in (*known, *exercise.hints, *found.hints):
+        for row in (*mistakes, *exercise.hints, *course.hints):
             if key in row.when:
                 return row
     return None

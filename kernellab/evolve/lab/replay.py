@@ -86,8 +86,8 @@ class _Known(Mix):
             at for at in to
             if rules.key_of(_text(at)) not in taken and (self.pool.points[at].modelled_ms or 0.0) < limit
         ][: rules.DRAWN]  # fmt: skip
-        found = min(drawn, key=lambda at: self.pool.points[at].modelled_ms or math.inf, default=None)  # type: ignore[union-attr]
-        return None if found is None else Variation(operator, _text(found), "")
+        best = min(drawn, key=lambda at: self.pool.points[at].modelled_ms or math.inf, default=None)  # type: ignore[union-attr]
+        return None if best is None else Variation(operator, _text(best), "")
 
 
 @dataclass

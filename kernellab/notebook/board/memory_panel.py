@@ -25,13 +25,13 @@ def page(session: Session, body: Body) -> MemoryPage:
         return {"hits": [], "note": _NONE}
     asked = words(body, "words").strip()
     if asked:
-        found = by_words(memory, asked, _MOST, session.workspace)
+        entries = by_words(memory, asked, _MOST, session.workspace)
     else:
         from kernellab.task import load_task
 
         created = session.state.created
-        found = by_task(memory, load_task(created.text, created.name), created.dsl or "", _MOST, created.hold_out)
-    return {"hits": [_hit(one) for one in found], "note": "" if found else "Nothing is near enough."}
+        entries = by_task(memory, load_task(created.text, created.name), created.dsl or "", _MOST, created.hold_out)
+    return {"hits": [_hit(one) for one in entries], "note": "" if entries else "Nothing is near enough."}
 
 
 def remember(session: Session) -> str:

@@ -66,22 +66,22 @@ class Predictions:
             raise SessionError(
                 f"{expected:g} is not a speedup.", "Give a positive number: 2 is twice as fast as eager."
             )
-        made = Prediction(self._session, turn.id, expected, reason.strip()[:2000], time.time())
+        prediction = Prediction(self._session, turn.id, expected, reason.strip()[:2000], time.time())
         with self._lock:
-            self._made[turn.id] = made
+            self._made[turn.id] = prediction
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(made)) + "\n")
+                    file.write(json.dumps(asdict(prediction)) + "\n")
             except OSError as error:
                 raise SessionError(f"{self._path} cannot be written: {error.strerror}.", "Check the folder.") from None
-        return made
+        return prediction
 
     def view(self, state: State) -> protocol.Prediction:
         """``Prediction`` of the protocol: the open question, or the newest prediction on the head's line."""
         open_turn = self.open_turn(state)
-        made = next((self._made[t.id] for t in reversed(state.path()) if t.id in self._made), None)
-        shown = None if open_turn is not None else made
+        prediction = next((self._made[t.id] for t in reversed(state.path()) if t.id in self._made), None)
+        shown = None if open_turn is not None else prediction
         measured = measured_of(state, shown.turn) if shown else None
         return {
             "asked": open_turn is not None,
@@ -98,28 +98,28 @@ class Predictions:
 
     def pairs(self, state: State) -> list[tuple[Prediction, float | None]]:
         """Each stated prediction with the speedup that was measured, in order of turn."""
-        found = []
-        for made in self._made.values():
-            if made.expected is not None and made.turn in state.turns:
-                verdict = measured_of(state, made.turn)
-                found.append((state.turns[made.turn].number, made, verdict.speedup if verdict else None))
-        return [(made, measured) for _, made, measured in sorted(found, key=lambda row: row[0])]
+        by_turn = []
+        for prediction in self._made.values():
+            if prediction.expected is not None and prediction.turn in state.turns:
+                verdict = measured_of(state, prediction.turn)
+                by_turn.append((state.turns[prediction.turn].number, prediction, verdict.speedup if verdict else None))
+        return [(prediction, measured) for _, prediction, measured in sorted(by_turn, key=lambda row: row[0])]
 
     def _read(self) -> list[Prediction]:
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except OSError:
             return []
-        found = []
+        predictions = []
         for line in lines:
             try:
-                made = Prediction(**json.loads(line))
+                prediction = Prediction(**json.loads(line))
             except (ValueError, TypeError):
                 log.warning("%s holds a line that is not a prediction", self._path)
                 continue
-            if made.session == self._session:
-                found.append(made)
-        return found
+            if prediction.session == self._session:
+                predictions.append(prediction)
+        return predictions
 
 
 def measured_of(state: State, coder: str) -> Verdict | None:

@@ -72,9 +72,9 @@ def _hover(window: Window, body: Body) -> Hover | None:
 
 def _exchange(window: Window, body: Body) -> ExchangeText:
     wanted = words(body, "exchange")
-    for found in window.session.state.exchanges():
-        if found.id == wanted:
-            return exchange_text(found)
+    for exchange in window.session.state.exchanges():
+        if exchange.id == wanted:
+            return exchange_text(exchange)
     raise SessionError(f"There is no exchange {wanted}.", "Reload the page.")
 
 

@@ -13,10 +13,10 @@ from kernellab.sketch.cost import Cost
 
 def checked(text: str, facts: Facts) -> Checked:
     """Never raises on bad text: what is wrong with it is the answer."""
-    found = check(text, chip=facts.chip)
-    cost = facts.cost(found.program) if found.program is not None else None
+    result = check(text, chip=facts.chip)
+    cost = facts.cost(result.program) if result.program is not None else None
     return {
-        "diagnostics": [diagnostic_view(d, text) for d in found.diagnostics],
+        "diagnostics": [diagnostic_view(d, text) for d in result.diagnostics],
         "cost": cost_figures(cost, facts) if cost is not None else [],
         "pins": pinned_lines(text),
     }

@@ -21,15 +21,15 @@ def complete(text: str, line: int, col: int) -> list[Completion]:
     word = match[0] if match else ""
     outside = open_string(head)
     if outside is not None:
-        found = _in_string(outside)
+        entries = _in_string(outside)
     elif in_comment(head):
-        found = [_entry("pin", "keyword", "#: pin", "An agent's revision may not change this line.")]
-        found = found if re.search(r"#:\s*\w*$", head) else []
+        entries = [_entry("pin", "keyword", "#: pin", "An agent's revision may not change this line.")]
+        entries = entries if re.search(r"#:\s*\w*$", head) else []
     else:
-        found = _in_code(text, line, head[: len(head) - len(word)])
+        entries = _in_code(text, line, head[: len(head) - len(word)])
     low = word.lower()
-    starts = [c for c in found if c["label"].lower().startswith(low)]
-    inside = [c for c in found if low in c["label"].lower() and c not in starts] if len(low) > 1 else []
+    starts = [c for c in entries if c["label"].lower().startswith(low)]
+    inside = [c for c in entries if low in c["label"].lower() and c not in starts] if len(low) > 1 else []
     return [*starts, *inside][:_MOST]
 
 

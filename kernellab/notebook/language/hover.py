@@ -17,18 +17,18 @@ from kernellab.sketch.syntax.docs import DTYPES, HINTS, KEYWORDS, PRECISIONS, op
 def hover(text: str, line: int, col: int, facts: Facts) -> Hover | None:
     """The diagnostic at the place, and what the word there means; None where there is nothing to say."""
     word = word_at(text, line, col)
-    found = check(text, chip=facts.chip)
-    faults = [d for d in found.diagnostics if _covers(d, line, col, word)]
-    said = _meaning(text, line, word, found.program or _last_program(), facts, _is_string(text, line, word))
-    if found.program is not None:
-        _remember(found.program)
-    parts = [explained(d) for d in faults] + ([said[1]] if said else [])
+    checked = check(text, chip=facts.chip)
+    faults = [d for d in checked.diagnostics if _covers(d, line, col, word)]
+    meaning = _meaning(text, line, word, checked.program or _last_program(), facts, _is_string(text, line, word))
+    if checked.program is not None:
+        _remember(checked.program)
+    parts = [explained(d) for d in faults] + ([meaning[1]] if meaning else [])
     if not parts:
         return None
-    title = f"{faults[0].severity} {faults[0].code}" if faults else said[0] if said else ""
+    title = f"{faults[0].severity} {faults[0].code}" if faults else meaning[0] if meaning else ""
     start, end = (word.start, word.end) if word else (col, col + 1)
-    if faults and said:
-        parts.insert(len(faults), said[0])
+    if faults and meaning:
+        parts.insert(len(faults), meaning[0])
     return {"title": title, "text": "\n".join(filter(None, parts)), "from": (line, start), "to": (line, end)}
 
 
@@ -58,8 +58,8 @@ def _meaning(
         return None
     name = word.text
     if quoted:
-        known = HINTS.get(name) or PRECISIONS.get(name)
-        return (f'"{name}"', known) if known else None
+        explanation = HINTS.get(name) or PRECISIONS.get(name)
+        return (f'"{name}"', explanation) if explanation else None
     in_sight = next((n for n in names_in_sight(text, line, own=True) if n.text == name), None)
     if in_sight is not None:
         return _named(name, in_sight.kind, line, program, facts)
@@ -107,9 +107,9 @@ def _named(name: str, kind: str, line: int, program: Program | None, facts: Fact
     loop = _loop(program, name, line)
     if loop is not None:
         return f"index {name}", f"range({loop.start}, {loop.stop}, {loop.step}), line {loop.span.line}; {_hints(loop)}"
-    made = _tile(program, name, line)
-    if made is not None:
-        tile, at = made
+    declared = _tile(program, name, line)
+    if declared is not None:
+        tile, at = declared
         shape = ", ".join(map(str, tile.shape))
         hints = f"; {', '.join(tile.hints)}" if tile.hints else ""
         return f"{name}[{shape}]: {tile.dtype.value}", f"a tile, made at line {at}{hints}{_bytes(tile, program, facts)}"
@@ -121,23 +121,23 @@ def _hints(loop: Loop) -> str:
 
 
 def _loop(program: Program, name: str, line: int) -> Loop | None:
-    found = None
+    nearest = None
     for kernel in program.kernels:
         for stmt in statements(kernel.body):
             if isinstance(stmt, Loop) and stmt.var == name and stmt.span.line <= line:
-                found = stmt
-    return found
+                nearest = stmt
+    return nearest
 
 
 def _tile(program: Program, name: str, line: int) -> tuple[Tile, int] | None:
     """The tile of that name that is in force at ``line``, and where it was made."""
-    found: tuple[Tile, int] | None = None
+    nearest: tuple[Tile, int] | None = None
     for kernel in program.kernels:
         for stmt in statements(kernel.body):
             for tile in _made(stmt):
                 if tile.name == name and stmt.span.line <= line:
-                    found = tile, stmt.span.line
-    return found
+                    nearest = tile, stmt.span.line
+    return nearest
 
 
 def _made(stmt: object) -> list[Tile]:

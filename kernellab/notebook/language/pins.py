@@ -15,5 +15,5 @@ def pinned_lines(text: str) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _pinned(text: str) -> tuple[int, ...]:
-    found = pins_of(text)
-    return tuple(line for line, _ in found) or tuple(line.line for line in cut(text).lines if line.pinned)
+    pins = pins_of(text)
+    return tuple(line for line, _ in pins) or tuple(line.line for line in cut(text).lines if line.pinned)

@@ -51,10 +51,10 @@ def word_at(text: str, line: int, col: int) -> Word | None:
     for match in _WORD.finditer(row):
         if match.start() < col <= match.end() and (comment is None or match.start() < comment):
             # grididx.x is one word only as a hint, library.mm is one everywhere
-            found = match[0]
-            if "." in found and not found.startswith(PREFIX) and not _in_string(row[: match.start()]):
-                found = found.split(".")[0]
-            return Word(found, match.start() + 1, match.start() + 1 + len(found))
+            word = match[0]
+            if "." in word and not word.startswith(PREFIX) and not _in_string(row[: match.start()]):
+                word = word.split(".")[0]
+            return Word(word, match.start() + 1, match.start() + 1 + len(word))
     return None
 
 
@@ -84,9 +84,9 @@ def names_in_sight(text: str, line: int, own: bool = False) -> list[Name]:
     lines = text.split("\n")[: max(line - 1, 0)]
     # an empty line's own spaces say which block is meant
     indent = _indent(line_at(text, line)) if line_at(text, line) else None
-    found: dict[str, Name] = {}
+    names: dict[str, Name] = {}
     if own:
-        _take(line_at(text, line), line, found, around=True)
+        _take(line_at(text, line), line, names, around=True)
     # a block is in sight until a line above is less indented than it
     level = indent if indent is not None else 10**6
     for number in range(len(lines), 0, -1):
@@ -102,25 +102,25 @@ def names_in_sight(text: str, line: int, own: bool = False) -> list[Name]:
             level = deep + 1 if code.rstrip().endswith(":") and not DECLARATION.match(code) else deep
         if deep > level and not DECLARATION.match(code):
             continue
-        _take(code, number, found, around=deep < level)
+        _take(code, number, names, around=deep < level)
         level = min(level, deep)
     for name in declarations(text):
-        found.setdefault(name.text, name)
-    return list(found.values())
+        names.setdefault(name.text, name)
+    return list(names.values())
 
 
-def _take(code: str, number: int, found: dict[str, Name], around: bool) -> None:
+def _take(code: str, number: int, names: dict[str, Name], around: bool) -> None:
     """The names that a line makes: of a loop only one that goes ``around`` the place."""
     loop = _LOOP.match(code)
     if loop:
         if around:
-            found.setdefault(loop[1], Name(loop[1], "index", number))
+            names.setdefault(loop[1], Name(loop[1], "index", number))
     elif not code.rstrip().endswith(":") and not DECLARATION.match(code):
         for group in _ASSIGNED.findall(code):
             for name in re.split(r"\s*,\s*", group):
-                found.setdefault(name, Name(name, "tile", number))
+                names.setdefault(name, Name(name, "tile", number))
         for name in _LOADED.findall(code) if "load" in code or "gather" in code else ():
-            found.setdefault(name, Name(name, "tile", number))
+            names.setdefault(name, Name(name, "tile", number))
 
 
 def declarations(text: str) -> list[Name]:

@@ -38,21 +38,21 @@ def broken(source: str) -> tuple[Shown, str, int]:
         _through.update(attempt.holes)
         new = sorted(set(attempt.holes) - before)
         head = f"accepted, through {counted(len(attempt.holes), 'hole')}{_listed(attempt.holes)}"
-        said = f"{len(new)} of them new here. " if before else ""
-        said += f"{len(_through)} of {len(attack.holes())} so far."
+        outcome = f"{len(new)} of them new here. " if before else ""
+        outcome += f"{len(_through)} of {len(attack.holes())} so far."
     elif attempt.honest:
         head = "accepted, and no hole was needed"
-        said = "With all holes closed it is accepted too: an honest kernel, or a hole that is not on the list."
+        outcome = "With all holes closed it is accepted too: an honest kernel, or a hole that is not on the list."
     elif attempt.together:
         head = f"accepted, through two holes at once{_listed(attempt.together)}"
-        said = "Neither of them is enough by itself, so there is no point yet: make it need one hole alone."
+        outcome = "Neither of them is enough by itself, so there is no point yet: make it need one hole alone."
     else:
         head = "accepted, through more than two holes at once" if attempt.ruling.accepted else "refused"
-        said = f"The judge: {attempt.ruling.why}."
+        outcome = f"The judge: {attempt.ruling.why}."
     left = [name for name in attack.holes() if name not in progress.read().holes(exercise.id) | _through]
     # an honest kernel is no failed attack: it takes no step of a hint
     keys = ("honest",) if attempt.honest else attempt.holes or tuple(f"hole-{name}" for name in left[:1])
-    card = _card(exercise, source, bool(attempt.holes), keys, head, said)
+    card = _card(exercise, source, bool(attempt.holes), keys, head, outcome)
     return card, exercise.id, min(exercise.points, len(_through))
 
 
@@ -62,13 +62,15 @@ def closed(repairs: str) -> tuple[Shown, str, int]:
     if result.refused:
         name, why = result.refused[0]
         head = "an honest kernel is refused, so nothing counts"
-        said = f"{name}: {why}."
+        sentence = f"{name}: {why}."
     else:
         head = f"{len(result.closed)} of {counted(len(attack.holes()), 'hole')} closed"
-        said = f"Accepted all the same: {', '.join(result.passed)}." if result.passed else "No cheat gets through."
+        sentence = f"Accepted all the same: {', '.join(result.passed)}." if result.passed else "No cheat gets through."
     left = [name for name in attack.holes() if name not in result.closed]
     fault = "honest-refused" if result.refused else f"close-{left[0]}" if left and result.closed else "close-nothing"
-    card = _card(exercise, repairs, bool(result.closed), result.closed or (fault,), head, said, fault if left else "")
+    card = _card(
+        exercise, repairs, bool(result.closed), result.closed or (fault,), head, sentence, fault if left else ""
+    )
     return card, exercise.id, min(exercise.points, len(result.closed))
 
 
@@ -76,10 +78,10 @@ def _card(
     exercise: Exercise, text: str, good: bool, keys: tuple[str, ...], head: str, said: str, fault: str = ""
 ) -> Shown:
     """``fault`` is what a good answer has left to do."""
-    found, known, name = course(), progress.read(), progress.text_hash(text)
+    lessons, history, name = course(), progress.read(), progress.text_hash(text)
     outcome = Outcome(Reached.RIGHT if good else Reached.WRONG, said, keys)
     asked = replace(outcome, reached=Reached.WRONG, keys=(fault,)) if fault else outcome
-    hint = hint_for(exercise, asked, found, known, text)
+    hint = hint_for(exercise, asked, lessons, history, text)
     progress.record(
         progress.Attempt(exercise=exercise.id, text=name, reached=head, good=good, keys=keys, time=time.time())
     )

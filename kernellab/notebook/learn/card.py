@@ -148,9 +148,9 @@ def progress_card(course: Course, progress: Progress, only: str = "") -> Shown:
         ]
         got, most = sum(map(progress.points, lesson.exercise)), sum(e.points for e in lesson.exercise)
         total, reached = total + most, reached + got
-        told = ", ".join(f"{e.id} {'passed' if good else f'open, {n} tried' if n else 'open'}" for e, good, n in marks)
-        lines.append(f"{name}: {got} of {most} points ({told})")
-        rows += f"<tr><td {CELL}>{escape(name)}</td><td {CELL}>{got} of {most}</td><td {CELL}>{escape(told)}</td></tr>"
+        words = ", ".join(f"{e.id} {'passed' if good else f'open, {n} tried' if n else 'open'}" for e, good, n in marks)
+        lines.append(f"{name}: {got} of {most} points ({words})")
+        rows += f"<tr><td {CELL}>{escape(name)}</td><td {CELL}>{got} of {most}</td><td {CELL}>{escape(words)}</td></tr>"
     lines.append(f"in all: {reached} of {total} points. {calibration(progress.pairs())}")
     head = "".join(f"<th {CELL}>{word}</th>" for word in ("lesson", "points", "exercises"))
     return Shown("\n".join(lines), f"<table><tr>{head}</tr>{rows}</table><p>{escape(lines[-1])}</p>")

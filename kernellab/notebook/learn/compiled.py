@@ -29,19 +29,19 @@ def compiled(text: str, task: Task) -> Shown:
     from kernellab.lens import look
 
     lens = look(source_of(text, task, "cpp"))
-    told = {fact.name: fact.sentence for fact in lens.facts}
+    sentences = {fact.name: fact.sentence for fact in lens.facts}
     rows = [(one.text, one.line) for one in hottest_loop(lens)]
     if not rows:
         raise CourseError("The compiled code has no loop to show.", "Look at the whole of it with `kernellab lens`.")
-    said = [told[name] for name in _FACTS if name in told]
+    shown = [sentences[name] for name in _FACTS if name in sentences]
     sources = lens.text.splitlines()
     lines = list(dict.fromkeys(line for _, line in rows if line))
     code = "\n".join(f"  {row}" for row, _ in rows)
     beside = "\n".join(f"  {line}: {sources[line - 1].strip()}" for line in lines)
     words = f"the hottest loop, {len(rows)} instructions, beside the lines of C++ that they come from"
     drawn = _drawn(rows[:_MOST], {at: sources[at - 1] for at in lines}, words)
-    facts = "".join(f"<li>{escape(sentence)}</li>" for sentence in said)
-    return Shown("\n".join([*said, f"{lens.file}:", beside, "asm:", code]), f"{drawn}<ul>{facts}</ul>")
+    facts = "".join(f"<li>{escape(sentence)}</li>" for sentence in shown)
+    return Shown("\n".join([*shown, f"{lens.file}:", beside, "asm:", code]), f"{drawn}<ul>{facts}</ul>")
 
 
 def _drawn(rows: list[tuple[str, int]], lines: dict[int, str], words: str) -> str:

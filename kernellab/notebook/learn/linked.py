@@ -51,8 +51,8 @@ def _rows(lines: Iterable[str], of: Mapping[int, int], pairs: list[int]) -> str:
     shown = ""
     for at, line in enumerate(lines, 1):
         source = of.get(at, 0)
-        known = source in pairs
-        kind = f" class='kl-s{source}'" if known else " style='opacity:.55'"
-        number = f"{source:>3} " if known else "    "
+        is_linked = source in pairs
+        kind = f" class='kl-s{source}'" if is_linked else " style='opacity:.55'"
+        number = f"{source:>3} " if is_linked else "    "
         shown += f"<span{kind}>{number}{escape(line)}</span>\n"
     return shown

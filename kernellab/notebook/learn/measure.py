@@ -36,10 +36,10 @@ def measured(name: str, text: str, task: Task, rank: Rank, target: Target | None
 
     source = source_of(text, task, target.dsl if target else None)
     target = target or detect_target(source.dsl)
-    found = figures(task, target, rank(task, source, target))
+    measurement = figures(task, target, rank(task, source, target))
     before = progress.read()
-    progress.record(Measured(name=name, ms=found.ms, speedup=found.speedup, time=time.time()))
-    return _beside(f"{name}: {found.text}", name, found.speedup, before)
+    progress.record(Measured(name=name, ms=measurement.ms, speedup=measurement.speedup, time=time.time()))
+    return _beside(f"{name}: {measurement.text}", name, measurement.speedup, before)
 
 
 def replayed(name: str, text: str, chip: str) -> Shown:
@@ -50,20 +50,20 @@ def replayed(name: str, text: str, chip: str) -> Shown:
     """
     from kernellab.teach.recorded import chip_name, recording
 
-    found = recording(name, text, chip_name(chip))
-    if found is None:
+    record = recording(name, text, chip_name(chip))
+    if record is None:
         return unrecorded(name, chip)
     before = progress.read()
-    progress.record(Measured(name=name, ms=found.ms, speedup=found.speedup, time=time.time()))
-    return _beside(found.said, name, found.speedup, before, found.mark)
+    progress.record(Measured(name=name, ms=record.ms, speedup=record.speedup, time=time.time()))
+    return _beside(record.said, name, record.speedup, before, record.mark)
 
 
 def unrecorded(name: str, chip: str) -> Shown:
     """Said of a measurement that has not been made on that chip yet."""
     from kernellab.teach.recorded import chip_name
 
-    said = f"{name}: there is no recording of it on an {chip_name(chip)} yet. Without --on it is measured here."
-    return Shown(said, f"<div style='{_RECORDED}'>{escape(said)}</div>")
+    sentence = f"{name}: there is no recording of it on an {chip_name(chip)} yet. Without --on it is measured here."
+    return Shown(sentence, f"<div style='{_RECORDED}'>{escape(sentence)}</div>")
 
 
 def stated_value(name: str, value: object) -> Shown:
@@ -103,19 +103,19 @@ def compared(name: str, known: Progress, chip: str = "") -> Shown:
 def _beside(said: str, name: str, ratio: float | None, known: Progress, mark: str = "") -> Shown:
     stated = known.prediction(name)
     if stated is None and known.expects(name):
-        told = ""
+        sentence = ""
     elif stated is None:
-        told = f"You did not predict it (%kernel_predict {name} 2x, before the measurement)."
+        sentence = f"You did not predict it (%kernel_predict {name} 2x, before the measurement)."
     elif stated.expected is None or ratio is None:
-        told = "You skipped this prediction."
+        sentence = "You skipped this prediction."
     else:
         off = max(ratio / stated.expected, stated.expected / ratio)
         near = "near" if off <= progress.NEAR else f"off by {off:.1f}x: what did you not count?"
-        told = f"You expected {stated.expected:g}x, measured {ratio:.2f}x: {near}"
-    html = f"<b>{escape(said)}</b><br>{escape(told)}"
+        sentence = f"You expected {stated.expected:g}x, measured {ratio:.2f}x: {near}"
+    html = f"<b>{escape(said)}</b><br>{escape(sentence)}"
     if not mark:
-        return Shown(f"{said}\n  {told}".rstrip(), html)
+        return Shown(f"{said}\n  {sentence}".rstrip(), html)
     return Shown(
-        f"{said}\n  {mark}\n  {told}".rstrip(),
-        f"<div style='{_RECORDED}'><b>{escape(said)}</b><br><i>{escape(mark)}</i><br>{escape(told)}</div>",
+        f"{said}\n  {mark}\n  {sentence}".rstrip(),
+        f"<div style='{_RECORDED}'><b>{escape(said)}</b><br><i>{escape(mark)}</i><br>{escape(sentence)}</div>",
     )

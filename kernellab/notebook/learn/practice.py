@@ -19,12 +19,12 @@ _given: dict[str, int] = defaultdict(int)
 
 def listed() -> Shown:
     """All challenges by category, those that were passed with their best grade."""
-    known = progress.read()
-    best = {t.task: t.grade for t in sorted(_passed(known), key=lambda t: t.grade, reverse=True)}
+    history = progress.read()
+    best = {t.task: t.grade for t in sorted(_passed(history), key=lambda t: t.grade, reverse=True)}
     rows: dict[str, list[str]] = defaultdict(list)
-    for given in challenge.challenges():
-        grade = best.get(f"{given.category}/{given.name}")
-        rows[given.category].append(f"{given.name} ({grade})" if grade else given.name)
+    for task in challenge.challenges():
+        grade = best.get(f"{task.category}/{task.name}")
+        rows[task.category].append(f"{task.name} ({grade})" if grade else task.name)
     total = sum(map(len, rows.values()))
     lines = [f"{total} challenges; %kernel_challenge NAME shows one, %%kernel_challenge NAME judges your cell."]
     lines += [f"{category}: {', '.join(names)}" for category, names in rows.items()]
@@ -37,18 +37,18 @@ def _passed(known: progress.Progress) -> list[progress.Tried]:
 
 def shown(name: str) -> Shown:
     """The challenge's task, and one's own tries."""
-    given = challenge.challenge(name)
-    title = f"{given.category}/{given.name}"
+    chosen = challenge.challenge(name)
+    title = f"{chosen.category}/{chosen.name}"
     tries = progress.read().tries(title)
-    told = f"{title}: tried {len(tries)} times" if tries else f"{title}: not tried yet"
-    code = f"<pre {PRE}>{coloured(given.text.strip(), 'task.py')}</pre>"
-    return Shown(f"{told}\n{given.text.strip()}", f"<b>{escape(told)}</b>{tries_svg(tries)}{code}")
+    tried_words = f"{title}: tried {len(tries)} times" if tries else f"{title}: not tried yet"
+    code = f"<pre {PRE}>{coloured(chosen.text.strip(), 'task.py')}</pre>"
+    return Shown(f"{tried_words}\n{chosen.text.strip()}", f"<b>{escape(tried_words)}</b>{tries_svg(tries)}{code}")
 
 
 def hinted(name: str) -> Shown:
     """The next hint; the last one again when there are no more."""
-    given = challenge.challenge(name)
-    says = challenge.hints(challenge.task_of(given), detect_target())
+    chosen = challenge.challenge(name)
+    says = challenge.hints(challenge.task_of(chosen), detect_target())
     step = min(_given[name], len(says) - 1)
     _given[name] += 1
     return plain(f"Hint {step + 1} of {len(says)}: {says[step]}")
@@ -58,10 +58,10 @@ def tried(name: str, text: str, level: str, dsl: str | None) -> Shown:
     """Judges the cell, and keeps the try."""
     from kernellab.session.engine.engine import engine
 
-    given = challenge.challenge(name)
-    task, target = challenge.task_of(given), detect_target(dsl)
+    chosen = challenge.challenge(name)
+    task, target = challenge.task_of(chosen), detect_target(dsl)
     with engine().verifying:
         result = challenge.attempt(text, task, target, engine().verifier(), Trust(level), dsl)
-    progress.record(challenge.line_of(given, text, result))
-    title = f"{given.category}/{given.name}"
+    progress.record(challenge.line_of(chosen, text, result))
+    title = f"{chosen.category}/{chosen.name}"
     return challenge_card(title, result, progress.read().tries(title))

@@ -19,11 +19,11 @@ def watched(text: str, task: Task, only: Sequence[str] = ()) -> Shown:
     Raises:
         CourseError: the sketch cannot be run, with the reason.
     """
-    found = touches(text, Facts(task=task))
-    if found["reason"]:
-        raise CourseError(f"There is nothing to watch: {found['reason']}", "Correct the sketch.")
-    told = as_text(found)
-    lines = [line.strip() for line in told.splitlines()]
-    reused, moved = lines[1 : 1 + len(found["tensors"])], lines[-1]
+    accesses = touches(text, Facts(task=task))
+    if accesses["reason"]:
+        raise CourseError(f"There is nothing to watch: {accesses['reason']}", "Correct the sketch.")
+    words = as_text(accesses)
+    lines = [line.strip() for line in words.splitlines()]
+    reused, moved = lines[1 : 1 + len(accesses["tensors"])], lines[-1]
     summary = "".join(f"<li>{escape(line)}</li>" for line in (*reused, moved))
-    return Shown(told, f"{moving_svg(found, only, text)}<ul>{summary}</ul>")
+    return Shown(words, f"{moving_svg(accesses, only, text)}<ul>{summary}</ul>")

@@ -52,12 +52,12 @@ def command(body: Callable[..., Any]) -> Callable[..., Any]:
 
 def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:
     """What is wrong with the arguments, what may be meant, and where no value is at fault the usage line."""
-    known = [option for action in parser._actions for option in action.option_strings]
+    options = [option for action in parser._actions for option in action.option_strings]
     near = [
         match[0]
         for word in said.split()
-        if word.startswith("--") and word.rstrip(":") not in known
-        for match in [_near(word, known)]
+        if word.startswith("--") and word.rstrip(":") not in options
+        for match in [_near(word, options)]
         if match
     ]
     hint = f" Did you mean {near[0]}?" if near else ""
@@ -107,9 +107,9 @@ class KernelMagic(Magics):
         names = session_names(cast("InteractiveShell", self.shell))
         if name is None and len(names) == 1:
             name = names[0]
-        found = self.namespace.get(name) if name else None
-        if isinstance(found, Session):
-            return found
+        value = self.namespace.get(name) if name else None
+        if isinstance(value, Session):
+            return value
         there = f"Choose one of {', '.join(names)}." if names else "Design one with %%kernel_design NAME."
         wanted = f"There is no session {name!r} here." if name else "Say which session."
         with suppress(KernellabError):

@@ -91,8 +91,8 @@ class WorkMagics(KernelMagic):
         session = self.session(args.name)
         session.edit_sketch(cell)
         # the gate says it too, in a turn that may come after others
-        for found in check(cell).diagnostics:
-            print(f"line {found.line}: {found.severity} {found.code}: {found.message} {found.remedy}".rstrip())
+        for fault in check(cell).diagnostics:
+            print(f"line {fault.line}: {fault.severity} {fault.code}: {fault.message} {fault.remedy}".rstrip())
 
     @no_var_expand
     @cell_magic
@@ -149,13 +149,13 @@ class WorkMagics(KernelMagic):
             session = self.session(args.name)
             task = named_task(session.name, {session.name: session})
         name = args.background or ""
-        made = verification(
+        running = verification(
             cell, session, task, file=args.file, dsl=args.dsl, options=options, name=name, where=call.target
         )
         if not args.background:
-            return made.run()
-        self.namespace[args.background] = made
-        made.start()
+            return running.run()
+        self.namespace[args.background] = running
+        running.start()
         return None
 
     def _design_backward(self, forward: Session, options: dict[str, Any]) -> None:
@@ -212,9 +212,9 @@ def propose(words: str, name: str, roles: str | None, budget: str) -> Proposal:
 
     specs, _ = parse_roles(roles)
     spec = next((s for role in (Role.DESIGNER, Role.CODER) if is_model(s := specs[role])), "model")
-    found = propose_task(words, spec, name, budget=budget)
-    _said[name] = found.exchanges
-    return found
+    proposal = propose_task(words, spec, name, budget=budget)
+    _said[name] = proposal.exchanges
+    return proposal
 
 
 def said_for(name: str) -> tuple[Exchange, ...]:

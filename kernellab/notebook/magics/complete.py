@@ -60,12 +60,12 @@ def candidates(shell: InteractiveShell, line: str) -> list[str]:
         return list(_values(option))
     positional = [action for action in parser._actions if not action.option_strings]
     taken = len([word for word in words[:-1] if word and not word.startswith("-")])
-    found = [text for text in parser._option_string_actions if text not in words[:-1]]
+    words_here = [text for text in parser._option_string_actions if text not in words[:-1]]
     if taken == 0 and positional and positional[0].dest == "name" and name not in _NEW:
-        found += [*session_names(shell), *_FIRST.get(name, ())]
+        words_here += [*session_names(shell), *_FIRST.get(name, ())]
     elif 0 < taken < len(positional):
-        found += _values(positional[taken])
-    return found
+        words_here += _values(positional[taken])
+    return words_here
 
 
 def _values(action: argparse.Action) -> list[str]:

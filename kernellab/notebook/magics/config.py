@@ -21,14 +21,16 @@ _REQUESTS = (DesignCall, ModelOptions)
 
 def _trait(entry: Entry) -> TraitType[Any, Any]:
     """An option as a trait; an empty value, of an integer 0, leaves it to ``kernellab.toml`` and to the defaults."""
-    said = f"{entry.sentence}{f' Default: {entry.default_text}.' if entry.default_text else ''}"
+    sentence = f"{entry.sentence}{f' Default: {entry.default_text}.' if entry.default_text else ''}"
     if entry.choices:
-        return CaselessStrEnum(("", *entry.choices), "", help=said)
+        return CaselessStrEnum(("", *entry.choices), "", help=sentence)
     if entry.kind is int:
-        return Int(0, min=0, help=f"{said} 0: the default.")
+        return Int(0, min=0, help=f"{sentence} 0: the default.")
     if entry.kind is float:
-        return Float(None, allow_none=True, help=said)
-    return _Text("", help=said) if entry.option.reads is None else _Text("", help=said, reads=entry.option.reads)
+        return Float(None, allow_none=True, help=sentence)
+    return (
+        _Text("", help=sentence) if entry.option.reads is None else _Text("", help=sentence, reads=entry.option.reads)
+    )
 
 
 class _Text(Unicode[str, Any]):
@@ -113,8 +115,8 @@ class KernelLab(_Options):
     @classmethod
     def class_get_trait_help(cls, trait: Any, inst: Any = None, helptext: str | None = None) -> str:
         """What ``%config KernelLab`` shows of one option."""
-        told: str = super().class_get_trait_help(trait, inst, helptext or _help(trait))
-        return told
+        help_text: str = super().class_get_trait_help(trait, inst, helptext or _help(trait))
+        return help_text
 
 
 def _help(trait: Any) -> str:

@@ -75,8 +75,8 @@ class EvolveMagics(KernelMagic):
         there = runs()
         if name is None and not there:
             raise EvolveError("There is no run in this workspace.", "Begin one: %kernel_evolve NAME.")
-        found = open_run(name or there[-1])
-        return known(found.id) or found
+        run = open_run(name or there[-1])
+        return known(run.id) or run
 
     def _begin(self, args: argparse.Namespace, cell: str | None) -> None:
         # before the search starts: its threads import torch at once, and would keep the view waiting
@@ -141,8 +141,8 @@ def _list() -> Shown:
     from kernellab.evolve.summary import line
     from kernellab.notebook.saved.receipt import plain
 
-    found, faults = readable()
-    lines = [line(run.id, run.state, run.unattended) for run in found]
+    runs, faults = readable()
+    lines = [line(run.id, run.state, run.unattended) for run in runs]
     lines += [f"{name} cannot be read: {why}" for name, why in faults.items()]
     return plain("\n".join(lines) or "There is no run in this workspace. Begin one: %kernel_evolve NAME.")
 

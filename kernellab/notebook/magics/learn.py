@@ -47,24 +47,24 @@ class LearnMagics(KernelMagic):
         from kernellab.teach.hints import hint_for
         from kernellab.teach.judge import is_sketch, judge, translations
 
-        found = course()
-        exercise = found.exercise(args.id)
+        lessons = course()
+        exercise = lessons.exercise(args.id)
         if exercise.attack:
             closes = " --close" if exercise.attack == "close" else ""
             raise UsageError(f"The exercise {args.id} is answered with %%kernel_attack{closes}.")
         if cell is None:
-            return exercise_card(exercise, found.task_text(args.id) or "", progress.read())
+            return exercise_card(exercise, lessons.task_text(args.id) or "", progress.read())
         level = Trust.T2 if args.whole else Trust.T1
-        task = found.task(exercise)
+        task = lessons.task(exercise)
         outcome = judge(cell, task, exercise.goals, self._verify, level, exercise.mistakes)
-        known = progress.read()
-        hint = hint_for(exercise, outcome, found, known, cell)
+        history = progress.read()
+        hint = hint_for(exercise, outcome, lessons, history, cell)
         name = progress.text_hash(cell)
-        made = progress.Attempt(
+        attempt = progress.Attempt(
             exercise=exercise.id, text=name, reached=outcome.reached.value, good=outcome.reached.good,
             trust=outcome.trust.value if outcome.trust else "", keys=outcome.keys, time=time.time(),
         )  # fmt: skip
-        progress.record(made)
+        progress.record(attempt)
         _points[exercise.id] = exercise.points if outcome.reached.good else 0
         # who interrupts the timing keeps the points
         sketch = outcome.reached.good and is_sketch(cell)
@@ -105,11 +105,11 @@ class LearnMagics(KernelMagic):
         """
         from kernellab.teach.exercise import course
 
-        found = course()
+        lessons = course()
         try:
-            exercises = found.lesson(args.id).exercise
+            exercises = lessons.lesson(args.id).exercise
         except CourseError:
-            exercises = (found.exercise(args.id),)
+            exercises = (lessons.exercise(args.id),)
         return sum(_points.get(e.id, 0) for e in exercises)
 
     @no_var_expand
@@ -129,19 +129,19 @@ class LearnMagics(KernelMagic):
         if isinstance(session, Session):
             from kernellab.notebook.board.registry import workbench_of
 
-            made = progress.stated(args.name, args.expected, "")
-            workbench_of(session, self.lab.teaching).predict(made.expected, " ".join(args.reason).strip("\"'"))
+            prediction = progress.stated(args.name, args.expected, "")
+            workbench_of(session, self.lab.teaching).predict(prediction.expected, " ".join(args.reason).strip("\"'"))
             return
 
-        known = progress.read()
-        made = progress.stated(args.name, args.expected, " ".join(args.reason).strip("\"'"))
-        earlier = known.prediction(args.name)
-        if earlier is None or (made.expected and not earlier.expected):
-            progress.record(made)
-            known = progress.read()
-        counts = known.prediction(args.name) or made
-        if counts.expected == made.expected:
-            print(f"{args.name}: {f'you expect {made.expected:g}x' if made.expected else 'you skip it'}.")
+        history = progress.read()
+        prediction = progress.stated(args.name, args.expected, " ".join(args.reason).strip("\"'"))
+        earlier = history.prediction(args.name)
+        if earlier is None or (prediction.expected and not earlier.expected):
+            progress.record(prediction)
+            history = progress.read()
+        counts = history.prediction(args.name) or prediction
+        if counts.expected == prediction.expected:
+            print(f"{args.name}: {f'you expect {prediction.expected:g}x' if prediction.expected else 'you skip it'}.")
         elif counts.expected:
             print(f"{args.name}: your first prediction counts, {counts.expected:g}x.")
         else:
@@ -173,10 +173,10 @@ class LearnMagics(KernelMagic):
                 raise UsageError(f"there is no variable {args.value!r}")
             return stated_value(args.name, self.namespace[args.value])
         if cell is None:
-            known = progress.read()
-            if args.on and known.ratio(args.name) is None:
+            history = progress.read()
+            if args.on and history.ratio(args.name) is None:
                 return unrecorded(args.name, args.on)
-            return compared(args.name, known, args.on if args.on and here(args.on) is None else "")
+            return compared(args.name, history, args.on if args.on and here(args.on) is None else "")
         target = here(args.on) if args.on else None
         if args.on and target is None:
             return replayed(args.name, cell, args.on)
@@ -237,17 +237,17 @@ class LearnMagics(KernelMagic):
         from kernellab.teach import progress
         from kernellab.teach.exercise import course
 
-        known = progress.read()
+        history = progress.read()
         if args.csv:
             from kernellab.content import written
             from kernellab.notebook.saved.receipt import plain
 
-            return plain(f"wrote {written(Path(args.csv), progress.as_csv(course(), known))}")
+            return plain(f"wrote {written(Path(args.csv), progress.as_csv(course(), history))}")
         if args.curve:
             from kernellab.notebook.saved.figures import themed
 
-            return themed(calibration_figure(known.pairs()), self.lab.theme)
-        return progress_card(course(), known, args.lesson)
+            return themed(calibration_figure(history.pairs()), self.lab.theme)
+        return progress_card(course(), history, args.lesson)
 
     def _task(self, name: str) -> Task:
         """What ``name`` stands for: the notebook's, the course's, the suite's, a file."""
@@ -280,10 +280,10 @@ class LearnMagics(KernelMagic):
 
         try:
             source = source_of(text, task)
-            found = timed(exercise, source, task, target_of(source), self._ranked, outcome.facts)
+            timings = timed(exercise, source, task, target_of(source), self._ranked, outcome.facts)
         except KernellabError as error:
             return [f"It was not timed: {error.message}"]
-        return [found.text, f"Next: {found.next_step}"]
+        return [timings.text, f"Next: {timings.next_step}"]
 
     @staticmethod
     def _ranked(task: Task, source: Source, target: Target) -> Any:

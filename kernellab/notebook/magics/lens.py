@@ -41,17 +41,17 @@ class LensMagics(KernelMagic):
         from kernellab.notebook.views.facts import gather
 
         session = self.session(args.name)
-        known = gather(session)
+        facts = gather(session)
         turns = [args.turn, *([args.against] if args.against else [])]
         chosen = [_kernel(session, turn) for turn in turns]
-        found = [self._look(source, known, args) for _, source in chosen]
+        views = [self._look(source, facts, args) for _, source in chosen]
         names = [f"turn {number}" for number, _ in chosen]
         title = f"{session.name}, {' and '.join(names)}"
         theme = "" if self.lab.theme == "auto" else self.lab.theme
-        html = page(title, found, names, theme)
+        html = page(title, views, names, theme)
         if args.html:
             print(f"wrote {written(Path(args.html), html)}")
-        return Shown(f"{title}\n{as_text(found[0])}", framed(html))
+        return Shown(f"{title}\n{as_text(views[0])}", framed(html))
 
     def _look(self, source: Source, known: Any, args: argparse.Namespace) -> Lens:
         from kernellab.notebook.views.artefacts import lens_of

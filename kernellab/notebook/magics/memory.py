@@ -62,8 +62,8 @@ class MemoryMagics(KernelMagic):
 def _needs(args: argparse.Namespace, what: str) -> list[str]:
     if not args.what:
         raise UsageError(f"%kernel_memory {args.word} needs {what}")
-    found: list[str] = args.what
-    return found
+    words: list[str] = args.what
+    return words
 
 
 def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
@@ -76,11 +76,11 @@ def _search(magic: MemoryMagics, args: argparse.Namespace) -> None:
         from kernellab.task import load_task
 
         created = magic.session(words[0]).state.created
-        found = by_task(memory, load_task(created.text, created.name), created.dsl or "", args.k)
+        entries = by_task(memory, load_task(created.text, created.name), created.dsl or "", args.k)
     else:
-        found = by_words(memory, " ".join(words), args.k, find_workspace(), lambda said: print(said, file=sys.stderr))
-    scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in found]
-    lines = [f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(found, scored, strict=True)]
+        entries = by_words(memory, " ".join(words), args.k, find_workspace(), lambda said: print(said, file=sys.stderr))
+    scored = [f"{hit.score:.2f}  " if hit.score is not None else "" for hit in entries]
+    lines = [f"{hit.kernel.id}  {score}{hit.why}" for hit, score in zip(entries, scored, strict=True)]
     print("\n".join(lines) or "Nothing found.")
 
 

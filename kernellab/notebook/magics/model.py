@@ -49,13 +49,13 @@ class WholeMagics(KernelMagic):
 
         self.check_name(args.name)
         minutes = minutes_of(args.auto) if args.auto else None
-        found = profile(f"\n{cell}", train=args.train, device=args.device)
-        self.namespace[args.name] = found
-        print(found)
+        report = profile(f"\n{cell}", train=args.train, device=args.device)
+        self.namespace[args.name] = report
+        print(report)
         if minutes is not None:
-            go_down(found, minutes=minutes, tell=lambda step: print(step.text, flush=True))
-        elif found.rows:
-            display(sliders(found))
+            go_down(report, minutes=minutes, tell=lambda step: print(step.text, flush=True))
+        elif report.rows:
+            display(sliders(report))
 
 
 # -- a profile as sliders ----------------------------------------------------------------------------------------------

@@ -107,11 +107,11 @@ class ShowMagics(KernelMagic):
         from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, named
 
         state = self.session(args.name).state
-        found = comparison(state, args.a, args.b)
+        sides = comparison(state, args.a, args.b)
         one, other = (named(state, state.turn(which)) for which in (args.a, args.b))
         if args.csv:
-            print(f"wrote {written(Path(args.csv), compared_csv(found, one, other))}")
-        return plain(as_text(found, one, other))
+            print(f"wrote {written(Path(args.csv), compared_csv(sides, one, other))}")
+        return plain(as_text(sides, one, other))
 
     @no_var_expand
     @line_magic
@@ -174,10 +174,10 @@ class ShowMagics(KernelMagic):
         from kernellab.models import write_replay
 
         session, file = self.session(args.name), _file(args)
-        said = session.trace.exchanges()
-        if not said:
+        exchanges = session.trace.exchanges()
+        if not exchanges:
             raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
-        print(f"wrote {counted(len(said), 'exchange')} to {write_replay(Path(file), said, note=session.id)}")
+        print(f"wrote {counted(len(exchanges), 'exchange')} to {write_replay(Path(file), exchanges, note=session.id)}")
 
     @no_var_expand
     @line_magic

@@ -39,22 +39,22 @@ class HelpMagics(KernelMagic):
     @command
     def kernel_help(self, args: argparse.Namespace) -> None:
         """What each magic does, in a line; with a name its arguments, or the language's page on it."""
-        known = parsers()
+        all_parsers = parsers()
         if args.magic is None:
             print(described())
             return
         name = f"kernel_{args.magic.lstrip('%').removeprefix('kernel_')}"
-        if name not in known:
+        if name not in all_parsers:
             from kernellab.knowledge import Knowledge
 
             if page := Knowledge.load().of_language(args.magic):
                 print(page)
                 return
-            near = difflib.get_close_matches(name, known, 1)
+            near = difflib.get_close_matches(name, all_parsers, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
-            said = f"there is no magic and no operation {args.magic!r}{meant}"
-            raise UsageError(f"{said} (%kernel_help lists magics, %kernel_help language operations)")
-        print(help_of(known[name], name in names("cell")))
+            reason = f"there is no magic and no operation {args.magic!r}{meant}"
+            raise UsageError(f"{reason} (%kernel_help lists magics, %kernel_help language operations)")
+        print(help_of(all_parsers[name], name in names("cell")))
 
 
 ALL = (
@@ -75,9 +75,9 @@ def parsers() -> dict[str, MagicArgumentParser]:
 def described() -> str:
     """A line for each magic: how it is typed, and the first paragraph of its help."""
     lines = []
-    known = parsers()
+    all_parsers = parsers()
     for kind, mark in (("cell", "%%"), ("line", "%")):
         for name in names(kind):
-            said = " ".join((known[name].description or "").split("\n\n")[0].split())
-            lines.append(f"{mark + name:<18} {said}")
+            sentence = " ".join((all_parsers[name].description or "").split("\n\n")[0].split())
+            lines.append(f"{mark + name:<18} {sentence}")
     return "\n".join([*lines, "", "%kernel_help NAME shows the arguments; most are methods of the session too."])

@@ -60,11 +60,11 @@ def named_task(name: str, namespace: Mapping[str, Any]) -> Task:
     """
     if name not in namespace:
         return load_task(Path(name))
-    found = task_of(namespace[name], name)
-    if found is None:
+    task = task_of(namespace[name], name)
+    if task is None:
         kind = type(namespace[name]).__name__
         raise SessionError(f"{name} is a {kind}, not a task.", "Name a session, a Task, a task's text, or its file.")
-    return found
+    return task
 
 
 def source_of(text: str, session: Session | None, file: str | None, dsl: str | None) -> Source:
@@ -170,8 +170,8 @@ class Verification:
             self._verdict = self._verify()
         except BaseException as error:
             self._error = _stopped() if self.cancelled else error
-        said = "stopped" if self.cancelled else f"{self._error}" if self._error else ""
-        self.view.end(said, verdict=self._verdict)
+        state = "stopped" if self.cancelled else f"{self._error}" if self._error else ""
+        self.view.end(state, verdict=self._verdict)
         self._ended.set()
 
     def _verify(self) -> Verdict:

@@ -36,38 +36,38 @@ def candidate(state: RunState, number: int) -> Candidate:
 
 def known(state: RunState, number: int) -> Proposal:
     """Raises EvolveError: there is none."""
-    found = state.proposals.get(number)
-    if found is None:
+    proposal = state.proposals.get(number)
+    if proposal is None:
         raise EvolveError(f"There is no candidate {number}.", f"There are 0 to {len(state.proposals) - 1}.")
-    return found
+    return proposal
 
 
 def known_facts(state: RunState, number: int) -> dict[str, str]:
     """Name and text of each figure: of the verdict where there is one, else of the rank and of the cost model."""
     proposal, evaluation = state.proposals[number], state.evaluations.get(number)
     verdict, score = state.verdicts.get(number), state.scores.get(number)
-    found = {"state": condition(state, number), "operator": proposal.operator}
+    rows = {"state": condition(state, number), "operator": proposal.operator}
     if verdict is not None:
-        found |= dict(facts(verdict))
+        rows |= dict(facts(verdict))
     elif score is not None:
-        found |= {
+        rows |= {
             "time": f"{score.time.median_ms:.4g} ms",
             "speedup": f"{score.speedup:.2f}x eager [{score.low:.2f}, {score.high:.2f}], ranked {score.runs} times",
         }
     if evaluation is None:
-        return found
+        return rows
     if evaluation.modelled_ms:
-        found["by the cost model"] = f"{evaluation.modelled_ms:.4g} ms"
+        rows["by the cost model"] = f"{evaluation.modelled_ms:.4g} ms"
     if evaluation.place.technique:
-        found |= {
+        rows |= {
             "technique": evaluation.place.technique,
             "on chip": f"{evaluation.place.footprint:,} B",
             "stages": str(evaluation.place.stages),
             "intensity": f"{evaluation.place.intensity:.3g} flop/byte",
         }
     if evaluation.worker:
-        found["measured on"] = f"{evaluation.chip} ({evaluation.worker})"
-    return found
+        rows["measured on"] = f"{evaluation.chip} ({evaluation.worker})"
+    return rows
 
 
 def comparison(state: RunState, a: int, b: int) -> Comparison:

@@ -95,16 +95,16 @@ def lines(state: RunState) -> list[Line]:
 
 def figures(follower: Follower) -> Figures:
     state = follower.state
-    found = summary(follower.run, state)
+    totals = summary(follower.run, state)
     return {
-        "rounds": [_round(follower, at, found.rounds[at].evaluations) for at in range(len(state.rounds))],
+        "rounds": [_round(follower, at, totals.rounds[at].evaluations) for at in range(len(state.rounds))],
         "steps": [
             {"name": name, "seen": step.seen, "refused": step.refused, "seconds": step.seconds}
-            for name, step in found.stages.items()
+            for name, step in totals.stages.items()
         ],
         "operators": [
             {"name": one.name, "tries": one.tries, "gain": one.gain, "seconds": one.seconds, "tokens": one.tokens}
-            for one in found.operators
+            for one in totals.operators
         ],
         "cells": cells(state), "knobs": knobs_of(state.knobs), "ledger": ledger(state),
         "scratchpad": state.scratchpad, "direction": state.direction,
@@ -140,7 +140,7 @@ def _shown(value: object) -> str:
 def ledger(state: RunState) -> list[NamedText]:
     usage = state.usage
     spent = state.latest - state.begun.time
-    found = [
+    rows = [
         ("wall clock", f"{spent / 60:.1f} min"),
         ("measuring", f"{state.device_seconds:.1f} s"),
         ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
@@ -150,7 +150,7 @@ def ledger(state: RunState) -> list[NamedText]:
     ]
     return [
         {"name": name, "text": text}
-        for name, text in (*found, *state.doing.items(), *(("an agent", text) for text in state.notices))
+        for name, text in (*rows, *state.doing.items(), *(("an agent", text) for text in state.notices))
     ]
 
 

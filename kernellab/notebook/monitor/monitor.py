@@ -118,7 +118,7 @@ class Monitor(Widget, bundle="monitor"):
     def _send_rows(self) -> None:
         """The rows that changed since the last time, in parts; the front end compares the version afterwards."""
         while self.version < self._follower.version:
-            found = rows(self._follower, self.version)
-            if self.version or len(found["rows"]) <= MOST:
-                self.send({"kind": "rows", **found})
-            self.version = found["version"]
+            table = rows(self._follower, self.version)
+            if self.version or len(table["rows"]) <= MOST:
+                self.send({"kind": "rows", **table})
+            self.version = table["version"]

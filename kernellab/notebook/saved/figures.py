@@ -136,10 +136,10 @@ def calibration_figure(state: State, predictions: Predictions) -> go.Figure | No
     """What was expected against what was measured; on the diagonal a prediction was right."""
     import plotly.graph_objects as go
 
-    pairs = [(made, measured) for made, measured in predictions.pairs(state) if measured is not None]
+    pairs = [(prediction, measured) for prediction, measured in predictions.pairs(state) if measured is not None]
     if not pairs:
         return None
-    expected = [made.expected or 0.0 for made, _ in pairs]
+    expected = [prediction.expected or 0.0 for prediction, _ in pairs]
     measured = [value for _, value in pairs if value is not None]
     ends = [0.8 * min(*expected, *measured), 1.25 * max(*expected, *measured)]
     drawn = go.Figure()
@@ -148,9 +148,9 @@ def calibration_figure(state: State, predictions: Predictions) -> go.Figure | No
         x=expected,
         y=measured,
         mode="markers+text",
-        text=[str(state.turns[made.turn].number) for made, _ in pairs],
+        text=[str(state.turns[prediction.turn].number) for prediction, _ in pairs],
         textposition="top center",
-        hovertext=[made.reason for made, _ in pairs],
+        hovertext=[prediction.reason for prediction, _ in pairs],
         marker={"color": BLUE, "size": 10},
         name="predictions",
     )

@@ -63,10 +63,10 @@ def source_shown(source: Source) -> Shown:
 
 
 def verdict(state: State) -> Shown:
-    found = verdict_at(state, state.head)
-    if found is None:
+    last = verdict_at(state, state.head)
+    if last is None:
         return plain(f"{state.created.name} has no verdict yet.")
-    return verdict_shown(found)
+    return verdict_shown(last)
 
 
 def verdict_shown(verdict: Verdict) -> Shown:
@@ -87,8 +87,8 @@ def candidates_shown(candidates: Candidates) -> Shown:
 
 def best_shown(best: BestKernel) -> Shown:
     """What it is and how fast, how to call it, and its code."""
-    said = f"<p><code>{escape(best.name)}.best(...)</code>: {escape(repr(best)[1:-1])}</p>"
-    return Shown(repr(best), said + source_shown(best.source).html)
+    paragraph = f"<p><code>{escape(best.name)}.best(...)</code>: {escape(repr(best)[1:-1])}</p>"
+    return Shown(repr(best), paragraph + source_shown(best.source).html)
 
 
 def turns(state: State) -> Shown:
@@ -101,13 +101,13 @@ def task(state: State) -> Shown:
 
 def reproduction(state: State) -> Shown:
     """The cell that reproduces the head's failure."""
-    found = reproduction_of(state)
-    return in_colour(found, "cell.py") if found else plain(f"{state.created.name} has no failure to reproduce.")
+    script = reproduction_of(state)
+    return in_colour(script, "cell.py") if script else plain(f"{state.created.name} has no failure to reproduce.")
 
 
 def reproduction_of(state: State) -> str:
-    found = verdict_at(state, state.head)
-    return found.evidence.reproduction if found and found.evidence else ""
+    last = verdict_at(state, state.head)
+    return last.evidence.reproduction if last and last.evidence else ""
 
 
 #: what %kernel_show shows as text, by name
@@ -127,12 +127,12 @@ def summary(state: State) -> str:
     if state.status is SessionStatus.RUNNING:
         return f"{name}: a session; %kernel_show {name} turns lists what it does, await {name} waits for it"
     best = state.best()
-    found = [status_words(state), counted(len(state.turns), "turn"), headline(best.verdict) if best else ""]
+    parts = [status_words(state), counted(len(state.turns), "turn"), headline(best.verdict) if best else ""]
     if state.status in (SessionStatus.FAILED, SessionStatus.STOPPED):
-        found.append(state.reason)
+        parts.append(state.reason)
     if state.status is SessionStatus.WAITING and state.question:
-        found.append(f"{state.question.text} {state.question.answer}")
-    return f"{name} ({target_words(state)}): {'; '.join(filter(None, found))}"
+        parts.append(f"{state.question.text} {state.question.answer}")
+    return f"{name} ({target_words(state)}): {'; '.join(filter(None, parts))}"
 
 
 def turns_text(state: State) -> str:

@@ -59,8 +59,8 @@ def _verdict_of(number: int | None) -> str:
 def receipt(state: State) -> str:
     """The snapshot, folded to one line: what a notebook keeps of a session besides its live view."""
     best = state.best()
-    found = [status_words(state), headline(best.verdict) if best else ""]
-    line = f"{state.created.name}: {'; '.join(filter(None, found))}"
+    parts = [status_words(state), headline(best.verdict) if best else ""]
+    line = f"{state.created.name}: {'; '.join(filter(None, parts))}"
     return f"<details><summary>{escape(line)}</summary>{snapshot(state)}</details>"
 
 

@@ -45,22 +45,22 @@ def touches(text: str, facts: Facts) -> Touches:
             raise NotRunnable("The task has not been read yet.", "Try again in a moment.")
         program = load_program(text)
         binding = _smallest(program, facts.task)
-        case, found = _traced(program, binding, facts.task)
+        case, accesses = _traced(program, binding, facts.task)
     except KernellabError as error:
         return {"sizes": "", "tensors": [], "steps": [], "total": 0, "bytes": [], "reason": str(error)}
-    steps = list(_steps(found, [t.name for t in program.tensors]))
+    steps = list(_steps(accesses, [t.name for t in program.tensors]))
     tiles = ", ".join(f"{c.name} = {binding.constexpr[c.name]}" for c in program.tunables)
     return {
         "sizes": "; ".join(filter(None, [case.at, tiles])),
         "tensors": [
-            _tensor(found, t.name, t.dtype.value, t.role.value) for t in program.tensors if t.name in found.shapes
+            _tensor(accesses, t.name, t.dtype.value, t.role.value) for t in program.tensors if t.name in accesses.shapes
         ],
         "steps": steps[:MOST_STEPS],
         "total": len(steps),
         "bytes": [
-            figure(f"{amount(found.bytes_by_level[level])}B {level}", f"moved to and from {_LEVEL_WORDS[level]}")
+            figure(f"{amount(accesses.bytes_by_level[level])}B {level}", f"moved to and from {_LEVEL_WORDS[level]}")
             for level in reversed(LEVELS)
-            if found.bytes_by_level[level]
+            if accesses.bytes_by_level[level]
         ],
         "reason": "",
     }
@@ -73,8 +73,10 @@ def as_text(found: Touches) -> str:
     lines = [f"Accesses at {found['sizes']}: {found['total']} steps."]
     for tensor in found["tensors"]:
         shape = ", ".join(map(str, tensor["shape"]))
-        said = [_often(counts, word) for counts, word in ((tensor["reads"], "read"), (tensor["writes"], "written"))]
-        lines.append(f"  {tensor['name']}[{shape}] {tensor['dtype']} {tensor['role']}: {'; '.join(filter(None, said))}")
+        touched = [_often(counts, word) for counts, word in ((tensor["reads"], "read"), (tensor["writes"], "written"))]
+        lines.append(
+            f"  {tensor['name']}[{shape}] {tensor['dtype']} {tensor['role']}: {'; '.join(filter(None, touched))}"
+        )
     for step in found["steps"][:8]:
         parts = [
             f"{'stores' if part['write'] else 'loads'} {sum(n for _, n in part['ranges'])} of "
@@ -126,17 +128,17 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
         if max((value.numel() for value in inputs.values()), default=0) > MOST_ELEMENTS:
             continue
         try:
-            found = trace(
+            accesses = trace(
                 program, inputs, symbols={**dict(program.sizes), **symbols}, constexpr=dict(binding.constexpr),
                 most_steps=_MOST_RUN,
             )  # fmt: skip
         except KernellabError as error:
             failure = error
             continue
-        size = sum(prod(shape) for shape in found.shapes.values())
-        largest = max(prod(shape) for shape in found.shapes.values())
+        size = sum(prod(shape) for shape in accesses.shapes.values())
+        largest = max(prod(shape) for shape in accesses.shapes.values())
         if largest <= MOST_ELEMENTS and (best is None or size > best[0]):
-            best = size, case, found
+            best = size, case, accesses
     if best is None:
         raise failure
     return best[1], best[2]

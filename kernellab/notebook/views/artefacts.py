@@ -71,5 +71,5 @@ def _figures(lens: Lens) -> list[NamedFigure]:
 
 def levels_of() -> tuple[str, ...]:
     """The text before the assembly, which depends on the compiler, and the assembly; none without a compiler."""
-    found = compiler()
-    return () if found is None else ("llir" if is_clang(found) else "gimple", "asm")
+    path = compiler()
+    return () if path is None else ("llir" if is_clang(path) else "gimple", "asm")

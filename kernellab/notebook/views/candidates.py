@@ -95,15 +95,13 @@ def comparison(state: State, a: str, b: str) -> CandidateComparison:
     for a turn that is not there."""
     first, second = state.turn(a), state.turn(b)
     verdicts = _verdict_of(state, first), _verdict_of(state, second)
-    known = [dict(facts(verdict)) | {"verdict": verdict.outcome} if verdict else {} for verdict in verdicts]
-    names = list(dict.fromkeys([*known[0], *known[1]]))
+    rows = [dict(facts(verdict)) | {"verdict": verdict.outcome} if verdict else {} for verdict in verdicts]
+    names = list(dict.fromkeys([*rows[0], *rows[1]]))
     return {
         "a": first.id,
         "b": second.id,
         "verdict": _sentence(state, first, second, *verdicts),
-        "rows": [
-            {"name": name, "a": known[0].get(name, ""), "b": known[1].get(name, ""), "title": ""} for name in names
-        ],
+        "rows": [{"name": name, "a": rows[0].get(name, ""), "b": rows[1].get(name, ""), "title": ""} for name in names],
         "diff": difference(state, first, second),
     }
 

@@ -101,10 +101,10 @@ def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], 
         return {}, None
     pattern = rf"(?<![\w.]){re.escape(fix.replaces)}" + (r"\[[^\]]*\]" if fix.subscript else r"(?![\w.])")
     end = diagnostic.end_col if diagnostic.end_col and diagnostic.end_line == diagnostic.line else len(line) + 1
-    found = re.compile(pattern).search(line, diagnostic.col - 1, end - 1)
-    if found is None:
+    match = re.compile(pattern).search(line, diagnostic.col - 1, end - 1)
+    if match is None:
         return {}, None
-    return {"col": found.start() + 1, "end_line": diagnostic.line, "end_col": found.end() + 1}, fix.text
+    return {"col": match.start() + 1, "end_line": diagnostic.line, "end_col": match.end() + 1}, fix.text
 
 
 def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
@@ -154,10 +154,10 @@ def reminders(turn: Turn | None) -> list[protocol.Remembered]:
 
 def memory(exchanges: Sequence[Exchange]) -> list[protocol.Remembered]:
     """What the prompts took from documents and from memory, each once."""
-    found: dict[str, protocol.Remembered] = {}
+    entries: dict[str, protocol.Remembered] = {}
     for exchange in exchanges:
         for section in exchange.sections:
             if section.source.startswith(_REMEMBERED):
                 why = f"{section.tokens:,} tokens of the prompt{'; ' if section.note else ''}{section.note}"
-                found.setdefault(section.name, {"title": section.name, "text": section.source, "why": why})
-    return list(found.values())
+                entries.setdefault(section.name, {"title": section.name, "text": section.source, "why": why})
+    return list(entries.values())

@@ -68,12 +68,12 @@ class Facts:
         where = verdict.environment
         passed = verdict.least_ms is not None
         key = *where.rates.values(), passed
-        found = self._measured.get(key)
-        if found is None:
+        measured_facts = self._measured.get(key)
+        if measured_facts is None:
             target = self.target.at_rates(**where.rates)
-            found = replace(self, target=target, passed=passed, _costs=OrderedDict(), _measured={})
-            self._measured[key] = found
-        return found
+            measured_facts = replace(self, target=target, passed=passed, _costs=OrderedDict(), _measured={})
+            self._measured[key] = measured_facts
+        return measured_facts
 
     @property
     def operator(self) -> str:
@@ -114,9 +114,9 @@ class Facts:
         key = sketch, tuple(sorted(constexpr.items()))
         if key not in self._costs:
             program = check(sketch, chip=self.chip).program
-            known = {c.name for c in program.constexprs} if program else set()
-            given = {name: value for name, value in constexpr.items() if name in known}
-            self._costs[key] = self.cost(program, given) if program else None
+            names = {c.name for c in program.constexprs} if program else set()
+            values = {name: value for name, value in constexpr.items() if name in names}
+            self._costs[key] = self.cost(program, values) if program else None
             while len(self._costs) > _COSTED:
                 self._costs.popitem(last=False)
         return self._costs[key]
@@ -131,17 +131,17 @@ def gather(session: Session) -> Facts:
 def _designed_for(session: Session) -> Target:
     """The target that the session's turns found. On another machine than theirs its chip's facts are those of
     ``knowledge/hardware``, where they describe it. Raises TargetError."""
-    found = session.state.target
-    if found is None:
+    target = session.state.target
+    if target is None:
         return session.target
     with suppress(TargetError):
-        if session.target.chip.name == found.chip:
+        if session.target.chip.name == target.chip:
             return session.target
     try:
-        chip = replace(named_chip(found.chip), name=found.chip)
+        chip = replace(named_chip(target.chip), name=target.chip)
     except TargetError:
         return session.target
-    return found.rated(Target(found.dsl, Backend(found.backend), chip))
+    return target.rated(Target(target.dsl, Backend(target.backend), chip))
 
 
 def gathered(ident: str, text: str, name: str, find: Callable[[], Target]) -> Facts:

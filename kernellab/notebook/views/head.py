@@ -117,9 +117,9 @@ def doing(
         if said:
             return said
         return "no words yet" if turn.author is Author.MODEL and not partial else ""
-    known = {part.name: part for part in one_line_each(parts)}
+    by_name = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
-    if at is None or known[at.name].state is not StageState.RUNNING:
+    if at is None or by_name[at.name].state is not StageState.RUNNING:
         return ""
     words = f"{at.name.value}: {at.note}" if at.note else at.name.value
     passed = [turn.verdict for turn in state.turns.values() if turn.verdict is not None and turn.verdict.passed]
@@ -127,7 +127,7 @@ def doing(
         return words
     left = 0.0
     for stage in one_line_each(passed[-1].stages):
-        done = known.get(stage.name)
+        done = by_name.get(stage.name)
         if done is None or done.state is StageState.RUNNING:
             left += max(0.0, stage.seconds - (done.seconds if done else 0.0))
     return f"{words}; about {max(1, round(left))} s left"

@@ -81,8 +81,8 @@ def counted_bytes(verdict: Verdict) -> float:
 
 def reference_name(state: State) -> str:
     """What runs the reference: PyTorch eager, or NumPy."""
-    found = (turn.verdict.against("eager") for turn in state.turns.values() if turn.verdict)
-    eager = next((comparison for comparison in found if comparison is not None), None)
+    against_eager = (turn.verdict.against("eager") for turn in state.turns.values() if turn.verdict)
+    eager = next((comparison for comparison in against_eager if comparison is not None), None)
     return baseline_name(eager) if eager is not None else BASELINES["eager"]
 
 
@@ -106,12 +106,12 @@ def history(state: State) -> list[SpeedupAt]:
 
 def thinned(state: State) -> list[Measured]:
     """The timed verifications; of more than can be told apart in a picture the best, the newest, and some between."""
-    found = list(timed(state))
-    if len(found) <= MOST_POINTS:
-        return found
-    best, step = state.best(), len(found) / (MOST_POINTS - 1)
-    kept = {int(i * step) for i in range(MOST_POINTS - 1)} | {len(found) - 1}
-    return [row for i, row in enumerate(found) if i in kept or (best is not None and row[0].id == best.turn.id)]
+    points = list(timed(state))
+    if len(points) <= MOST_POINTS:
+        return points
+    best, step = state.best(), len(points) / (MOST_POINTS - 1)
+    kept = {int(i * step) for i in range(MOST_POINTS - 1)} | {len(points) - 1}
+    return [row for i, row in enumerate(points) if i in kept or (best is not None and row[0].id == best.turn.id)]
 
 
 def timed(state: State) -> Iterator[Measured]:

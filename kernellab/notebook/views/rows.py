@@ -76,6 +76,6 @@ def tokens(exchanges: Sequence[Exchange]) -> int:
 
 def difference(whole: Sequence[TurnRow], now: Sequence[TurnRow]) -> list[TurnRow] | None:
     """The rows of ``now`` that are missing in ``whole`` or differ there; None when the whole list costs less."""
-    known: Mapping[str, TurnRow] = {row["id"]: row for row in whole}
-    changed = [row for row in now if known.get(row["id"]) != row]
+    by_id: Mapping[str, TurnRow] = {row["id"]: row for row in whole}
+    changed = [row for row in now if by_id.get(row["id"]) != row]
     return changed if len(changed) <= CHANGED_LIMIT else None

@@ -166,32 +166,32 @@ def time_text(time: Timing) -> str:
 
 def figures(verdict: Verdict) -> list[tuple[str, Figure]]:
     """The verdict's numbers by name, in the order a reader wants them."""
-    found: list[tuple[str, Figure]] = []
+    rows: list[tuple[str, Figure]] = []
     where = "; ".join(filter(None, [trust_words(verdict), machine(verdict)]))
     if verdict.time is not None:
         time = verdict.time
         spread = f"median of {time.samples} calls; quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms; {where}"
-        found.append(("time", figure(time_text(time), spread)))
+        rows.append(("time", figure(time_text(time), spread)))
         if verdict.sol_ms:
             words = f"the speed-of-light bound of this task on this chip is {verdict.sol_ms:.3g} ms; {where}"
             if verdict.bound_share is None:
                 words += f"; {over_the_bound(verdict)}"
-            found.append(("bound", figure(verdict.bound_text, words)))
+            rows.append(("bound", figure(verdict.bound_text, words)))
     if verdict.own_share is not None:
         words = "share of the time that the candidate's own code took, the rest being library calls"
-        found.append(("own code", figure(f"{100 * verdict.own_share:.0f} %", words)))
+        rows.append(("own code", figure(f"{100 * verdict.own_share:.0f} %", words)))
     if verdict.build_seconds is not None:
-        found.append(("build", figure(seconds(verdict.build_seconds), "from source to something that can be called")))
+        rows.append(("build", figure(seconds(verdict.build_seconds), "from source to something that can be called")))
     evidence = verdict.evidence
     if evidence is not None and evidence.wrong_fraction is not None:
         words = "share of the output's elements outside the tolerance, in the first failing case"
-        found.append(("wrong elements", figure(f"{100 * evidence.wrong_fraction:.3g} %", words)))
+        rows.append(("wrong elements", figure(f"{100 * evidence.wrong_fraction:.3g} %", words)))
     if evidence is not None and evidence.rel_frobenius is not None:
         words = "relative Frobenius error of the output, in the first failing case"
-        found.append(("relative error", figure(f"{evidence.rel_frobenius:.3g}", words)))
+        rows.append(("relative error", figure(f"{evidence.rel_frobenius:.3g}", words)))
     if verdict.precision:
-        found.append(("precision", figure(verdict.precision, "what the reference and the tolerance are computed in")))
-    return found
+        rows.append(("precision", figure(verdict.precision, "what the reference and the tolerance are computed in")))
+    return rows
 
 
 def environment(verdict: Verdict) -> list[NamedText]:
@@ -217,11 +217,11 @@ _SHOWN = {state: state.value for state in StageState if state is not StageState.
 
 def stage_rows(stages: Iterable[StageResult], running: bool = False) -> list[StageRow]:
     """All stages in order, those that were not reached too; while ``running``, the next one is."""
-    known = {stage.name: stage for stage in one_line_each(stages)}
+    by_name = {stage.name: stage for stage in one_line_each(stages)}
     rows: list[StageRow] = []
-    waits = running and not any(stage.state is StageState.RUNNING for stage in known.values())
+    waits = running and not any(stage.state is StageState.RUNNING for stage in by_name.values())
     for name in Stage:
-        stage = known.get(name)
+        stage = by_name.get(name)
         if stage is not None and stage.state in _SHOWN:
             state = _SHOWN[stage.state]
         else:
