@@ -353,6 +353,8 @@ class Texts(TypedDict):
     files: dict[str, str]
     files_before: dict[str, str]
     main_file: str
+    #: the turn whose code `files` are, where that is of an older sketch: what a person begins from
+    begun_from: int | None
     language: Language
     #: generated line -> sketch line, by file
     line_map: dict[str, dict[int, int]]

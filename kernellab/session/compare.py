@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import SessionError
@@ -60,17 +61,37 @@ def passed_source(state: State, turn: str) -> Source:
 Figures = Mapping[str, tuple[float, float, float]]
 
 
-def paired_figures(state: State, turn: str) -> list[tuple[Mapping[str, int], Figures]]:
-    """What runs that timed the kernel of ``turn`` with others say: the newest one's figures at each sizes (empty: the
-    task's own, which come first)."""
+@dataclass(frozen=True)
+class PairedRun:
+    """A run that timed kernels next to each other, at ``sizes`` (empty: the task's own); ``ms`` are medians and
+    ``turns`` the numbers of the turns that wrote them, all by source hash."""
+
+    sizes: Mapping[str, int]
+    figures: Figures
+    ms: Mapping[str, float]
+    turns: Mapping[str, int]
+
+
+def paired_runs(state: State, turn: str) -> list[PairedRun]:
+    """The runs that timed the kernel of ``turn`` with others: the newest one at each sizes, the task's own first."""
     wanted = _candidate(state, turn).source.hash
-    found: dict[tuple[tuple[str, int], ...], Figures] = {}
+    found: dict[tuple[tuple[str, int], ...], PairedRun] = {}
     for event in reversed(state.paired):
-        first, *others = (_candidate(state, one).source.hash for one in event.turns)
-        ratios = {other: (c.speedup, c.low, c.high) for other, c in zip(others, event.comparisons, strict=True)}
-        if wanted in (figures := {first: (1.0, 1.0, 1.0), **ratios}):
-            found.setdefault(tuple(sorted(event.sizes.items())), figures)
-    return [(dict(sizes), found[sizes]) for sizes in sorted(found)]
+        first, *others = hashes = [_candidate(state, one).source.hash for one in event.turns]
+        timed = dict(zip(others, event.comparisons, strict=True))
+        if wanted not in hashes or not timed:
+            continue
+        head = event.comparisons[0]
+        wrote = {key: state.source_turn(one) for key, one in zip(hashes, event.turns, strict=True)}
+        run = PairedRun(
+            dict(event.sizes),
+            {first: (1.0, 1.0, 1.0), **{key: (c.speedup, c.low, c.high) for key, c in timed.items()}},
+            {first: head.baseline_time.median_ms / head.speedup}
+            | {key: c.baseline_time.median_ms for key, c in timed.items()},
+            {key: turn.number for key, turn in wrote.items() if turn},
+        )
+        found.setdefault(tuple(sorted(event.sizes.items())), run)
+    return [found[sizes] for sizes in sorted(found)]
 
 
 def paired_ratios(state: State, turn_a: str, turn_b: str) -> list[tuple[Mapping[str, int], tuple[float, float, float]]]:
@@ -78,10 +99,10 @@ def paired_ratios(state: State, turn_a: str, turn_b: str) -> list[tuple[Mapping[
     both; empty for one kernel."""
     a, b = _candidate(state, turn_a).source.hash, _candidate(state, turn_b).source.hash
     found = []
-    for sizes, figures in paired_figures(state, turn_a) if a != b else ():
-        if b in figures:
-            (of_a, low_a, high_a), (of_b, low_b, high_b) = figures[a], figures[b]
-            found.append((sizes, (of_a / of_b, low_a / high_b, high_a / low_b)))
+    for run in paired_runs(state, turn_a) if a != b else ():
+        if b in run.figures:
+            (of_a, low_a, high_a), (of_b, low_b, high_b) = run.figures[a], run.figures[b]
+            found.append((run.sizes, (of_a / of_b, low_a / high_b, high_a / low_b)))
     return found
 
 

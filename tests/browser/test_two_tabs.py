@@ -114,6 +114,12 @@ def _control_s_saves(page: Lab, board: Board) -> None:
     board.root.evaluate("root => root.focus()")
     page.page.keyboard.press("ControlOrMeta+s")
     page.page.wait_for_function(f"{_PANEL}.context.model.dirty === false", timeout=5_000)
+    # an editor keeps its keys from the notebook, but not this one
+    page.say("x = 2")
+    page.page.wait_for_function(f"{_PANEL}.context.model.dirty")
+    board.panel("sketch").locator(".cm-content").first.focus()
+    page.page.keyboard.press("ControlOrMeta+s")
+    page.page.wait_for_function(f"{_PANEL}.context.model.dirty === false", timeout=5_000)
 
 
 def _untrusted_is_shown_on_a_word(page: Lab) -> None:

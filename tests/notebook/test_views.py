@@ -328,6 +328,21 @@ def test_a_verdict_names_the_turn_that_it_judged() -> None:
     assert detail(state(DESIGN, CODE, PASS, again), "t4")["judged"] == 3
     assert detail(state(DESIGN, CODE, PASS, again), "t3")["judged"] == 3
     assert detail(state(DESIGN, CODE), "t2")["judged"] is None
+    # the turn that wrote the kernel shows the verdict that came after it
+    assert detail(state(DESIGN, CODE, PASS, again), "t2")["judged"] == 3
+
+
+def test_an_end_says_which_baseline_is_faster_as_soon_as_it_is_timed() -> None:
+    end = Route(to=RouteKind.FINISH, error_class="none", reason="Verified at T2.")
+    ended = turn(4, Role.CONDUCTOR, "t3", route=end)
+    before = head(state(DESIGN, CODE, PASS, ended), "t4", Facts())["card"]
+    assert before is not None and not any("Slower" in line for line in before["evidence"])
+    compiled = FAST.comparisons[0].model_copy(
+        update={"baseline": "compile", "speedup": 0.46, "low": 0.31, "high": 0.65}
+    )
+    timed = FAST.model_copy(update={"comparisons": (*FAST.comparisons, compiled)})
+    now = head(state(DESIGN, CODE, turn(3, Role.VERIFIER, "t2", verdict=timed), ended), "t4", Facts())["card"]
+    assert now is not None and "Slower than compile: 0.46x compile [0.31, 0.65]." in now["evidence"]
 
 
 def test_a_comparison_is_written_as_a_table_for_a_spreadsheet() -> None:

@@ -10,6 +10,7 @@ import pytest
 from session_parts import Begin
 
 from kernellab.errors import SessionError
+from kernellab.notebook.views.rows import turn_rows
 from kernellab.records import Role
 from kernellab.session import Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.engine import engine
@@ -151,6 +152,9 @@ def test_a_pin_is_undone_before_the_edit_that_came_first(begin: Begin) -> None:
     session.undo()
     assert session.state.head == edited and str(session.sketch) == sketch, "the edit stands"
     assert "the pin" in session.state.reason
+    assert session.status is SessionStatus.FINISHED, "as before the pin"
+    undone = next(row for row in turn_rows(session.state) if row["id"] == session.turns[-1].id)
+    assert undone["note"].startswith("Undone. ") and not undone["on_path"]
     session.undo()
     assert "by hand" not in str(session.sketch)
 

@@ -102,7 +102,7 @@ def test_a_bound_that_a_baseline_or_another_kernel_passes_is_believed_of_no_kern
         assert "least_ms" not in found.turns["t1"].model_dump_json()
 
 
-def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
+def _three_kernels() -> list[Event]:
     def wrote(number: int) -> list[Event]:
         source = Source(dsl="cpp", files={"kernel.cpp": f"// {number}\n"})
         candidate = {"id": f"c{number}", "source": source}
@@ -114,7 +114,11 @@ def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
         ).model_copy(update={"verdict": verdict(time=TIME, comparisons=[eager(2.0, 1.0, 4.0)])})  # fmt: skip
         return [TurnEnded(turn=coder), TurnEnded(turn=judged)]
 
-    events = [Created(name="norm", text="", key="k", dsl="cpp"), *wrote(1), *wrote(3), *wrote(5)]
+    return [Created(name="norm", text="", key="k", dsl="cpp"), *wrote(1), *wrote(3), *wrote(5)]
+
+
+def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
+    events = _three_kernels()
     ratios = [Comparison(baseline=f"turn {n}", baseline_time=TIME, speedup=s, low=s - 0.01, high=s + 0.01)
               for n, s in ((3, 0.8), (5, 1.25))]  # fmt: skip
     before, now = fold("s", events), fold("s", [*events, Paired(turns=("t1", "t3", "t5"), comparisons=tuple(ratios))])
@@ -127,5 +131,34 @@ def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
     assert fifth["ratio"] == pytest.approx(1.25 / 0.8)
     assert fifth["low"] < fifth["ratio"] < fifth["high"]
     notes = [row["note"] for row in rows_of(now)]
-    assert notes[1].startswith("fastest of one run")
-    assert notes[0].startswith("0.80x the fastest of one run")
+    assert notes[1].startswith(f"timed in one run: {TIME.median_ms:.3g} ms, the fastest")
+    assert notes[0].startswith(f"timed in one run: {TIME.median_ms / 0.8:.3g} ms, 0.80x as fast as turn 3 [0.79, 0.81]")
+    # the run that timed them decides, where the intervals of their speedups leave it open
+    assert [best.number for best in now.standings()] == [3, 1, 5]
+    assert not now.standings()[0].tied(now.standings()[1])
+    assert before.standings()[0].tied(before.standings()[1])
+
+
+def test_a_run_that_leaves_it_open_says_that_there_is_no_difference() -> None:
+    """The best one never reads as slower than another: the faster of the run goes first, and both say it."""
+    events = _three_kernels()
+    close = Comparison(baseline="turn 3", baseline_time=TIME, speedup=0.83, low=0.67, high=1.05)
+    now = fold("s", [*events, Paired(turns=("t1", "t3"), comparisons=(close,))])
+    assert now is not None
+    first, second, _ = now.standings()
+    assert (first.number, first.tied(second)) == (3, True)
+    notes = {row["number"]: row["note"] for row in rows_of(now)}
+    assert "ms, no difference from turn 3" in notes[1]
+    assert "ms, no difference" in notes[3]
+    assert [row["number"] for row in rows_of(now) if row["best"]] == [3]
+
+
+def test_a_verdict_that_was_used_again_is_no_second_candidate() -> None:
+    events = _three_kernels()
+    judged = fold("s", events)
+    assert judged is not None
+    again = judged.turns["t2"].model_copy(update={"id": "t7", "number": 7, "reused": "t2"})
+    now = fold("s", [*events, TurnEnded(turn=again)])
+    assert now is not None
+    numbers = [best.number for best in now.standings()]
+    assert sorted(numbers) == [1, 3, 5]

@@ -76,7 +76,7 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
         <Tip
           class="kl-dim"
           text={`tied with ${best.tied.join(", ")}`}
-          title="The intervals of their speedups overlap: none of them is certainly faster."
+          title="Their intervals, of one run where it timed both, overlap: none of them is certainly faster."
         />
       )}
       {best.time && <Tip class="kl-figure" text={best.time.text} title={best.time.title} />}

@@ -100,14 +100,16 @@ export function typing(target: EventTarget | null): boolean {
 export const nameOf = (event: KeyboardEvent): string =>
   event.shiftKey && /^[A-Z]$/.test(event.key) ? `Shift+${event.key}` : event.key;
 
+export const isSave = (event: KeyboardEvent): boolean =>
+  (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "s";
+
 /**
  * Hands "save" on to the page around the view, which hears no other key from inside; true where the key was that.
  *
  * The front end looks for its shortcuts from the element of the event upwards: this one begins above the view.
  */
 export function passSave(event: KeyboardEvent, root: HTMLElement): boolean {
-  if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || event.key.toLowerCase() !== "s")
-    return false;
+  if (!isSave(event)) return false;
   const { key, code, keyCode, ctrlKey, metaKey } = event;
   const init = { key, code, keyCode, ctrlKey, metaKey, bubbles: true, cancelable: true, composed: true };
   root.parentElement?.dispatchEvent(new KeyboardEvent("keydown", init));

@@ -331,6 +331,8 @@ export interface Texts {
   files: Record<string, string>;
   files_before: Record<string, string>;
   main_file: string;
+  /** the turn whose code `files` are, where that is of an older sketch: what a person begins from */
+  begun_from: number | null;
   language: "cpp" | "python" | "cuda" | "text";
   /** generated line -> sketch line, by file */
   line_map: Record<string, Record<number, number>>;
@@ -970,6 +972,7 @@ export const EMPTY: Traits = {
     files: {},
     files_before: {},
     main_file: "",
+    begun_from: null,
     language: "cpp",
     line_map: {},
     artefacts: [],

@@ -79,8 +79,8 @@ class Monitor(Widget, bundle="monitor"):
     def _saved(self) -> tuple[str, str]:
         with self._follower.lock:
             state = self._follower.state
-            # while it runs the same on every machine, so that saved notebooks compare
-            going = f"The search {state.begun.name} is running."
+            # the same on every machine, so that saved notebooks compare, and true after it has ended
+            going = f"The search {state.begun.name} began here. Run the cell again to see how it stands."
             if state.status.ended:
                 return repr(self), part(self.run.id, state)
             return going, f"<p>{escape(going)}</p>"

@@ -38,7 +38,9 @@ def show(run: Run) -> None:
     if hasattr(get_ipython(), "kernel"):  # a terminal shows no widgets
         # a separate widget, whose children a page that is loaded again sees too; a display id would be forgotten
         place = _PLACES.setdefault(run.id, VBox())
-        display({**place._repr_mimebundle_(), "text/plain": ""}, raw=True)
+        bundle = {**place._repr_mimebundle_(), "text/plain": ""}
+        # JupyterLab's extension knows it for ours once its kernel has ended
+        display(bundle, metadata={"kernellab": True}, raw=True)
 
 
 def opened(run: Run, number: int) -> str:

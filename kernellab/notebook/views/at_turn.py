@@ -23,11 +23,14 @@ def source_at(state: State, at: str | None) -> Source | None:
 
 
 def verdict_turn(state: State, at: str | None) -> Turn | None:
-    """The verification of what the line up to ``at`` ends with; None while that is not verified."""
+    """The verification of what the line up to ``at`` ends with, which may have come later; None while that is not
+    verified."""
     for turn in reversed(state.path(at)):
         if turn.verdict is not None:
             return turn
-        if turn.candidate is not None or (turn.sketch is not None and not turn.only_pins):
+        if turn.candidate is not None:
+            return state.verdict_of(turn.candidate.source.hash)
+        if turn.sketch is not None and not turn.only_pins:
             return None
     return None
 

@@ -12,7 +12,7 @@ from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, speedup_title
 from kernellab.records import Verdict
-from kernellab.session.compare import PAIRED, paired_figures, paired_ratios, ratio_of
+from kernellab.session.compare import PAIRED, paired_ratios, paired_runs, ratio_of
 from kernellab.session.record.records import Turn
 from kernellab.session.record.render import candidates_of
 from kernellab.session.record.state import State
@@ -38,20 +38,29 @@ def rows_of(state: State) -> list[CandidateRow]:
 
 
 def _paired(state: State, turn: Turn) -> str:
-    """The speed of a kernel that was timed in one run with others, by the fastest of them; at each sizes."""
+    """How a kernel came out of runs that timed it with others, at each sizes: its time there, and whether the fastest
+    of the run differs from it."""
     if turn.candidate is None or not state.paired:
         return ""
-    own, text = turn.candidate.source.hash, ""
-    for sizes, figures in paired_figures(state, turn.id):
-        fastest = min(figures, key=lambda source: figures[source][0])
-        (ratio, low, high), (best, best_low, best_high) = figures[own], figures[fastest]
-        where = f" at {said(sizes)}" if sizes else ""
+    own, parts = turn.candidate.source.hash, []
+    for run in paired_runs(state, turn.id):
+        fastest = min(run.figures, key=lambda source: run.figures[source][0])
+        (ratio, low, high), (best, best_low, best_high) = run.figures[own], run.figures[fastest]
+        where = f" at {said(run.sizes)}" if run.sizes else ""
+        words = f"timed in one run{where}: {run.ms[own]:.3g} ms, "
         if own == fastest:
-            text += f"fastest of one run{where}; "
+            others = [figures for source, figures in run.figures.items() if source != own]
+            sure = all(best_high < other_low for _, other_low, _ in others)
+            words += "the fastest" if sure else "no difference from the next" if len(others) > 1 else "no difference"
         else:
-            interval = f"[{best_low / high:.2f}, {best_high / low:.2f}]"
-            text += f"{best / ratio:.2f}x the fastest of one run{where} {interval}; "
-    return text
+            share, end, other_end = best / ratio, best_low / high, best_high / low
+            words += (
+                f"no difference from turn {run.turns[fastest]}"
+                if end <= 1.0 <= other_end
+                else f"{share:.2f}x as fast as turn {run.turns[fastest]} [{end:.2f}, {other_end:.2f}]"
+            )
+        parts.append(words)
+    return "; ".join(parts)
 
 
 def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool, paired: str) -> CandidateRow:
@@ -68,11 +77,17 @@ def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: b
         "time": figure(f"{time.median_ms:.3g} ms", spread) if time else None,
         "speedup": figure(eager.text, speedup_title(eager, verdict)) if eager and verdict else None,
         "value": eager.speedup if eager else None,
-        "note": paired + ((verdict.label if verdict.passed else verdict_line(verdict)) if verdict else "not verified"),
+        "note": "; ".join(filter(None, [paired, _found(verdict)])),
         "best": best,
         "tied": tied,
         "low": eager.low if eager else None,
     }
+
+
+def _found(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "not verified"
+    return verdict.label if verdict.passed else verdict_line(verdict)
 
 
 def page(rows: list[CandidateRow], offset: int, limit: int, sort: str = "number") -> CandidatePage:

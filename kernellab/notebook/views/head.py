@@ -8,7 +8,7 @@ from typing import Any, get_args
 from kernellab.models.chat import WAITING
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
-from kernellab.notebook.views.at_turn import looked_at
+from kernellab.notebook.views.at_turn import looked_at, verdict_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import (
     TRUST_WORDS,
@@ -211,7 +211,16 @@ def card(state: State, at: str | None) -> Card | None:
             or (question.kind is QuestionKind.BRIEF and question.role is Role.CONDUCTOR),
         }
     turn = state.turns.get(at or "")
-    return _proposed(turn) if turn is not None and turn.route is not None else None
+    return _proposed(turn, _since(state, turn)) if turn is not None and turn.route is not None else None
+
+
+def _since(state: State, turn: Turn) -> list[str]:
+    """What a session that ended with ``turn`` did not know then: baselines that are certainly faster."""
+    if turn.route is None or turn.route.to is not RouteKind.FINISH:
+        return []
+    verdict = verdict_at(state, turn.id)
+    slower = [c for c in verdict.comparisons if c.high < 1] if verdict and verdict.passed else []
+    return [f"Slower than {c.against}: {c.text}." for c in slower]
 
 
 def _to_keep(state: State, question: Question) -> bool:
@@ -294,7 +303,7 @@ def _title(question: Question, asked: Turn | None) -> str:
     }[question.kind]
 
 
-def _proposed(turn: Turn) -> Card:
+def _proposed(turn: Turn, since: list[str]) -> Card:
     route = turn.route
     assert route is not None
     return {
@@ -305,7 +314,7 @@ def _proposed(turn: Turn) -> Card:
         "text": route.reason,
         "hint": "",
         "retry": False,
-        "evidence": _evidence(route),
+        "evidence": [*since, *_evidence(route)],
         "to": route.to.value,
         "suggestion": route.suggestion,
         "pending": False,

@@ -35,6 +35,7 @@ def turn_rows(state: State) -> list[TurnRow]:
         begun.add(turn.parent)
         running = turn.state is TurnState.RUNNING
         cut = running and state.cut_off
+        undone = "Undone. " if turn.id in state.undone and turn.id not in path else ""
         rows.append(
             {
                 "id": turn.id,
@@ -47,7 +48,7 @@ def turn_rows(state: State) -> list[TurnRow]:
                 "depth": min(depth[turn.id], _DEEPEST),
                 "seconds": 0 if running else round(turn.seconds, 3),
                 "started": round(turn.started, 3),
-                "note": state.reason if cut else "" if running else outcome(turn)[:_NOTE],
+                "note": state.reason if cut else "" if running else f"{undone}{outcome(turn)}"[:_NOTE],
                 "tokens": tokens(exchanges_of(state, turn.id)),
             }
         )

@@ -11,7 +11,7 @@ from kernellab.notebook.views.at_turn import looked_at, sketch_before, source_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.records import Role, Source
 from kernellab.session.edits import main_file
-from kernellab.session.record.records import QuestionKind
+from kernellab.session.record.records import QuestionKind, Turn
 from kernellab.session.record.state import State
 
 #: characters of a build or run log that travel to the front end; the verdict keeps it all
@@ -33,7 +33,8 @@ def texts(state: State, shown: str) -> Texts:
     at = looked_at(state, shown)
     designed = state.sketch_turn(at) if at else None
     linked = source_at(state, at) if at else None
-    source = linked or _begun_from(state, at)
+    begun = None if linked else _begun_from(state, at)
+    source = linked or (begun.candidate.source if begun and begun.candidate else None)
     before = source_before(state, at) if at else None
     verdict = verdict_at(state, at) if at else None
     evidence = verdict.evidence if verdict else None
@@ -45,6 +46,7 @@ def texts(state: State, shown: str) -> Texts:
         "files": own_files(source) if source else {},
         "files_before": _differing(source, before) if source and before else {},
         "main_file": main,
+        "begun_from": begun.number if begun else None,
         "language": _LANGUAGES.get(main.rpartition(".")[2], "text"),
         "line_map": {name: dict(lines) for name, lines in linked.line_map.items()} if linked else {},
         "artefacts": names_of(linked) if linked else [],
@@ -54,13 +56,12 @@ def texts(state: State, shown: str) -> Texts:
     }
 
 
-def _begun_from(state: State, at: str | None) -> Source | None:
-    """What a person who is asked for the kernel of a newer sketch begins from: the code before it."""
+def _begun_from(state: State, at: str | None) -> Turn | None:
+    """What a person who is asked for the kernel of a newer sketch begins from: the turn with the code before it."""
     asked = state.question
     if at != state.head or asked is None or (asked.kind, asked.role) != (QuestionKind.BRIEF, Role.CODER):
         return None
-    before = state.candidate(at)
-    return before.source if before else None
+    return state.source_turn(at)
 
 
 def _differing(source: Source, before: Source) -> dict[str, str]:

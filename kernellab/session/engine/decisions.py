@@ -37,7 +37,7 @@ from kernellab.session.record.records import (
     Undone,
 )
 from kernellab.session.record.state import State, apply
-from kernellab.sketch.syntax.pins import check_pins, set_pin
+from kernellab.sketch.syntax.pins import check_pins, pinned_lines, set_pin
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
 #: questions that going on answers
@@ -132,7 +132,9 @@ def undo(state: State) -> list[Event]:
     last = state.decided[-1]
     reason = f"You undid {last.what}: edit, redirect, or run."
     status = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
-    if last.question is not None:
+    if last.ended is not None:
+        status = StatusChanged(status=last.ended.status, reason=f"You undid {last.what}. {last.ended.reason}".strip())
+    elif last.question is not None:
         status = StatusChanged(status=SessionStatus.WAITING, reason=last.question.text, question=last.question)
     return [*_overtaken(state), Undone(), status]
 
@@ -255,7 +257,10 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
     if designed is None or designed.sketch is None:
         raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
     text = set_pin(designed.sketch, line, on, reason)
-    words = f"{'Pinned' if on else 'Unpinned'} line {line}." + (f" {reason}" if reason and on else "")
+    # the line that is marked: a decorator's is its statement's
+    before, after = ({number for number, _ in pinned_lines(one)} for one in (designed.sketch, text))
+    marked = min(before ^ after, default=line)
+    words = f"{'Pinned' if on else 'Unpinned'} line {marked}." + (f" {reason}" if reason and on else "")
     turn = new_turn(
         state, Role.DESIGNER, Author.HUMAN, sketch=text, rationale=words, gate=designed.gate,
         constexpr=designed.constexpr, only_pins=True, state=TurnState.DONE,

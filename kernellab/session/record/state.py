@@ -56,12 +56,13 @@ from kernellab.target import Chip, Target
 @dataclass(frozen=True)
 class Decided:
     """Where a session stood before a person approved, edited, redirected or forked: ``approved`` is the turn that was
-    approved, and ``question`` what was open."""
+    approved, ``question`` what was open, and ``ended`` how it had ended."""
 
     head: str | None
     question: Question | None
     what: str
     approved: str | None = None
+    ended: StatusChanged | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class State:
     said: Mapping[str, tuple[Exchange, ...]] = field(default_factory=dict)
     #: kernels that were timed in one run, oldest first
     paired: tuple[Paired, ...] = ()
+    #: turns that came of decisions which were taken back
+    undone: frozenset[str] = frozenset()
     #: what agents have done since their turn's last exchange, by turn
     steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     #: what its verdicts tell of the task's bound, by chip
@@ -207,15 +210,44 @@ class State:
         """The candidates that passed at T2 or better, the fastest first; untimed ones come last.
 
         The order is by the lower end of the speedup's interval: few calls, or a busy machine, make no kernel the best.
-        Of two that were timed next to each other the faster one of that run goes first.
+        Of two that were timed next to each other the faster one of that run goes first, of their newest run where there
+        are several. A verdict that was used again is no second candidate.
         """
-        found = []
+        found, runs = [], self._runs()
         for turn in self.turns.values():
-            if turn.verdict and turn.verdict.passed and turn.verdict.trust not in (Trust.T0, Trust.T1):
-                wrote = self.source_turn(turn.id)
-                if wrote is not None and wrote.candidate is not None:
-                    found.append(Best(turn, wrote.number, wrote.candidate, turn.verdict))
-        return _settled(sorted(found, key=Best.rank))
+            if turn.verdict is None or not turn.verdict.passed or turn.verdict.trust in (Trust.T0, Trust.T1):
+                continue
+            wrote = self.source_turn(turn.id)
+            if turn.reused is None and wrote is not None and wrote.candidate is not None:
+                found.append(Best(turn, wrote.number, wrote.candidate, turn.verdict, runs))
+        return _settled(sorted(found, key=Best.rank), runs)
+
+    def _runs(self) -> Runs:
+        """The newest figures of each two kernels that one run has timed at the task's own sizes, oldest run first."""
+        found: dict[tuple[str, str], tuple[float, float, float]] = {}
+
+        def put(one: str, other: str, figures: tuple[float, float, float]) -> None:
+            if one != other:
+                found.pop((other, one), None)
+                found.pop((one, other), None)
+                found[one, other] = figures
+
+        for turn in sorted(self.turns.values(), key=lambda turn: turn.number):
+            if turn.next_to_best is not None:
+                best, c = turn.next_to_best
+                judged, before = self.candidate(turn.id), self.candidate(best)
+                if judged and before:
+                    put(judged.source.hash, before.source.hash, (c.speedup, c.low, c.high))
+        for event in self.paired:
+            if event.sizes:
+                continue
+            first, *others = (made.source.hash if (made := self.candidate(one)) else "" for one in event.turns)
+            timed = [(first, (1.0, 1.0, 1.0))]
+            timed += [(key, (c.speedup, c.low, c.high)) for key, c in zip(others, event.comparisons, strict=True)]
+            for n, (one, (a, a_low, a_high)) in enumerate(timed):
+                for other, (b, b_low, b_high) in timed[n + 1 :]:
+                    put(one, other, (b / a, b_low / a_high, b_high / a_low))
+        return found
 
     def attempts(self, to: str | None = None) -> tuple[Attempt, ...]:
         """The rounds of the line of turns up to ``to`` (the head), oldest first."""
@@ -234,7 +266,7 @@ class State:
                 rounds[-1] = replace(rounds[-1], candidate=turn.candidate)
             elif turn.verdict is not None and rounds:
                 rounds[-1] = replace(
-                    last, verdict=turn.verdict, place=places.get(turn.id),
+                    last, verdict=turn.verdict, place=places.get(turn.reused or turn.id),
                     next_to_best=turn.next_to_best[1] if turn.next_to_best else None,
                 )  # fmt: skip
             elif turn.route is not None and rounds:
@@ -243,14 +275,20 @@ class State:
         return tuple(rounds)
 
 
+#: of two kernels by their sources' hashes: how many times as fast the first one is, with its interval's ends
+Runs = Mapping[tuple[str, str], tuple[float, float, float]]
+
+
 @dataclass(frozen=True)
 class Best:
-    """``turn`` is the Verifier's; ``number`` names the kernel: that of the turn which wrote it."""
+    """``turn`` is the Verifier's; ``number`` names the kernel: that of the turn which wrote it; ``runs`` are those
+    that timed two of the session's kernels."""
 
     turn: Turn
     number: int
     candidate: Candidate
     verdict: Verdict
+    runs: Runs = field(default_factory=dict)
 
     def rank(self) -> tuple[int, float, int]:
         """As its verdict's, the latest first where nothing was timed."""
@@ -259,22 +297,23 @@ class Best:
 
     def tied(self, other: Best) -> bool:
         """Do their intervals leave open which is faster: of the run which timed both, else of the speedups?"""
-        for one, two in ((self, other), (other, self)):
-            if one.turn.next_to_best is not None and one.turn.next_to_best[0] == two.turn.id:
-                return not one.turn.next_to_best[1].distinguishable
-        return tied(self.verdict, other.verdict)
+        one, two = self.candidate.source.hash, other.candidate.source.hash
+        figures = self.runs.get((one, two)) or self.runs.get((two, one))
+        return figures[1] <= 1.0 <= figures[2] if figures else tied(self.verdict, other.verdict)
 
 
-def _settled(ranked: list[Best]) -> list[Best]:
+def _settled(ranked: list[Best], runs: Runs) -> list[Best]:
     """The order with each pair that one run has timed in the order of that run."""
-    for best in sorted(ranked, key=lambda b: b.turn.number):
-        if best.turn.next_to_best is None:
+    at = {best.candidate.source.hash: best for best in ranked}
+    for (one, two), (ratio, _, _) in [*runs.items()] * min(len(runs), len(ranked)):
+        if one not in at or two not in at:
             continue
-        turn, found = best.turn.next_to_best
-        other = next((b for b in ranked if b.turn.id == turn), None)
-        if other is not None and (found.speedup > 1) != (ranked.index(best) < ranked.index(other)):
-            ranked.remove(best)
-            ranked.insert(ranked.index(other) + (found.speedup <= 1), best)
+        fast, slow = (at[one], at[two]) if ratio > 1 else (at[two], at[one])
+        if ranked.index(fast) > ranked.index(slow):
+            # the kernel of the pair that was judged later is the one that moves
+            moved, other = (fast, slow) if fast.turn.number > slow.turn.number else (slow, fast)
+            ranked.remove(moved)
+            ranked.insert(ranked.index(other) + (moved is slow), moved)
     return ranked
 
 
@@ -326,8 +365,15 @@ def apply(session: str, state: State | None, event: Event) -> State:
             return replace(state, head=to)
         case Undone():
             last = state.decided[-1]
-            approved = state.approved - {last.approved}
-            return replace(state, head=last.head, approved=approved, decided=state.decided[:-1], unattended=0)
+            left = {turn.id for turn in state.path()} - {turn.id for turn in state.path(last.head)}
+            return replace(
+                state,
+                head=last.head,
+                approved=state.approved - {last.approved},
+                decided=state.decided[:-1],
+                undone=state.undone | left,
+                unattended=0,
+            )
         case Approved(turn=approved):
             state = _decided(state, state.head, "the approval", approved)
             return replace(state, approved=state.approved | {approved}, unattended=0)
@@ -355,7 +401,8 @@ def _decided(state: State, head: str | None, what: str, approved: str | None = N
     question = state.question if state.status is SessionStatus.WAITING else None
     if question is not None and question.kind is QuestionKind.PERMISSION:
         question = None  # the agent that asked is gone by then
-    return replace(state, decided=(*state.decided, Decided(head, question, what, approved)))
+    ended = StatusChanged(status=state.status, reason=state.reason) if state.status.ended else None
+    return replace(state, decided=(*state.decided, Decided(head, question, what, approved, ended)))
 
 
 def _judged(state: State, turn: Turn, again: bool = False) -> State:

@@ -112,6 +112,11 @@ def inputs(M=4096, N=2048):
     const found = ours(panel, node);
     if (!found) return;
     node.classList.remove("jupyter-widgets");
+    if (!found.output.data["text/html"]) {
+      // room for further views: without a kernel it holds none
+      node.replaceChildren();
+      return;
+    }
     const said = document.createElement("p");
     said.className = "kernellab-ended";
     said.textContent = ENDED;

@@ -18,7 +18,7 @@ export function CodePanel({ view }: { view: View }) {
   const editor = useMemo(() => codeEditorOf(view), [view]);
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => (host.current ? editor.mount(host.current) : undefined), [editor]);
-  const { sketch } = view.state.texts.value;
+  const { sketch, begun_from: begun } = view.state.texts.value;
   const first = view.state.partial.value.role === "coder" && !editor.tab.value;
   const id = useId();
   const asked = writtenByAgent(view, "coder");
@@ -41,6 +41,11 @@ export function CodePanel({ view }: { view: View }) {
         }}
         onApply={() => void editor.apply(true)}
       />
+      {begun && (
+        <p class="kl-dim kl-code-line">
+          The code of turn {begun}, which is of an older sketch. Write it for the sketch that is shown.
+        </p>
+      )}
       <Waiting editor={editor} />
       <Facts editor={editor} />
       <TimeGoes editor={editor} />

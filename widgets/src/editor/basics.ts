@@ -14,6 +14,7 @@ import {
   highlightSpecialChars,
   keymap,
 } from "@codemirror/view";
+import { isSave } from "../keys";
 import { appearance } from "./appearance";
 
 /** Marks a change that did not come from the person's hands. */
@@ -60,11 +61,13 @@ export function readOnly(on: boolean): Extension {
 
 /**
  * Keys typed in an editor are the editor's: a notebook would take them as its commands. Its own listeners run in the
- * capturing phase and look for the attribute; those of other hosts hear nothing because the event ends here.
+ * capturing phase and look for the attribute; those of other hosts hear nothing because the event ends here. "Save" alone goes on: the view hands it to the page.
  */
 export function keepKeys(host: HTMLElement): () => void {
   host.dataset.lmSuppressShortcuts = "true";
-  const stop = (event: Event) => event.stopPropagation();
+  const stop = (event: KeyboardEvent) => {
+    if (!isSave(event)) event.stopPropagation();
+  };
   const kinds = ["keydown", "keypress", "keyup"] as const;
   for (const kind of kinds) host.addEventListener(kind, stop);
   return () => {

@@ -82,6 +82,7 @@ function Inject({ view }: { view: MonitorView }) {
   return (
     <div>
       <h3>Inject a sketch</h3>
+      {!can.steer && <p class="kl-dim">The search has ended. Begin another one to inject a sketch.</p>}
       <SketchArea field={sketch} label={LABEL} />
       <div class="kl-row">
         <Button action="begin-with" disabled={at === null || !can.steer} onClick={fetch}>
@@ -105,7 +106,13 @@ function Inject({ view }: { view: MonitorView }) {
           action="inject"
           disabled={!can.steer || !sketch.text.value.trim() || errors > 0}
           busy={view.sending.value.has("inject")}
-          title={errors ? `It has ${plural(errors, "error")}: correct them first` : undefined}
+          title={
+            can.steer
+              ? errors
+                ? `It has ${plural(errors, "error")}: correct them first`
+                : undefined
+              : "The search has ended"
+          }
           onClick={() => field.send()}
         >
           Inject
