@@ -61,7 +61,7 @@ export function readOnly(on: boolean): Extension {
 
 /**
  * Keys typed in an editor are the editor's: a notebook would take them as its commands. Its own listeners run in the
- * capturing phase and look for the attribute; those of other hosts hear nothing because the event ends here. "Save" alone goes on: the view hands it to the page.
+ * capturing phase and look for the attribute; those of other hosts hear nothing because the event ends here. "Save" alone passes: the view hands it to the page.
  */
 export function keepKeys(host: HTMLElement): () => void {
   host.dataset.lmSuppressShortcuts = "true";
