@@ -46,7 +46,8 @@ def grade(
 
     A right answer has the exercise's points, one that is right and misses a goal has half of them where the starter is
     not right or misses more goals, unless the goal is essential. Equal answers are judged once. A student is the folder
-    below FOLDER that a notebook lies in, else the notebook's name. Exit 0 when every notebook was read.
+    below FOLDER that a notebook lies in, else the notebook's name. Exit 0 when every notebook was read
+    and every answer judged.
     """
     from dataclasses import asdict
 
@@ -91,7 +92,7 @@ def grade(
         emit({"marks": [asdict(mark) for mark in marks], "unread": unread})
     elif csv is None:
         print(text, end="")
-    return 1 if unread else 0
+    return 1 if unread or not all(mark.judged for mark in marks) else 0
 
 
 def release(

@@ -19,7 +19,7 @@ from html import escape
 from pathlib import Path
 
 from kernellab.content import content, find_workspace
-from kernellab.errors import CourseError, KernellabError
+from kernellab.errors import CourseError, KernellabError, TargetError, VerifierError
 from kernellab.records import Trust
 from kernellab.sketch.check import load_program
 from kernellab.task import Task
@@ -39,13 +39,14 @@ _ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>
 
 @dataclass(frozen=True)
 class Mark:
-    """One exercise of one notebook: ``points`` of ``most``, and why in a line."""
+    """One exercise of one notebook: ``points`` of ``most``, and why in a line. Not ``judged``: nothing is known."""
 
     notebook: str
     exercise: str
     points: float
     most: int
     reason: str
+    judged: bool = True
 
 
 def notebooks(folder: Path) -> list[Path]:
@@ -118,9 +119,17 @@ def grade(
             text = given[name][-1]
             task = course.task(exercise)
             key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
-            if key not in judged:
-                found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
-                judged[key] = found, _share(found, text, task, exercise, course, path)
+            try:
+                if key not in judged:
+                    found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
+                    judged[key] = found, _share(found, text, task, exercise, course, path)
+            except (VerifierError, TargetError):
+                raise
+            except Exception as error:  # one answer does not end the grading of a class
+                words = " ".join(f"not judged: {type(error).__name__}: {error}".split())
+                reason = words.encode("utf-8", "backslashreplace").decode("utf-8")
+                yield Mark(title, name, 0.0, exercise.points, reason, judged=False)
+                continue
             yield _mark(title, exercise, *judged[key])
         tell(path, None)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernellab.teach.exercise import EXAM, Course, Exercise, Hint
 from kernellab.teach.judge import Outcome
-from kernellab.teach.progress import Progress, text_hash
+from kernellab.teach.progress import Progress, tried_hash
 from kernellab.teach.wrong import mistake_key
 
 
@@ -29,7 +29,7 @@ def hint_for(exercise: Exercise, outcome: Outcome, course: Course, progress: Pro
     row = row_for(exercise, outcome, course)
     if row is None:
         return None
-    earlier = progress.faults(exercise.id, outcome.keys[0], text_hash(text)) if outcome.keys else 0
+    earlier = progress.faults(exercise.id, outcome.keys[0], tried_hash(text)) if outcome.keys else 0
     step = min(earlier, len(row.says) - 1)
     return Said(row.says[step], step + 1, len(row.says))
 

@@ -30,6 +30,8 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tu
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef):
             if is_jitted(statement) and statement.name in jitted:
+                if (line := _runs_at_import(statement)) is not None:
+                    return line, f"A default or an annotation of {statement.name} is computed; write a constant."
                 continue
             if statement.name == "kernel":
                 if found := next(_faults(statement, jitted, tensors), None):
@@ -119,6 +121,18 @@ def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.e
         yield from zip(target.elts, value.elts, strict=True)
     else:
         yield target, value
+
+
+def _runs_at_import(function: ast.FunctionDef) -> int | None:
+    """The line of a default or an annotation of a jitted function that is more than a constant or a name."""
+    own = function.args
+    every = (*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg)
+    defaults = [d for d in (*own.defaults, *own.kw_defaults) if d is not None and not _is_constant(d)]
+    named = [d for d in defaults if not isinstance(d, ast.Name)]
+    annotations = [a.annotation for a in every if a is not None and a.annotation is not None]
+    plain = (ast.Name, ast.Attribute, ast.Constant, ast.expr_context)
+    odd = [a for a in (*annotations, function.returns) if a and not all(isinstance(n, plain) for n in ast.walk(a))]
+    return min((part.lineno for part in (*named, *odd)), default=None)
 
 
 def is_jitted(function: ast.FunctionDef) -> bool:

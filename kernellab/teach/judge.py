@@ -197,8 +197,13 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     try:
         module = ast.parse(text, "kernel.py")
     except SyntaxError as error:
-        said = f"Line {error.lineno}: {error.msg}."
+        said = f"Line {error.lineno}: {error.msg}." if error.lineno else f"{error.msg.capitalize()}."
         return Outcome(Reached.UNREADABLE, said, ("syntax", "check"), line=error.lineno)
+    except (MemoryError, RecursionError):
+        return Outcome(Reached.UNREADABLE, "It is nested too deeply to be read.", ("syntax", "check"))
+    except UnicodeEncodeError as error:
+        said = f"It holds a character that no file can: {error.reason}."
+        return Outcome(Reached.UNREADABLE, said, ("syntax", "check"))
     if not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)) for s in module.body):
         # lines of Python where a sketch is asked; the Verifier would ask for a module, which no one mentioned
         return Outcome(Reached.UNREADABLE, "An answer begins with `sketch NAME {`, as the cell did.", ("check",))

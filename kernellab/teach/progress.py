@@ -180,7 +180,13 @@ class Progress:
 def text_hash(text: str) -> str:
     """Names an answer; spaces at the ends of lines do not count."""
     plain = "\n".join(line.rstrip() for line in text.strip().splitlines())
-    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def tried_hash(text: str) -> str:
+    """Names what an answer does: as :func:`text_hash`, and comments and blank lines do not count."""
+    bare = re.sub(r"#[^\n]*", "", text)
+    return text_hash("\n".join(line for line in bare.splitlines() if line.strip()))
 
 
 def as_csv(course: Course, progress: Progress) -> str:

@@ -17,6 +17,7 @@ from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import CourseError, KernellabError
 from kernellab.records import Verdict
+from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
 from kernellab.teach.grading import Mark, answers, as_board, as_csv, grade, notebooks, seed_of, student_of
 from kernellab.teach.judge import judge_sketch
@@ -106,6 +107,19 @@ kernel = load_inline("naive", CODE, functions=["kernel"]).kernel
 """
 
 
+JITTED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def own(x, {}):
+    pass
+
+def kernel(x, z):
+    return x
+"""
+
+
 @pytest.mark.parametrize(
     ("exercise", "answer", "word"),
     [
@@ -115,6 +129,11 @@ kernel = load_inline("naive", CODE, functions=["kernel"]).kernel
         ("triton-sum", "def kernel(x, z):\n    return 3.0 * x + z\n", "asks for triton"),
         ("triton-sum", RIGHT, "asks for a kernel in triton"),
         ("two-inputs", "%kernel_challenge add", "invalid syntax"),
+        ("triton-sum", f"x = {'-' * 100_000}1", "nested too deeply"),
+        ("triton-sum", "import triton\n# \ud800", "no file can"),
+        ("triton-sum", "import triton\n# \0", "cannot contain null bytes"),
+        ("triton-sum", JITTED.format("q: tl.constexpr = exec('1')"), "write a constant"),
+        ("triton-sum", JITTED.format("q: print(1) = 1"), "write a constant"),
     ],
 )
 def test_a_trick_has_no_points_and_runs_nothing(tmp_path: Path, exercise: str, answer: str, word: str) -> None:
@@ -281,6 +300,25 @@ def test_the_board_counts_verified_answers_alone() -> None:
     page = as_board([*marks, Mark("<i>/a.ipynb", "two", 0.0, 1, "wrong")], "A class")
     assert page.index("&lt;i&gt;") < page.index("bob") and "<i>" not in page
     assert "<td>2</td><td>bob</td><td>1</td><td></td><td>yes</td>" in page
+
+
+def test_an_answer_that_cannot_be_judged_ends_no_one_elses_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, answer in (("a", "sketch x {\n}"), ("b", "sketch y {\n}"), ("c", "sketch x {\n}")):
+        notebook(tmp_path, name, f"%%kernel_exercise two-inputs\n{answer}")
+    whole = grading.judge
+
+    def lost(text: str, *rest):
+        if "sketch y" in text:
+            raise MemoryError("no room for \ud800")
+        return whole(text, *rest)
+
+    monkeypatch.setattr(grading, "judge", lost)
+    assert cli_grade(tmp_path, csv=tmp_path / "marks.csv") == 1
+    rows = list(csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["notebook"] for row in rows] == ["a.ipynb", "b.ipynb", "c.ipynb"]
+    assert ["not judged" in row["reason"] for row in rows] == [False, True, False]
 
 
 def test_marks_are_kept_where_the_rest_of_a_class_is_not_reached(

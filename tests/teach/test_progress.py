@@ -21,6 +21,7 @@ from kernellab.teach.progress import (
     record,
     stated,
     text_hash,
+    tried_hash,
 )
 
 
@@ -63,6 +64,8 @@ def test_running_a_cell_again_is_no_new_attempt() -> None:
     one = Attempt(exercise="e", text=text_hash("a  \n"), reached="wrong", good=False, keys=("race",), time=0)
     other = one.model_copy(update={"text": text_hash("b")})
     assert one.text == text_hash("a")
+    # another comment is no other answer
+    assert tried_hash("a\n\n  # once more\nb  # here\n") == tried_hash("a\nb") != tried_hash("a\nc")
     assert Progress((one, one, one)).faults("e", "race", text_hash("a")) == 0
     assert Progress((one, one, other)).faults("e", "race", text_hash("c")) == 2
     assert Progress((one, other)).faults("e", "wrong", text_hash("c")) == 0

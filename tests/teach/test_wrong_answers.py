@@ -13,7 +13,7 @@ from kernellab.dsls.machine import detect_target
 from kernellab.teach.exercise import course
 from kernellab.teach.hints import hint_for, row_for
 from kernellab.teach.judge import Reached, is_sketch, judge, judge_sketch
-from kernellab.teach.progress import Attempt, Progress, text_hash
+from kernellab.teach.progress import Attempt, Progress, tried_hash
 from kernellab.verifier import Verifier
 
 WRONG = list(wrong_answers())
@@ -56,7 +56,7 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer, verifier: 
     assert first is not None and first.text == row.says[0]
     # another answer with the same fault was given before: the next step is told, and the same answer gets no further
     before = Attempt(exercise=exercise.id, text="other", reached="", good=False, keys=outcome.keys, time=0)
-    again = before.model_copy(update={"text": text_hash(wrong.text)})
+    again = before.model_copy(update={"text": tried_hash(wrong.text)})
     second = hint_for(exercise, outcome, found, Progress((before, again, again)), wrong.text)
     assert second is not None and second.text == row.says[min(1, len(row.says) - 1)]
 

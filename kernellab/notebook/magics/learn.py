@@ -59,7 +59,7 @@ class LearnMagics(KernelMagic):
         outcome = judge(cell, task, exercise.goals, self._verify, level, exercise.mistakes)
         history = progress.read()
         hint = hint_for(exercise, outcome, lessons, history, cell)
-        name = progress.text_hash(cell)
+        name = progress.tried_hash(cell)
         attempt = progress.Attempt(
             exercise=exercise.id, text=name, reached=outcome.reached.value, good=outcome.reached.good,
             trust=outcome.trust.value if outcome.trust else "", keys=outcome.keys, time=time.time(),
