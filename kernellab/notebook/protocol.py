@@ -2,8 +2,7 @@
 
 State travels in traits, so that a reload of the page redraws it; it is the journal's, never the front end's. Questions
 travel as custom messages with an id, answered by the same id (``board/requests.py``). Both ignore unknown fields.
-
-``widgets/src/protocol.ts`` is written from these records; ``make fixtures`` dumps real ones into ``widgets/fixtures``.
+``widgets/src/protocol.ts`` is written from these; ``make fixtures`` dumps real ones into ``widgets/fixtures``.
 """
 
 from __future__ import annotations
@@ -353,8 +352,7 @@ class Texts(TypedDict):
     files: dict[str, str]
     files_before: dict[str, str]
     main_file: str
-    #: the turn whose code `files` are, where that is of an older sketch: what a person begins from
-    begun_from: int | None
+    begun_from: int | None  #: the turn whose code `files` are, where that is of an older sketch
     language: Language
     #: generated line -> sketch line, by file
     line_map: dict[str, dict[int, int]]

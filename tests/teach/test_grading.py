@@ -15,7 +15,7 @@ from kernellab.cli import tools
 from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import CourseError, KernellabError
+from kernellab.errors import CourseError, KernellabError, VerifierError
 from kernellab.records import Verdict
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
@@ -231,12 +231,12 @@ def test_another_students_answer_to_the_exam_has_no_points(tmp_path: Path) -> No
 
     def verify(task, source, options) -> Verdict:
         verified.append(task.text)
-        raise CourseError("stop", "here")
+        raise VerifierError("stop", "here")
 
     marks = grade(reversed(paths), lambda path: course(ROOT, seeds[student_of(path, tmp_path)]), verify, root=tmp_path)
     first = next(marks)
     assert (first.notebook, first.points) == (f"{other}/exam.ipynb", 0.0) and first.reason.startswith("wrong")
-    with pytest.raises(CourseError, match="stop"):
+    with pytest.raises(VerifierError, match="stop"):
         next(marks)
     assert len(verified) == 1
 
