@@ -68,9 +68,10 @@ from kernellab.task.task import channels_at_end
 NONE = Fallback()
 #: operations of one chain beyond which a graph is read from its inputs on, not by recursion from its outputs
 _DEEP = 100
-#: scores of an attention in such a graph that are stored: 196,608 (a sequence of 128, 12 heads) in 12 blocks took 0.53
-#: ms on an H200, fused 0.84; a hundred million 8.3, fused 5.9 to 6.5 (as CUDA graphs); between them nothing was timed
-_FEW_SCORES = 1 << 18
+#: scores of an attention in such a graph that are stored: 12 blocks of 12 heads as CUDA graphs took on an H200, stored
+#: and fused, 0.53 and 0.84 ms at a sequence of 128 (196,608 scores), 1.06 and 1.28 at 512 (3.1 million), 1.43 and 1.34
+#: at 1024 (12.6 million), 8.3 and 5.9 to 6.5 at eight of 1024
+_FEW_SCORES = 1 << 22
 #: pairs of a channel read and one written up to which a GPU sums a convolution directly: tiles of tensor cores hold at
 #: least 16 of each, most of them empty (1 to 6 channels, 5 x 5: 1.28 ms as products on an H100)
 _FEW_CHANNELS = 16
