@@ -97,7 +97,8 @@ class Promotion:
 
     def last(self) -> Iterator[Event]:
         """The end of a run whose time is up: one verdict, on the leader where it has none, which times it in turn with
-        the first design too; where it refuses the leader, one on the next."""
+        the first design too; where it refuses the leader, one on the next. Who leads the first design by its middle
+        alone is timed in turn with it."""
         for _ in range(_VERDICTS):
             heads, first = self._leaders([self.state.evaluations]), self.state.first()
             if not heads:
@@ -116,11 +117,13 @@ class Promotion:
                 yield _in_turn(head, first, verdict)
             if self.state.clean(head):
                 break
-        yield from self.paired()
+        best, rival = self._undecided() or (None, None)
+        yield from self.paired(rival if best == self.state.first() else None)
 
-    def paired(self) -> Iterator[Event]:
-        """The best and the first design, timed in turn: what either was ranked at was of another minute."""
-        best, first = self.state.best(), self.state.first()
+    def paired(self, other: int | None = None) -> Iterator[Event]:
+        """The best, or ``other``, and the first design, timed in turn: what either was ranked at was of another
+        minute."""
+        best, first = self.state.best() if other is None else other, self.state.first()
         if best is None or first is None or best == first or self.state.pairing() is not None:
             return
         began = time.perf_counter()

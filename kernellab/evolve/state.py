@@ -208,11 +208,11 @@ class RunState:
 
     def _best(self) -> int | None:
         found, paired = self._leader(), self._paired
-        if paired is not None and paired.number == found and self.clean(paired.first):
-            # timed in turn, the first design is as fast
-            none_better = paired.comparison is not None and paired.comparison.low <= 1
-            return paired.first if none_better and paired.first not in self.dropped else found
-        return found
+        if paired is None or paired.comparison is None or found not in (paired.number, paired.first):
+            return found
+        # timed in turn, the first design is as fast, or slower, whatever the noise of each alone
+        other = paired.first if paired.comparison.low <= 1 else paired.number
+        return other if self.clean(other) and other not in self.dropped else found
 
     def _leader(self, until: int | None = None) -> int | None:
         """The best of the first ``until`` verdicts (evaluations, where the model alone ranks), or of all."""
@@ -235,8 +235,9 @@ class RunState:
         return self._leader(self._until[at])
 
     def pairing(self) -> Paired | None:
-        """The best and the first design in turn; None where the leader of now was not timed so."""
-        return self._paired if self._paired is not None and self._paired.number == self._leader() else None
+        """The best and the first design in turn; None where neither leads now."""
+        paired = self._paired
+        return paired if paired is not None and self._leader() in (paired.number, paired.first) else None
 
     def why_none(self) -> str:
         """Why no candidate passes: what the verdicts say, else the steps before."""

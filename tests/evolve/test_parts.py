@@ -46,12 +46,12 @@ from kernellab.models import Budget
 from kernellab.models.exchanges import Exchange, Usage
 from kernellab.models.settings import ModelSettings
 from kernellab.options.search import Knobs
-from kernellab.records import Author, Role, Source, Verdict
+from kernellab.records import Author, Comparison, Role, Source, Verdict
 from kernellab.sketch.rewrite import variants
 from kernellab.task import load_task
 from kernellab.verifier.cuda.clocks import DEVICES
 from tests.agents.model_parts import line
-from tests.evolve.runs import TASK, score, state, verdict, verify
+from tests.evolve.runs import TASK, score, state, timing, verdict, verify
 
 ROWS = """sketch rows {{
     symbols: M, N;
@@ -375,6 +375,22 @@ def test_where_the_time_is_up_the_leader_has_its_verdict_and_the_next_where_it_i
     paired = found.pairing()
     assert paired is not None and paired.comparison is not None and paired.comparison.speedup == 2.0
     assert judged.compared == [(2, 0), (1, 0)], "one measurement is its verdict and the comparison"
+
+
+@pytest.mark.parametrize("low", [0.9, 1.2])
+def test_where_the_time_is_up_a_faster_one_within_its_noise_is_timed_with_the_first(low: float) -> None:
+    found = state([1.0, 1.6])
+    verify(found, 0, 1.0)
+    verify(found, 1, 1.6)
+    found.scores[1] = score(1.6).model_copy(update={"low": 0.9, "high": 2.4})
+    found._found.clear()
+    assert found.best() == 0
+    ratio = Comparison(baseline=FIRST, baseline_time=timing(1.0), speedup=1.5, low=low, high=1.8)
+    judged = Judged({1: verdict(1.6).model_copy(update={"comparisons": [ratio]})})
+    for event in Promotion(found, lambda n: n, judged).last():  # type: ignore[arg-type, return-value]
+        found.take(found.seq + 1, event)
+    assert judged.compared == [(1, 0)] and found.pairing() is not None
+    assert found.best() == (1 if low > 1 else 0)
 
 
 def test_a_measurement_that_does_not_end_is_given_up_once_the_patience_is_at_an_end() -> None:
