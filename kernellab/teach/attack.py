@@ -135,6 +135,8 @@ def repaired(repairs: str) -> Repaired:
         ast.parse(repairs)
     except SyntaxError as error:
         raise CourseError(f"Line {error.lineno}: {error.msg}.", "Write functions of the judge, rewritten.") from None
+    except (MemoryError, RecursionError, UnicodeError):
+        raise CourseError("The repairs cannot be read.", "Write functions of the judge, rewritten.") from None
     met = kernels()
     rulings = dict(zip(met, _run([Run(source=_among(k, met), repairs=repairs) for k in met]), strict=True))
     refused = tuple((k.name, r.why) for k, r in rulings.items() if not k.hole and not r.accepted)

@@ -113,24 +113,24 @@ def grade(
             if name not in given:
                 yield Mark(title, name, 0.0, exercise.points, "no answer")
                 continue
-            if exercise.attack:
-                yield _attack_mark(title, exercise, given[name], attacks)
-                continue
             text = given[name][-1]
-            task = course.task(exercise)
-            key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
             try:
-                if key not in judged:
-                    found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
-                    judged[key] = found, _share(found, text, task, exercise, course, path)
-            except (VerifierError, TargetError):
+                if exercise.attack:
+                    mark = _attack_mark(title, exercise, given[name], attacks)
+                else:
+                    task = course.task(exercise)
+                    key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
+                    if key not in judged:
+                        found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
+                        judged[key] = found, _share(found, text, task, exercise, course, path)
+                    mark = _mark(title, exercise, *judged[key])
+            except (CourseError, VerifierError, TargetError):  # of the course or the machine
                 raise
             except Exception as error:  # one answer does not end the grading of a class
                 words = " ".join(f"not judged: {type(error).__name__}: {error}".split())
                 reason = words.encode("utf-8", "backslashreplace").decode("utf-8")
-                yield Mark(title, name, 0.0, exercise.points, reason, judged=False)
-                continue
-            yield _mark(title, exercise, *judged[key])
+                mark = Mark(title, name, 0.0, exercise.points, reason, judged=False)
+            yield mark
         tell(path, None)
 
 

@@ -15,7 +15,7 @@ from kernellab.cli import tools
 from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import CourseError, KernellabError, VerifierError
+from kernellab.errors import CourseError, KernellabError
 from kernellab.records import Verdict
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
@@ -231,12 +231,12 @@ def test_another_students_answer_to_the_exam_has_no_points(tmp_path: Path) -> No
 
     def verify(task, source, options) -> Verdict:
         verified.append(task.text)
-        raise VerifierError("stop", "here")
+        raise CourseError("stop", "here")
 
     marks = grade(reversed(paths), lambda path: course(ROOT, seeds[student_of(path, tmp_path)]), verify, root=tmp_path)
     first = next(marks)
     assert (first.notebook, first.points) == (f"{other}/exam.ipynb", 0.0) and first.reason.startswith("wrong")
-    with pytest.raises(VerifierError, match="stop"):
+    with pytest.raises(CourseError, match="stop"):
         next(marks)
     assert len(verified) == 1
 
@@ -300,6 +300,13 @@ def test_the_board_counts_verified_answers_alone() -> None:
     page = as_board([*marks, Mark("<i>/a.ipynb", "two", 0.0, 1, "wrong")], "A class")
     assert page.index("&lt;i&gt;") < page.index("bob") and "<i>" not in page
     assert "<td>2</td><td>bob</td><td>1</td><td></td><td>yes</td>" in page
+
+
+@pytest.mark.parametrize("text", ["-" * 100_000 + "1", "# \ud800"])
+def test_repairs_that_cannot_be_read_are_a_mark(tmp_path: Path, text: str) -> None:
+    path = notebook(tmp_path, "attacks", f"%%kernel_attack --close\n{text}")
+    marks = {m.exercise: m for m in grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("no task is judged"))}
+    assert marks["close-the-holes"].points == 0 and "cannot be read" in marks["close-the-holes"].reason
 
 
 def test_an_answer_that_cannot_be_judged_ends_no_one_elses_mark(
