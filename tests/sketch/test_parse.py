@@ -242,4 +242,5 @@ def test_an_unreadable_loop_after_a_hint_gives_its_own_fault_alone() -> None:
 }
 """
     _, faults = parse_with_faults(text)
-    assert [(fault.line, fault.message) for fault in faults] == [(5, "range takes one to three values.")]
+    assert [(fault.line, fault.message) for fault in faults] == [(5, "range takes no 'step='.")]
+    assert faults[0].col == text.splitlines()[4].index("step") + 1

@@ -207,10 +207,11 @@ class LineReader(Transformer[Token, Any]):
         args, keywords, _ = _arguments(arguments)
         at = self._at(name)
         if keywords or len(args) > 3:
+            message = f"range takes no '{keywords[0].name}='." if keywords else "range takes one to three values."
             raise Misplaced(
-                "range takes one to three values.",
+                message,
                 "Write range(stop), range(start, stop) or range(start, stop, step).",
-                at,
+                keywords[0].span if keywords else at,
             )
         span = self._join(at, args[-1].span, 2)
         return Head(("for", tree.For(str(name), args, (), span=span), inline))
