@@ -168,3 +168,15 @@ def test_a_fork_while_a_turn_works_is_undone_to_what_that_turn_stood_on(begin: B
     story.fork(1)
     story.undo()
     assert story.state.head == head.parent
+
+
+def test_a_pin_at_a_hint_names_the_line_that_is_marked(begin: Begin) -> None:
+    session = begin().wait(120)
+    hint = next(n for n, text in enumerate(str(session.sketch).splitlines(), 1) if "@llm_hint" in text)
+    session.pin(hint)
+    marked = next(n for n, text in enumerate(str(session.sketch).splitlines(), 1) if text.endswith("#: pin"))
+    assert marked == hint + 1
+    assert session.turns[-1].rationale == f"Pinned line {marked}."
+    coded = next(turn for turn in session.turns if turn.candidate)
+    assert coded.source == coded.candidate.source
+    assert session.turns[-1].source is None

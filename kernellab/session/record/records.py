@@ -120,6 +120,11 @@ class Turn(Record):
     remembered: tuple[Reminder, ...] = ()
 
     @property
+    def source(self) -> Source | None:
+        """The files that the turn wrote; None where it wrote no kernel."""
+        return self.candidate.source if self.candidate else None
+
+    @property
     def placed(self) -> bool:
         """Was it put into the session from outside, by a person or by an agent?"""
         return self.author is Author.HUMAN or self.by_tool
