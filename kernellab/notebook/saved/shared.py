@@ -66,7 +66,6 @@ def shared_page(state: State, facts: Facts) -> str:
         },
         "turns": {},
         "answers": {
-            "check": {"diagnostics": [], "cost": [], "pins": []},
             **{f"candidates {sort}": page(rows, 0, len(rows), sort) for sort in ("number", "speedup")},
         },
     }  # fmt: skip
@@ -100,7 +99,6 @@ def shared_run(run: Run) -> str:
         ("answers", f"compare {a} {b}", comparison(state, a, b)) for a, b in permutations(order[:_COMPARED], 2)
     )
     answers: dict[str, Any] = {
-        "check": {"diagnostics": [], "cost": [], "pins": []},
         "rows 0": {"since": 0, "version": follower.version, "rows": rows},
     }  # fmt: skip
     ended = {} if state.status.ended else {"status": "paused", "status_text": "recorded while it ran"}

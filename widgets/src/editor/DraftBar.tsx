@@ -66,7 +66,9 @@ function statusOf<Text>(drafts: Desks<Text>): string {
       return "Your text, not applied.";
     case "same":
       if (!drafts.editable.value)
-        return elsewhere ? "Read only: an earlier turn." : "Read only while the session works.";
+        return elsewhere
+          ? "Read only: an earlier turn."
+          : `Read only${drafts.view.state.head.value.status === "running" ? " while the session works" : ""}.`;
       return elsewhere ? "An earlier turn: an edit starts a fork here." : "";
   }
 }

@@ -313,7 +313,10 @@ describe("the sketch panel", () => {
     await settle();
     expect(editor().state.readOnly).toBe(true);
     expect(editor().contentDOM.getAttribute("aria-readonly")).toBe("true");
-    expect(root.textContent).toContain("Read only");
+    expect(root.textContent).toContain("Read only.");
+    kernel.put("head", { status: "running", can: { ...kernel.traits.head.can, edit: false } });
+    await settle();
+    expect(root.textContent).toContain("Read only while the session works.");
   });
 
   it("pins by the session while the text is its own, and in the draft else", async () => {
@@ -363,6 +366,20 @@ describe("the sketch panel", () => {
       select.dispatchEvent(new Event("change", { bubbles: true }));
     });
     expect(root.querySelector(".cm-changedLine")).not.toBeNull();
+  });
+});
+
+describe("a sketch that no checker answers for, as on a shared page", () => {
+  it("is said neither to be free of findings nor to have errors", async () => {
+    const alone = new Kernel();
+    const other = viewOf(alone);
+    delete alone.answers.check;
+    await show(other);
+    await settle();
+    expect(root.textContent).toContain("no answer");
+    expect(root.textContent).not.toContain("no findings");
+    expect(root.textContent).not.toContain("no cost while");
+    other.dispose();
   });
 });
 
