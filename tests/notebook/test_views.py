@@ -15,6 +15,7 @@ import pytest
 
 from kernellab.models.chat import WAITING
 from kernellab.notebook.saved.receipt import summary, turns_text
+from kernellab.notebook.saved.shared import shared_page
 from kernellab.notebook.saved.snapshot import receipt, snapshot
 from kernellab.notebook.views.artefacts import flags_of
 from kernellab.notebook.views.candidates import as_text, compared_csv, comparison, page, rows_of
@@ -236,6 +237,8 @@ def test_a_person_who_is_asked_for_the_code_of_a_newer_sketch_begins_from_the_co
     mine: list[Event] = [StatusChanged(status=SessionStatus.WAITING, question=asked)]
     before, now = texts(state(DESIGN, CODE, PASS), ""), texts(state(DESIGN, CODE, PASS, newer, mine), "")
     assert before["files"] and now["files"] == before["files"]
+    # and is told whose code that is
+    assert (before["begun_from"], now["begun_from"]) == (None, 2)
     # the card offers to keep a text where there is one, and says nothing twice
     first = [*DESIGN, *mine]
     assert [drawn(state(*one))["card"]["retry"] for one in ((DESIGN, CODE, PASS, newer, mine), (first,))] == [
@@ -309,8 +312,12 @@ def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None
     assert found["verdict"] == "Turn 4 has no verdict, so there is nothing to compare but the texts."
     for a, b in (("t3", "t5"), ("t2", "t4")):  # a kernel is named by the turn that wrote it, too
         found = comparison(state(DESIGN, CODE, PASS, EDIT, slower), a, b)
-        assert found["verdict"] == "Turn 2 is 1.94 times as fast as turn 4 (95 %: 1.69 to 2.21)."
+        assert found["verdict"] == (
+            "Turn 2 is 1.94 times as fast as turn 4 (95 %: 1.69 to 2.21), by their speedups over eager."
+        )
     assert "-// c" in found["diff"] and "+// d" in found["diff"]
+    # from the older to the newer one, whichever was marked first
+    assert comparison(state(DESIGN, CODE, PASS, EDIT, slower), "t4", "t2")["diff"] == found["diff"]
     lines = as_text(found, "turn 2", "turn 4").splitlines()
     head = next(line for line in lines if "turn 4" in line and "turn 2" in line and "times" not in line)
     trust = next(line for line in lines if line.startswith("trust"))
@@ -318,7 +325,7 @@ def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None
     same = turn(5, Role.VERIFIER, "t4", verdict=fast(2.8, 2.6, 3.0))
     assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"] == (
         "The difference between turn 2 and turn 4 is not significant: "
-        "turn 4 is 0.96 times as fast as turn 2 (95 %: 0.84 to 1.11)."
+        "turn 4 is 0.96 times as fast as turn 2 (95 %: 0.84 to 1.11), by their speedups over eager."
     )
 
 
@@ -359,6 +366,9 @@ def test_candidates_are_listed_by_number_or_the_fastest_first() -> None:
     assert [row["turn"] for row in page(rows, 0, 10)["rows"]] == ["t2", "t4"]
     assert [row["turn"] for row in page(rows, 0, 1, "speedup")["rows"]] == ["t4"]
     assert rows_of(state(DESIGN, CODE))[0]["passed"] is None
+    assert [row["note"].endswith("sketch by rules") for row in rows] == [False, True], "4 is a person's code"
+    mine = turn(1, Role.DESIGNER, None, author=Author.HUMAN, sketch="sketch a {}")
+    assert rows_of(state(mine, CODE))[0]["note"] == "not verified; sketch by human"
 
 
 def test_best_header_and_order_follow_the_interval_and_ties_are_shown() -> None:
@@ -605,6 +615,13 @@ def test_what_never_ran_was_not_judged_by_its_inputs() -> None:
     refused = WRONG.model_copy(update={"stage": Stage.STATIC})
     assert verdict_view(refused)["trust_text"] == "T2 isolated: refused by its text, so nothing ran"
     assert "the judge owned inputs" in verdict_view(WRONG)["trust_text"]
+
+
+def test_a_shared_page_claims_no_check_that_was_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.notebook.saved.shared.bundle", lambda name: {"css": "", "js": ""})
+    text = shared_page(state(DESIGN, CODE, PASS), Facts())
+    assert '"candidates speedup": ' in text
+    assert '"check": ' not in text
 
 
 def test_an_interval_that_holds_one_is_no_difference() -> None:

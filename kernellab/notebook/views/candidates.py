@@ -12,7 +12,7 @@ from kernellab.notebook.views.at_turn import verdict_at
 from kernellab.notebook.views.headers import own_files
 from kernellab.notebook.views.verdict import facts, figure, speedup_title
 from kernellab.records import Verdict
-from kernellab.session.compare import PAIRED, paired_ratios, paired_runs, ratio_of
+from kernellab.session.compare import paired_ratios, paired_runs, ratio_of
 from kernellab.session.record.records import Turn
 from kernellab.session.record.render import candidates_of
 from kernellab.session.record.state import State
@@ -31,7 +31,7 @@ def rows_of(state: State) -> list[CandidateRow]:
     return [
         _row(
             turns[c.number], c.verdict, turns[c.number].id in path, c.best, c.number in tied,
-            _paired(state, turns[c.number]),
+            _paired(state, turns[c.number]), _designed(state, turns[c.number]),
         )
         for c in candidates_of(state)
     ]  # fmt: skip
@@ -63,7 +63,9 @@ def _paired(state: State, turn: Turn) -> str:
     return "; ".join(parts)
 
 
-def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool, paired: str) -> CandidateRow:
+def _row(
+    turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: bool, paired: str, designed: str
+) -> CandidateRow:
     eager = verdict.against("eager") if verdict else None
     time = verdict.time if verdict else None
     spread = f"median of {time.samples} calls, quartiles {time.q1_ms:.3g} to {time.q3_ms:.3g} ms" if time else ""
@@ -77,11 +79,17 @@ def _row(turn: Turn, verdict: Verdict | None, on_path: bool, best: bool, tied: b
         "time": figure(f"{time.median_ms:.3g} ms", spread) if time else None,
         "speedup": figure(eager.text, speedup_title(eager, verdict)) if eager and verdict else None,
         "value": eager.speedup if eager else None,
-        "note": "; ".join(filter(None, [paired, _found(verdict)])),
+        "note": "; ".join(filter(None, [paired, _found(verdict), designed])),
         "best": best,
         "tied": tied,
         "low": eager.low if eager else None,
     }
+
+
+def _designed(state: State, turn: Turn) -> str:
+    """Who wrote the sketch, where it was not who wrote the code."""
+    design = state.sketch_turn(turn.id)
+    return f"sketch by {design.author.value}" if design and design.author is not turn.author else ""
 
 
 def _found(verdict: Verdict | None) -> str:
@@ -150,7 +158,9 @@ def _sentence(state: State, first: Turn, second: Turn, a: Verdict | None, b: Ver
     ]
     if figures["ratio"] is None:
         return " ".join(["They were not both timed against one baseline.", *elsewhere])
-    how = ", timed in one run" if figures["baseline"] == PAIRED else ""
+    baseline = figures["baseline"]
+    timed = a.against(baseline)
+    how = f", by their speedups over {timed.against}" if timed else ", timed in one run"
     return " ".join([_faster(one, other, (figures["ratio"], figures["low"], figures["high"]), how), *elsewhere])
 
 
@@ -168,7 +178,8 @@ def _faster(one: str, other: str, figures: tuple[float, float, float], how: str)
 
 
 def difference(state: State, first: Turn, second: Turn) -> str:
-    """A unified diff of the sketches and of the files that differ."""
+    """A unified diff of the sketches and of the files that differ, from the older kernel to the newer one."""
+    first, second = sorted((first, second), key=lambda turn: turn.number)
     one, other = _texts(state, first), _texts(state, second)
     parts = []
     for name in dict.fromkeys([*one, *other]):
