@@ -19,6 +19,8 @@ from kernellab.evolve.records import (
     Ended,
     Evaluated,
     Evaluation,
+    Migrated,
+    Move,
     Place,
     Proposal,
     Proposed,
@@ -166,6 +168,15 @@ def test_without_a_front_end_a_run_is_text_and_html(ended: Run) -> None:
     bench.close()
 
 
+def test_a_notebook_keeps_a_sentence_of_a_running_search_that_stays_true(waiting: tuple[Run, Page]) -> None:
+    run, _ = waiting
+    bench = Monitor(run, opened)
+    bundle = bench._repr_mimebundle_()
+    bench.close()
+    assert bundle is not None
+    assert bundle[0]["text/plain"] == "The search soft began here. Run the cell again to see how it stands."
+
+
 def test_levels_are_those_of_the_verdict_as_speedups_over_eager(waiting: tuple[Run, Page]) -> None:
     run, _ = waiting
     stream = write(run, 1)
@@ -210,6 +221,25 @@ def test_an_islands_best_is_the_runs_best_or_verified_before_it_is_fast() -> Non
     assert best_of(now, [1, 2, 3]) == 2, "3 was ranked faster, and never verified"
     assert best_of(now, [1, 3]) == 3
     assert best_of(now, []) is None
+
+
+def test_a_migrant_is_counted_once_and_a_first_design_that_is_the_best_is_called_so(
+    waiting: tuple[Run, Page],
+) -> None:
+    run, _ = waiting
+    stream = write(run, 4)
+    stream.append([Migrated(moves=(Move(number=3, source=1, target=0),))])
+    follower = Follower(run.workspace, run.id)
+    follower.close()
+    shown = head(follower, False)
+    assert run.state.islands[0] == [0, 2, 3]
+    assert [one["size"] for one in shown["islands"]] == [2, 2]
+    assert sum(one["size"] for one in shown["islands"]) == shown["candidates"]
+    assert shown["first_text"].startswith("first design ")
+    stream.append([Verified(number=0, verdict=verdict(1.5))])
+    now = Follower(run.workspace, run.id)
+    now.close()
+    assert (head(now, False)["best"], head(now, False)["first_text"]) == (0, "it is the first design")
 
 
 # -- only what changed goes out ----------------------------------------------------------------------------------------

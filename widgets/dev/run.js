@@ -63,7 +63,7 @@ export function head(all) {
     can: { pause: true, resume: false, stop: true, steer: true, work: false, remember: false },
     best: best?.number ?? null,
     best_text: best?.text ?? "",
-    first_text: all[0].text,
+    first_text: `first design ${all[0].text}`,
     candidates: all.length,
     waiting: 3,
     round: last.round,

@@ -34,10 +34,14 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
             "steer": going, "work": going and not works_here,
             "remember": may_remember(state),
         },
-        "best": best, "best_text": figures_of(state, best), "first_text": figures_of(state, _first(state)),
+        "best": best, "best_text": figures_of(state, best), "first_text": _compared(state, best),
         "candidates": done, "waiting": len(state.proposals) - done, "round": state.round,
         "islands": [
-            {"number": number, "size": len(members), "frozen": number in state.frozen, "best": best_of(state, members)}
+            {
+                # one that has migrated to it is counted where it came from
+                "number": number, "size": sum(state.proposals[n].island == number for n in members),
+                "frozen": number in state.frozen, "best": best_of(state, members),
+            }
             for number, members in sorted(state.islands.items())
         ],
         "lines": lines(state), "improvements": [[at, number] for at, number in state.improvements],
@@ -181,6 +185,14 @@ def _status(state: RunState, works_here: bool, worker: str) -> str:
 
 def _first(state: RunState) -> int | None:
     return next((n for n in state.proposals if state.alive(n) and not state.proposals[n].parents), None)
+
+
+def _compared(state: RunState, best: int | None) -> str:
+    """The first design's figures, or that the best is the first design."""
+    first = _first(state)
+    if best is not None and best == first:
+        return "it is the first design"
+    return f"first design {figures_of(state, first)}" if figures_of(state, first) else ""
 
 
 def best_of(state: RunState, members: list[int]) -> int | None:

@@ -24,7 +24,7 @@ export function Chosen({ view }: { view: MonitorView }) {
   if (!row) {
     return (
       <section class="kl-mon-chosen" aria-label="chosen candidate">
-        <Empty>Click on a point, or choose a row below. Until then the best one is shown here.</Empty>
+        <Empty>Click on a point, or choose a row below. The best one is shown here once one is verified.</Empty>
       </section>
     );
   }

@@ -154,7 +154,9 @@ function Header({ view }: { view: MonitorView }) {
       </div>
       <div class="kl-figures">
         {head.best === null ? (
-          <span class="kl-dim">no verified candidate yet</span>
+          <span class="kl-dim">
+            {`no candidate of this search is verified yet${head.candidates ? ": those that passed are ranked first" : ""}`}
+          </span>
         ) : (
           <>
             <Button
@@ -168,7 +170,7 @@ function Header({ view }: { view: MonitorView }) {
               best #{head.best}
             </Button>
             <Tip class="kl-figure" text={head.best_text} title="the best candidate's figures" />
-            {head.first_text && <span class="kl-dim">first design {head.first_text}</span>}
+            {head.first_text && <span class="kl-dim">{head.first_text}</span>}
           </>
         )}
         <span class="kl-mon-acts">

@@ -403,6 +403,24 @@ it("follows a candidate back to its seed", () => {
   for (const [index, one] of line.slice(1).entries()) expect(one.parents[0]).toBe(line[index]?.number);
 });
 
+it("says that nothing can be injected after the end", async () => {
+  const { kernel, find, does } = await show();
+  await does(() => find("[role=tab][id$=-steer]").click());
+  expect(find(".kl-mon-panel-steer").textContent).not.toContain("The search has ended");
+  const now = head(all);
+  await does(() => kernel.put("head" as never, { ...now, can: { ...now.can, steer: false } }));
+  expect(find(".kl-mon-panel-steer").textContent).toContain("Begin another one to inject a sketch.");
+  expect(find("[data-action=inject]").dataset.tip).toBe("The search has ended");
+});
+
+it("says that what passed is not verified while there is no best", async () => {
+  const { kernel, find, does } = await show();
+  await does(() => kernel.put("head" as never, { ...head(all), best: null, best_text: "", first_text: "" }));
+  expect(find(".kl-figures").textContent).toContain("no candidate of this search is verified yet");
+  await does(() => {});
+  expect(find(".kl-mon-chosen").textContent).toContain("once one is verified");
+});
+
 it("takes no request to other hosts", async () => {
   const fetched = vi.spyOn(globalThis, "fetch");
   await show();
