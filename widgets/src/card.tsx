@@ -25,6 +25,8 @@ const YES: Record<Card["kind"], string> = {
   cost: "Go on",
 };
 
+const stays = (role: string | null) => `You play the ${capital(role ?? "role")} from now on`;
+
 /** Further answers to what an agent asks. */
 const PERMISSIONS: Record<string, string> = { turn: "Allow for this turn", never: "Never" };
 
@@ -147,13 +149,7 @@ function Question({ view, card }: { view: View; card: Card }) {
   const answers = (
     <>
       {mine && (
-        <Button
-          primary={stuck}
-          action="to-me"
-          busy={!free}
-          title={`You play the ${capital(card.role)} from now on`}
-          onClick={() => approve("me")}
-        >
+        <Button primary={stuck} action="to-me" busy={!free} title={stays(card.role)} onClick={() => approve("me")}>
           {card.role === "designer" ? "Write the sketch yourself" : "Write the code yourself"}
         </Button>
       )}
@@ -173,7 +169,14 @@ function Question({ view, card }: { view: View; card: Card }) {
       )}
       {routes &&
         others.map((to) => (
-          <Button key={to} primary={yours && to === "me"} action={`to-${to}`} busy={!free} onClick={() => approve(to)}>
+          <Button
+            key={to}
+            primary={yours && to === "me"}
+            action={`to-${to}`}
+            busy={!free}
+            title={to === "me" ? `${stays(card.to)}; its field below gives it back` : undefined}
+            onClick={() => approve(to)}
+          >
             {ELSEWHERE[to]}
           </Button>
         ))}

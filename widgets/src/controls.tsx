@@ -134,7 +134,7 @@ function NoteForm({ view, roles, close }: { view: View; roles: string[]; close: 
         value={text}
         onInput={setText}
         onSubmit={send}
-        placeholder="keep BLOCK at 128 or less, I will fuse this later"
+        placeholder={ignored ? "" : "keep BLOCK at 128 or less, I will fuse this later"}
       />
       <Button
         primary

@@ -212,6 +212,7 @@ describe("the card", () => {
     await open("designed", waiting({ to: "designer", retry: false, hint: "Correct your sketch." }));
     expect(shown.text(".kl-suggestion")).toContain("Correct your sketch.");
     expect(shown.find(".kl-card [data-action=to-me]").className).toContain("primary");
+    expect(shown.find(".kl-card [data-action=to-me]").dataset.tip).toContain("You play the Designer from now on");
     expect(shown.find(".kl-card [data-action=approve]").className).not.toContain("primary");
   });
 
@@ -232,6 +233,7 @@ describe("the card", () => {
     to.dispatchEvent(new Event("change", { bubbles: true }));
     await shown.change(() => {});
     expect(shown.text(".kl-note-form")).toContain("read no notes");
+    expect((shown.find(".kl-note-form textarea") as HTMLTextAreaElement).placeholder).toBe("");
     await shown.type(".kl-note-form textarea", "keep BLOCK small");
     expect(shown.find("[data-action=send-note]").getAttribute("aria-disabled")).toBe("true");
   });
@@ -682,4 +684,20 @@ it("shows the same in two places, each closed on its own", async () => {
   expect(kernel.listeners()).toBe(one);
   shown.close();
   expect(kernel.listeners()).toBe(0);
+});
+
+it("keeps an explanation while another panel is open", async () => {
+  await open();
+  shown.kernel.answers.explain = {
+    title: "Why it is slow",
+    points: [{ text: "It waits for memory.", because: "" }],
+    advice: "",
+    question: "why",
+  };
+  await shown.open("verdict");
+  await shown.click("[data-action=explain-speed]");
+  expect(shown.text(".kl-explain")).toContain("It waits for memory.");
+  await shown.open("code");
+  await shown.open("verdict");
+  expect(shown.text(".kl-explain")).toContain("It waits for memory.");
 });

@@ -6,13 +6,19 @@ import type { View } from "../view";
 
 type What = "verdict" | "speed";
 
-export function Explain({ view, timed }: { view: View; timed: boolean }) {
-  const [found, setFound] = useState<Explained | null>(null);
+/** The last answer of each view: it stays while another panel is open. */
+const kept = new WeakMap<View, { turn: string | null; found: Explained }>();
+
+export function Explain({ view, turn, timed }: { view: View; turn: string | null; timed: boolean }) {
+  const before = kept.get(view);
+  const [found, setFound] = useState<Explained | null>(before?.turn === turn ? before.found : null);
   const [busy, setBusy] = useState<What | null>(null);
   const ask = async (what: What) => {
     setBusy(what);
     try {
-      setFound(await view.request({ ask: "explain", what }));
+      const answer = await view.request({ ask: "explain", what });
+      kept.set(view, { turn, found: answer });
+      setFound(answer);
     } catch (problem) {
       view.say((problem as Error).message, "error");
     } finally {

@@ -30,7 +30,12 @@ export function VerdictPanel({ view }: { view: View }) {
           {verdict.error_map.length > 0 && <ErrorMap map={verdict.error_map} />}
           <Compiler view={view} lines={verdict.compiler} />
           <Counters verdict={verdict} />
-          <Explain key={detail.turn} view={view} timed={verdict.figures.some((one) => one.name === "time")} />
+          <Explain
+            key={detail.turn}
+            view={view}
+            turn={detail.turn}
+            timed={verdict.figures.some((one) => one.name === "time")}
+          />
         </>
       )}
       <Gate gate={detail.gate} />

@@ -61,6 +61,13 @@ describe("the code panel", () => {
     expect(kernel.acts[0]).toMatchObject({ action: "source", files: { "kernel.py": "def kernel(x):\n" } });
   });
 
+  it("says whose code a person begins from, where that is of an older sketch", async () => {
+    expect(root.textContent).not.toContain("older sketch");
+    kernel.put("texts", { begun_from: 2 });
+    await settle();
+    expect(root.textContent).toContain("The code of turn 2, which is of an older sketch.");
+  });
+
   it("marks the lines that the time goes to, in the file that was timed, and says so in a sentence", async () => {
     const lines = [{ line: 2, share: 0.62, text: "62% of the samples of its time are at kernel.cpp:2." }];
     kernel.answers.heat = () => ({ file: "kernel.cpp", lines, told: [lines[0]?.text] });
