@@ -14,10 +14,13 @@ import kernellab
 from kernellab.errors import EvolveError, KernellabError
 from kernellab.evolve.records import Status
 from kernellab.notebook.magics.complete import candidates
+from kernellab.session import Session
+from kernellab.session.record.journal import Journal
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.evolve.runs import TASK
+from tests.session import freeze
 from tests.waiting import until
 
 FAST = "--score model --rounds 20 --parallel 1"
@@ -86,6 +89,17 @@ def test_a_search_from_a_session_takes_its_task_and_its_dsl(session: Any, shell:
     run.stop()
     begun = run.wait(60).state.begun
     assert (begun.text, begun.dsl, begun.name) == (session.state.created.text, "cpp", "add_one")
+
+
+def test_a_search_of_a_session_says_what_it_begins_with(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    freeze.load(tmp_path)
+    session = Session(Journal(tmp_path), freeze.NAMES["rows"])
+    assert session.state.best() is not None
+    shell.user_ns["mine"] = session
+    shell.run_line_magic("kernel_evolve", "mine --estimate")
+    assert "It begins with the best sketch of session mine, measured again" in capsys.readouterr().out
 
 
 def test_an_estimate_begins_nothing(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:

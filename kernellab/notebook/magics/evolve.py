@@ -93,6 +93,8 @@ class EvolveMagics(KernelMagic):
         request = build(SearchRequest, asked, EvolveError, "knob")
         earlier = [run.state for run in readable(5)[0]]
         print(estimate(planned(task, request).knobs, request.dsl, bool(request.model), earlier).text)
+        if request.sketches:
+            print(f"It begins with the best sketch of session {args.name}, measured again, and the rules' designs.")
         if args.estimate:
             return
         run = start(task, request)
