@@ -160,6 +160,10 @@ class JudgeLost(VerifierError):
     """There is no connection to the machine of the judge: nothing is said of the kernel."""
 
 
+class JudgeBusy(VerifierError):
+    """The judge's machine had no time for the kernel: nothing is said of it."""
+
+
 class SessionError(KernellabError):
     """A request that the session's state does not allow; the session is unharmed."""
 

@@ -19,7 +19,7 @@ from html import escape
 from pathlib import Path
 
 from kernellab.content import content, find_workspace
-from kernellab.errors import CourseError, KernellabError, TargetError, VerifierError
+from kernellab.errors import CourseError, JudgeBusy, KernellabError, TargetError, VerifierError
 from kernellab.records import Trust
 from kernellab.sketch.check import load_program
 from kernellab.task import Task
@@ -124,6 +124,8 @@ def grade(
                         found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
                         judged[key] = found, _share(found, text, task, exercise, course, path)
                     mark = _mark(title, exercise, *judged[key])
+            except JudgeBusy as error:
+                mark = Mark(title, name, 0.0, exercise.points, f"not judged: {error}", judged=False)
             except (CourseError, VerifierError, TargetError):  # of the course or the machine
                 raise
             except Exception as error:  # one answer does not end the grading of a class

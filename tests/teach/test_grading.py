@@ -15,7 +15,7 @@ from kernellab.cli import tools
 from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import CourseError, KernellabError
+from kernellab.errors import CourseError, JudgeBusy, KernellabError
 from kernellab.records import Verdict
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
@@ -307,6 +307,20 @@ def test_repairs_that_cannot_be_read_are_a_mark(tmp_path: Path, text: str) -> No
     path = notebook(tmp_path, "attacks", f"%%kernel_attack --close\n{text}")
     marks = {m.exercise: m for m in grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("no task is judged"))}
     assert marks["close-the-holes"].points == 0 and "cannot be read" in marks["close-the-holes"].reason
+
+
+def test_what_a_busy_machine_does_not_judge_is_kept_for_no_equal_answer(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        notebook(tmp_path, name, f"%%kernel_exercise two-inputs\n{RIGHT}")
+    calls: list[str] = []
+
+    def busy(task, source, options) -> Verdict:
+        calls.append(source.hash)
+        raise JudgeBusy("The machine is too busy.")
+
+    marks = list(grade(notebooks(tmp_path), lambda _: course(ROOT), busy))
+    assert [(m.judged, m.reason) for m in marks] == 2 * [(False, "not judged: The machine is too busy.")]
+    assert len(calls) == 2
 
 
 def test_an_answer_that_cannot_be_judged_ends_no_one_elses_mark(

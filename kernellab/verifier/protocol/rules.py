@@ -131,7 +131,10 @@ class Caps:
 class StaticRule:
     """What reading a source's text may take."""
 
+    #: of the processor's time, so that a busy machine refuses no text
     seconds: float = 3.0
+    #: of the clock, after which nothing is said of the text
+    patience: float = 120.0
     #: bytes beyond what the judge itself has
     memory: int = 1024 * MIB
     files: int = 1000

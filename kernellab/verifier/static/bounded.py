@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from kernellab.dsls.base import Adapter, Finding
-from kernellab.errors import MOST_BYTES
+from kernellab.errors import MOST_BYTES, JudgeBusy
 from kernellab.records import CompilerLine, Source
 from kernellab.verifier.protocol.rules import STATIC
 from kernellab.verifier.static.check import check
@@ -34,7 +34,11 @@ class Analysis:
 
 
 def analyse(source: Source, adapter: Adapter) -> Analysis:
-    """The analysis of ``source``, within limits of size, time, memory and depth."""
+    """The analysis of ``source``, within limits of size, time, memory and depth.
+
+    Raises:
+        JudgeBusy: the machine gave it too little time to say anything.
+    """
     size = sum(len(text) for text in source.files.values())
     if size > MOST_BYTES:
         return Analysis(refused=f"The source has {size / 1e6:.0f} MB of text; at most {MOST_BYTES / 1e6:.0f} are read")
@@ -65,7 +69,7 @@ def _shortened(finding: Finding) -> Finding:
 
 
 def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
-    """What ``work`` gives in a child of this process, or why it gives nothing."""
+    """What ``work`` gives in a child of this process, or why it gives nothing. Raises JudgeBusy."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         # the child runs no other thread's code, and ends without the interpreter's own end
@@ -75,14 +79,21 @@ def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
         _child(work, read, write)
     os.close(write)
     try:
-        body = _read(read, time.monotonic() + STATIC.seconds + 1)
+        body = _read(read, time.monotonic() + STATIC.patience)
     finally:
         os.close(read)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
-    if body is None or (os.WIFSIGNALED(status) and not body):
-        return f"The source cannot be analysed: reading it takes more than {STATIC.seconds:.0f} s"
+    if body is None:
+        raise JudgeBusy(
+            f"The machine is too busy: the source was not read within {STATIC.patience:.0f} s.",
+            "Verify it again when less runs there.",
+        )
+    if os.WIFSIGNALED(status) and not body:
+        return (
+            f"The source cannot be analysed: reading it takes more than {STATIC.seconds:.0f} s of the processor's time"
+        )
     try:
         answer = json.loads(body)
     except ValueError:
