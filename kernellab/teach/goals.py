@@ -25,6 +25,8 @@ from kernellab.teach.uses import moved, needs, pruned
 
 #: counts of bytes at ragged tiles differ a little from those at whole ones
 _SLACK = 1.03
+#: of a loop at the smallest sizes of a task, at most: many times what an answer needs, and minutes of the interpreter's
+_ITERATIONS = 1e7
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,24 @@ def facts(program: Program, task: Task) -> Facts | None:
         parallel=_parallel(found),
         least_bytes=least,
         flops=sum(found.flops.values()),
+    )
+
+
+def endless(program: Program, task: Task) -> str:
+    """What is said of a sketch whose loops are not bounded by the task's sizes; "" for one whose loops are."""
+    dims = task.module().dims
+    if not dims:
+        return ""
+    try:
+        found = _cost(program, task, {**task.module().default_sizes(), **{dim.name: dim.min for dim in dims}})
+    except (KernellabError, ArithmeticError, KeyError, IndexError):
+        return ""
+    most = max((loop.iterations for loop in found.loops), default=0)
+    if most <= _ITERATIONS:
+        return ""
+    return (
+        f"At the task's smallest sizes a loop makes {most:.3g} iterations; at most {_ITERATIONS / 1e6:.0f} million are "
+        "run. Bound it by the task's sizes."
     )
 
 

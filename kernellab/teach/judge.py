@@ -24,7 +24,7 @@ from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
-from kernellab.teach.goals import Facts, Missed, asked, facts, largest_sizes, missed, missed_by_call
+from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_sizes, missed, missed_by_call
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.uses import doubled
@@ -116,6 +116,8 @@ def judge_sketch(
         said = f"Line {first.line}: {first.message} {first.remedy}".strip()
         return Outcome(Reached.UNREADABLE, said, (first.rule or first.code, "check"), line=first.line), None
     program = checked.program
+    if said := endless(program, task):
+        return Outcome(Reached.UNREADABLE, said, ("not-runnable", "check")), None
     # the sentence names sizes, and a learner sees the same one on every machine
     found = gate(program, task, seconds=_SECONDS, whole=True)
     if found.state is GateState.NOT_RUNNABLE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import thread_time
 
 import pytest
 from teach_parts import ROOT
@@ -134,3 +135,15 @@ def test_a_right_sketch_that_takes_points_for_nothing_has_none(exercise: str, sk
     outcome, _ = judge_sketch(sketch, task, asked.goals)
     assert outcome.reached is Reached.GOAL, outcome.said
     assert _share(outcome, sketch, task, asked, found, Path()) == 0.0, outcome.said
+
+
+@pytest.mark.parametrize("ends", ["range(0, 1000000000000)", "range(0, N + 1000000000000, B)"])
+def test_a_loop_that_no_size_bounds_is_not_run(ends: str) -> None:
+    exercise = course(ROOT).exercise("two-inputs")
+    text = _own("two-inputs", ("range(0, N, B)", ends))
+    began = thread_time()
+    outcome, program = judge_sketch(text, course(ROOT).task(exercise), exercise.goals)
+    assert (
+        program is None and outcome.reached is Reached.UNREADABLE and "iterations; at most 10 million" in outcome.said
+    )
+    assert thread_time() - began < 10
