@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from kernellab.errors import CourseError
@@ -63,7 +64,8 @@ def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) ->
     assert "Next: " in repr(right) and "kl-linked" in right._repr_html_()
     assert shell.run_line_magic("kernel_grade", "two-inputs") == 1
     assert shell.run_line_magic("kernel_grade", "01_memory") == 1
-    assert "two-inputs passed" in repr(shell.run_line_magic("kernel_progress", "memory"))
+    of_lesson, of_all = (repr(shell.run_line_magic("kernel_progress", which)) for which in ("memory", ""))
+    assert "two-inputs passed" in of_lesson and "in all" not in of_lesson and "in all: 1 of " in of_all
 
 
 def test_who_interrupts_the_timing_keeps_the_points(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +109,9 @@ def test_what_another_chip_measured_is_marked_as_recorded(
     found = shell.run_cell_magic("kernel_measure", "far --task two-inputs --on h200", text)
     assert "0.5 ms, about 3x eager" in repr(found) and "You expected 2x, measured 3.00x" in repr(found)
     assert "Recorded on one NVIDIA H200 on 2026-11-23" in repr(found) and "dashed" in found._repr_html_()
+    skipped = repr(shell.run_line_magic("kernel_measure", "far/slow --on h200"))
+    assert "nothing to compare yet. Run the %%kernel_measure cells" in skipped, "one of the two has not run"
+    assert "no recording of it" in repr(shell.run_line_magic("kernel_measure", "far/none --on h200"))
     shell.run_cell_magic("kernel_measure", "slow --task two-inputs --on h200", text)
     beside = shell.run_line_magic("kernel_measure", "far/slow --on h200")
     assert "far is 3.00 times as fast as slow" in repr(beside) and "Recorded on one NVIDIA H200" in repr(beside)
@@ -176,4 +181,8 @@ def test_attempts_on_the_toy_judge_add_up_and_get_hints(shell: InteractiveShell)
     told = attack(closed, "--close")
     assert "1 of 10 holes closed" in told and "Hint 1 of 1: shape() names one size" in told, "the first that is open"
     assert shell.run_line_magic("kernel_grade", "close-the-holes") == 1
+    asked = repr(shell.run_line_magic("kernel_exercise", "close-the-holes"))
+    assert "A judge without holes (10 points" in asked and "%%kernel_attack --close" in asked
+    with pytest.raises(UsageError, match="is answered with %%kernel_attack --close"):
+        shell.run_cell_magic("kernel_exercise", "close-the-holes", closed)
     assert "15_fooled: 3 of 24 points" in repr(shell.run_line_magic("kernel_progress", "fooled"))

@@ -26,19 +26,24 @@ if TYPE_CHECKING:
     from kernellab.teach.progress import Pair, Tried
 
 _BOX = "border:1px solid rgba(128,128,128,.4);border-left:4px solid {};padding:4px 10px;margin:4px 0"
+#: what an exercise of the attack lesson asks
+_ATTACKS = {
+    "break": "kernels that get past the toy judge, each in a cell %%kernel_attack; a point for each other hole",
+    "close": "functions of the toy judge written again, in a cell %%kernel_attack --close; a point for each closed hole",
+}
 _COLOURS = {Reached.RIGHT: "#009e73", Reached.PASSED: "#009e73", Reached.GOAL: ORANGE}
 
 
 def exercise_card(exercise: Exercise, text: str, progress: Progress) -> Shown:
     """What is asked: the task, the goals, the points, and how often it was tried."""
-    goals = asked(exercise.goals, exercise.essential)
+    goals = [_ATTACKS[exercise.attack]] if exercise.attack else asked(exercise.goals, exercise.essential)
     tries = len({a.text for a in progress.attempts(exercise.id)})
     state = "passed" if progress.passed(exercise.id) else f"tried {tries} times" if tries else "not tried yet"
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     head = f"{exercise.id}: {exercise.title} ({points}; {state})"
     lines = [head, *(f"  asked: {goal}" for goal in goals), text.strip()]
     rows = "".join(f"<li>{escape(goal)}</li>" for goal in goals)
-    code = f"<pre {PRE}>{coloured(text.strip(), 'task.py')}</pre>"
+    code = f"<pre {PRE}>{coloured(text.strip(), 'task.py')}</pre>" if text else ""
     html = f"<b>{escape(head)}</b>{f'<ul>{rows}</ul>' if rows else ''}{code}"
     return Shown("\n".join(lines), html)
 
@@ -151,7 +156,8 @@ def progress_card(course: Course, progress: Progress, only: str = "") -> Shown:
         words = ", ".join(f"{e.id} {'passed' if good else f'open, {n} tried' if n else 'open'}" for e, good, n in marks)
         lines.append(f"{name}: {got} of {most} points ({words})")
         rows += f"<tr><td {CELL}>{escape(name)}</td><td {CELL}>{got} of {most}</td><td {CELL}>{escape(words)}</td></tr>"
-    lines.append(f"in all: {reached} of {total} points. {calibration(progress.pairs())}")
+    whole = f"in all: {reached} of {total} points. " if not only else ""
+    lines.append(whole + calibration(progress.pairs()))
     head = "".join(f"<th {CELL}>{word}</th>" for word in ("lesson", "points", "exercises"))
     return Shown("\n".join(lines), f"<table><tr>{head}</tr>{rows}</table><p>{escape(lines[-1])}</p>")
 

@@ -60,9 +60,14 @@ def replayed(name: str, text: str, chip: str) -> Shown:
 
 def unrecorded(name: str, chip: str) -> Shown:
     """Said of a measurement that has not been made on that chip yet."""
-    from kernellab.teach.recorded import chip_name
+    from kernellab.teach.recorded import chip_name, recordings
 
     sentence = f"{name}: there is no recording of it on an {chip_name(chip)} yet. Without --on it is measured here."
+    fast, over, slow = name.partition("/")
+    if over:
+        held = {row.name for row in recordings() if row.chip == chip_name(chip)}
+        if held >= {fast, slow}:
+            sentence = f"{name}: there is nothing to compare yet. Run the %%kernel_measure cells of both first."
     return Shown(sentence, f"<div style='{_RECORDED}'>{escape(sentence)}</div>")
 
 

@@ -49,7 +49,7 @@ class LearnMagics(KernelMagic):
 
         lessons = course()
         exercise = lessons.exercise(args.id)
-        if exercise.attack:
+        if exercise.attack and cell is not None:
             closes = " --close" if exercise.attack == "close" else ""
             raise UsageError(f"The exercise {args.id} is answered with %%kernel_attack{closes}.")
         if cell is None:
