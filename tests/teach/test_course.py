@@ -63,6 +63,21 @@ def test_each_measurement_for_a_gpu_has_a_recording_of_its_text_or_says_that_it_
     assert kept and kept <= asked
 
 
+#: what an answer has and its starter lacks: a hint leads there and does not write it
+_SOLVES = {
+    "online-attention": "acc*factor[:,None]", "causal": "min(S,m+BM)", "no-round-sizes-triton": "triton.cdiv(n,512)",
+    "triton-softmax": 'other=-float("inf")', "triton-product": "(m[:,None]<M)&(k[None,:]<K)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _SOLVES)
+def test_no_hint_writes_the_answer(name: str) -> None:
+    part, exercise = _SOLVES[name], course(ROOT).exercise(name)
+    assert part in "".join((solution(name) or "").split())
+    says = ["".join(text.replace("'", '"').split()) for row in exercise.hints for text in row.says]
+    assert says and not [text for text in says if part in text]
+
+
 def test_links_between_notebooks_lead_somewhere() -> None:
     for path in (*LESSONS, *(ROOT / "notebooks").glob("*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:

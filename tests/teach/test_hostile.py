@@ -147,3 +147,15 @@ def test_a_loop_that_no_size_bounds_is_not_run(ends: str) -> None:
         program is None and outcome.reached is Reached.UNREADABLE and "iterations; at most 10 million" in outcome.said
     )
     assert thread_time() - began < 10
+
+
+def test_attention_without_tiles_has_half(tmp_path: Path) -> None:
+    (graded := tmp_path / "one.ipynb").touch()
+    exercise = course(ROOT).exercise("causal")
+    task = course(ROOT).task(exercise)
+    text = _own("causal", ("BM = 32 in {8, 32}; BN = 32 in {8, 32}", "BM = 1; BN = 1"))
+    outcome, _ = judge_sketch(text, task, exercise.goals)
+    assert outcome.keys == ("goal-traffic", "goal")
+    assert _share(outcome, text, task, exercise, course(ROOT), graded) == 0.5
+    wide = _own("causal", ("BM = 32 in {8, 32}; BN = 32 in {8, 32}", "BM = 16; BN = 8"))
+    assert judge_sketch(wide, task, exercise.goals)[0].reached is Reached.RIGHT, "what the lesson's text promises"

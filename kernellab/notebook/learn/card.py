@@ -29,7 +29,7 @@ _BOX = "border:1px solid rgba(128,128,128,.4);border-left:4px solid {};padding:4
 #: what an exercise of the attack lesson asks
 _ATTACKS = {
     "break": "kernels that get past the toy judge, each in a cell %%kernel_attack; a point for each other hole",
-    "close": "functions of the toy judge written again, in a cell %%kernel_attack --close; a point for each closed hole",
+    "close": "functions of the toy judge written again, in a cell %%kernel_attack --close; a point for each hole",
 }
 _COLOURS = {Reached.RIGHT: "#009e73", Reached.PASSED: "#009e73", Reached.GOAL: ORANGE}
 
