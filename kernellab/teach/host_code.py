@@ -58,6 +58,8 @@ def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | 
     for inner in ast.walk(host):
         if isinstance(inner, ast.stmt) and inner is not host and not isinstance(inner, _STATEMENTS):
             yield inner.lineno, f"Host code is made of assignments, branches, loops and launches: {_ONLY}"
+        if isinstance(inner, ast.While) and not _names(inner.test, ast.Load) & _names(inner, ast.Store):
+            yield inner.lineno, "Nothing in this loop changes its condition: it may not end. Write a `for` loop."
     set_here = {n.id for n in ast.walk(host) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     set_here |= {a.arg for a in ast.walk(host) if isinstance(a, ast.arg)}
     if names := set_here & {"torch", "triton", "tl", *jitted}:
@@ -87,6 +89,10 @@ def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | 
             results = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
             if not all(isinstance(r, ast.Name) and r.id in passed for r in results):
                 yield line, "What is returned is no tensor that a launch of this module was given."
+
+
+def _names(part: ast.AST, use: type[ast.expr_context]) -> set[str]:
+    return {node.id for node in ast.walk(part) if isinstance(node, ast.Name) and isinstance(node.ctx, use)}
 
 
 def _tensors(host: ast.FunctionDef, inputs: set[str]) -> set[str]:

@@ -348,6 +348,9 @@ EMPTY = "def kernel(x):\n    y = torch.empty_like(x)\n"
         (EMPTY + "    s = x.max(-1)\n" + LAUNCH, "calls max"),
         (EMPTY + "    s = max(x)\n" + LAUNCH, "calls max on a tensor"),
         (EMPTY + "    s = x\n    y.data = x\n" + LAUNCH, "writes elements"),
+        # loops without an end
+        (EMPTY + "    s = x\n    while True:\n        pass\n" + LAUNCH, "it may not end"),
+        (EMPTY + "    s, n = x, 1\n    while n:\n        k = n\n" + LAUNCH, "it may not end"),
         # what the arguments are
         (EMPTY.replace("x)", "x, /)", 1) + "    s = x * 2\n" + LAUNCH, "without a decorator"),
         (EMPTY.replace("x)", "x=None)", 1) + "    s = x * 2\n" + LAUNCH, "computes with a tensor"),
@@ -388,6 +391,7 @@ def test_host_code_that_computes_has_no_points_in_an_exercise_in_triton(host: st
         HEAD + EMPTY + "    copy[(1,)](x=x, y=y, n=x.numel(), B=256)\n    return y\n",
         "from __future__ import annotations\n\n" + HEAD + EMPTY + "    s = x\n" + LAUNCH,
         HEAD + "B = tl.constexpr(64)\nC: tl.constexpr = 2 * 64\nLEAST = -1\n\n\n" + EMPTY + "    s = x\n" + LAUNCH,
+        HEAD + EMPTY + "    s, n = x, x.numel()\n    while n > 1:\n        n = triton.cdiv(n, 2)\n" + LAUNCH,
         HEAD + EMPTY + "    s = x\n    k = tuple(x.shape)[0] * 2\n" + LAUNCH,
         HEAD + EMPTY + "    s, n = x.contiguous(), x.numel()\n    k = (n + 63) // 64\n" + LAUNCH,
         HEAD + EMPTY.replace("x)", "x, B=64)", 1) + "    s = x\n    k = (x.numel() + B - 1) // B\n" + LAUNCH,
