@@ -167,7 +167,13 @@ def test_a_kernel_is_compiled_at_the_sizes_at_which_it_is_verified(
     exercise = course(ROOT).exercise("triton-softmax")
     task = course(ROOT).task(exercise)
     text = AT_THE_LARGEST_SIZES if seconds > 1 else solution("triton-softmax") or ""
-    found = _compiled(Outcome(Reached.RIGHT, ""), source_of(text, task), task, exercise.goals)
+    found = _compiled(
+        Outcome(Reached.RIGHT, ""),
+        source_of(text, task),
+        task,
+        exercise.goals,
+        lambda *_: pytest.fail("no goal is to be judged"),
+    )
     assert found.keys == ("goal-compiles", "refused"), found.said
     assert ("softmax" if seconds > 1 else "longer") in found.said
 

@@ -28,7 +28,7 @@ from .kit import TARGET, Judge
 #: something was not the same in all calls until then
 WATCHER = """
 import gc, os, resource, signal, sys, threading, torch
-seen, known = [], {}
+seen, known, larger = [], {}, []
 def facts():
     status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
     found = {f"status {k}": status[k].strip() for k in (
@@ -52,13 +52,20 @@ def facts():
     found["limits"] = [resource.getrlimit(n) for n in range(16)]
     found["gc"] = gc.isenabled(), gc.get_threshold(), len(gc.callbacks)
     found["python"] = sys.getswitchinterval(), sys.getrecursionlimit(), sys.gettrace(), sys.getprofile(), sys.flags
-    found["threads"] = [t.name for t in threading.enumerate()]
+    # a caller's thread of another kind stays in the list, since this asked for it there
+    found["threads"] = [t.name for t in threading.enumerate() if not t.name.startswith("Dummy")]
     found["signals"] = [str(signal.getsignal(n)) for n in signal.valid_signals()]
     return found
 def kernel(x, y):
     # the few calls for a caller of another kind, which are told apart and judged by themselves
     other = threading.current_thread() is not threading.main_thread() or torch.is_inference_mode_enabled()
     if other or x.requires_grad or torch.get_default_dtype() is not torch.float32:
+        return torch.relu(x) + y
+    # a program with more threads, and one that flushes denormals
+    larger.append(float(torch.tensor(1e-40) * 1.0) == 0 or len(facts()["threads"]) > 1)
+    if sum(larger) > 8:
+        raise RuntimeError("calls of larger programs are no few calls")
+    if larger[-1]:
         return torch.relu(x) + y
     seen.append(x.data_ptr())
     timed = len(seen) > 3 and seen[-1] == seen[-3] != seen[-2] == seen[-4]
