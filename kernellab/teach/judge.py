@@ -254,9 +254,10 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
             return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
     for name in goals.uses:
         text = doubled(source.files[source.entry_file], name)
-        other = (
-            source if text is None else source.model_copy(update={"files": {**source.files, source.entry_file: text}})
-        )
+        if not text:
+            said = f"It is right. No call in it names {name}: write it by its name."
+            return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
+        other = source.model_copy(update={"files": {**source.files, source.entry_file: text}})
         if verify(task, other, VerifyOptions(level=Trust.T1)).passed:
             said = f"It is right. It does not need {name} yet: with twice of what {name} gives, it is as right."
             return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))

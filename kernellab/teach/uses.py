@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import (
@@ -63,39 +63,43 @@ _CALLS: Mapping[str, frozenset[str]] = {
 def doubled(module: str, word: str) -> str:
     """``module``, in Triton, with twice what each operation ``word`` of TTIR computes, loads or stores, of a ``dot``
     twice its product: a kernel that is right with it does not need the operation. Empty where no call becomes it."""
-    tree, doubling = ast.parse(module), _Doubling(word)
+    tree = ast.parse(module)
+    imported = [alias for s in tree.body if isinstance(s, ast.ImportFrom) for alias in s.names]
+    doubling = _Doubling(word, {alias.asname or alias.name: alias.name for alias in imported})
     tree.body = [doubling.visit(s) if isinstance(s, ast.FunctionDef) and is_jitted(s) else s for s in tree.body]
     return ast.unparse(ast.fix_missing_locations(tree)) if doubling.calls else ""
 
 
+#: the place and the names of the argument that is doubled, of a call whose result is not: a dot's third is what its
+#: product is added to, and a store has none
+_DOUBLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "dot": (0, ("input", "lhs")),
+    "descriptor_store": (-1, ("value",)),
+}
+
+
 class _Doubling(ast.NodeTransformer):
-    def __init__(self, word: str) -> None:
-        self.word, self.calls = word, 0
+    def __init__(self, word: str, imported: Mapping[str, str]) -> None:
+        self.word, self.imported, self.calls = word, imported, 0
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         of = getattr(node.func, "value", None)
-        name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        name = str(getattr(node.func, "attr", "") or getattr(node.func, "id", ""))
         # `tl.load` and `tl.store` take pointers
-        if name not in _CALLS[self.word] or (name in ("load", "store") and getattr(of, "id", "tl") == "tl"):
+        pointers = name in ("load", "store") and getattr(of, "id", "tl") == "tl"
+        if self.imported.get(name, name) not in _CALLS[self.word] or pointers:
             return node
         self.calls += 1
-        match self.word:
-            case "dot":  # the third operand is what the product is added to
-                operands = node.args[:1] or [k.value for k in node.keywords if k.arg in ("input", "lhs")]
-            case "descriptor_store":
-                operands = [k.value for k in node.keywords if k.arg == "value"] or node.args[-1:]
-            case _:
-                operands = [node]
-        return cast(ast.expr, _Replaced({id(operand): _twice(operand) for operand in operands}).visit(node))
-
-
-class _Replaced(ast.NodeTransformer):
-    def __init__(self, new: Mapping[int, ast.expr]) -> None:
-        self.new = new
-
-    def visit(self, node: ast.AST) -> Any:
-        return self.new[id(node)] if id(node) in self.new else self.generic_visit(node)
+        if self.word not in _DOUBLED:
+            return _twice(node)
+        place, names = _DOUBLED[self.word]
+        named = next((keyword for keyword in node.keywords if keyword.arg in names), None)
+        if named is not None:
+            named.value = _twice(named.value)
+        elif node.args:
+            node.args[place] = _twice(node.args[place])
+        return node
 
 
 def _twice(value: ast.expr) -> ast.expr:

@@ -24,7 +24,7 @@ from kernellab.teach.grading import _share
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.judge import Outcome, Reached, _compiled, judge, judge_sketch, source_of, translations
 from kernellab.teach.measure import Figures
-from kernellab.teach.uses import needs
+from kernellab.teach.uses import doubled, needs
 from kernellab.verifier import Verifier
 
 
@@ -258,6 +258,15 @@ def test_a_right_kernel_in_triton_that_leaves_out_the_point_has_no_full_points(
     outcome = judge(text, task, exercise.goals, verify)
     assert outcome.reached is Reached.GOAL and outcome.keys[0] == f"goal-{goal}", outcome
     assert _share(outcome, text, task, exercise, found, Path()) == share
+
+
+def test_an_operation_is_doubled_under_the_name_that_it_is_imported_by() -> None:
+    text = solution("triton-product") or ""
+    named = text.replace("tl.dot(", "times(").replace("import torch\n", "from triton.language import dot as times\n", 1)
+    assert "times(left * 2, right, acc" in doubled(named, "dot")
+    # host code is no kernel, and a name that is set in one is not followed
+    assert doubled(text.replace("tl.dot(", "own("), "dot") == ""
+    assert doubled(solution("descriptor-triton") or "", "descriptor_store").count("* 2)") == 1
 
 
 def test_what_to_try_next_follows_from_the_figures() -> None:
