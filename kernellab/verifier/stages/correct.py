@@ -83,15 +83,14 @@ def _correct(stages: Stages) -> str:
         for case in cases.as_long_as_time_allows(stages.task, list(zip(found, took, strict=True))):
             stages.check(case)
             found = [*found, case]
-    long = None if stages.context.interpreted else both_long(stages.task, found)
-    if long is not None:
-        stages.check(long)
-        found = [*found, long]
-    if not stages.context.interpreted:
+    else:
+        long = both_long(stages.task, found)
+        if long is not None:
+            stages.check(long)
+            found = [*found, long]
         for case in islice(wide(stages.task, found), DRAWN.wide):
             stages.check(case, private=True)
             found = [*found, replace(case)]  # without its arguments
-    if not stages.context.interpreted:
         found = [*found, *_all_over(stages)]
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
