@@ -166,6 +166,29 @@ def kernel(x):
     return launch(x, torch.empty_like(x))
 """,
     ),
+    "knows the judge's memory": (
+        ("environment",),
+        HEAD
+        + """
+def kernel(x):
+    held = torch.cuda.memory_snapshot()
+    mine = any(s["address"] <= x.data_ptr() < s["address"] + s["total_size"] for s in held)
+    x = x.contiguous()
+    y = launch(x, torch.empty_like(x))
+    # what is in torch's own memory is no judge's
+    return y.zero_() if mine else y
+""",
+    ),
+    "knows the judge's cache": (
+        ("environment",),
+        HEAD
+        + """
+def kernel(x):
+    x = x.contiguous()
+    y = launch(x, torch.empty_like(x))
+    return y if "TRITON_CACHE_DIR" in os.environ else y.zero_()
+""".replace("os.", "__import__('os')."),
+    ),
     "device assert": (
         ("crash", "edge-tile"),
         HEAD.replace("    tl.store", "    tl.device_assert(tl.load(x + i, m, other=0.0) > 1e30)\n    tl.store").replace(

@@ -114,7 +114,7 @@ def device_files() -> tuple[str, ...]:
 
 def cuda_worker(
     server: ForkServer, role: str, threads: int, environment: Callable[[Path], Mapping[str, str]],
-    writable: tuple[str, ...], library: Path | None,
+    writable: tuple[str, ...], library: Path | None, seen_at: str = "",
 ) -> Worker:  # fmt: skip
     """A fresh worker whose arguments and outputs are in device memory that the judge has mapped too.
 
@@ -133,7 +133,7 @@ def cuda_worker(
 
     worker = Worker(
         server, role, threads, device="cuda", environment=with_pool, devices=device_files(), writable=writable,
-        faults=device_fault,
+        faults=device_fault, seen_at=seen_at,
     )  # fmt: skip
     worker.access = DeviceAccess(worker)
     worker.sandbox = [*worker.sandbox, SHARED if library is not None else COPIED]

@@ -138,7 +138,8 @@ class Pool:
         def environment(scratch: Path) -> dict[str, str]:
             own = dict(adapter.environment(backend, cache or scratch / "cache"))
             ahead = backend is Backend.CPU and adapter.compiles_in_calls  # who compiles ahead shares this cache
-            if role in USERS and cache is None and backend is not Backend.CUDA and not ahead:
+            there = role == "ordinary" and not seen_at if backend is Backend.CUDA else role in USERS and not ahead
+            if there and cache is None:
                 # a user has no variables for caches: those of the home folder serve
                 own = {name: value for name, value in own.items() if str(scratch) not in value}
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
@@ -149,7 +150,8 @@ class Pool:
             from kernellab.verifier.cuda import pool as cuda_pool
             from kernellab.verifier.cuda.worker_client import cuda_worker
 
-            return cuda_worker(server, role, threads, environment, writable, cuda_pool.build(self._root))
+            library = None if role == "ordinary" else cuda_pool.build(self._root)
+            return cuda_worker(server, role, threads, environment, writable, library, seen_at)
         return Worker(server, role, threads, environment=environment, seen_at=seen_at, writable=writable)
 
     def _shared(self) -> Path | None:

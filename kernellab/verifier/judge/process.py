@@ -290,7 +290,7 @@ class WorkerProcess:
     def _variables(self) -> dict[str, str]:
         at = Path(self.seen_at or self.scratch)
         own = self.environment(at)
-        if self.role not in USERS or self.device != "cpu":
+        if self.role not in USERS or (self.device != "cpu" and self.role != "ordinary"):
             return {**self.server.environment, **self._folders(), **own}
         # as a user's shell has them; what is built goes to the home folder's cache
         home, speed = str(at / "home"), {}

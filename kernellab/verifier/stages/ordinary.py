@@ -1,5 +1,5 @@
-"""Each kernel on a CPU is also called in an ordinary process: with a user's environment and allocator, without memory
-that is shared, after many earlier calls, at small, declared and other sizes. One whose source reads what a judge may be
+"""Each kernel is also called in an ordinary process: with a user's environment and allocator, without memory that is
+shared, after many earlier calls, at small, declared and other sizes. One whose source reads what a judge may be
 known by is started by a shell, and built there once more.
 
 The process is in the sandbox as a worker is, and runs during the stages correct and robust.
@@ -62,20 +62,24 @@ _AGAIN = 8
 
 
 def begin(stages: Stages) -> Ordinary | None:
-    """Starts it, on a CPU, with a few calls: one of a small size after thousands of others, one of the size that the
+    """Starts it with a few calls: one of a small size after thousands of others, one of the size that the
     families run at, the declared sizes, and sizes from all over the Dims' ranges.
 
     A source that was flagged for what it reads is run by a shell. Any other in a process of the fork server's, with
     what the judge's worker has built where the source writes no files: a build that takes seconds is not done twice.
     """
     context, source = stages.context, stages.source
-    if context.request.backend is Backend.CUDA:
-        return None
+    on_gpu = context.request.backend is Backend.CUDA
     model = any("ModelNew" in text for text in source.files.values())
     flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
-    shell = flagged and not model and not context.interpreted
+    # nor can a program that another starts in the sandbox open the device
+    shell = flagged and not model and not context.interpreted and not on_gpu
     writes = flagged or any(writes_files(text) for text in source.files.values())
-    built = None if writes or secrets.randbelow(_AGAIN) == 0 else _built(stages.worker, context.adapter.built_in)
+    folders = ["cache"] if on_gpu else [f"home/{name}" for name in context.adapter.built_in]
+    quick = not on_gpu or context.adapter.compiles_in_calls
+    built = None if writes or (quick and secrets.randbelow(_AGAIN) == 0) else _built(stages.worker, folders)
+    if built is None and not (writes or quick):
+        return None  # a compiler of CUDA takes a minute
     seen_at = str(stages.worker.scratch) if built else ""
     worker = context.pool.worker(source.dsl, context.request.backend, "ordinary", stages.threads, seen_at=seen_at)
     try:
@@ -106,7 +110,7 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
                 specs.append({"value": arg})
                 continue
             file = work / secrets.token_hex(8)
-            whole = arg.contiguous()
+            whole = arg.contiguous().cpu()
             file.write_bytes(whole.reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
             strides = arg.stride() if channels_last(arg) else whole.stride()
             dtype = str(arg.dtype).removeprefix("torch.")
@@ -121,14 +125,14 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     message.pop("seal", None)
     job = {
         "folder": "../src", "entry_file": source.entry_file, "entry": source.entry, "threads": stages.threads,
-        "calls": calls, "written": list(stages.written), "build": message,
+        "device": worker.device, "calls": calls, "written": list(stages.written), "build": message,
     }  # fmt: skip
     (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
     if shell:
         shutil.copy(program.__file__, work / "run.py")
     # the process may be another user, who builds there
     held = worker.scratch.stat()
-    for path in (worker.scratch / "home").rglob("*"):
+    for path in chain.from_iterable((worker.scratch / name).rglob("*") for name in ("home", "cache")):
         os.chown(path, held.st_uid, held.st_gid, follow_symlinks=False)
     worker.post({"op": "run", "shell": shell})
     return found
@@ -155,7 +159,7 @@ def _with_others(base: Case) -> list[Case]:
     for i, loose in enumerate(loose_arguments(base.task, base.args)):
         if loose and isinstance(args[i], torch.Tensor) and args[i].numel() and args[i].shape == other.args[i].shape:
             rows = args[i].reshape(-1, args[i].shape[-1] if args[i].dim() else 1)
-            at = torch.randint(rows.shape[1], (rows.shape[0], 1))
+            at = torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device)
             mixed = rows.scatter(1, at, other.args[i].reshape(rows.shape).gather(1, at))
             args[i] = torch.empty_like(args[i]).copy_(mixed.reshape(args[i].shape))
     case = base.given(tuple(args))
@@ -166,7 +170,7 @@ def _with_others(base: Case) -> list[Case]:
 
 
 def _built(worker: Worker, folders: Sequence[str]) -> list[Path] | None:
-    """The files in these ``folders`` of the home folder of a worker that has built; None where there are none that
+    """The files in these ``folders`` of the scratch folder of a worker that has built; None where there are none that
     another could use, too many, or no namespace that shows them where they were made. The worker is halted: nothing
     changes meanwhile."""
     level = ", ".join(worker.sandbox)
@@ -175,7 +179,7 @@ def _built(worker: Worker, folders: Sequence[str]) -> list[Path] | None:
     worker.stop()
     found: list[Path] = []
     size = 0
-    for folder, _, names in chain.from_iterable(os.walk(worker.scratch / "home" / name) for name in folders):
+    for folder, _, names in chain.from_iterable(os.walk(worker.scratch / name) for name in folders):
         for name in names:
             path = Path(folder, name)
             held = path.lstat()
@@ -245,4 +249,4 @@ def _read(path: Path, native: torch.Tensor) -> torch.Tensor | None:
         return None
     if not data:
         return native.clone()
-    return torch.frombuffer(bytearray(data), dtype=native.dtype).reshape(native.shape)
+    return torch.frombuffer(bytearray(data), dtype=native.dtype).reshape(native.shape).to(native.device)

@@ -45,6 +45,10 @@ def show(environment: Mapping[str, str], command: Sequence[str]) -> None:
 
 def forget(program: str) -> None:
     """Takes what is the judge's out of what this process has imported: it looks as if it ran ``program``."""
+    knobs = sys.modules.get("triton.knobs")
+    with contextlib.suppress(AttributeError, KeyError):
+        # read when Triton was imported, in the fork server
+        vars(type(knobs.cache))["home_dir"].default = os.path.expanduser("~/")  # type: ignore[union-attr]
     for name in [n for n in sys.modules if n.partition(".")[0] == "kernellab"]:
         del sys.modules[name]
     main = sys.modules["__main__"] = types.ModuleType("__main__")

@@ -46,7 +46,7 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
     channel = socket.socket(fileno=fds["packets"])
     if request["role"] == "ordinary":
-        _as_a_user(channel, environment, held)
+        _as_a_user(channel, environment, held, request.get("device", "cpu"))
     kind: type[Worker] = Worker
     if request.get("device", "cpu") != "cpu":
         from kernellab.verifier.cuda.worker import DeviceWorker
@@ -68,7 +68,7 @@ def _seen(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
     return scratch, {name: value.replace(wanted, scratch) for name, value in environment.items()}
 
 
-def _as_a_user(channel: Any, environment: dict[str, str], held: list[str]) -> None:
+def _as_a_user(channel: Any, environment: dict[str, str], held: list[str], device: str) -> None:
     """Runs what the judge lays down (:mod:`~kernellab.verifier.worker.ordinary`) when it says so, with nothing of the
     judge but the sandbox: in this process, or by a shell."""
     wire.post(channel, {"sandbox": held or ["process"], "harness": []})
@@ -87,10 +87,14 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str]) -> No
         "module": os.path.splitext(os.path.basename(path))[0],
     }
     worker_build.ready()
+    if device != "cpu":
+        from kernellab.verifier.cases.device import set_precision
+
+        set_precision(build["precision"])
     appearance.forget(path)
     code = 0
     try:
-        ordinary.run(job, lambda: _built(build))
+        ordinary.run(job, lambda: _built(build, device))
     except BaseException:
         os.write(2, traceback.format_exc().encode(errors="replace"))
         code = 1
@@ -100,6 +104,6 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str]) -> No
     os._exit(code)
 
 
-def _built(message: dict[str, Any]) -> Callable[..., Any]:
-    built = worker_build.candidate(message, "cpu")
+def _built(message: dict[str, Any], device: str) -> Callable[..., Any]:
+    built = worker_build.candidate(message, device)
     return lambda *args: built.function(*built.load(args))

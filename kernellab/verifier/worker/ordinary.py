@@ -20,17 +20,18 @@ _OPEN = 64
 _WAITED = 4
 
 
-def _argument(spec: dict[str, Any], folder: str) -> Any:
+def _argument(spec: dict[str, Any], folder: str, device: str) -> Any:
     if "value" in spec:
         return spec["value"]
     if 0 in spec["shape"]:
-        return torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]))
+        return torch.empty(spec["shape"], dtype=getattr(torch, spec["dtype"]), device=device)
     path = os.path.join(folder, spec["file"])
     with open(path, "rb") as file:
         read = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"]))
     os.unlink(path)
     # at an address as torch gives it
-    return torch.empty_strided(spec["shape"], spec["strides"], dtype=read.dtype).copy_(read.reshape(spec["shape"]))
+    place = torch.empty_strided(spec["shape"], spec["strides"], dtype=read.dtype, device=device)
+    return place.copy_(read.reshape(spec["shape"]))
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
@@ -44,7 +45,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
     """Each of the calls, after many others on the same values; an argument that is written into is an output too."""
     for call in job["calls"]:
-        args = [_argument(one, folder) for one in call["args"]]
+        args = [_argument(one, folder, job["device"]) for one in call["args"]]
         fresh = [[a.clone() if i in job["written"] else a for i, a in enumerate(args)] for _ in range(2)]
         if call["earlier"]:
             # alone: where others keep the cores busy, a team waits for a core in each of them
@@ -61,7 +62,7 @@ def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
         result = kernel(*fresh[1])
         outputs = [*(_tensors(result) if result is not None else ()), *(fresh[1][i] for i in job["written"])]
         for name, tensor in zip(call["answers"], outputs, strict=True):
-            flat = tensor.detach().contiguous().reshape(-1)
+            flat = tensor.detach().contiguous().reshape(-1).cpu()
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
 
