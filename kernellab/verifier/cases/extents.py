@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle
-from math import exp, log, log2
+from math import exp, isfinite, log, log2
 
 from kernellab.records import Source
 from kernellab.task import Task
@@ -208,6 +208,23 @@ def numbers_of(source: Source) -> tuple[int, ...]:
     }  # fmt: skip
     usual = (10, 100, 1000, 32768)
     return tuple(sorted(found - {0, 1}, key=lambda n: (n < 10, n & (n - 1) == 0 or n in usual, n)))
+
+
+#: a literal next to a comparison, on either side of it, or behind ``case``
+_COMPARED = re.compile(
+    r"(?:[=!]=|[<>]=?|\bcase\b)\s*(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|"
+    r"(?<![\w.])(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlLuU]*\s*(?:[=!]=|[<>]=?)"
+)
+
+
+def compared_by(source: Source) -> tuple[float, ...]:
+    """The numbers that a source's text compares something with, each once, those rarely met first: where a branch of
+    it may begin that no other number takes."""
+    found = {
+        float((behind or before).replace("'", "").replace("_", ""))
+        for text in source.files.values() for behind, before in _COMPARED.findall(text[: 1 << 18])
+    }  # fmt: skip
+    return tuple(sorted((n for n in found if isfinite(n)), key=lambda n: (n in (0.0, 1.0), abs(n), n)))
 
 
 def _longest(task: Task, others: Mapping[str, int], names: Sequence[str], most: int) -> Sizes:

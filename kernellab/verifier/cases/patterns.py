@@ -146,7 +146,9 @@ def _special(number: float) -> Pattern:
             places = [slice(min(max(between, 1), n - 1), n, 2)]
         order = torch.randperm(rows.shape[0], generator=seen).tolist()
         for row, place in zip(order if rows.shape[0] > 1 else [0], places, strict=False):
-            rows[row, place] = number
+            # a NaN has a sign, which orders it where bits are compared
+            minus = number != number and int(torch.randint(2, (1,), generator=seen))
+            rows[row, place] = -number if minus else number
 
     return pattern
 

@@ -170,6 +170,9 @@ class CorrectRule:
     scalar_interpreted: int = 3
     #: numbers of a source that are tried as values of integer arguments
     scalar_named: int = 5
+    #: those that the source compares with, and pairs of scalar arguments that are changed together
+    scalar_compared: int = 8
+    scalar_pairs: int = 6
     #: threads of a team that is larger than any machine's loop expects
     team: int = 29
     #: tasks over this many bytes have no metamorphic checks

@@ -30,6 +30,7 @@ from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call, Worker
+from kernellab.verifier.protocol.control import Output, Written
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.remedies import right_with_own_inputs
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
@@ -37,6 +38,7 @@ from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.timing.checks import reference_shares
 from kernellab.verifier.worker.build import write_files
 
 if TYPE_CHECKING:
@@ -255,10 +257,22 @@ class Stages:
         for i, output in enumerate(call.outputs):
             if self.worker.trespassed(output):
                 raise self.trespass(case, i, "its output")
+        if not hidden:
+            self.no_view(case, call.outputs)
         try:
             return [self.worker.read(o) for o in call.outputs]
         except WorkerFailure as failure:
             raise self.failed(stage, failure, case) from failure
+
+    def no_view(self, case: Case, outputs: Sequence[Output]) -> None:
+        """Refuses an output that lies in an argument where the reference's does not: a caller who changes one would
+        change both, and a branch for some values alone may return its argument."""
+        ranges = self.worker.input_ranges()
+        for i, output in enumerate(outputs):
+            if isinstance(output, Written) or not output.lies_in(ranges):
+                continue
+            if not reference_shares(self.task, case.args, i):
+                raise self.refused(case, "aliases-input", f"output {i} is a view of an input")
 
     def _hides(self, case: Case) -> bool:
         """Shall the arguments of this checked call lie in memory of its process, as a user's do? Drawn in secret."""

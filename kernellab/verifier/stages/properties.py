@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice
 from math import exp, inf, log, nan
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.extents import alike as as_long
+from kernellab.verifier.cases.extents import compared_by
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
@@ -155,7 +156,10 @@ def _has_answer(case: Case) -> bool:
 
 
 def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
-    """Each number of the task at ``most`` other values, where the reference takes them and answers otherwise."""
+    """Each number of the task at ``most`` other values, where the reference takes them and answers otherwise; and two
+    of them together."""
+    compared = compared_by(stages.source)[: CORRECT.scalar_compared if most == CORRECT.scalar_values else 2]
+    right: dict[int, Any] = {}
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
@@ -164,7 +168,7 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
             stages.context.findings.add(held)
             continue
         named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
-        tried = list(islice(_other_values(base, position, named), most + 2 * len(named)))
+        tried = list(islice(_other_values(base, position, named, compared), most + 2 * len(named) + len(compared)))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
         # a number may be right for calm inputs alone
@@ -176,12 +180,26 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
         else:
+            if tried:
+                right[position] = secrets.choice(tried).args[position]
             if stages.context.interpreted or isinstance(base.args[position], bool):
                 continue
             if _at_ends(stages, position):
                 _hidden_by_zero(stages, base, position)
             else:
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
+    _two_scalars(stages, base, right)
+
+
+def _two_scalars(stages: Stages, base: Case, right: Mapping[int, Any]) -> None:
+    """Numbers that are right alone, two at a time: a branch for one flag may forget the other."""
+    for one, two in islice(combinations(right, 2), CORRECT.scalar_pairs):
+        args = [*base.args]
+        args[one], args[two] = right[one], right[two]
+        case = base.given(tuple(args))
+        if _has_answer(case) and all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
+            name = stages.task.args[two].name
+            stages.context.findings.add(ScalarLimit(argument=name, value=base.args[two], refuted=True))
 
 
 def _at_ends(stages: Stages, position: int) -> bool:
@@ -261,9 +279,12 @@ def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool
 _SIZE = 2048
 
 
-def _other_values(base: Case, position: int, named: Sequence[int] = ()) -> Iterator[Case]:
+def _other_values(
+    base: Case, position: int, named: Sequence[int] = (), compared: Sequence[float] = ()
+) -> Iterator[Case]:
     """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise: first the
-    numbers ``named`` by a source, and what lies next to them, where a branch of it begins."""
+    numbers that a source has ``compared`` with, and those ``named`` by it, and what lies next to them, where a branch
+    of it begins."""
     value = base.args[position]
     is_size = False
     tried: tuple[Any, ...]
@@ -275,13 +296,14 @@ def _other_values(base: Case, position: int, named: Sequence[int] = ()) -> Itera
         far = 64 + secrets.randbelow(1000)
         beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)
-        tried = tuple(dict.fromkeys((*near, far, *beside, long, -1, 0, 1, -far)))
+        equal = [int(n) for n in compared if n.is_integer() and abs(n) < 1 << 20]
+        tried = tuple(dict.fromkeys((*equal, *near, far, *beside, long, -1, 0, 1, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
         large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
         near = (3 * value, value / 3) if value else (0.5, -0.5)
-        tried = tuple(dict.fromkeys((*near, large, -small, 1.0, -1.0, 0.0)))
+        tried = tuple(dict.fromkeys((*compared, *near, large, -small, 1.0, -1.0, 0.0, inf, -inf)))
     for other in tried:
         if other == value or (is_size and abs(other) >= _SIZE):
             continue
@@ -396,6 +418,7 @@ def _outputs(stages: Stages, case: Case, layout: Layout) -> list[Tensor] | None:
         stages.worker.write(0, layout, case.args)
         seconds = stages.context.left(stages.call_deadline(case))
         call = stages.worker.call(layout, (0,), seconds, poison=True)
+        stages.no_view(case, call.outputs)
         if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
             return None
         outputs = [stages.worker.read(o) for o in call.outputs]

@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from kernellab.verifier.sandbox.seccomp import MEMFD, OF_FIRST, REFUSED
 from kernellab.verifier.static.names import Names
 
 #: files that tell of this process, the machine or the person
@@ -21,8 +22,11 @@ _BUILD = re.compile(
     r"TORCH\w*|TVM_\w+|XDG_CACHE_HOME|MAX_JOBS)$"
 )
 _READERS = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault", "os.getenvb", "os.environb.get")
+#: calls that the sandbox refuses, which a user's program may make
+_REFUSED = "|".join([*(name for name in {**REFUSED, **MEMFD, **OF_FIRST} if "_" in name), "ptrace", "unshare", "setns"])
 #: the same in C++: pattern, and what to say of it
 IN_CPP = (
+    (rf"(?<![\w.>])(?:{_REFUSED}|(?:shm|msg|sem)get|socket(?:pair)?)\s*\(", "makes a call that the sandbox refuses"),
     (r"\b(?:secure_)?getenv\s*\(\s*\"(?!TMPDIR\"|OMP_)(\w+)\"", "reads the environment"),
     (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
     (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
