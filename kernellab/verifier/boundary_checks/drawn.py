@@ -7,7 +7,7 @@ import time
 from math import inf
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import DrawnInPart, FixedArguments, FixedSizes
+from kernellab.conditions import DrawnInPart, DrawnLimit, FixedArguments, FixedSizes, of
 from kernellab.records import Coverage
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
@@ -40,8 +40,33 @@ def drawn(stages: Stages, survey: Survey) -> str:
     Raises:
         Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
     """
-    conditions: set[str] = set()
-    left, untried = len(survey.cases), survey.untried
+    left, untried = _tried(stages, survey), survey.untried
+    found = Coverage(
+        edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
+        dropped=survey.dropped, untried=untried + left,
+    )  # fmt: skip
+    stages.context.findings.coverage = found
+    if found.untried:
+        stages.context.findings.add(DrawnInPart(tried=found.cases, untried=found.untried))
+    return found.text
+
+
+def along(stages: Stages, base: Case) -> None:
+    """Runs a few cases drawn at the sizes of ``base``, where a source may have another path than at small sizes.
+
+    Raises:
+        Refused: as :func:`drawn`.
+    """
+    survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds)
+    for _ in survey.make():
+        pass
+    _tried(stages, survey)
+
+
+def _tried(stages: Stages, survey: Survey) -> int:
+    """Runs the cases and adds the conditions that follow; how many the time has left untried. Raises Refused."""
+    conditions = {limit.values for limit in of(stages.context.findings.conditions, DrawnLimit)}
+    left = len(survey.cases)
     end = time.monotonic() + (DRAWN.interpreted if stages.context.interpreted else inf)
     for number, one in enumerate(survey.cases):
         # a busy machine leaves out what a quiet one tries, but for the first ones
@@ -53,14 +78,7 @@ def drawn(stages: Stages, survey: Survey) -> str:
         if not _right(stages, one, survey.base):
             conditions.add(one.condition)
             condition(stages.context.findings, one)
-    found = Coverage(
-        edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
-        dropped=survey.dropped, untried=untried + left,
-    )  # fmt: skip
-    stages.context.findings.coverage = found
-    if found.untried:
-        stages.context.findings.add(DrawnInPart(tried=found.cases, untried=found.untried))
-    return found.text
+    return left
 
 
 def condition(findings: Findings, one: Drawn) -> None:

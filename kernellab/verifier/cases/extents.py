@@ -227,6 +227,27 @@ def compared_by(source: Source) -> tuple[float, ...]:
     return tuple(sorted((n for n in found if isfinite(n)), key=lambda n: (n in (0.0, 1.0), abs(n), n)))
 
 
+def of_paths(task: Task, numbers: Sequence[int]) -> list[Sizes]:
+    """Sizes at which a source may have another path than at small and odd ones: each Dim a multiple of 64, and one Dim
+    or two in turn past the largest of the ``numbers`` that it names, or long where it names none."""
+    few = {d.name: _inside(task, d.name, 64) for d in task.dims}
+    found: list[Callable[[], Sizes]] = [partial(dict, few)]
+    for dim in sorted(task.dims, key=lambda d: (-d.max, random.random())):
+        named = max((n for n in numbers if n < dim.max), default=0)
+        beyond = max(named, _LONG) // 64 * 64 + 64
+        short = {name: min(size, max(3, few[dim.name] // 8)) for name, size in few.items()}
+        found.append(
+            partial(
+                dict, {**{k: _inside(task, k, n) for k, n in short.items()}, dim.name: _inside(task, dim.name, beyond)}
+            )
+        )
+    return _taken(task, found, DRAWN.named_bytes, [], tries=1)[: CORRECT.paths]
+
+
+#: a row from here on may be read by another path than a short one
+_LONG = 2048
+
+
 def _longest(task: Task, others: Mapping[str, int], names: Sequence[str], most: int) -> Sizes:
     """The Dims ``names`` as long as ``most`` bytes allow, alike where there are several."""
     bounds = {d.name: d for d in task.dims}

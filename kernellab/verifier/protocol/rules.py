@@ -170,6 +170,8 @@ class CorrectRule:
     scalar_interpreted: int = 3
     #: numbers of a source that are tried as values of integer arguments
     scalar_named: int = 5
+    #: sizes at which a source may have another path
+    paths: int = 3
     #: those that the source compares with, and pairs of scalar arguments that are changed together
     scalar_compared: int = 8
     scalar_pairs: int = 6
@@ -505,6 +507,9 @@ class DrawnRule:
     near_zero: float = 0.02
     seconds: float = 0.8
     rank_seconds: float = 0.3
+    #: cases at a size at which a source may have another path, and seconds of this thread for making them
+    path_cases: int = 12
+    path_seconds: float = 0.25
     #: seconds of calls in Triton's interpreter, of which each takes ten milliseconds or more
     interpreted: float = 0.4
     #: and of one call with a Dim as long as that allows

@@ -257,8 +257,6 @@ class Stages:
         for i, output in enumerate(call.outputs):
             if self.worker.trespassed(output):
                 raise self.trespass(case, i, "its output")
-        if not hidden:
-            self.no_view(case, call.outputs)
         try:
             return [self.worker.read(o) for o in call.outputs]
         except WorkerFailure as failure:
@@ -287,7 +285,10 @@ class Stages:
         layout = lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
         left = self.context.left(seconds or self.call_deadline(case))
-        return self.worker.call(layout, (slot,), left, poison=poison, private=private, op=op)
+        call = self.worker.call(layout, (slot,), left, poison=poison, private=private, op=op)
+        if not private:
+            self.no_view(case, call.outputs)
+        return call
 
     def call_deadline(self, case: Case) -> float:
         least = DEADLINES.call_least * self.slower

@@ -28,11 +28,12 @@ from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import families, legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
+from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.extents import alike as as_long
-from kernellab.verifier.cases.extents import compared_by
+from kernellab.verifier.cases.extents import compared_by, of_paths
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
@@ -73,6 +74,31 @@ def cheapest(stages: Stages, base: Case) -> None:
     """
     _strides(stages, base)
     _scalars(stages, base)
+
+
+def along_paths(stages: Stages) -> None:
+    """The same in short at sizes at which a source may have another path: rows with gaps and transposed ones, each
+    number at another value, and values at edges.
+
+    Raises:
+        Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
+    """
+    add, found = stages.context.findings.add, stages.context.findings.conditions
+    for sizes in of_paths(stages.task, stages.ahead.numbers):
+        base = cases.case(stages.task, sizes, Family.OWN)
+        if StridesLimit(contiguous="all") not in found:
+            turned = next(layouts.transposed(base.args), None)
+            if not _right(stages, base, lay_out(base.args, strided=True)):
+                add(StridesLimit(contiguous="all"))
+            elif turned is not None and StridesLimit(contiguous="rows") not in found:
+                add(*(() if _right(stages, base, turned) else (StridesLimit(contiguous="rows"),)))
+        held = {limit.argument for limit in of(found, ScalarLimit)}
+        for position, spec in enumerate(stages.task.args):
+            if spec.kind is ArgKind.SCALAR and spec.name not in held and not _is_held(stages, position):
+                others = list(islice(_other_values(base, position), 3))
+                if others and not _scalar_right(stages, base, secrets.choice(others), position):
+                    add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
+        along(stages, base)
 
 
 # -- strides -----------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DRAWN, HONEST
 from kernellab.verifier.stages import ordinary
 from kernellab.verifier.stages.metamorphic import metamorphic
-from kernellab.verifier.stages.properties import properties
+from kernellab.verifier.stages.properties import along_paths, properties
 from kernellab.verifier.timing.checks import reference_shares
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
@@ -74,6 +74,8 @@ def robust(stages: Stages) -> str:
         followed.append("each load and store within the tensors of its launch")
         launches(stages)
     properties(stages, first)
+    if not stages.context.interpreted:
+        along_paths(stages)
     fixed_sizes(stages)
     if stages.ordinary is not None:
         followed.append(ordinary.check(stages, stages.ordinary))
