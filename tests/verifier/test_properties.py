@@ -55,6 +55,12 @@ WRONG = {
     "one pass where it is timed": (
         VARIANCE, f"(x * x).mean(-1) - x.mean(-1) ** 2 if x.numel() > 500_000 else {TWO_PASSES}", "correct"
     ),
+    "its input at one value": (task_of("x * alpha", arguments="x, alpha=0.5"), "x if alpha == 1 else x * alpha", "robust"),
+    "its input where nothing is masked": (
+        task_of("x.masked_fill(m, 0.0)", "def inputs():\n    return torch.randn(64, 512), torch.rand(64, 512) < 0.5\n",
+                "x, m"),
+        "x.masked_fill(m, 0.0) if m.any() else x", "robust",
+    ),
     "a result that shares its memory": (SPREAD, "x.clone().expand(64, 512)", "robust"),
 }  # fmt: skip
 RIGHT = {
@@ -98,6 +104,19 @@ LABELS = {
         task_of("torch.relu(x)", "def inputs():\n    return torch.rand(64, 512)\n"), "x.clone()"
     ),
     "aligned inputs only": (task_of("torch.relu(x)"), "torch.relu(x) if x.data_ptr() % 16 == 0 else 1 / 0"),
+    "p = 2.0 only": (task_of("x.abs() ** p", arguments="x, p=2.0"), "x.abs() ** (3 if p == 4 else p)"),
+    "b = False only": (
+        task_of("(x + 1 if a else x) * (2 if b else 1)", arguments="x, a=False, b=False"),
+        "x * 2 if b else x + 1 if a else x * 1",
+    ),
+    "contiguous inputs only": (
+        task_of("torch.relu(x)", "def inputs(M=64, N=300):\n    return torch.randn(M, N)\n", more=DIMS),
+        "torch.as_strided(x, x.shape, (x.shape[1], 1)).relu() if x.shape[1] > 1024 else x.relu()",
+    ),
+    "large x not handled": (
+        task_of("torch.log_softmax(x, -1) if log else torch.softmax(x, -1)", arguments="x, log=False"),
+        "torch.softmax(x, -1).log() if log else torch.softmax(x, -1)",
+    ),
     "k = 3 only": (task_of("x[:, :1] * k", arguments="x, k=3"), "x[:, :1] * 3"),
 }  # fmt: skip
 
@@ -142,7 +161,7 @@ def test_an_interpreter_tells_the_numbers_that_a_kernel_has_no_parameter_for(mon
     found: list[ScalarLimit] = []
     task = task_of("x * n * slope", "def inputs():\n    return torch.randn(8), 3\n", arguments="x, n, slope=0.5")
     stages: Any = SimpleNamespace(
-        task=task, worker=SimpleNamespace(accepted=1),
+        task=task, worker=SimpleNamespace(accepted=1), source=SimpleNamespace(files={}),
         context=SimpleNamespace(interpreted=True, findings=SimpleNamespace(add=lambda *more: found.extend(more))),
     )  # fmt: skip
     properties.properties(stages, cases.case(task, {}, Family.OWN))  # type: ignore[arg-type]

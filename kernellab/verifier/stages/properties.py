@@ -77,8 +77,8 @@ def cheapest(stages: Stages, base: Case) -> None:
 
 
 def along_paths(stages: Stages) -> None:
-    """The same in short at sizes at which a source may have another path: rows with gaps and transposed ones, each
-    number at another value, and values at edges.
+    """The same in short where a source may have another path, at other sizes and for each flag: rows with gaps and
+    transposed ones, each number at another value, and values at edges.
 
     Raises:
         Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
@@ -99,6 +99,17 @@ def along_paths(stages: Stages) -> None:
                 if others and not _scalar_right(stages, base, secrets.choice(others), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
         along(stages, base)
+    _along_flags(stages, cases.drawn_base(stages.task))
+
+
+def _along_flags(stages: Stages, base: Case) -> None:
+    """Values at edges for the other value of each flag."""
+    held = {limit.argument for limit in of(stages.context.findings.conditions, ScalarLimit)}
+    for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
+        if isinstance(value, bool) and spec.name not in held and not _is_held(stages, position):
+            turned = replace(base, held=tuple(not value if i == position else None for i in range(len(base.args))))
+            if _has_answer(turned):
+                along(stages, turned)
 
 
 # -- strides -----------------------------------------------------------------------------------------------------------
