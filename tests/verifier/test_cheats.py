@@ -18,6 +18,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from kernellab.verifier.judge import pool
+from kernellab.verifier.protocol.remedies import remedy
 
 from .kit import QUICK, RELU_ADD, RMS_CPP, TARGET, Judge, processes_below
 
@@ -272,3 +273,13 @@ def _all_gone(pids: list[int], seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_processes_that_outlive_a_call_and_cannot_be_stopped_are_named_as_that(judge: Judge) -> None:
+    # each of them lets the others go on when the judge halts them all
+    code = "import ctypes, torch\nn = []\nlibc = ctypes.CDLL(None)\ndef kernel(x, y):\n    n.append(1)\n"
+    code += "    for _ in range(3 if len(n) == 2 else 0):\n        if libc.fork() == 0:\n"
+    code += "            while True: libc.kill(-1, 18)\n"
+    verdict = judge(code + RIGHT)
+    assert verdict.evidence is not None and verdict.evidence.signature == "left-running", verdict.reason
+    assert "left processes that could not be stopped" in verdict.reason and "returns" in remedy(verdict)

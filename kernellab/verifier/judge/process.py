@@ -72,8 +72,8 @@ def _drawn() -> dict[str, str]:
 
 
 class WorkerFailure(Exception):
-    """The worker did not do what it was asked. ``kind``: crash, exit, hang, memory, disk, processes, printed,
-    protocol, exception, output, out-of-bounds."""
+    """The worker did not do what it was asked. ``kind``: crash, exit, hang, left-running, memory, disk, processes,
+    printed, protocol, exception, output, out-of-bounds."""
 
     def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
         super().__init__(message)
@@ -236,6 +236,8 @@ class WorkerProcess:
         while not all(map(process_stats.is_halted, (self.pid, *self.halted))):
             if time.monotonic() > end:
                 self._end()
+                if self.halted:
+                    raise WorkerFailure("left-running", "left processes that could not be stopped", log=self.log)
                 raise WorkerFailure("hang", "could not be stopped", log=self.log)
             time.sleep(1e-4)
 

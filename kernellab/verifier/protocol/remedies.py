@@ -41,6 +41,7 @@ REMEDIES = {
     "overlaps-itself": "Return a contiguous tensor in which no two elements share memory.",
     "aliases-itself": "Return a contiguous tensor in which no two elements share memory.",
     "reused-output": "Allocate each call's output in that call.",
+    "left-running": "End each process that the kernel starts before it returns; better, start none.",
     "late-write": "Finish all work before returning: join the threads and synchronise the streams.",
     "rounding-mode": "Restore the rounding mode (MXCSR, fesetround) before returning.",
     "caller-state": "Restore what the call changes of its program before returning, or do not change it.",

@@ -132,8 +132,9 @@ def quiet(stages: Stages, case: Case) -> list[Tensor]:
     stages.check(case)
     again, _, _ = _as_timed(stages, case)
     if again != what and found is not None:
-        found = found.model_copy(update={"signature": "race"})
-        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}); race.", found)
+        found = evidence.as_race(found)
+        name = f"; {found.signature}" if found and found.signature == "race" else ""
+        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}){name}.", found)
     raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
 
 
@@ -146,6 +147,9 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
             return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike), []
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
+        if failure.kind == "left-running":
+            # says nothing of what memory holds
+            raise stages.failed("correct", failure, case) from failure
         if stages.worker.gone() or stages.worker.closed:
             stages.restart()
         words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)

@@ -73,6 +73,13 @@ def of_failure(adapter: Adapter, source: Source, failure: WorkerFailure, case: C
     )
 
 
+def as_race(found: Evidence | None) -> Evidence | None:
+    """Evidence of what is right in one call and not in another: a race where a result is. A crash, a hang, a process
+    left running and a write out of bounds stay what they are."""
+    raced = found is not None and found.output is not None and found.signature != "out-of-bounds"
+    return found.model_copy(update={"signature": "race"}) if found and raced else found
+
+
 def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> list[CompilerLine]:
     """The DSL's own reading of the log, else the frames of the exception in the source's files (innermost first)."""
     detail = failure.detail

@@ -38,6 +38,7 @@ from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.rules import CORRECT
+from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
@@ -429,7 +430,7 @@ def _threads(stages: Stages, base: Case) -> None:
         try:
             stages.check(replace(case, seed=case.seed), op="slowly" if count > 1 else "call")
         except Refused as refused:
-            found = refused.evidence.model_copy(update={"signature": "race"}) if refused.evidence else None
+            found = evidence.as_race(refused.evidence)
             one = "1 thread" if count == 1 else f"{count} threads, and fences around what it allocates"
             raise Refused(f"With {one}: {refused.reason}", found) from refused
         finally:
