@@ -369,8 +369,7 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     volumes = [ctx.volume(k.par | k.red) for k in launches]
     heaviest = sorted(range(len(launches)), key=lambda n: (not tilings[n].groups, -volumes[n]))
     staged = [tilings[n].stages for n in heaviest if launches[n].streams]
-    # as many as warp roles have may be more than another launch's tiles leave shared memory for
-    stages = min(staged) if staged and tilings[heaviest[0]].groups else next(iter(staged), 0)
+    stages = next(iter(staged), 0)
     inputs = read.graph.inputs
     reads = [{layout.name(e.tensor) for e in k.loads} for k in launches]
     loaded = set[str]().union(*reads, *(call.reads for call in read.builder.calls.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,18 @@ def reference(q, k, v):
 
 def inputs():
     return torch.randn(2, 8, 1000, 128, {_BF16}), *(torch.randn(2, 4, 1000, 128, {_BF16}) for _ in range(2))
+"""
+LAYER = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(x, w, o):
+    q, k, v = (t.view(1, 2048, 16, 64).transpose(1, 2) for t in (x @ w).chunk(3, -1))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return y.transpose(1, 2).reshape(1, 2048, 1024) @ o
+
+def inputs():
+    return tuple(torch.randn(*s, {_BF16}) for s in ((1, 2048, 1024), (1024, 3072), (1024, 1024)))
 """
 FLOAT8 = """
 import torch
@@ -324,6 +337,20 @@ def test_a_sketch_whose_buffers_do_not_fit_stays_in_triton_with_the_bytes() -> N
     source = lowered(sketch, ATTENTION)
     assert "bytes of shared memory; NVIDIA H100 gives a block 232,448" in source
     assert "warp_specialize" not in source
+
+
+def test_each_launch_of_a_file_runs_in_as_many_stages_as_its_tile_wants() -> None:
+    """Products in the same file as an attention ran in its two stages: 11.5, 14 and 21 us on an H200, alone 6.2, 8 and
+    9.5."""
+    sketch = first_sketch(LAYER)
+    hint = r'case_(\w+) \{(?:(?!^\}).)*?"pipeline", (\d+)'
+    hinted = {name: int(n) for name, n in re.findall(hint, sketch, re.S | re.M)}
+    assert hinted == dict.fromkeys(("product", "product2", "product3", "finish"), 4)
+    assert "num_stages = 2 in {2, 3, 4, 5}" in sketch
+    source = lowered(sketch, LAYER)
+    launches = dict(re.findall(r"case_(\w+)_kernel\[.*num_stages=(\w+)\)", source))
+    assert launches == {**{name: str(n) for name, n in hinted.items()}, "attention": "num_stages"}
+    assert "num_stages = 2" in source
 
 
 def test_a_window_starts_at_its_first_key_and_masks_only_its_edges() -> None:

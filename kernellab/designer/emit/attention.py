@@ -79,7 +79,7 @@ def _attend(w: Writer, a: _Attention) -> None:
         row.body.append(let(a.top, Binary("+", filled(rows, ZERO, a.dtype), sink)))
         row.body.append(let(a.total, call("where", Binary("==", Name(a.top), _LOWEST), number(0.0), number(1.0))))
     row.body.append(accumulator(a.acc, w.shape((r.row, r.col)), a.dtype))
-    loop(w, [r.keys], lambda: _step(w, a), pipeline(bool(w.t.stages), w.t.groups), {r.keys: _keys(w, a)})
+    loop(w, [r.keys], lambda: _step(w, a), pipeline(w.stages, w.t.groups), {r.keys: _keys(w, a)})
     raw = a.total
     if a.of.zero or a.of.chunk is not None:
         total = Name(w.names.fresh("divisor") if a.of.chunk is not None else a.total)

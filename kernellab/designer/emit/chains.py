@@ -34,7 +34,7 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
         w,
         [*r.groups, r.over],
         lambda: _step(w, r, accs),
-        pipeline(bool(w.t.stages), w.t.groups),
+        pipeline(w.stages, w.t.groups),
         {r.over: _range(w, r)},
     )
     for e, name, axes in zip(w.k.chains, accs, full, strict=True):

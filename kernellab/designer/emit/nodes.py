@@ -186,14 +186,14 @@ def hint(*args: Expr) -> Hint:
     return Hint(args)
 
 
-def pipeline(stages: bool, groups: int = 0, in_turn: bool = False, ahead: bool = True) -> Hint:
-    """The hint of a loop whose loads run ahead; ``stages``: by the file's constexpr; ``groups`` of warps multiply."""
+def pipeline(stages: Expr | None, groups: int = 0, in_turn: bool = False, ahead: bool = True) -> Hint:
+    """The hint of a loop whose loads run ahead; in ``stages``; ``groups`` of warps multiply."""
     roles: tuple[Expr, ...] = ()
     if groups:
         turns = (Str("in_turn"),) if in_turn else ()
         early = (Str("ahead"),) if ahead else ()
         roles = (Str("copy_engine"), Str("warp_roles"), Num(groups), *turns, *early)
-    return hint(Str("pipeline"), *((Name("num_stages"),) if stages else ()), *roles)
+    return hint(Str("pipeline"), *((stages,) if stages is not None else ()), *roles)
 
 
 class Names:

@@ -32,7 +32,7 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     test = _reached(w, dot, full)
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
-    hints = pipeline(bool(w.t.swizzle), w.t.groups, w.t.in_turn, not w.k.of_float8)
+    hints = pipeline(w.stages, w.t.groups, w.t.in_turn, not w.k.of_float8)
     short = loops[-1].extent if len(loops) > 1 and loops[-1] not in w.t.blocks else 0
     if isinstance(short, int) and 1 < short <= _UNROLLED:
         # a loop of few steps has no time to load ahead: the one around it has

@@ -52,7 +52,7 @@ class File:
 
     ``inputs`` and ``results`` are the tensors that enter and leave the graph; ``sizing`` names, for a Dim that only
     inputs without a reader have, one of these; ``warps`` and ``stages`` the launch options of the file (0: it has
-    none): a launch that needs others leaves them to the lowering.
+    none). A launch that needs other warps leaves them to the lowering; its own stages stand in its loop's hint.
     """
 
     task: Task
@@ -69,6 +69,10 @@ class File:
         """Names that mean something in a sketch of the file."""
         given = {d.name for d in self.task.dims} | {a.name for a in self.task.args}
         return {*RESERVED, *DTYPES, *OPS, *self.layout.views, *self.consts.values, *given}
+
+    def shares_stages(self, k: Launch, t: Tiling) -> bool:
+        """Does the launch run in as many stages as the file's option says?"""
+        return bool(self.warps) and k.streams and t.stages == self.stages
 
 
 def sizing(inputs: Sequence[Input], loaded: Collection[str]) -> dict[str, Input]:
@@ -98,7 +102,8 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
     Raises:
         DesignError: a tensor's dtype is none of the sketch language's, or a reduction that has no schedule.
     """
-    body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken)))
+    option = tree.Name("num_stages") if file.shares_stages(k, t) else tree.Num(t.stages)
+    body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken), option if t.stages else None))
     named = mentioned(file.layout, k, t)
     sizes = {i.name: i for n, i in file.sizing.items() if n in named}
     named |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}
@@ -199,7 +204,7 @@ def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: i
     if file.warps and warps == file.warps:
         # one value for the file: for a launch that needs another the lowering chooses
         found.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16, *((32,) if file.warps == 32 else ()))))
-    if file.warps and k.streams and t.stages == file.stages:
+    if file.shares_stages(k, t):
         found.append(_tunable("num_stages", t.stages, (*((1,) if t.stages == 1 else ()), 2, 3, 4, 5)))
     if t.descriptors is not None:
         found.append(_tunable("descriptors", int(t.descriptors), (0, 1)))

@@ -68,7 +68,7 @@ def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None
     """``multiply`` at every tap of ``moving`` and block of channels; a counter's digits say which."""
     (c,) = w.k.window.sums
     channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks[c])
-    ahead = pipeline(True, w.t.groups, w.t.in_turn)
+    ahead = pipeline(w.stages, w.t.groups, w.t.in_turn)
     if not moving:
         nest(w, [Head(channel, (ZERO, channels, block), (ahead,))], multiply)
         return

@@ -104,7 +104,7 @@ def _stream(w: Writer, order: list[Axis]) -> dict[Axis, str]:
         _finish(w, _matrices(w, held))
         w.scopes = stack
 
-    nest(w, [Head(tile, (Name(w.t.run),), (pipeline(True),))], body)
+    nest(w, [Head(tile, (Name(w.t.run),), (pipeline(w.stages),))], body)
     return {inner: first}
 
 

@@ -76,8 +76,12 @@ class Writer:
     What a launch of its kind adds (loops, passes, products, stores) are functions of a writer in the other modules.
     """
 
-    def __init__(self, launch: Launch, tiling: Tiling, layout: Layout, names: Names) -> None:
+    def __init__(
+        self, launch: Launch, tiling: Tiling, layout: Layout, names: Names, stages: tree.Expr | None = None
+    ) -> None:
         self.k, self.t, self.layout, self.names = launch, tiling, layout, names
+        #: stages of the loop whose loads run ahead
+        self.stages = stages
         self.free = Free()
         #: axes that run inside the blocks of the grid
         self.inner = launch.red | frozenset(tiling.inside)

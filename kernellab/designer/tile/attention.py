@@ -85,7 +85,6 @@ def chain(ctx: Context, k: Launch) -> Tiling:
     0.585 and 0.681.
     """
     r = roles(k)
-    # two stages, as the attention in the same file: one value serves both
     rows, summed, warps, stages = 64, 64, 4, 2
     widths = [ctx.size(a) for a in (*r.widths, *r.cols)]
     wider, groups = max(widths), 0

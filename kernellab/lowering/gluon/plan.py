@@ -40,7 +40,7 @@ GROUP_ROWS = 64
 REGISTERS, MOST_REGISTERS, LEAST_REGISTERS, LOADER_REGISTERS = 65536, 240, 80, 24
 #: barriers, and what the compiler keeps for itself
 _SPARE_BYTES = 1024
-#: buffers of each tile where a kernel declares no num_stages
+#: buffers of each tile where neither num_stages nor the loop's hint says how many
 STAGES = 2
 _HALVES = frozenset([DType.F16, DType.BF16])
 
@@ -170,7 +170,8 @@ def plan(
     warps = options.get("num_warps") or 4 * max(groups, shared)
     found = Plan(
         kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
-        options.get("num_stages", STAGES), loop.hints.registers or 0, any(h.persistent for h in hints),
+        options.get("num_stages", loop.hints.pipeline or STAGES), loop.hints.registers or 0,
+        any(h.persistent for h in hints),
         loop.hints.in_turn, loop.hints.ahead, None, outer=outer,
     )  # fmt: skip
     _products(found)

@@ -63,6 +63,8 @@ class Written:
     sums: int
     #: bytes of the widest element that is read or written
     widest: int
+    #: stages that hints ask for of its loops with products, 0 where none does
+    stages: int
     #: it makes tensor descriptors, which need separate memory
     describes: bool = False
     #: its ``grid`` speaks of the chip's ``_cores``
@@ -131,8 +133,8 @@ class KernelWriter:
         lines = self.out.lines or [("    pass", 0)]
         return Written(
             f"{self._kernel.name}_kernel", lines, names_used(lines), dict(self.shapes.computed), body.host,
-            self._largest(), bool(dots), self._sums(), self._widest(), bool(self._described), body.persistent,
-            self.team,
+            self._largest(), bool(dots), self._sums(), self._widest(), self._stages(), bool(self._described),
+            body.persistent, self.team,
         )  # fmt: skip
 
     @property
@@ -348,6 +350,10 @@ class KernelWriter:
     def _widest(self) -> int:
         moved = self._kernel.reads | self._kernel.writes
         return max((t.dtype.bytes for t in self._program.tensors if t.name in moved), default=4)
+
+    def _stages(self) -> int:
+        loops = [s for s in statements(self._kernel.body) if isinstance(s, Loop) and _dots_in(s.body)]
+        return max((s.hints.pipeline or 0 for s in loops), default=0)
 
     def _sums(self) -> int:
         found = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}

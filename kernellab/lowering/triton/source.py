@@ -295,7 +295,9 @@ class Host:
             name = kernel.name.removesuffix("_kernel")
             options.append(("num_warps", _TEST_WARPS if name in self.tests else _warps(kernel)))
         if "num_stages" not in declared and kernel.has_dot:
-            options.append(("num_stages", "3"))
+            # the option is another kernel's: tl.range has no number then
+            hinted = kernel.stages if any(c.name == "num_stages" for c in self.program.constexprs) else 0
+            options.append(("num_stages", str(hinted or 3)))
         return options
 
     def kernel_parameters(self, kernel: Written) -> list[KernelParameter]:

@@ -35,7 +35,7 @@ def product(ctx: Context, k: Launch) -> Tiling:
         t = replace(t, order=(*(a for a in t.order if a not in (summed, cols)), summed, cols))
     exact = precision(ctx, k)
     roles = _asynchronous(ctx, k, rows, cols)
-    tile = roles.tile if roles else _tile(ctx, k, rows, cols)
+    tile = roles.tile if roles else _fitting(ctx, k, rows, _tile(ctx, k, rows, cols))
     descriptors = True if parts == 2 or (exact == "tf32" and not parts and widest(k.product) == "float32") else None
     blocks = {rows: ctx.block("BM", tile.m, rows, 16, 256), cols: ctx.block("BN", tile.n, cols, 16, 256)}
     if k.product.steps or _one_step(ctx, k, summed):
@@ -121,6 +121,33 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     # few rows wait for the other factor's bytes: long steps and many stages have more of them in flight
     best = product_tile(ctx.chip, work, step=128)
     return replace(best, stages=max(2, min(5, ctx.shared // work.staged(best.m, best.n, best.d))))
+
+
+def _fitting(ctx: Context, k: Launch, rows: Axis, tile: Tile) -> Tile:
+    """``tile`` with fewer stages, then shorter steps, then fewer rows or columns, until shared memory holds it."""
+    while not ctx.scalar_products and _shared_bytes(k, rows, precision(ctx, k), tile) > ctx.shared:
+        if tile.stages > 2:
+            tile = replace(tile, stages=tile.stages - 1)
+        elif tile.d > _STEP:
+            tile = replace(tile, d=tile.d // 2)
+        elif max(tile.m, tile.n) > _STEP:
+            tile = replace(tile, m=tile.m // 2) if tile.m >= tile.n else replace(tile, n=tile.n // 2)
+        else:
+            break
+    return tile
+
+
+def _shared_bytes(k: Launch, rows: Axis, precision: str, tile: Tile) -> int:
+    """What a tile of a product takes: what is loaded ahead, and once a factor that is made or split in registers."""
+    dot, total = k.product, 0
+    for side in (dot.a, dot.b):
+        step = tile.d * (tile.m if rows in Free()(side) else tile.n)
+        leaves = [e for e in walk(side, inside=False) if isinstance(e, Leaf) and Free()(e) & set(dot.axes)]
+        ahead = 2 * parts_of(dot) if dot.parts else sum(item_bytes(e.dtype) for e in leaves)
+        split = precision.startswith("bf16x") and widest(dot) == "float32" and not _along(side, dot)
+        again = item_bytes(side.dtype) if split or not isinstance(side, Leaf) else 0
+        total += step * (tile.stages * ahead + (0 if dot.parts else again))
+    return total
 
 
 def _thin(rows: int, waves: float, programs: float, packed: bool) -> tuple[int, int, int, int] | None:
