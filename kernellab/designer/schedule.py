@@ -19,7 +19,7 @@ from kernellab.designer.frontend.table import HANDLERS
 from kernellab.designer.graph.cuts import cut_nodes, depth, without_twins
 from kernellab.designer.graph.fallback import Fallback, aten_call
 from kernellab.designer.graph.layers import at_once
-from kernellab.designer.graph.library import ATTENTION, LibraryCall, call_of, given, with_library
+from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Attend, Axis, Red
@@ -68,10 +68,6 @@ from kernellab.task.task import channels_at_end
 NONE = Fallback()
 #: operations of one chain beyond which a graph is read from its inputs on, not by recursion from its outputs
 _DEEP = 100
-#: scores of an attention in such a graph that are stored: 12 blocks of 12 heads as CUDA graphs took on an H200, stored
-#: and fused, 0.53 and 0.84 ms at a sequence of 128 (196,608 scores), 1.06 and 1.28 at 512 (3.1 million), 1.43 and 1.34
-#: at 1024 (12.6 million), 8.3 and 5.9 to 6.5 at eight of 1024
-_FEW_SCORES = 1 << 22
 #: pairs of a channel read and one written up to which a GPU sums a convolution directly: tiles of tensor cores hold at
 #: least 16 of each, most of them empty (1 to 6 channels, 5 x 5: 1.28 ms as products on an H100)
 _FEW_CHANNELS = 16
@@ -263,8 +259,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
         if not c.serves:
             units.append([])
     units[-1].append(outputs)
-    if ctx.gpu and deep and _long_scores(ctx, graph):
-        # no schedule in one launch is offered: fused here, or their scores go through memory
+    if ctx.gpu and deep:
+        # no schedule in one launch is offered: fused here, or their scores go through memory. 12 blocks of 12 heads as
+        # CUDA graphs took on an H200, fused and stored, 0.48 and 0.53 ms at a sequence of 128, 0.92 and 1.09 at 512
         units = [[attend(group, True) for group in unit] for unit in units]
     if ctx.gpu and style.split:
         units = [
@@ -274,15 +271,6 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     shapes |= {c.name: c.shape for c in builder.cuts}
     shapes |= {name: call.shape for name, call in builder.calls.items()}
     return _Read(graph, builder, units, shapes)
-
-
-def _long_scores(ctx: Context, graph: Graph) -> bool:
-    """Has attention of the graph more scores than memory moves in the time of some launches?"""
-    shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
-    found = [[shapes[r.name] for r in n.refs()][:2] for n in graph.nodes if n.aten == ATTENTION]
-    sizes = dict(ctx.sizes)
-    scores = [extents.value(extents.times([*q[:-1], k[-2]]), sizes) for q, k in found]
-    return not scores or max(scores) > _FEW_SCORES
 
 
 def _walks_steps(ctx: Context, graph: Graph) -> bool:

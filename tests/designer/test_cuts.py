@@ -8,7 +8,6 @@ import torch
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.capture import capture
-from kernellab.designer import schedule
 from kernellab.designer.graph.cuts import cut_nodes, depth
 from kernellab.dsls.machine import detect_target
 from kernellab.records import GateState
@@ -52,6 +51,11 @@ BODIES = {
     "    return torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 4), torch.randn(12, 12), torch.randn(2, 6, 12)\n\n\n"
     "def reference(x, w, b, g):\n    y = F.scaled_dot_product_attention(x, w, w, is_causal=True)\n"
     "    return torch.relu(g + y.transpose(1, 2).reshape(2, 6, 12) @ b)\n",
+    "pairs of the last axis, written apart": "def inputs():\n"
+    "    return torch.randn(3, 6, 8), torch.randn(6, 4), torch.randn(6, 4), torch.randn(1)\n\n\n"
+    "def reference(x, w, b, g):\n    p, y = x.view(3, 6, 4, 2), x.new_zeros(3, 6, 8)\n"
+    "    y[..., 1::2] = p[..., 1] * w - p[..., 0] * b\n    y[..., 0::2] = p[..., 1] * b + p[..., 0] * w\n"
+    "    return y\n",
     "the sum of a product's columns": GEMM + "def reference(x, w, b, g):\n"
     "    s = (F.linear(x, w, b) / 2 - g).sum(dim=1, keepdim=True)\n    return F.gelu(s) + x\n",
     "the mean of a product without bias": GEMM + "def reference(x, w, b, g):\n    return (x @ w.T).mean(dim=1)\n",
@@ -99,6 +103,13 @@ def test_what_follows_a_layer_of_sequences_goes_out_with_its_product() -> None:
     """It is a product of one matrix between two views; GELU, made again for each tile of the next product's columns,
     took 470 to 823 of a GPT-2 block's 760 to 1,100 us on an H200."""
     assert _cut("sequences through two layers") == ["gelu"]
+
+
+def test_pairs_of_the_last_axis_are_read_where_they_lie() -> None:
+    """A rotary embedding's gradient took 0.338 ms on an H200, torch.compile's 0.065: its input was copied first."""
+    task = _task("pairs of the last axis, written apart")
+    sketch = RulesDesigner().designs(DesignBrief(task, TARGETS[0]))[0].sketch
+    assert sketch.count("sketch cut") == 1 and " temp" not in sketch, sketch
 
 
 def test_attention_is_stored_with_its_heads_side_by_side_for_a_layer() -> None:
@@ -174,11 +185,8 @@ def reference(x, w, o):
 """
 
 
-@pytest.mark.parametrize("few", [True, False])
-def test_attention_of_a_deep_network_stores_few_scores_alone(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_of_a_deep_network_stores_no_scores() -> None:
     """Twelve blocks of GPT-2 took 10.9 ms on an H200, eager 4.0: each attention's scores went through memory."""
-    if not few:
-        monkeypatch.setattr(schedule, "_FEW_SCORES", 1000)
     task = load_task(HEAD + DEEP, "deep")
     assert depth(capture(task)) > 100
     args = task.module().sample({}, 3)
@@ -186,7 +194,7 @@ def test_attention_of_a_deep_network_stores_few_scores_alone(few: bool, monkeypa
     reply = RulesDesigner().designs(DesignBrief(task, TARGETS[0]))[0]
     program = load_program(reply.sketch, constexpr=reply.constexpr)
     shapes = [[e.evaluate({}) for e in t.shape] for t in program.tensors]
-    assert any(shape[-2:] == [24, 24] for shape in shapes) == few
+    assert not any(shape[-2:] == [24, 24] for shape in shapes)
     binding = bind(program, task, reply.constexpr, TARGETS[0])
     given = {tensor: args[i] for tensor, i in binding.tensors.items()}
     got = run(program, given, constexpr=binding.constexpr, f64=True)[binding.outputs[0].tensor]

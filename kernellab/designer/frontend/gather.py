@@ -40,7 +40,7 @@ def chosen(value: Expr) -> Ix:
 
 def picked(b: Builder, ref: Ref, index: Index) -> Expr:
     """``ref`` at an index of which a dimension may be a value; through a temp tensor where that has no other form."""
-    if not any(ix.at is not None for ix in index) or _passes(b, ref):
+    if not any(ix.at is not None for ix in index) or passes(b, ref):
         try:
             return b.value(ref, index)
         except DesignError:
@@ -49,7 +49,7 @@ def picked(b: Builder, ref: Ref, index: Index) -> Expr:
     return Leaf(b.stored(ref), tuple(ix.over(ix.leaves()) for ix in index), b.dtype(ref))
 
 
-def _passes(b: Builder, ref: Ref) -> bool:
+def passes(b: Builder, ref: Ref) -> bool:
     """Do only views and pointwise work lie between ``ref`` and what is stored?"""
     if ref.name in b.inputs or ref.name in b.stops:
         return True
@@ -57,7 +57,7 @@ def _passes(b: Builder, ref: Ref) -> bool:
     name = node.op.split(".")[1]
     if name not in _PASSED and name not in OPERATIONS and name not in PICKS:
         return False
-    return all(_passes(b, inner) for inner in node.refs())
+    return all(passes(b, inner) for inner in node.refs())
 
 
 def _wrapped(at: Expr, size: Extent) -> Expr:

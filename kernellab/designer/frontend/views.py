@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernellab.capture import Node, Ref, Sym
 from kernellab.capture.graph import Extent
 from kernellab.designer.frontend.build import Builder, Handler
-from kernellab.designer.frontend.gather import chosen, picked, strided
+from kernellab.designer.frontend.gather import chosen, passes, picked, strided
 from kernellab.designer.frontend.pointwise import OPERATIONS, compute, wide
 from kernellab.designer.ir import extents, places
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
@@ -35,6 +35,12 @@ def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
             return picked(b, *found)
         plain = all(ix.plain and extents.same(ix.extent, e) for ix, e in zip(index, node.shape, strict=True))
         if not plain:
+            lead = len(shape) - 1
+            kept = 0 <= lead < len(index) and all(map(extents.same, node.shape[:lead], shape[:lead]))
+            if kept and passes(b, node.args[0]):
+                # parts of the last axis, as the pairs of a rotary embedding: the place in it is a product and a sum
+                last = _places(b, index[lead:], node.shape[lead:], shape[lead:])
+                return picked(b, node.args[0], (*index[:lead], *last))
             return Leaf(b.stored(Ref(node.name)), index, node.dtype)
         return picked(b, node.args[0], _places(b, index, node.shape, shape))
     return b.value(node.args[0], inner)
