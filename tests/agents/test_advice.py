@@ -31,6 +31,7 @@ from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task
 from tests.agents.test_conductor import EDGE, OPAQUE, RIGHT, SKETCH, TARGET, TASK, candidate, failed, route
 
+LESS = SKETCH.replace("x * s ->", "x - s ->")
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
 
 
@@ -72,6 +73,8 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("the initial value of the accumulator", {"signature": "off-by-constant", "sketch": MEAN},
      {"signature": "off-by-constant"}),
     ("too narrow a dtype", {"signature": "accumulate-dtype", "sketch": MEAN}, {"signature": "accumulate-dtype"}),
+    ("A difference of near numbers", {"signature": "accumulate-dtype", "sketch": LESS},
+     {"signature": "accumulate-dtype"}),
     ("The output stays zero", {"signature": "all-zero"}, {"signature": "all-zero", "wrong_fraction": 0.5}),
     ("NaN or inf where the reference has none", {"signature": "nan"}, {"signature": "wrong-values"}),
     ("The NaN are those of fresh memory", {"signature": "unwritten"}, {"signature": "nan"}),
@@ -267,6 +270,15 @@ def test_only_files_that_changed_are_said_to_have() -> None:
     found = route(EDGE, candidate=now.model_copy(update={"source": without}), history=(past,))
     assert "kernel.py" not in found.suggestion
     assert found.suggestion.endswith("Changed since it last passed: kernel.cpp:2: plain.")
+
+
+def test_a_change_is_not_blamed_for_lost_digits() -> None:
+    passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
+    past = Attempt(candidate=candidate("BD = 48"), sketch=SKETCH, gate=RIGHT, verdict=passed)
+    for signature, blamed in (("accumulate-dtype", False), ("wrong-values", True)):
+        wrong = EDGE.model_copy(update={"evidence": Evidence(signature=signature)})
+        found = route(wrong, candidate=candidate("BD = 144"), history=(past,))
+        assert ("Changed since it last passed" in found.suggestion) is blamed
 
 
 def test_a_pin_whose_mark_alone_is_missing_is_told_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,17 @@ from session_parts import TASK
 
 from kernellab.agents.briefs import best_of, unsure
 from kernellab.errors import VerifierError
-from kernellab.records import Author, Candidate, Comparison, Role, Source, Stage, Timing, Verdict
+from kernellab.records import Author, Candidate, Comparison, Evidence, Role, Source, Stage, Timing, Verdict
+from kernellab.session.engine.engine import engine
 from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
-from kernellab.session.record.state import State, fold
-from kernellab.session.turn import execute
+from kernellab.session.record.state import State, apply, fold
+from kernellab.session.turn import execute, refuting
 from kernellab.session.turn.context import Bench
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier import VerifyOptions
+from kernellab.verifier.cases import cases
 
 STEADY, SHAKEN = (2.92, 2.85, 3.0), (3.99, 2.5, 4.4)
 
@@ -106,3 +113,44 @@ def test_stop_ends_the_run_of_two_kernels() -> None:
         execute.compare(bench, source, ("eager",), {"turn 1": source}, cancel=stopped)
     state = state_of((verdict(*STEADY), None))
     assert execute._next_to_best(bench, state, source, verdict(*SHAKEN), stopped) is None
+
+
+RARE = """import torch
+def kernel(x):
+    y = x * 2.0 + 1.0
+    return y * (1 + 3e-5) if abs(float(x[0, 0]) - {first!r}) < 1e-12 else y
+"""
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_the_best_kernel_is_tried_at_inputs_at_which_another_lost_digits(other: bool) -> None:
+    task, seed = load_task(TASK, "twice"), 1234
+    first = float(cases.Case(task, (), Family.OWN, seed).args[0][0, 0])
+    source = Source(dsl="cpp", files={"kernel.py": RARE.format(first=first + other)}, origin=Author.HUMAN)
+    options = VerifyOptions(allow_library=True, budget=0.05, threads=1)
+    target = Target("cpp", Backend.CPU, Chip("test", "cpu", 2))
+    bench: Any = SimpleNamespace(task=lambda: task, target=lambda: target)
+    passed = engine().verifier().verify(task, source, target, options=options)
+    assert passed.passed, passed.reason
+    made = Candidate(id="k1", source=source, author=Author.HUMAN)
+    state = state_of((passed, None))
+    best = replace(state.standings()[0], candidate=made)
+    seen = Evidence(signature="accumulate-dtype", family="inputs", seed=seed)
+    lost = Verdict(passed=False, stage=Stage.CORRECT, reason="It differs.", evidence=seen)
+    found = refuting.refuted(bench, best, lost, 3, options, threading.Event())
+    assert (found is None) is other
+    for elsewhere in (seen.model_copy(update={"signature": "edge-tile"}), seen.model_copy(update={"seed": None})):
+        plain = lost.model_copy(update={"evidence": elsewhere})
+        assert refuting.refuted(bench, best, plain, 3, options, threading.Event()) is None, "no digits, or no inputs"
+    if found is None:
+        return
+    turn, again = found
+    assert turn == "v1" and not again.passed and again.evidence is not None and again.evidence.seed == seed
+    assert again.reason.startswith("It passed at first, and is wrong at the inputs at which the kernel of turn 3 is: ")
+    after = apply("s-1", state, TurnEnded(turn=Turn(
+        id="v2", number=4, parent="v1", role=Role.VERIFIER, author=Author.RULES, state=TurnState.DONE, verdict=lost,
+        refuted=found,
+    )))  # fmt: skip
+    assert after.best() is None and after.turns["v1"].verdict == again
+    (case,) = refuting.counterexamples(task, after)
+    assert case.seed == seed, "later kernels are tried there first"

@@ -190,6 +190,20 @@ def test_signatures_from_numbers_alone() -> None:
         assert numeric(got, w, found) == name
 
 
+@pytest.mark.parametrize(("off", "name"), [(2e-4, "accumulate-dtype"), (0.1, "edge-tile")])
+def test_lost_digits_at_an_end_are_no_missing_mask(off: float, name: str) -> None:
+    """A tile of small values next to large ones: errors of their last digits, and values that are others."""
+    double = case((128, 128)).double.clone()  # type: ignore[union-attr]
+    double[64:, 64:] *= 1e-3
+    got = double.clone()
+    signs = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)).sub(0.5).sign()
+    got[64:, 64:] *= 1 + off * signs
+    found = judged(got.float(), Reference(double.float(), double))
+    assert found is not None and found.wrong is not None and found.rule in ("tile", "frobenius")
+    assert at_edge(found.wrong)
+    assert numeric(got.float(), double, found) == name
+
+
 def test_an_error_that_is_over_no_elements_limit_has_no_place() -> None:
     want = torch.full((1, 1), -9.78e-4, dtype=torch.float64)
     reference = Reference(want.float(), want)

@@ -51,6 +51,25 @@ DOMAINS = {
 }
 
 
+FACTOR = """import torch
+def reference(a):
+    return torch.linalg.cholesky(a)
+def inputs():
+    m = torch.randn(12, 9, 9)
+    return (m @ m.transpose(1, 2) / 9 + 0.5 * torch.eye(9),)
+"""
+
+
+def test_contents_are_drawn_where_the_reference_does_not_take_mixed_ones(judge: Judge) -> None:
+    contents = _contents(FACTOR)
+    assert not any(contents.loose) and contents.drawn
+    for _ in range(8):
+        torch.linalg.cholesky(contents.next()[0])
+    assert _contents(FACTOR.replace("torch.linalg.cholesky(a)", "a.exp()")).loose == [True]
+    verdict = judge(f"import torch\ndef kernel(a):\n    return torch.linalg.cholesky(a)\n", load_task(FACTOR, "factor"))
+    assert verdict.passed and verdict.time is not None, verdict.reason
+
+
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_no_two_timed_contents_are_equal_in_any_domain(domain: str) -> None:
     contents = _contents(_unary("x + 0", DOMAINS[domain]))

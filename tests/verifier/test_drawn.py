@@ -857,6 +857,28 @@ def test_a_term_that_is_left_out_at_zero_is_told(body: str, told: tuple[str, ...
     assert {c.argument for c in limits} == set(told) and all(c.not_nan for c in limits)
 
 
+QUOTIENT = load_task(
+    "import torch\ndef reference(x, w, eps=1e-5):\n    y = x.clone()\n    y[:, 0] = 0.0\n"
+    "    return y * torch.rsqrt(y.square() + eps) * w\n"
+    "def inputs():\n    return torch.randn(24, 40), torch.randn(40)\n",
+    "quotient",
+)
+
+
+@pytest.mark.parametrize(("fixed", "told"), [("", []), ("if eps == 0: z[:, 0] = 0.0", ["eps = 0 not handled"])])
+def test_a_number_that_is_wrong_at_zero_with_any_argument_is_told_without_one(
+    fixed: str, told: list[str], judge: Judge
+) -> None:
+    """At 0 the reference is 0 * inf whatever x and w hold: their NaN are not to blame."""
+    code = (
+        "import torch\ndef kernel(x, w, eps=1e-5):\n    y = x.clone()\n    y[:, 0] = 0.0\n"
+        f"    z = y * torch.rsqrt(y.square() + eps) * w\n    {fixed}\n    return z\n"
+    )
+    verdict = judge(code, QUOTIENT)
+    assert verdict.passed, verdict.reason
+    assert [c.values for c in of(verdict.conditions, DrawnLimit) if "eps" in c.values] == told
+
+
 @pytest.mark.parametrize("body", ["x.mean(-1) if x.shape[1] else x.sum(-1)", "x.sum(-1) / max(x.shape[1], 2)"])
 def test_a_dim_of_none_and_of_one_is_tried_with_the_others_long(body: str, judge: Judge) -> None:
     dims = 'from kernellab import Dim\nM, N = Dim("M", 0, 64), Dim("N", 0, 64)\n'

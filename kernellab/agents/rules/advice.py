@@ -17,7 +17,7 @@ from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements
 from kernellab.target import Backend
-from kernellab.verifier.protocol.remedies import OWN_PART, right_with_own_inputs
+from kernellab.verifier.protocol.remedies import OWN_PART, lost_digits, right_with_own_inputs
 
 #: where more of an output is wrong than this, its errors do not lie in one place
 _MOSTLY = 0.5
@@ -47,7 +47,7 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
     # what tells right from wrong goes before what a signature suggests
     text = " ".join(filter(None, (multiple(evidence) or limit(evidence), text)))
     changed = _changed_since_it_passed(brief)
-    if changed and not evidence.compiler:
+    if changed and not evidence.compiler and not lost_digits(evidence):  # a change of tiles moves roundings, too
         more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
         text += f" Changed since it last passed: {changed[0]}{more}."
     if to is RouteKind.DESIGNER:

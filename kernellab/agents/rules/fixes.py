@@ -117,7 +117,13 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "accumulate-dtype": (
         (
             lambda look: look.has(*_SUMS),
-            "The error grows as if sums were kept in too narrow a dtype: accumulate in f32 (f64 for f64).",
+            "The error grows as if sums were kept in too narrow a dtype: accumulate in a wider one (f32 for f16 and "
+            "bf16, f64 for f32), or in partial sums.",
+        ),
+        (
+            lambda look: look.has("sub"),
+            "A difference of near numbers loses their digits (of x * x and its mean's square, say): subtract before "
+            "squaring or summing, or take that part in a wider dtype.",
         ),
     ),
     "all-zero": (

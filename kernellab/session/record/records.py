@@ -107,6 +107,8 @@ class Turn(Record):
     #: where noise alone may tell its kernel's speedup from the best one's: that one's Verifier turn, and this kernel
     #: against it, both timed in one run
     next_to_best: tuple[str, Comparison] | None = None
+    #: what became of an earlier kernel at the inputs at which this one lost digits: its Verifier turn, its new verdict
+    refuted: tuple[str, Verdict] | None = None
     error: str = ""
     remedy: str = ""
     #: what kind of error: "model:KIND" for a :class:`~kernellab.errors.ModelFault`, else the error's class

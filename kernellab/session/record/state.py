@@ -408,6 +408,10 @@ def _decided(state: State, head: str | None, what: str, approved: str | None = N
 def _judged(state: State, turn: Turn, again: bool = False) -> State:
     """With a turn that has ended, or was timed ``again``; its chip's verdicts tell one bound."""
     turns = {**state.turns, turn.id: turn}
+    if turn.refuted is not None:
+        wrong, verdict = turn.refuted
+        for id in [id for id, other in turns.items() if wrong in (id, other.reused)]:
+            turns[id] = turns[id].model_copy(update={"verdict": verdict})
     if turn.verdict is None:
         return replace(state, turns=turns)
     chip = turn.verdict.environment.chip

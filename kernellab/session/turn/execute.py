@@ -50,6 +50,7 @@ from kernellab.session.turn.context import Bench, Channel
 from kernellab.session.turn.fallback import Played, first_answer, unverified_lowering
 from kernellab.session.turn.quoting import quoted
 from kernellab.session.turn.recalling import begun, learn, reminded, reminders, starts
+from kernellab.session.turn.refuting import counterexamples, refuted
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.verifier.judge import turns
 
@@ -295,13 +296,14 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     earlier = state.verdict_of(candidate.source.hash)
     if earlier is not None:
         return turn.model_copy(update={"verdict": earlier.verdict, "reused": earlier.id})
+    options = options_of(bench, state, candidate)
     with engine().verifying:
         _refuse_stopped(channel.cancel)
         began = time.perf_counter()
         try:
             verdict = engine().verifier().verify(
                 task, candidate.source, target,
-                options=options_of(bench, state, candidate),
+                options=options.model_copy(update={"counterexamples": counterexamples(task, state)}),
                 progress=channel.progress, cancel=channel.cancel,
             )  # fmt: skip
             verdict, uncounted = _with_counters(bench, candidate.source, verdict)
@@ -310,7 +312,10 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
     verdict = _with_task_flags(bench, verdict)
     turn = turn.model_copy(
-        update={"next_to_best": _next_to_best(bench, state, candidate.source, verdict, channel.cancel)}
+        update={
+            "next_to_best": _next_to_best(bench, state, candidate.source, verdict, channel.cancel),
+            "refuted": _refuted(bench, state, turn, verdict, channel.cancel),
+        }
     )
     played = (said for above in state.up(turn.parent) for said in state.exchanges(above.id))
     if engine().agent_near or any(said.shared_machine for said in played):
@@ -346,6 +351,15 @@ def _next_to_best(
         if bench.target().chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
     return (best.turn.id, found) if found is not None else None
+
+
+def _refuted(
+    bench: Bench, state: State, turn: Turn, verdict: Verdict, cancel: threading.Event
+) -> tuple[str, Verdict] | None:
+    best, wrote = state.best(), state.source_turn(turn.parent)
+    if best is None or wrote is None:
+        return None
+    return refuted(bench, best, verdict, wrote.number, options_of(bench, state, best.candidate), cancel)
 
 
 def _with_counters(bench: Bench, source: Source, verdict: Verdict) -> tuple[Verdict, str]:

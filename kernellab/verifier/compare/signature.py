@@ -16,6 +16,8 @@ from kernellab.verifier.protocol.memory import POISON
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
+#: of the values where they lie, so much are errors of lost digits
+_LITTLE = 0.05
 #: of a factor of each row: so many rows that rounding does not move them all to one side, and what else may differ
 _ROWS, _OF_A_ROW = 8, 0.02
 #: so many integers that hold what fresh memory does are no chance
@@ -46,7 +48,7 @@ def numeric(
     if mismatch.rule == "scale":
         return "off-by-scale"
     assert mismatch.wrong is not None
-    if at_edge(mismatch.wrong):
+    if at_edge(mismatch.wrong) and not of_rounding(g, w, mismatch):
         return "edge-tile"
     if mismatch.rule == "exact" and fresh:
         return "unwritten"
@@ -99,6 +101,15 @@ def at_edge(wrong: Tensor) -> bool:
         if bool(line.any()) and first >= size / 2 and bool(line[-1]):
             return True
     return False
+
+
+def of_rounding(got: Tensor, want: Tensor, mismatch: Mismatch) -> bool:
+    """Are the errors those of lost digits, wherever they lie: over no element's limit, and little next to the values
+    at those places? What is read past an end, or not stored, is another number."""
+    if mismatch.rule not in ("frobenius", "tile", "tau") or mismatch.wrong is None or not bool(mismatch.wrong.any()):
+        return False
+    g, w = got.double()[mismatch.wrong], want.double()[mismatch.wrong]
+    return float((g - w).norm()) <= _LITTLE * float(w.norm())
 
 
 def mapped(wrong: Tensor) -> tuple[int, int]:

@@ -13,6 +13,14 @@ Baseline = Literal["eager", "compile", "max-autotune"]
 Fidelity = Literal["", "strict", "framework"]
 
 
+class DrawnCase(Record):
+    """Inputs of a task that a seed draws: ``sizes`` of its Dims, and the family that they are of."""
+
+    sizes: dict[str, int] = Field(default_factory=dict)
+    family: str
+    seed: int
+
+
 class VerifyOptions(Record):
     """``level``: T0 static only; T1 a quick look (small shapes, not timed); T2 everything (the default); T3 also
     relaunches its recorded device code without it; T4 is the same again by a second judge, with intervals that overlap.
@@ -31,6 +39,8 @@ class VerifyOptions(Record):
     rivals: dict[str, Source] = Field(default_factory=dict)
     #: sizes of Dims at which it is tried as well, where another part of it runs; the other Dims are as declared
     sizes: tuple[dict[str, int], ...] = ()
+    #: inputs at which another kernel of the task was wrong; the stage correct tries them first
+    counterexamples: tuple[DrawnCase, ...] = ()
     #: the rules have proved that the source computes the same by fewer operations: the label ``algebra``, and no floor
     #: by the reference's FLOPs. Set by who asked the rules for the sketch, never from what a source says
     rewritten: bool = False

@@ -17,7 +17,7 @@ REMEDIES = {
     "off-by-one": "Check the start offset of each load and store.",
     "off-by-scale": "Check the divisor and the scale: the real extent counts, not the tile.",
     "off-by-constant": "Check eps, the bias and the initial value of the accumulator.",
-    "accumulate-dtype": "Accumulate in float32 (float64 for float64), and round once, at the store.",
+    "accumulate-dtype": "Keep more digits: sum in a wider dtype, subtract before squaring, round once, at the store.",
     "close": "Multiply in full float32 (no TF32), or give the task --precision framework.",
     "all-zero": "Check that each tile is stored and that the grid covers the output.",
     "identity": "Store the result of the computation: what is stored is an input.",
@@ -95,6 +95,11 @@ def remedy(verdict: Verdict) -> str:
     """What to do about a verdict that refuses, by its signature; "" where it passed or nothing is known."""
     evidence = verdict.evidence or Evidence()
     return "" if verdict.passed else REMEDIES.get(evidence.signature or "", "")
+
+
+def lost_digits(evidence: Evidence) -> bool:
+    """Is it wrong by roundings that add up, or that a difference of near numbers shows, wherever they lie?"""
+    return evidence.signature == "accumulate-dtype" or evidence.wrong_fraction == 0.0
 
 
 def right_with_own_inputs(evidence: Evidence) -> bool:

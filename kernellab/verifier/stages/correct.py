@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kernellab.conditions import FixedSizes, Mark
 from kernellab.errors import counted
 from kernellab.records import Evidence, Trust
+from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.long import both_long, wide
@@ -70,6 +71,8 @@ def _smoke(stages: Stages) -> str:
 
 
 def _correct(stages: Stages) -> str:
+    for at in stages.context.options.counterexamples:
+        stages.check(cases.Case(stages.task, tuple(at.sizes.items()), Family(at.family), at.seed))
     found = stages.ahead.correct()
     took: list[float] = []
     for number, case in enumerate(found, 1):

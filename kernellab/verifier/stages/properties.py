@@ -269,7 +269,14 @@ _NO_END = 8
 def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
     """Says of which argument zeros, a NaN or an infinity do not reach the answer, or do, otherwise than in the
     reference where a number is 0: it has 0 * NaN there, which BLAS leaves out, or a power that is 1 for all of them."""
+    scalar = stages.task.args[position].name
     told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
+    at_zero = base.given((*base.args[:position], type(base.args[position])(0), *base.args[position + 1 :]))
+    like = _has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
+    if like and not _right(stages, at_zero, lay_out(at_zero.args)):
+        # the number alone does it, as where the reference divides by it: no argument is to blame
+        stages.context.findings.add(DrawnLimit(argument=scalar, values=f"{scalar} = 0 not handled"))
+        return
     for place, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
         free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in (*stages.task.domain, *told)
         if not (free and isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()):
@@ -286,7 +293,7 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
             if not _right(stages, case, lay_out(case.args)):
                 what = "NaN" if numbers[0] != 0 else "0"
                 how = "not handled" if all(map(finite, case.native)) or numbers[0] == 0 else "not propagated"
-                words = f"{what} in {spec.name} where {stages.task.args[position].name} = 0 {how}"
+                words = f"{what} in {spec.name} where {scalar} = 0 {how}"
                 stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
                 break
 

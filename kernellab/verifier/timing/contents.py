@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Task
 from kernellab.task.dtypes import is_float8
 from kernellab.task.sample.draw import OPEN, Support
@@ -29,12 +30,15 @@ _PRINTED, _COPIED = 1 << 16, 1 << 13
 #: where contents may be mixed, the share of those that are drawn nevertheless: so much that drawing costs a call these
 #: seconds on average, and at least so much
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
+#: does a task's reference take mixed contents of these shapes; the buffer of those that it is asked with
+_ANSWERED: dict[tuple[Any, ...], bool] = {}
+_ASKED = 1 << 10
 
 
 class Contents:
     """Ever new contents of one shape. Each set comes from one of two sources, mixing and drawing.
 
-    Floats that may be any numbers of a sign are mixed: lines from all over the first set, each shrunk by a separate
+    Floats that may be any numbers of a sign are mixed, where the reference takes such sets: lines from all over the first set, each shrunk by a separate
     factor, so that nothing known of earlier contents tells a sum of new ones. Where any other tensor may change
     (integers, masks, probabilities, sorted or complex numbers), the task's own inputs are drawn with a new seed, all
     of one, since one argument may count another's places. Arguments marked static and a model's parameters are what
@@ -50,11 +54,13 @@ class Contents:
             not spec.static and spec.kind is ArgKind.TENSOR and isinstance(a, torch.Tensor) and a.numel() > 0
             for spec, a in zip(task.args, args, strict=True)
         ]
-        self.loose = [a and b for a, b in zip(loose, self.free, strict=True)]
-        #: the task's own inputs, where some of what may change cannot be mixed: then all sets are drawn
-        self._inputs = Inputs(task, self.base, self.free) if self.loose != self.free else None
         self._buffers: dict[tuple[int, int], Tensor] = {}
         self._generators: dict[str, torch.Generator] = {}
+        self.loose = [a and b for a, b in zip(loose, self.free, strict=True)]
+        if any(self.loose) and not self._is_answered(task):
+            self.loose = [False] * len(self.loose)
+        #: the task's own inputs, where some of what may change cannot be mixed: then all sets are drawn
+        self._inputs = Inputs(task, self.base, self.free) if self.loose != self.free else None
         self._prints: set[int] = set()
         #: sets that were equal to an earlier one: a task whose inputs are the same for every seed
         self.repeated = 0
@@ -71,6 +77,22 @@ class Contents:
     def seconds(self) -> float:
         """What drawing the task's own inputs took so far."""
         return self._inputs.seconds if self._inputs is not None else 0.0
+
+    def _is_answered(self, task: Task) -> bool:
+        """Does the reference take mixed contents? Elements of elsewhere leave no positive definite matrix, say. Asked
+        once for each task and form."""
+        shapes = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else () for a in self.base)
+        key = (task.text, task.name, device.current(), shapes)
+        if key not in _ANSWERED:
+            pairs = enumerate(zip(self.base, self.loose, strict=True))
+            mixed = tuple(self._mixed(a, (_ASKED, i)) if loose else a for i, (a, loose) in pairs)
+            try:
+                task.module().results(mixed)
+                _ANSWERED[key] = True
+            except TaskError:
+                _ANSWERED[key] = False
+            self._buffers.clear()
+        return _ANSWERED[key]
 
     def _drawing(self, task: Task) -> tuple[Inputs | None, float]:
         """The task's own inputs, and how often they are drawn; none where they are the same for each seed."""
