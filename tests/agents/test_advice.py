@@ -272,6 +272,17 @@ def test_only_files_that_changed_are_said_to_have() -> None:
     assert found.suggestion.endswith("Changed since it last passed: kernel.cpp:2: plain.")
 
 
+def test_of_a_race_the_change_that_threads_share_is_named() -> None:
+    passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
+    lines = "int p = {};\nrun();\nload();\n  {}float s;\nend();\nstore();\nend();"
+    before, now = lines.format(1, ""), lines.format(2, "static ")
+    past = Attempt(candidate=candidate(before), sketch=SKETCH, gate=RIGHT, verdict=passed)
+    for signature, named in (("race", "static float s;"), ("wrong-values", "int p = 2;")):
+        wrong = EDGE.model_copy(update={"evidence": Evidence(signature=signature)})
+        found = route(wrong, candidate=candidate(now), history=(past,))
+        assert re.search(rf"Changed since it last passed: kernel.cpp:\d: {re.escape(named)}", found.suggestion)
+
+
 def test_a_change_is_not_blamed_for_lost_digits() -> None:
     passed = Verdict(passed=True, stage=Stage.FAST, reason="ok")
     past = Attempt(candidate=candidate("BD = 48"), sketch=SKETCH, gate=RIGHT, verdict=passed)

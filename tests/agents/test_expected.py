@@ -167,3 +167,24 @@ def test_what_a_sort_leaves_unknown_is_said_and_a_transpose_is_followed() -> Non
     assert found["put"].values == (2.0 * float(a[1, 2]),) and found["put"].alone
     assert found["double"].values == pytest.approx((2 * a[1]).tolist()) and not found["double"].alone
     assert "order" not in found
+
+
+STORED = """sketch doubled {
+    symbols: M, N;
+    tensors: x[M, N]: f32; T[M, N]: f32 temp; y[M, N]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(x[m, 0:N] -> a)
+        store(a * 2.0 -> T[m, 0:N])
+        load(T[m, 0:N] -> b)
+        store(SAID -> y[m, 0:N])
+}
+"""
+
+
+@pytest.mark.parametrize(("said", "names"), [("b", []), ("b + a", ["a", "b"])])
+def test_a_trace_that_only_reads_what_was_stored_before_says_nothing(said: str, names: list[str]) -> None:
+    program = load_program(STORED.replace("SAID", said))
+    call = Call({"x": torch.ones(2, 3)}, {"M": 2, "N": 3}, {}, "y", 4)
+    assert [step.name for step in steps_to(narrowed(program, call), call, 5.0)] == names

@@ -224,6 +224,30 @@ def test_padding_in_a_row_s_sum_is_no_loss_of_digits() -> None:
         assert numeric(got, reference.want, found) == name
 
 
+def test_errors_within_one_place_of_a_dimension_are_no_edge() -> None:
+    wrong = torch.zeros(12, 36, 36, dtype=torch.bool)
+    wrong[5, 26:, 26:] = True
+    assert not at_edge(wrong), "one matrix of a batch"
+    wrong[-1, 26:, 26:] = True
+    assert at_edge(wrong), "several"
+    last = torch.zeros(12, 36, dtype=torch.bool)
+    last[-1, 20:] = True
+    assert at_edge(last), "what follows the last whole tile of a row of rows"
+
+
+def test_errors_that_follow_a_diagonal_are_said_to() -> None:
+    eye = torch.eye(36, dtype=torch.bool).expand(7, 36, 36)
+    ones = torch.ones(7, 36, 36, dtype=torch.bool)
+    got = torch.zeros(7, 36, 36)
+    assert where(eye, got) == "only where the indices of dimensions 1 and 2 are equal"
+    assert where(ones.triu(), got) == "only where the index of dimension 2 is at least that of dimension 1"
+    assert where(ones.tril(), got) == "only where the index of dimension 1 is at least that of dimension 2"
+    assert not scattered(eye) and not scattered(ones.tril(-1))
+    few = torch.zeros(8, 1000, dtype=torch.bool)
+    few.view(-1)[torch.randperm(7992, generator=torch.Generator().manual_seed(0))[:40] + 8] = True
+    assert where(few, torch.zeros(8, 1000)) == "scattered", "in a wide matrix most places lie on one side"
+
+
 def test_a_map_shows_the_wrong_corner() -> None:
     wrong = torch.zeros(64, 96, dtype=torch.bool)
     wrong[60:, :] = True

@@ -480,11 +480,13 @@ def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
         if (before.sketch, before.constexpr) != (now.sketch, now.constexpr):
             continue  # another design's code differs everywhere
         old, new = bare(before.source).files, bare(now.source).files
-        return [place for name, text in new.items() for place in _differs(name, old.get(name, ""), text)]
+        shared = (brief.verdict.evidence or Evidence()).signature == "race"
+        return [place for name, text in new.items() for place in _differs(name, old.get(name, ""), text, shared)]
     return []
 
 
-def _differs(name: str, before: str, text: str) -> Iterator[str]:
+def _differs(name: str, before: str, text: str, shared: bool) -> Iterator[str]:
+    """``shared``: lines whose variable all threads have come first."""
     old, new = before.splitlines(), text.splitlines()
     stretches = [
         (start, stop)
@@ -495,11 +497,21 @@ def _differs(name: str, before: str, text: str) -> Iterator[str]:
     if len(stretches) > 1 and count > len(new) / 2:
         yield f"{count} of {name}'s {len(new)} lines"
         return
-    for start, stop in sorted(stretches, key=lambda lines: not any(map(_acts, new[lines[0] : lines[1]]))):
+    known = set(map(str.strip, old))
+
+    def one_for_all(at: int) -> bool:
+        is_kept = new[at].startswith((" ", "\t")) and new[at].split()[:1] == ["static"] and "const" not in new[at]
+        return shared and is_kept and new[at].strip() not in known
+
+    def order(lines: tuple[int, int]) -> tuple[bool, bool]:
+        return not any(map(one_for_all, range(*lines))), not any(map(_acts, new[lines[0] : lines[1]]))
+
+    for start, stop in sorted(stretches, key=order):
         if start == stop:
             yield f"{name}:{start + 1} (lines removed before it)"
             continue
-        shown = next((n for n in range(start, stop) if _acts(new[n])), start)
+        telling = (n for keep in (one_for_all, lambda n: _acts(new[n])) for n in range(start, stop) if keep(n))
+        shown = next(telling, start)
         yield f"{name}:{shown + 1}: {new[shown].strip()[:120]}"
 
 

@@ -16,7 +16,7 @@ from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
-from kernellab.verifier.cases.changes import changed
+from kernellab.verifier.cases.changes import changed, in_words
 from kernellab.verifier.cases.extents import (
     Sizes,
     asked,
@@ -287,7 +287,8 @@ class Case:
     @property
     def words(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
-        change = f", {self.change[0]}" if self.change else ""
+        names = [spec.name for spec in self.task.args]
+        change = f", {in_words(names, lambda at: self.args[at].shape, self.change)}" if self.change else ""
         kind = "the task's own" if self.family is Family.OWN else self.family.value
         return f"{sizes + ', ' if sizes else ''}{kind} inputs{change}"
 

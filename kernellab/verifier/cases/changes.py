@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil, floor, inf, log2, nan
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,26 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             if isinstance(value, torch.Tensor) and value.is_floating_point() and where in (-1, position):
                 out[position] = scaled(value, change[2])
     return tuple(out)
+
+
+def in_words(names: Sequence[str], shape_of: Callable[[int], Sequence[int]], change: Sequence[Any]) -> str:
+    """What :func:`changed` did to the arguments of these ``names``: ``a[98, 9, 26] = 10000``, ``NaN in x``."""
+    import torch
+
+    kind, where = change[0], change[1]
+    name = names[where] if isinstance(where, int) and where >= 0 else "each argument"
+    if kind == "element":
+        at = torch.unravel_index(torch.tensor(change[2]), tuple(shape_of(where)))
+        return f"{name}[{', '.join(str(int(i)) for i in at)}] = {float(change[3]):.6g}"
+    if kind == "elements":
+        return f"other elements in {name}"
+    if kind == "pattern":
+        return f"{change[2]} in {name}"
+    if kind == "scalar":
+        return f"{name} = {change[2]}"
+    if kind == "scale":
+        return f"{name} times {change[2]:.6g}"
+    return "rows in another order" if kind == "permuted" else str(kind)
 
 
 def _exact(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import comb, log
 
 import torch
@@ -22,6 +22,8 @@ _LITTLE = 0.05
 _ROWS, _OF_A_ROW = 8, 0.02
 #: so many integers that hold what fresh memory does are no chance
 _FRESH = 4
+#: in a much longer matrix than it is wide nearly all lies on one side of its diagonal
+_OF_A_SIDE = 0.75
 #: the longest period of errors along a dimension, the fewest times that it fits, the most places of it that are wrong
 #: apart, and how unlikely it must be that errors at random places follow it
 _LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
@@ -90,7 +92,10 @@ def scattered(wrong: Tensor) -> bool:
 
 
 def at_edge(wrong: Tensor) -> bool:
-    """Errors only in the trailing part of some dimension: whole in the front, wrong at the end."""
+    """Errors only in the trailing part of some dimension: whole in the front, wrong at the end. Not where they all lie
+    at one place within another dimension: a tile's end is missing at each of its places, or at the last one."""
+    if any(_is_within(wrong, dim) for dim in range(wrong.dim())):
+        return False
     for dim, size in enumerate(wrong.shape):
         if size < 2:
             continue
@@ -101,6 +106,13 @@ def at_edge(wrong: Tensor) -> bool:
         if bool(line.any()) and first >= size / 2 and bool(line[-1]):
             return True
     return False
+
+
+def _is_within(wrong: Tensor, dim: int) -> bool:
+    """Do all errors lie at one index of a dimension that is neither its first nor its last?"""
+    others = [d for d in range(wrong.dim()) if d != dim]
+    places = wrong.any(dim=others).nonzero().reshape(-1).tolist() if others else []
+    return len(places) == 1 and 0 < places[0] < wrong.shape[dim] - 1
 
 
 def of_rounding(got: Tensor, want: Tensor, mismatch: Mismatch) -> bool:
@@ -182,7 +194,27 @@ def _pattern(wrong: Tensor) -> str:
         if len(places) > 2 and bool((steps == steps[0]).all()):
             return f"only in steps of {int(steps[0])} along {name}, from {first} to {last}"
     found = repeats(wrong)
-    return f"only where {found.words} along dimension {found.dimension}" if found else ""
+    return f"only where {found.words} along dimension {found.dimension}" if found else _by_diagonal(wrong)
+
+
+def _by_diagonal(wrong: Tensor) -> str:
+    """Where two dimensions' indices are equal, or one of them is the larger throughout; empty where chance explains
+    it."""
+    for first, second in combinations(range(wrong.dim()), 2):
+        others = [d for d in range(wrong.dim()) if d not in (first, second)]
+        plane = wrong.any(dim=others) if others else wrong
+        rows, columns = plane.nonzero().unbind(-1)
+        down, right = torch.arange(plane.shape[0])[:, None], torch.arange(plane.shape[1])
+        sides = (
+            (rows == columns, down == right, f"the indices of dimensions {first} and {second} are equal"),
+            (columns >= rows, right >= down, f"the index of dimension {second} is at least that of dimension {first}"),
+            (rows >= columns, down >= right, f"the index of dimension {first} is at least that of dimension {second}"),
+        )
+        for here, everywhere, words in sides:
+            share = float(everywhere.double().mean())
+            if bool(here.all()) and share < _OF_A_SIDE and len(rows) * log(share) < _CHANCE:
+                return f"only where {words}"
+    return ""
 
 
 def repeats(wrong: Tensor) -> Repeats | None:

@@ -208,7 +208,11 @@ class _Trail:
     def __post_init__(self) -> None:
         self._around = _around(self.kernel, self.call.tensor)
         self._axes = axes_of(self.kernel, self.call.tensor)
-        self._own = {id(stmt) for stmt in statements(self.kernel.body)}
+        own = list(statements(self.kernel.body))
+        self._own = {id(stmt) for stmt in own}
+        #: lines that only load what a launch or an earlier statement has stored
+        stored = {_written(s) for s in own if isinstance(s, (Store, Scatter, AtomicAdd))}
+        self._loads = {s.span.line for s in own if isinstance(s, Load) and s.region.tensor.name in stored}
 
     def step(self, stmt: Statement, scope: Scope) -> None:
         self._flush()
@@ -232,10 +236,15 @@ class _Trail:
             return
         offset = [int(i) for i in hit[0][1:]]
         extents = tuple(elements.shape[1:])
+        led = [
+            given
+            for given in self._given.values()
+            if given[2].uid in self._axes and all(indices.get(k) == v for k, v in given[0].items())
+        ]
+        if {given[1] for given in led} <= self._loads:
+            return  # what was computed is in a tensor that they read
         self.found = tuple(
-            _step(line, tile, first, last, offset, extents, self._axes[tile.uid])
-            for turn, line, tile, first, last in self._given.values()
-            if tile.uid in self._axes and all(indices.get(k) == v for k, v in turn.items())
+            _step(line, tile, first, last, offset, extents, self._axes[tile.uid]) for _, line, tile, first, last in led
         )
 
     def _flush(self) -> None:

@@ -40,6 +40,8 @@ def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]
     evidence = verdict.evidence if verdict is not None and not verdict.passed else None
     if evidence is None or not brief.sketch.strip() or evidence.seed is None or evidence.first_wrong is None:
         return ()
+    if evidence.signature == "race":
+        return ()  # another run is wrong at other elements
     try:
         with one_thread():  # its time is counted, and a verification may be timing at the same time
             return _lines(brief, evidence)

@@ -8,7 +8,7 @@ from difflib import unified_diff
 from kernellab.agents.briefs import Brief, CodeBrief, DesignBrief, best_of
 from kernellab.agents.model.prompts.helpers import is_helper
 from kernellab.agents.model.prompts.marks import in_short
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, counted
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Source
 
@@ -54,7 +54,8 @@ def by_hand(
 
 
 def fastest_by_hand(brief: Brief) -> str:
-    """What was changed by hand in the fastest kernel so far, in at most 60 lines; empty where it was lowered."""
+    """What was changed by hand in the fastest kernel so far, in at most 60 lines: of a long difference those that are
+    new; empty where it was lowered."""
     best = best_of(brief.history)
     candidate = best.candidate if best is not None else None
     previous = brief.previous if isinstance(brief, DesignBrief) else None
@@ -62,5 +63,9 @@ def fastest_by_hand(brief: Brief) -> str:
         by_hand(brief, candidate.source, candidate.sketch, candidate.constexpr, previous).splitlines()
         if candidate else []
     )  # fmt: skip
-    rest = [f"({len(lines) - _MOST} more lines)"] if len(lines) > _MOST else []
-    return "\n".join([*lines[:_MOST], *rest])
+    if len(lines) <= _MOST:
+        return "\n".join(lines)
+    new = [line for line in lines if not line.startswith("-")]
+    said = [f"({counted(len(lines) - len(new), 'line')} of before left out)"] if len(new) < len(lines) else []
+    rest = [f"({counted(len(new) - _MOST, 'more line')})"] if len(new) > _MOST else []
+    return "\n".join([*said, *new[:_MOST], *rest])
