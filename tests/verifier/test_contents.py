@@ -66,7 +66,7 @@ def test_contents_are_drawn_where_the_reference_does_not_take_mixed_ones(judge: 
     for _ in range(8):
         torch.linalg.cholesky(contents.next()[0])
     assert _contents(FACTOR.replace("torch.linalg.cholesky(a)", "a.exp()")).loose == [True]
-    verdict = judge(f"import torch\ndef kernel(a):\n    return torch.linalg.cholesky(a)\n", load_task(FACTOR, "factor"))
+    verdict = judge("import torch\ndef kernel(a):\n    return torch.linalg.cholesky(a)\n", load_task(FACTOR, "factor"))
     assert verdict.passed and verdict.time is not None, verdict.reason
 
 

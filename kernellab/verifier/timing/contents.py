@@ -39,10 +39,10 @@ class Contents:
     """Ever new contents of one shape. Each set comes from one of two sources, mixing and drawing.
 
     Floats that may be any numbers of a sign are mixed, where the reference takes such sets: lines from all over the
-    first set, each shrunk by a separate factor, so that nothing known of earlier contents tells a sum of new ones. Where any other tensor may change
-    (integers, masks, probabilities, sorted or complex numbers), the task's own inputs are drawn with a new seed, all
-    of one, since one argument may count another's places. Arguments marked static and a model's parameters are what
-    they are for all calls.
+    first set, each shrunk by a separate factor, so that nothing known of earlier contents tells a sum of new ones.
+    Where any other tensor may change (integers, masks, probabilities, sorted or complex numbers), the task's own inputs
+    are drawn with a new seed, all of one, since one argument may count another's places. Arguments marked static and a
+    model's parameters are what they are for all calls.
 
     Lines that were met before can be known again, whatever they were multiplied with. So ``anew`` a secret share of the
     sets that could be mixed is drawn all the same, all of them where that takes no time.
