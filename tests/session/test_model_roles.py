@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from session_parts import SKETCH, TASK, WRONG_SKETCH, OneSketch
 
-from kernellab.agents.briefs import RouteBrief
+from kernellab.agents.briefs import CodeBrief, RouteBrief
+from kernellab.agents.rules.coder import RulesCoder
 from kernellab.content import content
 from kernellab.errors import SessionError
 from kernellab.models import write_replay
@@ -24,8 +25,13 @@ from kernellab.models.exchanges import Finish
 from kernellab.records import Author, Role, Route, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.journal import Journal
+from kernellab.session.record.records import Created
+from kernellab.session.record.state import State
 from kernellab.session.record.view import turn_line
 from kernellab.session.turn.briefing import improvers
+from kernellab.session.turn.fallback import unverified_lowering
+from kernellab.task import load_task
+from tests.agents.model_parts import CPU
 from tests.models.fake_server import Act, FakeServer, answer, cut, raw, silent, status
 from tests.waiting import until
 
@@ -547,3 +553,34 @@ def test_a_models_replies_that_break_a_pin_are_refused_within_the_turn_and_count
     assert "load(X[m, n:n+BLOCK] -> x)" in revised.refused[0]
     assert session.state.refusals == (revised,)
     assert "load(X[m, n:n+BLOCK] -> x)" in server.requests[2].body["messages"][-1]["content"]
+
+
+GROUPS = """
+import torch
+
+def reference(x, ids):
+    return torch.zeros(256, 64).index_add(0, ids, x)
+
+def inputs():
+    return torch.randn(4096, 64), torch.randint(0, 256, (4096,))
+"""
+MASKED = """sketch groups {
+    symbols: S;
+    tensors: x[S, 64]: f32; ids[S]: i64; y[256, 64]: f32 out;
+
+    @llm_hint("parallel", "coreidx")
+    for g in range(256):
+        load(ids[0:S] -> at)
+        load(x[0:S, 0:64] -> rows)
+        store(reduce_sum(where(at[:, None] == g, rows, 0.0), axis=0) -> y[g, 0:64])
+}
+"""
+
+
+def test_a_model_codes_a_sketch_that_masks_most_of_its_work_before_it_is_judged() -> None:
+    """Its lowering does all of the masked work; a sketch that does what the reference does is lowered first."""
+    state = State("s-1", Created(name="s", text="", key="k"))
+    for text, sketch, first in ((GROUPS, MASKED, False), (TASK, SKETCH, True)):
+        brief = CodeBrief(task=load_task(text, "t"), target=CPU, sketch=sketch)
+        assert (unverified_lowering(state, brief) is not None) is first
+        assert RulesCoder().code(brief).source.files, "both can be lowered"

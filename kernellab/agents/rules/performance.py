@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import Attempt, RouteBrief, best_of, times_as_fast
+from kernellab.agents.briefs import Attempt, RouteBrief, best_of, tied, times_as_fast
 from kernellab.agents.rules.sampled import hot_line
 from kernellab.agents.rules.slow import (
     MOSTLY_CALL_MS,
@@ -150,6 +150,11 @@ class Standing:
         return self.sketch_ms >= ENOUGH * self.time_ms
 
     @property
+    def is_beyond_sketch(self) -> bool:
+        """Is the code faster than its sketch allows, so that the sketch's cost says nothing of it?"""
+        return self.time_ms < ENOUGH * self.sketch_ms
+
+    @property
     def at_bound(self) -> bool:
         """Does the code do what the machine does?"""
         return self.bound_ms >= ENOUGH * self.time_ms
@@ -242,7 +247,9 @@ def _by_what(best: Verdict | None, last: Verdict | None) -> str:
         return ""
     paired = best.against("eager") is not None and last.against("eager") is not None
     longer = best.time.median_ms > last.time.median_ms
-    return " by its speedup, though not by its time, which other work changes more" if paired and longer else ""
+    if paired and longer:
+        return " by its speedup, though not by its time, which other work changes more"
+    return ", though noise may hide which is faster" if tied(best, last) else ""
 
 
 def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[RouteFact]]:
@@ -252,7 +259,10 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     if verdict is not None and verdict.time is not None and verdict.bound_share is not None:
         earlier = next((n for n, a in enumerate(brief.rounds[:-1], 1) if a.verdict is verdict), None)
         whose = f"round {earlier}: " if earlier else ""
-        facts.append(f"{whose}time {duration(verdict.time.median_ms)}, {100 * verdict.bound_share:.3g} % of the bound")
+        eager = verdict.against("eager")
+        fast = f", {eager.text}" if eager is not None else ""
+        share = f"{100 * verdict.bound_share:.3g} % of the bound"
+        facts.append(f"{whose}time {duration(verdict.time.median_ms)}, {share}{fast}")
     best = best_of(brief.rounds)
     if brief.headroom is not None and (best is None or best.verdict is not verdict):
         facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
@@ -289,6 +299,8 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
             words = [_about_code(standing, cost, gain, hot, follows, samples)]
             if not follows:
                 own, found = [], []  # where a sketch's bytes go is not where those of other code do
+        elif standing.is_beyond_sketch:
+            own, found = [], ["the code takes less time than its sketch would by the cost model: it takes other steps"]
     of_cost = len(cost.launches) < 2
     return " ".join(words), [
         *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=True) for fact in own),

@@ -45,7 +45,10 @@ def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
         if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
             both = hottest.share + second.share
             return f"Begin at {hottest.place} and {second.place}, where {both:.0%} of the samples are."
-        return f"No line of the kernel has more than {hottest.share:.0%} of the samples."
+        return (
+            f"No line of the kernel has more than {hottest.share:.0%} of the samples: change what a loop loads, keeps "
+            "and repeats, and not one line of it."
+        )
     return f"Begin at {hottest.place}, where {hottest.share:.0%} of the samples are."
 
 
@@ -134,10 +137,15 @@ def time_goes(source: Source, verdict: Verdict) -> list[str]:
         return []
     told_lines = [line.told for line in lines if line.share >= _HOT_SHARE and line.count >= _LEAST_SAMPLES]
     outside = outside_of(verdict.hot, lines)
-    return told_lines[:_HOT_LINES] + ([_outside_told(verdict.hot, outside)] if outside >= _OUTSIDE_SHARE else [])
+    told_lines = told_lines[:_HOT_LINES]
+    named = sum(line.share for line in lines[: len(told_lines)])
+    rest = 1.0 - named - max(outside, 0.0)
+    if rest >= _OUTSIDE_SHARE and (told_lines or outside >= _OUTSIDE_SHARE):
+        told_lines.append(f"{rest:.0%} of the samples are at {'other lines' if told_lines else 'many lines'}.")
+    return told_lines + ([_outside_told(verdict, verdict.hot, outside)] if outside >= _OUTSIDE_SHARE else [])
 
 
-def _outside_told(hot: HotSpots, outside: float) -> str:
+def _outside_told(verdict: Verdict, hot: HotSpots, outside: float) -> str:
     """What the samples at no line of the source are in, in a sentence."""
     said = f"{outside:.0%} of {hot.samples} samples are at no line of the kernel"
     if hot.waiting is None:
@@ -147,7 +155,10 @@ def _outside_told(hot: HotSpots, outside: float) -> str:
     threads, call, helpers = _outside_shares(hot, outside)
     names = ", ".join(helpers_in(hot)[:2]) if helpers > 0 else ""
     parts = (
-        (threads, "in OpenMP's runtime, where threads start and wait"),
+        (
+            threads,
+            f"in OpenMP's runtime, where threads start and wait{', also for cores' if other_load(verdict) else ''}",
+        ),
         (call, "in the call and its host code"),
         (helpers, f"in helpers{f' ({names})' if names else ''}"),
     )

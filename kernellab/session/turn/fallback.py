@@ -9,8 +9,11 @@ from typing import Generic, TypeVar
 from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError
 from kernellab.agents.model.prompts.assembly import PromptError
+from kernellab.agents.model.prompts.facts import roofline_of
 from kernellab.agents.roles import is_model, players_of
 from kernellab.agents.rules.coder import RulesCoder
+from kernellab.agents.rules.performance import cost_at
+from kernellab.agents.rules.slow import MOSTLY_CALL_MS
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -76,12 +79,31 @@ def _reason(error: Exception) -> str:
     return error.message if isinstance(error, KernellabError) else f"It failed: {type(error).__name__}: {error}."
 
 
+#: a sketch of so many times the machine's least time is not worth the judging of its lowering
+_WASTEFUL = 16.0
+
+
+def _is_wasteful(brief: CodeBrief) -> bool:
+    """Does the sketch's own cost exceed the bound so far that its lowering says little of what a Coder can do?"""
+    try:
+        allowed = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr).time_ms
+    except KernellabError:
+        return False
+    limit = roofline_of(brief.task, brief.target.chip)
+    bound = brief.bound_ms or (limit.ms if limit is not None else None)
+    return bool(allowed and bound) and allowed > max(_WASTEFUL * bound, MOSTLY_CALL_MS)
+
+
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
     """The lowering of a sketch that has no code yet, while no one has verified it; it costs nothing to look at.
 
-    None where the sketch has code already, cannot be lowered, or where the session works without sketches.
+    None where the sketch has code already, cannot be lowered, or where the session works without sketches; and where it
+    does so much more than the machine needs that its lowering would be slow: a mask over a whole extent or an atomic
+    addition of each element stands for a loop that only a Coder can write.
     """
     if not brief.sketch or "sketch" in brief.ablation or not (brief.previous is None or brief.redesigned):
+        return None
+    if _is_wasteful(brief):
         return None
     try:
         reply = RulesCoder().code(brief)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
@@ -35,6 +36,10 @@ _BY_LENGTH = frozenset(("arange", "randperm"))
 _BY_SHAPE = _BY_EXTENTS | frozenset(("randint", "full", "normal", "poisson"))
 
 
+#: seconds of this thread's time in which axes are looked for
+_MOST_S = 10.0
+
+
 @dataclass(frozen=True)
 class FreeAxis:
     """Axes (argument position, dimension) that vary together, with their extent at the task's own size.
@@ -55,7 +60,10 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
     state = {i for i, a in enumerate(task.args) if a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)}
     found: list[FreeAxis] = []
     cut: dict[int, Shape] = dict(shapes)
+    until = thread_time() + _MOST_S
     for size, axes in _groups(shapes, state):
+        if thread_time() > until:
+            break  # a reference of many thousands of steps
         if any(cut[i][d] != size for i, d in axes):
             continue  # already cut with a wider group
         small = _trial_size(size, len(found))

@@ -9,6 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+#: where more of the machine's work than this many times its cores waits, a call that is late hangs
+_MOST_PRESSED = 4.0
+
+
+def crowding() -> float:
+    """How many times as long as alone a call may take since others want the cores too: 1 to 4, by the load average."""
+    return min(_MOST_PRESSED, max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0))))
+
 
 def descendants(first: int, most: int) -> list[int]:
     """Processes below ``first``, at most about ``most``."""

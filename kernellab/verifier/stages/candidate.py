@@ -29,6 +29,7 @@ from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.control import Output, Written
 from kernellab.verifier.protocol.memory import lay_out
@@ -291,7 +292,7 @@ class Stages:
         return call
 
     def call_deadline(self, case: Case) -> float:
-        least = DEADLINES.call_least * self.slower
+        least = DEADLINES.call_least * self.slower * crowding()
         return max(least, DEADLINES.call_factor * case.reference_seconds)
 
     def _wrong(self, case: Case, output: int, got: Tensor, mismatch: Mismatch) -> Refused:

@@ -16,8 +16,8 @@ from kernellab.agents.model.prompts.facts import (
     bound_lines,
     hot_of_kernel,
     hot_text,
+    is_avoidable,
     limit_lines,
-    limits_of,
     numbered,
     time_lines,
 )
@@ -29,12 +29,15 @@ from kernellab.agents.model.prompts.memory import code_parts
 from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
+from kernellab.agents.rules.classify import TIME_LIMIT
 from kernellab.errors import duration
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
+from kernellab.target import Backend
 
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
+    from kernellab.task import Task
 
 _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
@@ -129,6 +132,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     documents = library.dsl(dsl)
     title = documents.spec.title if documents else dsl
     gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
+    interpreted = brief.target.backend is Backend.INTERPRETER
     verdict = judged(brief)
     # its figures stand with the verdict, or with the best code
     told = (verdict is not None and verdict.passed) or best_elsewhere(brief, base) is not None
@@ -139,13 +143,15 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
             render(
                 "coder", "role", dsl=title, sketched=sketched, entry=entry, entry_file=entry_file,
                 lowered=base.lowered is not None, library=brief.allow_library, gated=gated,
+                narrow=_is_narrow(brief.task),
+                on_cores=brief.target.chip.kind == "cpu" and not interpreted,
             ),
             stable=True,
         ),
         Part("answer", _FILE, render("coder", "answer", main_file=base.main_file, fence=fence), stable=True),
         *_documents(documents, base),
         Part(
-            "chip", chip.source, render("coder", "chip", target=brief.target, facts=chip.text),
+            "chip", chip.source, render("coder", "chip", target=brief.target, facts=chip.text, interpreted=interpreted),
             stable=True, rank=8, trims=True,
         ),
         Part(
@@ -171,7 +177,9 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
         parts += _looked_up(brief, library, options, verdict)
     else:
         page = helpers_page(base.files, base.files.get(base.main_file, ""))
-        parts.append(Part("helpers", "kernellab.lowering", render("coder", "helpers", page=page, fence=fence), rank=4))
+        if page.strip():
+            text = render("coder", "helpers", page=page, fence=fence)
+            parts.append(Part("helpers", "kernellab.lowering", text, rank=4))
     parts += code_parts(brief)
     last = brief.history[-1].candidate if brief.history else None
     put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
@@ -328,8 +336,10 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,
-                limited=bool(limits_of(verdict)),
+                limited=any(is_avoidable(c) for c in verdict.conditions),
                 others=others,
+                late=verdict.evidence is not None and verdict.evidence.signature == TIME_LIMIT,
+                interpreted=brief.target.backend is Backend.INTERPRETER,
             )
             for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
         )
@@ -347,6 +357,12 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
     if brief.notes:
         parts.append(Part("notes", "people and agents", render("coder", "notes", notes=brief.notes)))
     return parts
+
+
+def _is_narrow(task: Task) -> bool:
+    """Has it floats of 16 bits, whose sums lose digits?"""
+    dtypes = (spec.dtype for spec in (*task.tensors, *task.outputs))
+    return any(dtype in ("float16", "bfloat16") for dtype in dtypes)
 
 
 def judged(brief: CodeBrief) -> Verdict | None:

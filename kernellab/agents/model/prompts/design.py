@@ -13,6 +13,7 @@ from kernellab.agents.model.prompts.quotes import OWN, Library, mistakes, on_cor
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.records import Author
+from kernellab.target import Backend
 
 _FILE = "prompts/designer.j2"
 _LAST_ROUNDS = 3
@@ -40,7 +41,10 @@ def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Pro
         ),
         Part("answer", _FILE, render("designer", "answer"), stable=True),
         Part(
-            "chip", chip.source, render("designer", "chip", target=brief.target, facts=chip.text),
+            "chip", chip.source, render(
+                "designer", "chip", target=brief.target, facts=chip.text,
+                interpreted=brief.target.backend is Backend.INTERPRETER,
+            ),
             stable=True, rank=4, trims=True,
         ),
         *_task_parts(brief, library, options),

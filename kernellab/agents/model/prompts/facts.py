@@ -8,7 +8,7 @@ from math import prod
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, work_of
 from kernellab.agents.rules.sampled import other_load, time_goes
-from kernellab.conditions import flags, labels
+from kernellab.conditions import Condition, DrawnLimit, flags, labels
 from kernellab.errors import KernellabError, counted, duration
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.operations.sketch import OPS
@@ -196,6 +196,10 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
         f"{counted(round(found.parallelism), 'parallel iteration')} for {counted(brief.target.chip.cores, 'core')}."
     ]
     if found.time_ms is not None:
+        shown = shown_kernel(brief)
+        time = shown.verdict.time if shown is not None and shown.sketch == sketch and shown.verdict else None
+        if time is not None and time.median_ms < ENOUGH * found.time_ms:
+            return ["The code that was written from it takes less time than the cost model gives the sketch."]
         limit = roofline_of(task, brief.target.chip)
         bound = brief.bound_ms or (limit.ms if limit else 0.0)
         # what the model counts of a sketch may be less than what the task compels
@@ -246,6 +250,13 @@ def verdict_figures(verdict: Verdict) -> list[str]:
 def limits_of(verdict: Verdict) -> list[str]:
     """In what a passed kernel is less than the task asks for, one label each."""
     return labels(c for c in verdict.conditions if c.concern == "kernel")
+
+
+def is_avoidable(condition: Condition) -> bool:
+    """May another kernel do without this limit of a verdict? Not without the range of an index, which the reference
+    needs, too."""
+    index = isinstance(condition, DrawnLimit) and isinstance(condition.low, int) and isinstance(condition.high, int)
+    return condition.concern == "kernel" and bool(condition.label) and not index
 
 
 def numbered(text: str) -> str:
