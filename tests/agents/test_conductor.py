@@ -314,6 +314,15 @@ def test_a_run_that_the_time_limit_ended_is_no_wrong_sketch_and_the_coder_is_ask
     assert "time limit" not in other.reason + other.suggestion
 
 
+def test_a_verification_that_took_too_long_is_no_wrong_sketch() -> None:
+    late = failed(Stage.CORRECT, "The whole verification took longer than its deadline of 300 s.", signature="deadline")
+    found = route(late)
+    assert found.reason.startswith("A time limit of the judge ended the run") and "code is wrong" not in found.reason
+    assert "failed" not in found.suggestion and "Fix what" not in found.suggestion
+    wrong = route(failed(Stage.CORRECT, "It differs.", signature="wrong-values"))
+    assert "time limit" not in wrong.reason
+
+
 def test_a_slow_interpreter_is_named_only_where_one_runs() -> None:
     brief = {"candidate": candidate(), "sketch": SKETCH, "gate": RIGHT, "verdict": SLOW_RUN, "turns_left": 9}
     target = Target("triton", Backend.INTERPRETER, Chip("A100", "gpu", 108))

@@ -424,3 +424,30 @@ def test_a_few_places_along_an_axis_are_named_and_of_nearly_all_the_largest_erro
     got[3, 299] = 4.0
     _, found = compare64(got.double(), want.double(), written)
     assert found is not None and "the largest error at [3, 299]" in found.sentence
+
+
+BAND = load_task(
+    "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 512), Dim('N', 1, 512)\n"
+    "def inputs(M=64, N=48):\n    return (torch.randn(M, N),)\n"
+    "def reference(x, band: int = 400):\n"
+    "    far = (torch.arange(x.shape[0])[:, None] - torch.arange(x.shape[1])).abs() > band\n"
+    "    return x.masked_fill(far, 0.0)\n"
+)
+BANDED = """
+sketch banded {
+    symbols: M, N;
+    tensors: x[M, N]: f32; y[M, N]: f32 out;
+    constexpr: band;
+    @llm_hint("parallel", "grididx")
+    for m in range(M):
+        load(x[m, 0:N] -> row)
+        store(where(abs(arange(N) - m) <= band, row, 0.0) -> y[m, 0:N])
+}
+"""
+
+
+def test_a_number_that_cuts_nothing_off_at_small_sizes_is_tried_smaller() -> None:
+    right = gate(BANDED, BAND)
+    assert right.state is GateState.RIGHT, right.reason
+    narrow = gate(BANDED.replace("<= band", "< band"), BAND)
+    assert narrow.state is GateState.WRONG and "band = " in narrow.reason, narrow.reason

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief
-from kernellab.agents.rules.classify import TIME_LIMIT
+from kernellab.agents.rules.classify import LATE
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import KernellabError, counted
@@ -51,7 +51,7 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
         text += f" Changed since it last passed: {changed[0]}{more}."
     if to is RouteKind.DESIGNER:
-        if evidence.signature == TIME_LIMIT:
+        if evidence.signature in LATE:
             return f"Revise the sketch for less work in a run: its code reached the judge's time limit. {text}"
         failed = sum(round.verdict is not None and not round.verdict.passed for round in brief.rounds)
         times = "failed" if failed < 2 else f"failed {failed} times"
@@ -149,7 +149,7 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         sketch_line = _sketch_line(brief, first.file, first.line)
         made = f" (made from sketch line {sketch_line})" if sketch_line else ""
         return f"Fix {first.place}{made}."
-    if evidence.signature == TIME_LIMIT:
+    if evidence.signature in LATE:
         return _about_time(brief)
     if evidence.signature in ("edge-tile", "mask-missing"):
         return _OF_VALUES if right_with_own_inputs(evidence) else _about_edge(brief, evidence)

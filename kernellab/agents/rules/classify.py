@@ -33,8 +33,8 @@ PLACE_SIGNATURES = frozenset(
     )
 )  # fmt: skip
 
-#: the signature of a run that the judge's time limit ended: no number of it was compared
-TIME_LIMIT = "hang"
+#: the signatures of what a time limit of the judge ended, a call's or the whole verification's: no number was compared
+LATE = frozenset(("hang", "deadline"))
 
 _ENVIRONMENT = re.compile(
     r"no space left on device|command not found|cannot execute|cc1plus: not found|(?:g\+\+|clang\+\+|nvcc|ninja|ptxas)"
@@ -79,7 +79,7 @@ def classify(verdict: Verdict) -> ErrorClass:
         return _of_run(text, evidence)
     if verdict.stage is Stage.FAST:
         return ErrorClass.ALGORITHM if evidence.signature or evidence.first_wrong else ErrorClass.ENVIRONMENT
-    if evidence.signature in (None, TIME_LIMIT) and evidence.first_wrong is None:
+    if (evidence.signature is None or evidence.signature in LATE) and evidence.first_wrong is None:
         return _of_run(text, evidence)
     return ErrorClass.MEMORY_PATTERN if evidence.signature in PLACE_SIGNATURES else ErrorClass.ALGORITHM
 

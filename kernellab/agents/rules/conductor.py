@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kernellab.agents.briefs import Attempt, RouteBrief, design_of
 from kernellab.agents.rules.advice import advise, is_verbatim, route_facts
-from kernellab.agents.rules.classify import CODE_ERRORS, TIME_LIMIT, ErrorClass, classify, key_of
+from kernellab.agents.rules.classify import CODE_ERRORS, LATE, ErrorClass, classify, key_of
 from kernellab.agents.rules.performance import (
     hot_of,
     is_far,
@@ -66,7 +66,7 @@ class RulesConductor:
             reason = f"No role can fix this machine: {verdict.reason}"
             return _route(RouteKind.STOP, error, reason, brief)
         to_code, quotes = error in CODE_ERRORS, verdict.reason
-        if verdict.evidence is not None and verdict.evidence.signature == TIME_LIMIT:
+        if verdict.evidence is not None and verdict.evidence.signature in LATE:
             # the rules make the same code of a sketch each time
             to_code = brief.sketch is None or Role.CODER in brief.improvers
             reason = "A time limit of the judge ended the run, and no number of it was compared: "

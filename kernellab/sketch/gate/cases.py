@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.errors import TaskError
@@ -51,11 +51,14 @@ class Case:
     sampled: bool = False
     #: the task's own shapes, where these are fixed: the reference may take seconds
     is_own: bool = False
+    #: arguments that are other numbers than the task's own
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def at(self) -> str:
-        """The sizes in words."""
-        return ", ".join(f"{k} = {v}" for k, v in self.sizes.items()) or "the task's own shapes"
+        """The sizes and other numbers in words."""
+        sizes = [f"{k} = {v}" for k, v in self.sizes.items()] or ["the task's own shapes"]
+        return ", ".join(sizes + [f"{k} = {v}" for k, v in self.numbers.items()])
 
 
 def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
@@ -64,10 +67,13 @@ def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
     if task.dims:
         for i, sizes in enumerate(_telling_first(small_sizes(task, around, _CASES))):
             args = task.module().sample(sizes, seed=i)
-            yield Case(_varied(task, args, i), sizes)
+            yield _telling(task, binding, Case(_varied(task, args, i), sizes), i)
         return
     if input_bytes(task) <= _CASE_BYTES // 16:
-        yield Case(task.module().sample(seed=0))
+        own = Case(task.module().sample(seed=0))
+        yield own
+        if (telling := _telling(task, binding, own)).numbers:
+            yield telling
         return
     yield from _cut_cases(program, binding, task, around)
 
@@ -122,7 +128,7 @@ def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[
         kept_sizes = {a: sizes[names[a]] for a in axes}
         if _bytes(task, kept_sizes) > _CASE_BYTES or (args := small.sample(kept_sizes)) is None:
             continue
-        yield Case(_varied(task, args, count), sizes, is_cut=True)
+        yield _telling(task, binding, Case(_varied(task, args, count), sizes, is_cut=True), count)
         count += 1
 
 
@@ -156,6 +162,20 @@ def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:
     if number % 3 != 2 or Family.NORMAL not in families(task):
         return args
     return redraw(task, args, Family.NORMAL, number)
+
+
+def _telling(task: Task, binding: Binding, case: Case, number: int = 1) -> Case:
+    """Of every second case: integers that the sketch takes from the reference, such as a band's width or a window, and
+    that are no less than any extent here, are less than it, so that what they cut off is cut off."""
+    longest = max((int(n) for a in case.args if hasattr(a, "shape") for n in a.shape), default=0)
+    if number % 2 == 0 or longest < 2:
+        return case
+    args, numbers = list(case.args), dict[str, int]()
+    for position in binding.scalars.values():
+        value = args[position]
+        if isinstance(value, int) and not isinstance(value, bool) and value >= longest:
+            args[position] = numbers[task.args[position].name] = max(1, longest // 3)
+    return replace(case, args=tuple(args), numbers=numbers) if numbers else case
 
 
 def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
