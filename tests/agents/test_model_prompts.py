@@ -15,6 +15,7 @@ from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
+from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.quotes import Library, own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.model.reply.reading import parse_code
@@ -328,6 +329,43 @@ def test_a_designer_is_shown_what_was_changed_by_hand_in_the_fastest_kernel(know
     assert told.count(line) == NORM_SKETCH.count(line), "the difference names lines that stand in the prompt"
     plain = prompt(replace(brief, history=tuple(tried[:1])), knowledge).messages[-1].content
     assert "by hand" not in plain
+
+
+def test_of_code_that_was_written_afresh_a_designer_sees_what_is_new(knowledge: Knowledge) -> None:
+    lowered = RulesCoder().code(briefs(CPU)["code"]).source
+    own = "\n".join(f"int new_{n};" for n in range(70))
+    source = lowered.model_copy(update={"files": {**lowered.files, "kernel.cpp": own}})
+    passed = FAILED.model_copy(update={"passed": True, "time": Timing(median_ms=1, q1_ms=1, q3_ms=1, samples=9)})
+    tried = Attempt(Candidate(id="c", source=source, sketch=NORM_SKETCH), NORM_SKETCH, GATE, passed)
+    lines = fastest_by_hand(replace(briefs(CPU)["design"], history=(tried,))).splitlines()
+    assert "+int new_0;" in lines and "+int new_50;" in lines and not any(line.startswith("-int") for line in lines)
+    assert lines[0].endswith("lines of before left out)") and lines[-1].endswith("more lines)")
+
+
+def test_an_index_s_range_is_no_limit_that_another_kernel_does_without(knowledge: Knowledge) -> None:
+    index = DrawnLimit(argument="col", values="col in 0..62 only", low=0, high=62)
+    lost = DrawnLimit(argument="x", values="NaN in x not propagated", not_nan=True)
+    lowered = RulesCoder().code(briefs(CPU)["code"]).source
+    for limits, better in (([index], False), ([index, lost], True)):
+        verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", conditions=limits)
+        tried = Attempt(Candidate(id="c", source=lowered, sketch=NORM_SKETCH), NORM_SKETCH, GATE, verdict)
+        brief = replace(briefs(CPU)["code"], previous=lowered, previous_sketch=NORM_SKETCH, history=(tried,))
+        told = prompt(brief, knowledge).messages[-1].content
+        assert ("A kernel without them is better" in told) is better
+
+
+def test_a_late_run_and_an_interpreter_are_told_as_that(knowledge: Knowledge) -> None:
+    lowered = RulesCoder().code(briefs(CPU)["code"]).source
+    for signature, late in (("deadline", True), ("hang", True), ("wrong-values", False)):
+        verdict = FAILED.model_copy(update={"evidence": Evidence(signature=signature)})
+        tried = Attempt(Candidate(id="c", source=lowered, sketch=NORM_SKETCH), NORM_SKETCH, GATE, verdict)
+        brief = replace(briefs(CPU)["code"], previous=lowered, previous_sketch=NORM_SKETCH, history=(tried,))
+        told = prompt(brief, knowledge).messages[-1].content
+        assert ("say what the time goes into" in told) is late and ("is wrong, how the evidence" in told) is not late
+    for target, interpreted in ((replace(GPU, backend=Backend.INTERPRETER), True), (GPU, False)):
+        for brief in (briefs(target)["design"], briefs(target)["code"]):
+            words = "".join(m.content for m in prompt(brief, knowledge).messages)
+            assert ("no time is compared" in words) is interpreted
 
 
 def test_a_coder_is_told_why_the_sketch_changed(knowledge: Knowledge) -> None:

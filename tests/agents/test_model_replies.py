@@ -76,7 +76,7 @@ def test_prompt_files_are_whole(file: str) -> None:
 _ANY = {
     "dsl": "cpp", "sketched": True, "gated": True, "entry": "kernel", "entry_file": "kernel.py", "lowered": False,
     "library": False, "operations": (), "dtypes": (), "loop_hints": (), "axes": (), "memory_hints": (),
-    "symbols": "", "kind": "cpu",
+    "symbols": "", "kind": "cpu", "on_cores": True,
 }  # fmt: skip
 
 

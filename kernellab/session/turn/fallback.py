@@ -90,8 +90,8 @@ def _is_wasteful(brief: CodeBrief) -> bool:
     except KernellabError:
         return False
     limit = roofline_of(brief.task, brief.target.chip)
-    bound = brief.bound_ms or (limit.ms if limit is not None else None)
-    return bool(allowed and bound) and allowed > max(_WASTEFUL * bound, MOSTLY_CALL_MS)
+    bound = brief.bound_ms or (limit.ms if limit is not None else 0.0)
+    return allowed is not None and bound > 0 and allowed > max(_WASTEFUL * bound, MOSTLY_CALL_MS)
 
 
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:

@@ -37,7 +37,6 @@ from kernellab.target import Backend
 
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments
-    from kernellab.task import Task
 
 _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
@@ -143,7 +142,6 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
             render(
                 "coder", "role", dsl=title, sketched=sketched, entry=entry, entry_file=entry_file,
                 lowered=base.lowered is not None, library=brief.allow_library, gated=gated,
-                narrow=_is_narrow(brief.task),
                 on_cores=brief.target.chip.kind == "cpu" and not interpreted,
             ),
             stable=True,
@@ -357,12 +355,6 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
     if brief.notes:
         parts.append(Part("notes", "people and agents", render("coder", "notes", notes=brief.notes)))
     return parts
-
-
-def _is_narrow(task: Task) -> bool:
-    """Has it floats of 16 bits, whose sums lose digits?"""
-    dtypes = (spec.dtype for spec in (*task.tensors, *task.outputs))
-    return any(dtype in ("float16", "bfloat16") for dtype in dtypes)
 
 
 def judged(brief: CodeBrief) -> Verdict | None:
