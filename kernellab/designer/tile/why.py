@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from kernellab.designer.ir.expr import Free
+from kernellab.designer.ir.launch import Launch
+
 POINTWISE = ("Pointwise: each element is read once and written once.",)
+#: where loads overlap, or what is read does not vary along every axis
+REREAD = ("Pointwise: each element is written once.",)
 ONCE_FOR_ALL = ("What does not vary along the loop inside a tile is computed once for all of it.",)
 WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it close by.",)
 SIDE_BY_SIDE = ("Rows are shorter than a vector: neighbouring rows are reduced side by side.",)
@@ -83,3 +88,10 @@ CHAIN = (
     "Tiles of the scores are made again from what each row's softmax divides by, and multiplied at once.",
     "No two programs add to one element.",
 )
+
+
+def pointwise(k: Launch) -> tuple[str, ...]:
+    """Is each element read once: no tensor in two places, none that stays the same along an axis?"""
+    free, loads = Free(), k.loads
+    once = len({e.tensor for e in loads}) == len(loads) and all(free(e) >= k.par for e in loads)
+    return POINTWISE if once else REREAD

@@ -39,7 +39,7 @@ def untiled(ctx: Context, k: Launch) -> Tiling:
 
 
 def pointwise(ctx: Context, k: Launch) -> Tiling:
-    return flat(ctx, k, replace(untiled(ctx, k), why=why.POINTWISE))
+    return flat(ctx, k, replace(untiled(ctx, k), why=why.pointwise(k)))
 
 
 def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
