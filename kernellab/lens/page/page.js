@@ -75,6 +75,8 @@ function pane(id, text, links, other) {
   box.other = other;
 }
 
+/** places of a line that are named; all of them are marked */
+const SAID = 8;
 const spans = (lines) => {
   const said = [];
   for (const line of lines) {
@@ -82,7 +84,8 @@ const spans = (lines) => {
     if (last && line === last[1] + 1) last[1] = line;
     else said.push([line, line]);
   }
-  return said.map(([a, b]) => (a === b ? a : `${a}–${b}`)).join(", ");
+  const words = said.map(([a, b]) => (a === b ? a : `${a}–${b}`));
+  return words.length > SAID ? `${words.slice(0, SAID).join(", ")} and ${words.length - SAID} more places` : words.join(", ");
 };
 
 function point(id, line, scroll) {
