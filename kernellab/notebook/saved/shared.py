@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader
 
 from kernellab.content import written
 from kernellab.errors import SessionError
+from kernellab.notebook.language.check import checked
 from kernellab.notebook.protocol import CandidateRow
 from kernellab.notebook.saved.snapshot import snapshot
 from kernellab.notebook.views import texts as long
@@ -69,7 +70,9 @@ def shared_page(state: State, facts: Facts) -> str:
             **{f"candidates {sort}": page(rows, 0, len(rows), sort) for sort in ("number", "speedup")},
         },
     }  # fmt: skip
-    return _page("workbench", f"{state.created.name}: a kernellab session", data, snapshot(state), _looks(state, rows))
+    return _page(
+        "workbench", f"{state.created.name}: a kernellab session", data, snapshot(state), _looks(state, rows, facts)
+    )
 
 
 def shared_run(run: Run) -> str:
@@ -135,20 +138,27 @@ def _page(name: str, title: str, data: dict[str, Any], fallback: str, more: Iter
     return render()
 
 
-def _looks(state: State, rows: list[CandidateRow]) -> Iterator[Entry]:
-    """What a reader may look at, the most wanted first: the head's line, comparisons, prompts, the other turns."""
+def _looks(state: State, rows: list[CandidateRow], facts: Facts) -> Iterator[Entry]:
+    """What a reader may look at, the most wanted first: the head's line with what its sketches cost, comparisons,
+    prompts, the other turns."""
     line = [turn.id for turn in reversed(state.path())]
     fastest = [row["turn"] for row in page(rows, 0, _COMPARED, "speedup")["rows"]]
     verdicts = {turn.parent: turn.id for turn in state.turns.values() if turn.verdict is not None}
     judged = [verdicts.get(turn, turn) for turn in fastest]
     for turn in line:
-        yield "turns", turn, {"detail": detail(state, turn, {}), "texts": long.texts(state, turn)}
+        yield from _turn(state, turn, facts)
     for a, b in permutations(judged, 2):
         yield "answers", f"compare {a} {b}", comparison(state, a, b)
     for exchange in state.exchanges():
         yield "answers", f"exchange {exchange.id}", exchange_text(exchange)
     for turn in reversed([turn for turn in state.turns if turn not in line]):
-        yield "turns", turn, {"detail": detail(state, turn, {}), "texts": long.texts(state, turn)}
+        yield from _turn(state, turn, facts)
+
+
+def _turn(state: State, turn: str, facts: Facts) -> Iterator[Entry]:
+    shown = long.texts(state, turn)
+    yield "turns", turn, {"detail": detail(state, turn, {}), "texts": shown}
+    yield "answers", f"check {shown['sketch']}", checked(shown["sketch"], facts)
 
 
 def _in_json(text: str) -> str:
