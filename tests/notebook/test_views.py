@@ -597,6 +597,11 @@ def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_firs
         assert card["evidence"] == ["sketch line 3: Unknown operation 'e'."]
         assert card["retry"] == (author is Author.MODEL)
         assert ("Correct your sketch" in card["hint"]) == (author is Author.HUMAN)
+        assert card["title"] == "The Conductor proposes: designer."
+    refused = GateResult(state=GateState.WRONG, reason="y is wrong.")
+    mine = turn(1, Role.DESIGNER, None, author=Author.HUMAN, sketch="sketch a {}", gate=refused)
+    card = drawn(state(mine, turn(2, Role.CONDUCTOR, "t1", route=route), waits))["card"]
+    assert card["title"] == "Your sketch is wrong."
 
 
 def test_the_evidence_of_an_end_does_not_repeat_that_its_last_stage_passed() -> None:
@@ -605,6 +610,10 @@ def test_the_evidence_of_an_end_does_not_repeat_that_its_last_stage_passed() -> 
         route = told(fact).model_copy(update={"to": to})
         card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=route)))["card"]
         assert card["evidence"] == shown
+    # nor, on the way back, the stage's sentence that the reason ends with
+    route = told(fact).model_copy(update={"to": RouteKind.CODER, "quotes": "Right."})
+    card = drawn(state(DESIGN, CODE, PASS, EDIT, FAIL, turn(6, Role.CONDUCTOR, "t5", route=route)))["card"]
+    assert card["evidence"] == []
 
 
 def told(fact: RouteFact) -> Route:

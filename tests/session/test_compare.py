@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from session_parts import TASK, OneSketch
 
-from kernellab.conditions import DrawnInPart, Mark
+from kernellab.conditions import DisturbedCalls, DrawnInPart, Mark
 from kernellab.errors import SessionError
 from kernellab.notebook.views.candidates import comparison, rows_of
 from kernellab.records import Comparison, Ranking, Role, Stage, Timing
@@ -84,6 +84,16 @@ def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_pat
     assert verdict.stages == judged.verdict.stages
     assert verdict.environment == judged.verdict.environment
     assert after.head == state.head
+    # each run has its share of disturbed calls: the worse is said, once
+    for shares in ((0.22, 0.13), (0.13, 0.22)):
+        told = state
+        for share in shares:
+            event = Compared(
+                turn=judged.id, timing=timing, comparisons=figures, conditions=(DisturbedCalls(share=share),)
+            )
+            told = apply(state.id, told, event)
+        (flag,) = [f for f in told.turns[judged.id].verdict.flags if "disturbed" in f]  # type: ignore[union-attr]
+        assert "22%" in flag
 
 
 def test_chosen_kernels_are_timed_in_one_run(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
-from kernellab.session.record.state import Best, State
+from kernellab.session.record.state import Best, State, gate_refuses
 from kernellab.session.record.view import outcome, stopped, target_words
 from kernellab.verifier.protocol.stats import one_line_each
 
@@ -196,7 +196,7 @@ def card(state: State, at: str | None) -> Card | None:
             "id": question.id,
             "kind": question.kind.value,
             "role": question.role.value,
-            "title": f"The Conductor proposes: {route.to.value}." if route else _title(question, asked),
+            "title": _proposes(state, question, route) if route else _title(question, asked),
             "text": route.reason if route else _text(question, asked),
             "hint": _hint(state, question),
             "retry": _to_keep(state, question)
@@ -212,6 +212,14 @@ def card(state: State, at: str | None) -> Card | None:
         }
     turn = state.turns.get(at or "")
     return _proposed(turn, _since(state, turn)) if turn is not None and turn.route is not None else None
+
+
+def _proposes(state: State, question: Question, route: Route) -> str:
+    """What a person whose sketch was refused has to know first is that, not where it would go next."""
+    mine = state.sketch_turn() if _replaces(state, question) else None
+    if mine is not None and gate_refuses(mine):
+        return "Your sketch is wrong."
+    return f"The Conductor proposes: {route.to.value}."
 
 
 def _since(state: State, turn: Turn) -> list[str]:
@@ -279,8 +287,8 @@ def _evidence(route: Route) -> list[str]:
     has all their digits."""
     shown = []
     for fact in route.facts:
-        if fact.of_stage and route.to is RouteKind.FINISH:
-            continue  # that it passed is the reason
+        if fact.of_stage and (route.to is RouteKind.FINISH or route.quotes):
+            continue  # the reason says it
         if fact.got is not None or fact.want is not None:
             got, want = both(fact.got, fact.want)
             shown.append(f"{fact.text}: got {got}, want {want}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt, tied
-from kernellab.conditions import DrawnInPart, joined
+from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, joined
 from kernellab.errors import SessionError
 from kernellab.models.exchanges import Exchange, Step
 from kernellab.records import (
@@ -439,9 +439,17 @@ def _compared(turn: Turn, event: Compared) -> Turn:
             c.model_copy(update={"paired_with": c.paired_with + others}) if c.baseline in measured else c for c in again
         ),
         # how many inputs were tried is a figure too
-        "conditions": joined(verdict.conditions, [c for c in event.conditions if not isinstance(c, DrawnInPart)]),
+        "conditions": _once_disturbed(
+            joined(verdict.conditions, [c for c in event.conditions if not isinstance(c, DrawnInPart)])
+        ),
     }
     return turn.model_copy(update={"verdict": verdict.model_copy(update=figures)})
+
+
+def _once_disturbed(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+    """Of two runs' shares of disturbed calls the larger: a reader of two cannot tell which figure is whose."""
+    worst = max((c.share for c in conditions if isinstance(c, DisturbedCalls)), default=None)
+    return tuple(c for c in conditions if not isinstance(c, DisturbedCalls) or c.share == worst)
 
 
 def breaches(gate: GateResult) -> list[Diagnostic]:
