@@ -21,6 +21,7 @@ from kernellab.evolve.records import (
     Evaluation,
     Migrated,
     Move,
+    Paired,
     Place,
     Proposal,
     Proposed,
@@ -37,11 +38,11 @@ from kernellab.notebook.monitor.head import best_of, figures, head, ledger, left
 from kernellab.notebook.monitor.monitor import Monitor
 from kernellab.notebook.monitor.rows import MOST, condition, row, rows
 from kernellab.options.search import Knobs
-from kernellab.records import Environment
+from kernellab.records import Comparison, Environment
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.evolve.runs import modelled, score, verdict
+from tests.evolve.runs import modelled, score, timing, verdict
 from tests.evolve.runs import state as raced
 from tests.waiting import until
 
@@ -240,6 +241,24 @@ def test_a_migrant_is_counted_once_and_a_first_design_that_is_the_best_is_called
     now = Follower(run.workspace, run.id)
     now.close()
     assert (head(now, False)["best"], head(now, False)["first_text"]) == (0, "it is the first design")
+    # the table shows one with a higher figure: the two in turn are what says that it is not the best
+    pair = Comparison(baseline="first", baseline_time=timing(1.0), speedup=1.05, low=0.91, high=1.2)
+    stream.append([Verified(number=1, verdict=verdict(3.0)), Paired(number=1, first=0, comparison=pair)])
+    last = Follower(run.workspace, run.id)
+    last.close()
+    words = "it is the first design: none is certainly faster, 1 in turn with it 0.91x to 1.20x as fast"
+    assert (head(last, False)["best"], head(last, False)["first_text"]) == (0, words)
+
+
+def test_a_run_says_who_waits_and_when_its_rounds_are_over(waiting: tuple[Run, Page]) -> None:
+    run, _ = waiting
+    stream = write(run, 4)
+    stream.append([RoundEnded(round=at) for at in range(run.state.knobs.rounds + 1)])
+    follower = Follower(run.workspace, run.id)
+    follower.close()
+    shown = head(follower, False)
+    assert "timing the best ones, 4 candidates" in shown["status_text"]
+    assert shown["left"] is None
 
 
 # -- only what changed goes out ----------------------------------------------------------------------------------------

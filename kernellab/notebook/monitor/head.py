@@ -52,9 +52,10 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
 
 
 def left(state: RunState) -> float | None:
-    """Seconds for what waits and the further rounds, at the pace of its work up to now; None before the first round."""
+    """Seconds for what waits and the further rounds, at the pace of its work up to now; None before the first round and
+    after the last, when verdicts come whose number is not known."""
     done = len(state.evaluations)
-    if state.status.ended or not state.round or not done:
+    if state.status.ended or not 0 < state.round <= state.knobs.rounds or not done:
         return None
     more = max(0, state.knobs.size - state.made[state.round]) + (state.knobs.rounds - state.round) * state.knobs.size
     return round(state.spent / done * (len(state.proposals) - done + more), 1)
@@ -180,7 +181,11 @@ def _status(state: RunState, works_here: bool, worker: str) -> str:
         return state.status.value
     where = "" if works_here else ", in another process" if worker else ", with no process at work on it"
     at = "seeds" if state.round == 0 else f"round {state.round} of {state.knobs.rounds}"
-    return f"{state.status.value}{where}: {at}, {counted(len(state.evaluations), 'candidate')}"
+    if state.round > state.knobs.rounds:
+        at = "timing the best ones"
+    waiting = len(state.proposals) - len(state.evaluations)
+    words = f", {waiting} of them waiting" if waiting else ""
+    return f"{state.status.value}{where}: {at}, {counted(len(state.proposals), 'candidate')}{words}"
 
 
 def _first(state: RunState) -> int | None:
@@ -189,9 +194,14 @@ def _first(state: RunState) -> int | None:
 
 def _compared(state: RunState, best: int | None) -> str:
     """The first design's figures, or that the best is the first design."""
-    first = _first(state)
+    first, paired = _first(state), state.pairing()
+    over = paired.comparison if paired else None
     if best is not None and best == first:
-        return "it is the first design"
+        # who ranked higher at another minute is not the best: this is where one reads why
+        if paired is None or over is None:
+            return "it is the first design"
+        timed = f"{paired.number} in turn with it {over.low:.2f}x to {over.high:.2f}x as fast"
+        return f"it is the first design: none is certainly faster, {timed}"
     return f"first design {figures_of(state, first)}" if figures_of(state, first) else ""
 
 
