@@ -154,3 +154,58 @@ def test_nothing_below_moves_when_the_status_changes(browser: Any, width: int) -
             tops.append(page.locator(".kl-main").bounding_box()["y"])
         assert len(set(tops)) == 1, tops
         page.close()
+
+
+@pytest.mark.parametrize("size", [(1400, 1000), (1400, 800), (400, 800)])
+def test_a_question_takes_from_the_panels_and_leaves_the_buttons_where_they_are(
+    browser: Any, size: tuple[int, int]
+) -> None:
+    """However long it is, its answers are in sight, and so is a part of the open panel."""
+    most = max(560, size[1] - 128)
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        page.goto(look.address(base, fixture="edge_tile", panel="verdict", theme="light"))
+        page.wait_for_selector("body[data-ready]")
+        foot = page.locator(".kl-foot").bounding_box()
+        assert page.locator(".kl").bounding_box()["height"] <= most
+        page.locator(".kl-evidence").evaluate(
+            "(list) => { for (let n = 0; n < 30; n++) list.append(list.lastElementChild.cloneNode(true)); }"
+        )
+        answers = page.locator(".kl-cards .kl-answers").bounding_box()
+        cards, panel = page.locator(".kl-cards").bounding_box(), page.locator(".kl-panel:visible").bounding_box()
+        assert answers["y"] + answers["height"] <= cards["y"] + cards["height"] + 1
+        assert panel["height"] > 60
+        assert page.locator(".kl").bounding_box()["height"] <= most
+        assert size[1] != 800 or page.locator(".kl-foot").bounding_box() == foot
+        page.close()
+
+
+def test_use_it_stays_in_its_place_when_another_figure_comes(browser: Any) -> None:
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": 990, "height": 900})
+        page.goto(look.address(base, fixture="designed", panel="verdict", theme="light"))
+        button = page.locator("[data-action=take]")
+        button.wait_for()
+        before = button.bounding_box()
+        page.locator(".kl-figures .kl-figure").first.evaluate(
+            "one => { for (let n = 0; n < 6; n++) one.after(one.cloneNode(true)); }"
+        )
+        assert button.bounding_box() == before
+        page.close()
+
+
+def test_the_note_of_a_candidate_is_whole_in_a_row_for_itself(browser: Any) -> None:
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": 980, "height": 900})
+        page.goto(look.address(base, **look.SHOTS["candidates"], theme="light"))
+        note = page.locator(".kl-candidate .kl-candidate-note").first
+        note.wait_for(state="attached")
+        note.evaluate("one => { one.textContent = 'timed in one run: 1.99 ms, 0.33x as fast as turn 8 [0.24]'; }")
+        for width in (980, 560, 400):
+            page.set_viewport_size({"width": width, "height": 900})
+            row = page.locator(".kl-candidate").first
+            number, sign = row.locator(".kl-number").bounding_box(), row.locator(".kl-sign").first.bounding_box()
+            assert number["x"] + number["width"] <= sign["x"] + 1, width
+            # where there is less room, its end is under the pointer
+            assert width == 400 or note.evaluate("one => one.scrollWidth <= one.clientWidth"), width
+        page.close()

@@ -1,6 +1,7 @@
 /** A person holds a role: the brief that a model would get, and a form for the answer. */
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
+import { toEditor } from "./keys";
 import type { Act, Brief, Card } from "./protocol";
 import { Area, Button, Copy, Empty, Fold, useAnswer } from "./ui";
 import type { Panel, View } from "./view";
@@ -25,12 +26,19 @@ export function BriefForm({ view, card, free, decide, children }: Props) {
   const asked = useAnswer(card.id, (signal) => view.request({ ask: "brief" }, { signal }));
   const brief = asked?.value;
   const expects = brief ? EXPECTS[brief.expects] : undefined;
+  const form = useRef<HTMLDivElement>(null);
+  const write = (panel: Panel) => {
+    view.open(panel);
+    const root = form.current?.closest<HTMLElement>(".kl");
+    // an editor that is opened for the first time is there after the next picture
+    if (root) requestAnimationFrame(() => setTimeout(() => toEditor(root)));
+  };
   const answer = () => text.trim() !== "" && decide({ action: "answer", card: card.id, text });
   return (
-    <div class="kl-brief">
+    <div class="kl-brief" ref={form}>
       <div class="kl-row">
         {expects?.panel && (
-          <Button local action="answer-in-panel" onClick={() => view.open(expects.panel as Panel)}>
+          <Button local action="answer-in-panel" onClick={() => write(expects.panel as Panel)}>
             Write it in the {expects.panel === "sketch" ? "Sketch" : "Code"} panel
           </Button>
         )}

@@ -25,6 +25,8 @@ export function Controls({ view }: { view: View }) {
   const head = view.state.head.value;
   const sending = view.sending.value;
   const [noting, setNoting] = useState(false);
+  // where there is little room they are shown on a word
+  const [roles, setRoles] = useState(false);
   const at = view.at.value;
   return (
     <footer class="kl-foot">
@@ -53,7 +55,19 @@ export function Controls({ view }: { view: View }) {
         >
           <span class="kl-word">Note</span>
         </Button>
-        <div class="kl-row kl-roles">
+        <span class="kl-roles-button">
+          <Button
+            quiet
+            local
+            action="roles"
+            pressed={roles}
+            title="Who plays which role, and when the session stops for you"
+            onClick={() => setRoles(!roles)}
+          >
+            Roles
+          </Button>
+        </span>
+        <div class={`kl-row kl-roles${roles ? " kl-roles-open" : ""}`}>
           <Choice
             label="approve"
             value={head.approval}

@@ -17,11 +17,17 @@ export function Header({ view }: { view: View }) {
         <span class="kl-dim kl-target">{head.target}</span>
       </div>
       <Status view={view} head={head} />
-      {head.operator && <code class="kl-operator">{head.operator}</code>}
+      {head.operator && (
+        <code class="kl-operator" data-tip={head.operator}>
+          {head.operator}
+        </code>
+      )}
       <div class="kl-figures">
         {head.best ? <Best view={view} best={head.best} /> : <span class="kl-dim">no verified candidate yet</span>}
         {head.ledger && <Ledger ledger={head.ledger} />}
-        {head.best && (
+      </div>
+      {head.best && (
+        <span class="kl-use">
           <Button
             action="take"
             pressed={taking}
@@ -30,8 +36,8 @@ export function Header({ view }: { view: View }) {
           >
             {head.call ? "Use it" : "Figures"}
           </Button>
-        )}
-      </div>
+        </span>
+      )}
       {taking && head.best && <Take view={view} call={head.call} />}
     </header>
   );

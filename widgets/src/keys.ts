@@ -53,13 +53,17 @@ export const SHORTCUTS: Shortcut[] = [
     group: "Panels",
     keys: ["e"],
     words: "go into the open panel, to its editor where it has one",
-    run: (_, root) => focus(root, `${OPEN} .cm-content`) || focus(root, `${OPEN} ${ACTIVE}`),
+    run: (_, root) => toEditor(root) || focus(root, `${OPEN} ${ACTIVE}`),
   },
   { group: "Panels", keys: ["Ctrl+Enter"], words: "apply or send what is being typed" },
   { group: "Panels", keys: ["Alt+P"], words: "pin the sketch line under the caret" },
   { group: "Panels", keys: ["Escape", "Tab"], words: "one after the other: leave the editor" },
   { group: "Panels", keys: ["?"], words: "these keys" },
 ];
+
+/** Put the caret into the open panel's editor; the code has a sketch at its left, in which nothing is typed. */
+export const toEditor = (root: HTMLElement): boolean =>
+  focus(root, `${OPEN} .cm-content:not([aria-readonly])`) || focus(root, `${OPEN} .cm-content`);
 
 /** False where there is nothing to go to. */
 function focus(root: HTMLElement, selector: string): boolean {

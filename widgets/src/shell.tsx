@@ -38,6 +38,15 @@ export function Workbench({ view }: { view: View }) {
     if (panel) view.open(panel);
   }, [asked]);
   useEffect(() => (root.current ? keepFocus(root.current) : undefined), []);
+  // a session that has just begun, of which a part is in sight, is shown whole: its buttons are at its lower edge
+  useEffect(() => {
+    if (head.status !== "running" || view.rows.peek().length > 1) return;
+    const soon = requestAnimationFrame(() => {
+      const { top, bottom } = root.current?.getBoundingClientRect() ?? { top: 0, bottom: 0 };
+      if (top < innerHeight && bottom > innerHeight) root.current?.scrollIntoView({ block: "nearest" });
+    });
+    return () => cancelAnimationFrame(soon);
+  }, []);
   const openHelp = () => {
     before.current = document.activeElement as HTMLElement | null;
     setHelp(true);
@@ -49,7 +58,7 @@ export function Workbench({ view }: { view: View }) {
   return (
     <div
       ref={root}
-      class={`kl${view.link.value === "gone" ? " kl-gone" : ""}`}
+      class={`kl kl-bench${view.link.value === "gone" ? " kl-gone" : ""}`}
       role="group"
       tabIndex={-1}
       aria-label={`workbench of ${head.name}`}

@@ -37,6 +37,21 @@ export function Timeline({ view }: { view: View }) {
     const target = index.get(at);
     if (target !== undefined) show(target);
   }, [at, filter]);
+  // in a list that has become shorter the turn that is looked at stays in sight
+  const chosen = useRef(() => {});
+  chosen.current = () => {
+    const target = at === null ? undefined : index.get(at);
+    if (target !== undefined) show(target);
+  };
+  useEffect(() => {
+    if (!box.current) return;
+    const size = new ResizeObserver(() => chosen.current());
+    size.observe(box.current);
+    return () => size.disconnect();
+  }, []);
+  // which turn is looked at may be known before its row
+  const listed = at !== null && index.has(at);
+  useEffect(() => chosen.current(), [listed]);
 
   const go = (line: Line | undefined, soon: boolean) => {
     if (!line) return;

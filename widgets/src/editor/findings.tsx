@@ -22,6 +22,7 @@ export interface CheckedText {
 export function Cost({ editor }: { editor: CheckedText }) {
   const { version, checked, busy, trouble } = editor.checker;
   const answer = editor.checked.value;
+  const wrong = editor.findings.value.some((one) => severityOf(one) === "error");
   const old = version.value !== checked.value;
   return (
     <section class="kl-ed-bar" aria-label="cost and footprint">
@@ -34,7 +35,11 @@ export function Cost({ editor }: { editor: CheckedText }) {
           ))}
         </ul>
       ) : (
-        answer && <span class="kl-dim">no cost while the sketch has errors or sizes are not known</span>
+        answer && (
+          <span class="kl-dim">
+            {wrong ? "no cost while the sketch has errors" : "no cost: the task's sizes are not known here"}
+          </span>
+        )
       )}
       <span class="kl-grow" />
       <span class="kl-dim" role="status">

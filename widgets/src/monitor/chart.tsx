@@ -82,6 +82,9 @@ export function Chart({ view }: { view: MonitorView }) {
             if (place) view.choose(place.number);
           }}
         />
+        {![...view.rows.values()].some((one) => one.value !== null) && (
+          <p class="kl-mon-nothing kl-dim">Nothing is timed yet. Each candidate becomes a point when it is.</p>
+        )}
         <div class="kl-mon-above" aria-hidden="true">
           <canvas ref={above} />
         </div>

@@ -80,14 +80,16 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
       high = Math.max(high, row.value, best);
     }
   }
+  const nothing = high === 0;
   // the axis shows how candidates differ: a level that is far from all of them stands at its edge, with an arrow
-  const [least, far] = high === 0 ? [0, Number.POSITIVE_INFINITY] : [low / NEAR, high * NEAR];
+  const [least, far] = nothing ? [0, Number.POSITIVE_INFINITY] : [low / NEAR, high * NEAR];
   for (const line of head.lines) {
     if (line.value < least || line.value > far) continue;
     low = Math.min(low, line.value);
     high = Math.max(high, line.value);
   }
-  if (high === 0) [low, high] = [0.5, 2];
+  // an axis of figures that nothing has yet would be read as some
+  if (nothing) [low, high] = [0.5, 2];
   // room above and below, on the logarithmic scale
   const room = Math.max(1.04, (high / low) ** 0.05);
   [low, high] = [low / room, high * room];
@@ -120,8 +122,8 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
       at: x(value),
       text: by === "round" && value === 0 ? "seeds" : String(value),
     })),
-    up: levels(low, high).map((value) => ({ at: y(value), text: `${three(value)}${unit}` })),
-    lines: head.lines.map(named),
+    up: nothing ? [] : levels(low, high).map((value) => ({ at: y(value), text: `${three(value)}${unit}` })),
+    lines: nothing ? [] : head.lines.map(named),
     steps: stairs(by === "round" ? byRound(rounds) : head.improvements, known, x, y, right),
     left,
     right,

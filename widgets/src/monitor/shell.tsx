@@ -101,7 +101,7 @@ function Pace({ view }: { view: MonitorView }) {
   const elapsed = useElapsed(began, running);
   const parts = [
     running ? `${duration(elapsed)} so far` : duration(spent),
-    ...(running && left !== null ? [`about ${duration(left)} left`] : []),
+    ...(running && left !== null && left >= 1 ? [`about ${duration(left)} left`] : []),
     ...(tokens > 0 ? [`${count(tokens)} tokens`] : []),
   ];
   return <span class="kl-dim kl-mon-pace">{parts.join(", ")}</span>;

@@ -83,8 +83,7 @@ function Inject({ view }: { view: MonitorView }) {
     <div>
       <h3>Inject a sketch</h3>
       {!can.steer && <p class="kl-dim">The search has ended. Begin another one to inject a sketch.</p>}
-      <SketchArea field={sketch} label={LABEL} />
-      <div class="kl-row">
+      <div class="kl-row kl-mon-inject">
         <Button action="begin-with" disabled={at === null || !can.steer} onClick={fetch}>
           Begin with candidate {at ?? ""}
         </Button>
@@ -118,6 +117,7 @@ function Inject({ view }: { view: MonitorView }) {
           Inject
         </Button>
       </div>
+      <SketchArea field={sketch} label={LABEL} />
     </div>
   );
 }

@@ -1,4 +1,5 @@
 /** Every candidate of the session: sorted, paged from the kernel as it is scrolled, two of them side by side. */
+import type { ComponentChild } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { save, saveAs } from "../download";
 import { NONE, plural } from "../format";
@@ -10,7 +11,7 @@ import { useSpan } from "../virtual";
 import { Difference } from "./difference";
 import { toCsv, toPicture } from "./take-comparison";
 
-const ROW = 28;
+const ROW = 52;
 export const PAGE = 200;
 /** candidates that one run times */
 const MOST = 8;
@@ -31,9 +32,24 @@ export function CandidatesPanel({ view }: { view: View }) {
   const mark = (turn: string) =>
     setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-MOST));
   const [a, b] = marked;
+  const again = (
+    <Button
+      action="time-again"
+      disabled={marked.length < 2 || view.state.head.value.comparing}
+      busy={view.sending.value.has("time_again")}
+      title={`Mark two to ${MOST} verified candidates: one run times them next to each other`}
+      onClick={() => void view.send({ action: "time_again", turns: [...marked], sizes: { ...own, ...sizes } })}
+    >
+      Time again, paired
+    </Button>
+  );
   if (comparing && a && b) {
     const rows = view.rows.value;
-    return <Comparison view={view} a={verifiedBy(rows, a)} b={verifiedBy(rows, b)} close={() => setComparing(false)} />;
+    return (
+      <Comparison view={view} a={verifiedBy(rows, a)} b={verifiedBy(rows, b)} close={() => setComparing(false)}>
+        {again}
+      </Comparison>
+    );
   }
   return (
     <div class="kl-candidates">
@@ -55,15 +71,7 @@ export function CandidatesPanel({ view }: { view: View }) {
         >
           Compare two
         </Button>
-        <Button
-          action="time-again"
-          disabled={marked.length < 2 || view.state.head.value.comparing}
-          busy={view.sending.value.has("time_again")}
-          title={`Mark two to ${MOST} verified candidates: one run times them next to each other`}
-          onClick={() => void view.send({ action: "time_again", turns: [...marked], sizes: { ...own, ...sizes } })}
-        >
-          Time again, paired
-        </Button>
+        {again}
       </div>
       {marked.length > 1 && Object.keys(own).length > 0 && (
         <fieldset class="kl-row kl-sizes">
@@ -100,7 +108,7 @@ function Heads() {
       <span class="kl-candidate-speedup">speedup</span>
       <span class="kl-wide">trust</span>
       <span class="kl-wide">by</span>
-      <span>note</span>
+      <span />
     </div>
   );
 }
@@ -267,9 +275,11 @@ function Candidate({ row, marked, mark }: { row: CandidateRow; marked: boolean; 
       </span>
       <span class="kl-dim">{row.trust}</span>
       <span class="kl-dim">{row.author}</span>
-      <span class="kl-candidate-note" data-tip={row.note}>
-        {row.best && <strong class="kl-good">best </strong>}
-        {row.tied && <span class="kl-dim">tied </span>}
+      <span>
+        {row.best && <strong class="kl-good">best</strong>}
+        {row.tied && <span class="kl-dim">tied</span>}
+      </span>
+      <span class="kl-candidate-note" data-tip={row.note || undefined}>
         {row.note}
       </span>
     </>
@@ -282,13 +292,28 @@ export const verifiedBy = (rows: readonly TurnRow[], candidate: string): string 
     (row) => row.parent === candidate && (row.state === "passed" || row.state === "failed") && row.role === "verifier",
   )?.id ?? candidate;
 
-function Comparison({ view, a, b, close }: { view: View; a: string; b: string; close: () => void }) {
-  const asked = useAnswer(`${a} ${b}`, (signal) => view.request({ ask: "compare", a, b }, { signal }));
+interface ComparisonProps {
+  view: View;
+  a: string;
+  b: string;
+  close: () => void;
+  /** times the two again */
+  children: ComponentChild;
+}
+
+function Comparison({ view, a, b, close, children }: ComparisonProps) {
+  // a run that times both changes the answer
+  const asked = useAnswer(`${a} ${b} ${view.state.head.value.comparing}`, (signal) =>
+    view.request({ ask: "compare", a, b }, { signal }),
+  );
   return (
     <div class="kl-comparison">
-      <Button local action="back" onClick={close}>
-        Back to the list
-      </Button>
+      <div class="kl-row">
+        <Button local action="back" onClick={close}>
+          Back to the list
+        </Button>
+        {children}
+      </div>
       {!asked && <Empty>asking the kernel</Empty>}
       {asked?.error && <p class="kl-bad">{asked.error}</p>}
       {asked?.value && <SideBySide view={view} compared={asked.value} />}
