@@ -34,7 +34,8 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
             f"%%kernel_sketch add_one\n{SKETCH}",
             "await add_one",
             "add_one.stop()",
-            "import asyncio; await asyncio.sleep(1)",
+            # its view is drawn in a thread; only what comes while a cell runs is kept
+            "import asyncio\nwhile not add_one.workbench().saved: await asyncio.sleep(0.05)\nawait asyncio.sleep(0.5)",
         )
     ]
     client = NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}})

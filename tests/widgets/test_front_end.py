@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_front_ends_own_tests_pass(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "hatch_build.py", "test", "--", "--reporter=json", f"--outputFile={report}"]

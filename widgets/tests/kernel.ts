@@ -136,3 +136,11 @@ export async function show(kernel: Kernel): Promise<Shown> {
   };
   return shown;
 }
+
+/**
+ * Until timers that set one another have run, on a busy machine too: there one long timer is due together with the
+ * first of two short ones, and comes before the second.
+ */
+export async function rest(milliseconds: number): Promise<void> {
+  for (let past = 0; past < milliseconds; past += 10) await new Promise((done) => setTimeout(done, 10));
+}

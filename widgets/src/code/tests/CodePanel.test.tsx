@@ -3,6 +3,7 @@ import { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { rest } from "../../../tests/kernel";
 import { pointerOf } from "../../editor/links";
 import { fixture, Kernel, viewOf } from "../../editor/tests/kernel";
 import type { Card, VerdictView } from "../../protocol";
@@ -20,7 +21,7 @@ const tab = (name: string) =>
   [...root.querySelectorAll("[role=tab]")].find((one) => one.textContent?.startsWith(name)) as HTMLElement;
 const button = (name: string) =>
   [...root.querySelectorAll("button")].find((one) => one.textContent === name) as HTMLButtonElement;
-const settle = () => act(() => new Promise((resolve) => setTimeout(resolve, 40)));
+const settle = () => act(() => rest(40));
 const type = (insert: string, at = 0) =>
   act(() => editor().dispatch({ changes: { from: at, insert }, userEvent: "input.type" }));
 

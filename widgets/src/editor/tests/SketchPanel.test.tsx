@@ -3,6 +3,7 @@ import { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { rest } from "../../../tests/kernel";
 import { ConductorCard } from "../../card";
 import type { Card, Checked } from "../../protocol";
 import { View } from "../../view";
@@ -20,7 +21,7 @@ const text = () => editor().state.doc.toString();
 const button = (name: string) =>
   [...root.querySelectorAll("button")].find((one) => one.textContent === name) as HTMLButtonElement;
 const panel = () => root.querySelector(".kl-sketch") as HTMLElement;
-const settle = () => act(() => new Promise((resolve) => setTimeout(resolve, 60)));
+const settle = () => act(() => rest(60));
 const type = (insert: string, at = text().length) =>
   act(() => editor().dispatch({ changes: { from: at, insert }, userEvent: "input.type" }));
 const press = (key: string, more: KeyboardEventInit = {}) =>
