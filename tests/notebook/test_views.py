@@ -600,8 +600,10 @@ def test_rules_that_would_replace_a_persons_sketch_are_not_what_is_proposed_firs
         assert card["title"] == "The Conductor proposes: designer."
     refused = GateResult(state=GateState.WRONG, reason="y is wrong.")
     mine = turn(1, Role.DESIGNER, None, author=Author.HUMAN, sketch="sketch a {}", gate=refused)
-    card = drawn(state(mine, turn(2, Role.CONDUCTOR, "t1", route=route), waits))["card"]
-    assert card["title"] == "Your sketch is wrong."
+    played = RoleSet(role=Role.DESIGNER, spec="human")
+    for more in ([], [played]):
+        card = drawn(state(mine, turn(2, Role.CONDUCTOR, "t1", route=route), [*more, *waits]))["card"]
+        assert card["title"] == "Your sketch is wrong."
 
 
 def test_the_evidence_of_an_end_does_not_repeat_that_its_last_stage_passed() -> None:

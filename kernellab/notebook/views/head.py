@@ -196,7 +196,7 @@ def card(state: State, at: str | None) -> Card | None:
             "id": question.id,
             "kind": question.kind.value,
             "role": question.role.value,
-            "title": _proposes(state, question, route) if route else _title(question, asked),
+            "title": _proposes(state, route) if route else _title(question, asked),
             "text": route.reason if route else _text(question, asked),
             "hint": _hint(state, question),
             "retry": _to_keep(state, question)
@@ -214,10 +214,10 @@ def card(state: State, at: str | None) -> Card | None:
     return _proposed(turn, _since(state, turn)) if turn is not None and turn.route is not None else None
 
 
-def _proposes(state: State, question: Question, route: Route) -> str:
+def _proposes(state: State, route: Route) -> str:
     """What a person whose sketch was refused has to know first is that, not where it would go next."""
-    mine = state.sketch_turn() if _replaces(state, question) else None
-    if mine is not None and gate_refuses(mine):
+    written = state.sketch_turn() if route.to is RouteKind.DESIGNER else None
+    if written is not None and written.author is Author.HUMAN and gate_refuses(written):
         return "Your sketch is wrong."
     return f"The Conductor proposes: {route.to.value}."
 
