@@ -97,7 +97,8 @@ class Board:
     def paste(self, panel: Any, text: str) -> None:
         """Replace the whole text of the panel's editor, as a person does with Ctrl+A and Ctrl+V."""
         editor = self.editor(panel)
-        editor.click()
+        # a click goes to the middle, which is out of sight where a line is long
+        editor.focus()
         self.page.keyboard.press("ControlOrMeta+a")
         editor.evaluate(
             """(editor, text) => {

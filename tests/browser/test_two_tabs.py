@@ -47,6 +47,7 @@ def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: La
     board = Board(page.page, "one")
     board.wait("waiting", SOON)
 
+    _is_in_sight_and_leads_to_the_editor(page, board)
     _control_s_saves(page, board)
     page.save()
     saved = workspace / "one.ipynb"
@@ -106,6 +107,14 @@ def test_a_kernel_that_was_killed_is_told_without_a_click(page: Lab, workspace: 
     board.root.get_by_text("it is gone or was restarted").first.wait_for(timeout=9_000)
     board.wait("waiting", 1_000)
     assert page.page.get_by_text("Error displaying widget").count() == 0
+
+
+def _is_in_sight_and_leads_to_the_editor(page: Lab, board: Board) -> None:
+    """A new session is shown whole, to its buttons, though its cell is above it; a question's first answer is typed."""
+    inside = "root => root.getBoundingClientRect().bottom <= innerHeight"
+    page.page.wait_for_function(inside, arg=board.root.element_handle(), timeout=5_000)
+    board.act("answer-in-panel").click(timeout=SOON)
+    page.page.wait_for_function("document.activeElement?.closest('.kl-panel-sketch .cm-content')", timeout=5_000)
 
 
 def _control_s_saves(page: Lab, board: Board) -> None:

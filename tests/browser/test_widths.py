@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed (pip install 'kernellab[dev]')")
 
 from lab import CHROMIUM
+
+from kernellab.lens.page import page as lens_page
+from kernellab.lens.records import Fact, Lens, Level, Link
 
 sys.path.append(str(Path(__file__).parents[2] / "widgets/dev"))
 
@@ -209,3 +213,24 @@ def test_the_note_of_a_candidate_is_whole_in_a_row_for_itself(browser: Any) -> N
             # where there is less room, its end is under the pointer
             assert width == 400 or note.evaluate("one => one.scrollWidth <= one.clientWidth"), width
         page.close()
+
+
+@pytest.mark.parametrize("width", [1000, 360])
+def test_the_facts_of_a_lens_are_whole_and_above_its_texts(browser: Any, width: int) -> None:
+    sentence = "Each iteration of that loop touches the stack 1 time (0 stores): values that have no register. " * 2
+    facts = tuple(Fact(name=f"spills in loop {n}", value="1 of 15", sentence=sentence) for n in range(6))
+    links = tuple(Link(1, 2 * n + 1) for n in range(60))
+    level = Level(name="asm", text="nop\n" * 200, lines=links, title="the functions of this file")
+    lens = Lens(file="kernel.cpp", text="int main() {}\n" * 40, target="C++", levels=(level,), facts=facts)
+    page = browser.new_page(viewport={"width": width, "height": 620})
+    page.set_content(lens_page("a kernel", [lens]))
+    whole = "one => one.scrollHeight <= one.clientHeight + 1 && one.scrollWidth <= one.clientWidth + 1"
+    assert page.locator("#facts").evaluate(whole)
+    parts = ["#facts", "#source", "#level", "footer"] if width == 360 else ["#facts", "#level", "footer"]
+    boxes = [page.locator(part).bounding_box() for part in parts]
+    for above, below in pairwise(boxes):
+        assert above["y"] + above["height"] <= below["y"] + 1
+    assert all(box["height"] > 100 for box in boxes[1:-1])
+    # of a line with many places some are named, and how many there are besides
+    assert page.locator("#said").inner_text().endswith("and 52 more places of asm.")
+    page.close()

@@ -40,7 +40,7 @@ export function Workbench({ view }: { view: View }) {
   useEffect(() => (root.current ? keepFocus(root.current) : undefined), []);
   // a session that has just begun, of which a part is in sight, is shown whole: its buttons are at its lower edge
   useEffect(() => {
-    if (head.status !== "running" || view.rows.peek().length > 1) return;
+    if (!["running", "waiting"].includes(head.status) || view.rows.peek().length > 1) return;
     const soon = requestAnimationFrame(() => {
       const { top, bottom } = root.current?.getBoundingClientRect() ?? { top: 0, bottom: 0 };
       if (top < innerHeight && bottom > innerHeight) root.current?.scrollIntoView({ block: "nearest" });

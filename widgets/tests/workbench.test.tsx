@@ -327,8 +327,9 @@ describe("panels", () => {
     expect(shown.find(".kl-map svg").getAttribute("aria-label")).toContain("blocks wrong");
     expect(shown.all(".kl-stage-not-reached").length).toBeGreaterThan(0);
     await shown.click("[data-action=insert]");
-    await vi.waitFor(() =>
-      expect(shown.kernel.acts()).toEqual([{ action: "insert", text: dump("edge_tile").texts.reproduction }]),
+    await vi.waitFor(
+      () => expect(shown.kernel.acts()).toEqual([{ action: "insert", text: dump("edge_tile").texts.reproduction }]),
+      20_000,
     );
   });
 

@@ -118,10 +118,12 @@ export function picture({ rows, head, rounds, by, width, height }: Wanted): Pict
   return {
     places,
     failed,
-    across: (by === "round" ? whole(most) : ticks(1, Math.max(2, most)).map(Math.round)).map((value) => ({
-      at: x(value),
-      text: by === "round" && value === 0 ? "seeds" : String(value),
-    })),
+    across: (nothing ? [] : by === "round" ? whole(most) : ticks(1, Math.max(2, most)).map(Math.round)).map(
+      (value) => ({
+        at: x(value),
+        text: by === "round" && value === 0 ? "seeds" : String(value),
+      }),
+    ),
     up: nothing ? [] : levels(low, high).map((value) => ({ at: y(value), text: `${three(value)}${unit}` })),
     lines: nothing ? [] : head.lines.map(named),
     steps: stairs(by === "round" ? byRound(rounds) : head.improvements, known, x, y, right),

@@ -3,7 +3,7 @@ import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it, vi } from "vitest";
 // @ts-expect-error a script of the pages without a kernel
 import { answers, figures, head, row, rows } from "../../../dev/run.js";
-import { Kernel } from "../../../tests/kernel";
+import { Kernel, rest } from "../../../tests/kernel";
 import widget from "../monitor";
 import { nearest, picture } from "../picture";
 import type { Head, Row } from "../protocol";
@@ -43,7 +43,7 @@ async function show() {
   let dispose = () => {};
   await act(async () => {
     dispose = widget.render({ model: kernel, el });
-    await new Promise((done) => setTimeout(done, 20));
+    await rest(20);
   });
   close = () => {
     dispose();
@@ -57,7 +57,7 @@ async function show() {
   const does = (what: () => void) =>
     act(async () => {
       what();
-      await new Promise((done) => setTimeout(done, 120));
+      await rest(120);
     });
   return { kernel, el, find, does, click: (selector: string) => does(() => find(selector).click()) };
 }
@@ -312,6 +312,19 @@ describe("the chart", () => {
     };
     expect(spans("speedup")).toBe(4);
     expect(spans("modelled")).toBe(0);
+  });
+
+  it("shows no axis before anything is timed, which would be read as figures", async () => {
+    const waiting = all.map((row) => ({ ...row, value: null, low: null, high: null }));
+    const { up, across, lines } = picture({
+      rows: waiting,
+      head: { ...head(all), lines: [{ name: "eager", value: 1 }] },
+      rounds: [],
+      by: "evaluation",
+      width: 600,
+      height: 300,
+    });
+    expect([up, across, lines]).toEqual([[], [], []]);
   });
 
   it("puts the candidates of a round beside each other", () => {
