@@ -168,6 +168,10 @@ class SessionError(KernellabError):
     """A request that the session's state does not allow; the session is unharmed."""
 
 
+class Overtime(SessionError):
+    """A call that used more of the processor's time than it may; on another machine it may use less."""
+
+
 class JournalError(KernellabError):
     """The journal cannot be opened or written; the message names the file."""
 

@@ -53,7 +53,7 @@ def grade(
 
     from kernellab.content import written
     from kernellab.teach.exercise import course
-    from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, seed_of, student_of
+    from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, plain, seed_of, student_of
     from kernellab.teach.grading import grade as graded
     from kernellab.teach.judge import target_of
     from kernellab.verifier import Verifier
@@ -62,9 +62,10 @@ def grade(
     marks: list[Mark] = []
 
     def tell(path: Path, error: KernellabError | None) -> None:
-        say(f"{path.name}: graded" if error is None else str(error))
+        named = plain(str(path.relative_to(root)))
+        say(f"{named}: graded" if error is None else plain(str(error)))
         if error is not None:
-            unread.append(path.name)
+            unread.append(named)
         if csv is not None and (csv.is_file() or not csv.exists()):  # kept, also where the rest is not reached
             written(csv, as_csv(marks))
 

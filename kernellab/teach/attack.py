@@ -9,20 +9,22 @@ accepts it, and the judge with all of them closed does not. All of it runs in a 
 from __future__ import annotations
 
 import ast
-import json
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from multiprocessing.connection import wait
 from pathlib import Path
+from random import sample
 
 from pydantic import BaseModel, ConfigDict
 
 from kernellab.content import content, module_command
-from kernellab.errors import CourseError
+from kernellab.errors import CourseError, JudgeBusy
 from kernellab.verifier.sandbox import sandbox
 
 if sys.version_info >= (3, 11):
@@ -30,17 +32,24 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: seconds for all runs of one cell
-_DEADLINE = 120.0
+#: seconds of the clock for all runs of one cell
+_DEADLINE = 300.0
+#: an attempt goes through a hole each time, so many times more, and never where all are closed: chance is no attack
+_AGAIN = 6
+#: the honest kernel of which a refusal's reason is said: a judge could tell the texts of the others in it
+_SHOWN = "plain"
 
 
 class Run(BaseModel):
-    """One run of the judge: ``closed`` names the holes that are closed, ``repairs`` is a learner's text over it."""
+    """One run of the judge: its text, that of its functions which are closed, a learner's ``repairs`` over both, and
+    ``holes``, the functions that these may replace."""
 
     model_config = ConfigDict(frozen=True)
     source: str
-    closed: tuple[str, ...] = ()
+    judge: str
+    closed: str = ""
     repairs: str = ""
+    holes: tuple[str, ...] = ()
 
 
 class Ruling(BaseModel):
@@ -49,14 +58,8 @@ class Ruling(BaseModel):
     model_config = ConfigDict(frozen=True)
     accepted: bool
     why: str
-
-
-class Request(BaseModel):
-    """What the sandboxed process is to run."""
-
-    judge: str
-    closed: str
-    runs: tuple[Run, ...]
+    #: it was ended for the time it took
+    late: bool = False
 
 
 class Kernel(BaseModel):
@@ -71,22 +74,26 @@ class Kernel(BaseModel):
 @dataclass(frozen=True)
 class Attempt:
     """``holes``: each of them alone lets the attempt through. ``together``: two that do so only as a pair. ``honest``:
-    it is accepted with every hole closed."""
+    it is accepted with every hole closed. ``unsteady``: what is said of it differs between equal runs."""
 
     ruling: Ruling
     holes: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     honest: bool = False
+    unsteady: bool = False
 
 
 @dataclass(frozen=True)
 class Repaired:
     """``closed``: holes whose cheats are all refused; ``passed``: cheats by name that are still accepted; ``refused``:
-    honest kernels that are not accepted, with the reason. One of these, and nothing counts as closed."""
+    honest kernels that are not accepted, with the reason where it is told. One of these, and nothing counts as
+    closed."""
 
     closed: tuple[str, ...]
     passed: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    #: what is said of a run that was ended for the time it took
+    late: str = ""
 
 
 def judge_text() -> str:
@@ -109,27 +116,36 @@ def attempted(source: str) -> Attempt:
     """Which holes ``source`` gets through.
 
     Raises:
-        CourseError: there is no sandbox here, or the judge gave no answer in time.
+        CourseError: there is no sandbox here.
+        JudgeBusy: the judge gave no answer in time.
     """
     names = holes()
-    first, safe, *alone = _run(
-        [Run(source=source), Run(source=source, closed=names), *(_but(source, names, {name}) for name in names)]
-    )
-    if not first.accepted or safe.accepted:
-        return Attempt(first, honest=safe.accepted)
-    through = tuple(name for name, ruling in zip(names, alone, strict=True) if ruling.accepted)
-    if through:
-        return Attempt(first, through)
-    pairs = list(combinations(names, 2))
-    both = _run([_but(source, names, set(pair)) for pair in pairs])
-    return Attempt(first, together=next((p for p, ruling in zip(pairs, both, strict=True) if ruling.accepted), ()))
+    with _Judge() as judge:
+
+        def accepts(*opened: str) -> bool:
+            return judge.ruling(source, [name for name in names if name not in opened]).accepted
+
+        first = judge.ruling(source)
+        if not first.accepted:
+            return Attempt(first)
+        if accepts():
+            return Attempt(first, honest=True)
+        through = [name for name in sample(names, len(names)) if accepts(name)]
+        if not through:
+            pairs = combinations(names, 2)
+            return Attempt(first, together=next((pair for pair in pairs if accepts(*pair)), ()))
+        for _ in range(_AGAIN):
+            for name in sample(["", *through], 1 + len(through)):
+                if accepts(name) is not bool(name):
+                    through = [other for other in through if name and other != name]
+        return Attempt(first, tuple(name for name in names if name in through), unsteady=not through)
 
 
 def repaired(repairs: str) -> Repaired:
     """What the judge with the learner's ``repairs`` (functions of the judge, rewritten) makes of the kernels.
 
     Raises:
-        CourseError: as :func:`attempted`; the text cannot be read.
+        CourseError, JudgeBusy: as :func:`attempted`; the text cannot be read.
     """
     try:
         ast.parse(repairs)
@@ -138,11 +154,18 @@ def repaired(repairs: str) -> Repaired:
     except (MemoryError, RecursionError, UnicodeError):
         raise CourseError("The repairs cannot be read.", "Write functions of the judge, rewritten.") from None
     met = kernels()
-    rulings = dict(zip(met, _run([Run(source=_among(k, met), repairs=repairs) for k in met]), strict=True))
-    refused = tuple((k.name, r.why) for k, r in rulings.items() if not k.hole and not r.accepted)
-    passed = [k for k, r in rulings.items() if k.hole and r.accepted]
+    with _Judge() as judge:
+        rulings: dict[str, Ruling] = {}
+        for k in sample(met, len(met)):
+            rulings[k.name] = judge.ruling(_among(k, met), repairs=repairs)
+            if rulings[k.name].late and not k.hole:  # an honest kernel takes milliseconds: nothing counts
+                return Repaired((), refused=((k.name, rulings[k.name].why),), late=rulings[k.name].why)
+    bad = [k.name for k in met if not k.hole and not rulings[k.name].accepted]
+    refused = tuple((name, rulings[name].why if name == _SHOWN else "") for name in bad)
+    passed = [k for k in met if k.hole and rulings[k.name].accepted]
     closed = () if refused else tuple(name for name in holes() if name not in {k.hole for k in passed})
-    return Repaired(closed, tuple(k.name for k in passed), refused)
+    late = next((ruling.why for ruling in rulings.values() if ruling.late), "")
+    return Repaired(closed, tuple(k.name for k in passed), refused, late)
 
 
 def _among(kernel: Kernel, met: Sequence[Kernel]) -> str:
@@ -151,33 +174,57 @@ def _among(kernel: Kernel, met: Sequence[Kernel]) -> str:
     return f"{others[::2]!r}\n{kernel.source}\n{others[1::2]!r}\n"
 
 
-def _but(source: str, names: Sequence[str], left: set[str]) -> Run:
-    return Run(source=source, closed=tuple(name for name in names if name not in left))
+class _Judge:
+    """The judge of a cell, in a separate process: a context manager, whose end removes what the runs left."""
 
+    def __enter__(self) -> _Judge:
+        self.until = time.monotonic() + _DEADLINE
+        self.folder = tempfile.mkdtemp(prefix="kernellab-attack-")
+        Path(self.folder).chmod(0o711)  # another user works in it
+        self.process = subprocess.Popen(
+            module_command("kernellab.teach.attack_run", self.folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+        return self
 
-def _run(runs: Sequence[Run]) -> list[Ruling]:
-    request = Request(judge=judge_text(), closed=_packed("closed"), runs=tuple(runs))
-    folder = tempfile.mkdtemp(prefix="kernellab-attack-")
-    try:
-        place = Path(folder)
-        place.chmod(0o711)  # another user works in it
-        (place / "work").mkdir()
-        (place / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
-        command = module_command("kernellab.teach.attack_run", folder)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE, check=False)
-        rulings = [Ruling.model_validate(ruling) for ruling in json.loads(done.stdout or "[]")]
-        if done.returncode or len(rulings) != len(runs):
-            said = done.stderr.strip().splitlines()[-1:] or ["the attempt ended it"]
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        with self.process:  # closes its pipes
+            sandbox.remove(self.folder)  # an attempt may leave depths and modes that a plain removal cannot take away
+
+    def ruling(self, source: str, closed: Sequence[str] = (), repairs: str = "") -> Ruling:
+        run = Run(source=source, judge=judge_text(), closed=_closed(closed), repairs=repairs, holes=holes())
+        asking, answering = self.process.stdin, self.process.stdout
+        assert asking is not None and answering is not None
+        try:
+            line = memoryview(run.model_dump_json().encode("utf-8") + b"\n")
+            while line:
+                line = line[asking.write(line) :]
+            if not wait([answering.fileno()], max(0.0, self.until - time.monotonic())):
+                raise JudgeBusy("The judge gave no answer in time.", "Does your text wait for something? Run it again.")
+            return Ruling.model_validate_json(answering.readline())
+        except (OSError, ValueError):
+            self.process.kill()
+            said = (self.process.communicate()[1] or b"").decode(errors="replace").strip().splitlines()[-1:]
+            why = said[0] if said else "the attempt ended it"
             raise CourseError(
-                f"The judge could not be run: {said[0]}.", "`kernellab doctor` says what is missing here."
-            )
-        return rulings
-    except subprocess.TimeoutExpired:
-        raise CourseError("The judge gave no answer in time.", "Does a loop of yours not end?") from None
-    except (OSError, ValueError) as error:
-        raise CourseError(f"The judge gave no ruling: {error}.", "Run it again.") from None
-    finally:
-        sandbox.remove(folder)  # an attempt may leave depths and modes that a plain removal cannot take away
+                f"The judge could not be run: {why}.", "`kernellab doctor` says what is missing."
+            ) from None
+
+
+def _closed(names: Sequence[str]) -> str:
+    """The text of the functions ``names``, closed, and what they use."""
+    tree = ast.parse(_packed("closed"))
+    kept = [s for s in tree.body if not isinstance(s, ast.FunctionDef) or s.name in names]
+    used = {
+        node.id for s in kept if isinstance(s, ast.FunctionDef) for node in ast.walk(s) if isinstance(node, ast.Name)
+    }
+
+    def needed(statement: ast.stmt) -> bool:
+        set_here = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return not isinstance(statement, ast.Assign) or bool(set_here & used)
+
+    return "\n".join(ast.unparse(s) for s in kept if needed(s)) if names else ""
 
 
 def _packed(name: str) -> str:

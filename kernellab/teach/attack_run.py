@@ -1,43 +1,80 @@
-"""``-m kernellab.teach.attack_run FOLDER``: confines itself, runs the toy judge as FOLDER/request.json asks, each run
-in a process that ends with it, and prints the rulings as JSON. What runs here is the learner's: it holds neither this
-output nor a file that is read."""
+"""``-m kernellab.teach.attack_run FOLDER``: rules on each run that comes in at its standard input, by a line of JSON.
+Each has a sandbox that ends with it: a process that reads the run there and knows of no other. What runs in it is the
+learner's: it holds neither this output nor a file that is read."""
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
 import sys
+import tempfile
 import types
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from typing import NoReturn
 
 import numpy  # noqa: F401 - the judge's, loaded before files are out of reach
 
-from kernellab.teach.attack import Request, Ruling, Run
+from kernellab.teach.attack import Ruling, Run
 from kernellab.verifier.sandbox import sandbox
 
-#: seconds that one run may take, and bytes of its ruling
-_SECONDS, _LONGEST = 20, 4096
+#: seconds of the processor's time, and of the clock, that one run may take; bytes of its ruling
+_PROCESSOR, _SECONDS, _LONGEST = 5, 30, 4096
+#: how the process of a run ends where none came in, and where there is no sandbox
+_NONE, _BARE = 200, 201
+#: what is said of one that a limit ended, by its exit status
+_ENDED = {
+    -signal.SIGXCPU & 0xFF: f"it used more than {_PROCESSOR} s of the processor's time",
+    -signal.SIGALRM & 0xFF: f"it took longer than {_SECONDS} s",
+}
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    scratch = folder / "work"
-    request = Request.model_validate_json((folder / "request.json").read_bytes())
+    sandbox.dumpable(False)  # no run opens this process's output through /proc
+    while answer := ruled(sys.argv[1]):
+        print(answer, flush=True)
+        del answer  # the next run is forked from here
+
+
+def ruled(folder: str) -> str:
+    """The judge's ruling on the next run, as JSON; "" where there is none. What the run started is gone with it."""
+    scratch = tempfile.mkdtemp(prefix="work-", dir=folder)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _confined(scratch)
+        _rule(writing)
+    os.close(writing)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(reading, False)
+    said = b""
+    with suppress(OSError):
+        said = os.read(reading, _LONGEST)
+    os.close(reading)
+    if code == _NONE and not said:
+        return ""
+    if code == _BARE:
+        sys.exit("this machine has no sandbox for what an attempt does")
+    try:
+        ruling = Ruling.model_validate_json(said)
+    except ValueError:
+        ruling = Ruling(accepted=False, why=_ENDED.get(code, "the judge ended without a ruling"), late=code in _ENDED)
+    return ruling.model_dump_json()
+
+
+def _confined(scratch: str) -> None:
+    """Puts this process into a sandbox that can write in ``scratch`` alone."""
     level = sandbox.enter()
     _go_on_in_a_child()
     if level:
         sandbox.own_proc()
     _go_on_in_a_child()
-    held = [level, *sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
+    held = [level, *sandbox.other_user(scratch), *sandbox.confine(scratch)]
     if not sandbox.contains(", ".join(held)):
-        sys.exit("this machine has no sandbox for what an attempt does")
+        os._exit(_BARE)
     os.chdir(scratch)
-    sandbox.dumpable(False)  # no run opens this process's output through /proc
-    rulings = [ruled(request, run) for run in request.runs]
-    print(json.dumps([r.model_dump() for r in rulings]), flush=True)
 
 
 def _go_on_in_a_child() -> None:
@@ -48,56 +85,47 @@ def _go_on_in_a_child() -> None:
     sandbox.die_with_parent()
 
 
-def ruled(request: Request, run: Run) -> Ruling:
-    """The judge's ruling, from a process group that is gone afterwards."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os.close(reading)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nowhere, standard)
-        sandbox.dumpable(True)
-        signal.alarm(_SECONDS)
-        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
-        try:
-            accepted, why = _judge(request, run).judge(run.source)
-            ruling = Ruling(accepted=accepted is True, why=str(why)[: _LONGEST // 8])
-        except BaseException as error:
-            ruling = Ruling(accepted=False, why=f"the judge ended with {type(error).__name__}: {error}"[:300])
-        with suppress(OSError):
-            os.write(writing, ruling.model_dump_json().encode())
-        os._exit(0)
-    os.close(writing)
-    # a grandchild may hold the pipe: the child's end is what is waited for
-    os.waitpid(child, 0)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    os.set_blocking(reading, False)
+def _rule(writing: int) -> NoReturn:
+    os.setsid()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        os._exit(_NONE)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    sandbox.dumpable(True)
+    signal.alarm(_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR, _PROCESSOR + 1))
+    texts = [line]
+    del line
     try:
-        return Ruling.model_validate_json(os.read(reading, _LONGEST))
-    except (OSError, ValueError):
-        return Ruling(accepted=False, why="the judge ended without a ruling")
-    finally:
-        os.close(reading)
+        judge, source = _prepared(texts.pop())
+        accepted, why = judge(source)
+        ruling = Ruling(accepted=accepted is True, why=str(why)[: _LONGEST // 8])
+    except BaseException as error:
+        ruling = Ruling(accepted=False, why=f"the judge ended with {type(error).__name__}: {error}"[:300])
+    with suppress(OSError):
+        os.write(writing, ruling.model_dump_json().encode())
+    os._exit(0)
 
 
-def _judge(request: Request, run: Run) -> types.ModuleType:
-    """The judge as a module: those functions of ``closed`` that are asked for in place of its own, then the repairs."""
+def _prepared(line: bytes) -> tuple[Callable[[str], tuple[bool, str]], str]:
+    """The judge with the run's functions in place of its own, and the source. No frame and no name keeps their texts,
+    and a process that the judge starts for the source sees the judge as it is before: what is closed shows by what it
+    does."""
+    run = Run.model_validate_json(line)
     module = types.ModuleType("judge")
     sys.modules["judge"] = module
     names = module.__dict__
-    exec(compile(request.judge, "judge.py", "exec"), names)
+    exec(compile(run.judge, "judge.py", "exec"), names)
     opened = dict(names)
-    exec(compile(request.closed, "closed.py", "exec"), names)
-    holes = {name for name, value in names.items() if opened.get(name, value) is not value}
-    # functions look their names up in the module: those of the open judge go back, the modules it imports stay
-    names.update({name: value for name, value in opened.items() if name not in run.closed})
-    rest = {name: value for name, value in opened.items() if name not in holes}
+    if run.closed:
+        exec(compile(run.closed, "judge.py", "exec"), names)
+        os.register_at_fork(after_in_child=lambda: names.update(opened))
     exec(compile(run.repairs, "repairs.py", "exec"), names)
-    names.update(rest)  # a repaired judge still is this judge
-    return module
+    # a repaired judge still is this judge
+    names.update({name: value for name, value in opened.items() if name not in run.holes})
+    return names["judge"], run.source
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Of each notebook the last answer to an exercise counts. A right answer has the exercise's points. One that is right and
 misses a goal has half of them where the starter is not right, or misses more goals; none where the goal is essential.
-No time enters.
+No time enters: what takes too long is not judged.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import csv
 import hmac
 import io
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
@@ -37,10 +39,17 @@ _ANSWER = re.compile(r"\s*%%kernel_exercise\s+(?P<id>[a-z0-9-]+)[^\n]*\n(?P<text
 _ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>.*)", re.DOTALL)
 
 
+#: signatures of an answer that was ended for the time it took
+_LATE = frozenset(("processor", "hang", "deadline"))
+#: a student's answers that may end so; after them no other is judged, or one notebook holds up a class
+_MOST_LATE = 3
+
+
 @dataclass(frozen=True)
 class Mark:
-    """One exercise of one notebook: ``points`` of ``most``, and why in a line. Not ``judged``: nothing is known."""
+    """One exercise of one student: ``points`` of ``most``, and why in a line. Not ``judged``: nothing is known."""
 
+    student: str
     notebook: str
     exercise: str
     points: float
@@ -52,7 +61,8 @@ class Mark:
 def notebooks(folder: Path) -> list[Path]:
     """The notebooks below ``folder``, or itself. Raises CourseError where there is none."""
     found = [folder] if folder.is_file() else sorted(
-        path for path in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts
+        path for path in folder.rglob("*")
+        if path.suffix.lower() == ".ipynb" and ".ipynb_checkpoints" not in path.parts and not path.is_dir()
     )  # fmt: skip
     if not found:
         raise CourseError(f"There is no notebook in {folder}.", "Name a folder of .ipynb files, or one of them.")
@@ -63,9 +73,11 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
     """Exercise -> the text of its last answer cell; of attacks, each of which may find another hole, all cells.
 
     Raises:
-        CourseError: the file is no notebook.
+        CourseError: it is no notebook, or a link to one.
     """
     found: dict[str, tuple[str, ...]] = {}
+    if notebook.is_symlink() or (notebook.exists() and not notebook.is_file()):
+        raise CourseError(f"{notebook} is no file, or a link to another's.", "Ask for the file itself.")
     for source in _code(notebook):
         if answer := _ANSWER.match(source):
             found[answer["id"]] = (answer["text"],)
@@ -78,9 +90,9 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
 def _code(notebook: Path) -> list[str]:
     """The texts of its code cells. Raises CourseError: the file is no notebook."""
     try:
-        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(notebook.read_text(encoding="utf-8-sig"))["cells"]
         return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise CourseError(f"{notebook} is no notebook: {error}.", "Ask for the file again.") from None
 
 
@@ -89,51 +101,120 @@ def grade(
     tell: Told = lambda path, error: None, root: Path | None = None,
 ) -> Iterator[Mark]:  # fmt: skip
     """The marks of each notebook, for the exercises of ``lesson`` or for those that it answers; equal answers to equal
-    tasks are judged once. ``course_of`` gives the exercises as the notebook's student has them. Notebooks are
-    named from ``root`` on.
+    tasks are judged once. Of a student's answers to one exercise in several notebooks the best counts, once.
+    ``course_of`` gives the exercises as the notebook's student has them. Notebooks are named from ``root`` on.
 
     Raises:
         VerifierError, TargetError: nothing can be judged on this machine.
     """
-    judged: dict[tuple[str, str, str], tuple[Outcome, float]] = {}
-    attacks: dict[tuple[str, str], set[str]] = {}
+    marker, best = _Marker(verify), dict[tuple[str, str], Mark]()
     for path in files:
-        course, title = course_of(path), str(path.relative_to(root)) if root is not None else path.name
+        course, title = course_of(path), plain(str(path.relative_to(root)) if root is not None else path.name)
+        student = plain(student_of(path, root or path.parent))
         wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
         try:
             given = answers(path, course)
         except CourseError as error:
             tell(path, error)
+            yield Mark(student, title, "", 0.0, 0, f"not read: {error}", judged=False)
             continue
-        for name in wanted or given:
-            try:
-                exercise = course.exercise(name)
-            except CourseError:
-                continue
+        named = [
+            name for name in wanted or given if any(name == e.id for n in course.lessons.values() for e in n.exercise)
+        ]
+        if not named:
+            yield Mark(student, title, "", 0.0, 0, "no answer cell")
+        for name in named:
+            exercise = course.exercise(name)
             if name not in given:
-                yield Mark(title, name, 0.0, exercise.points, "no answer")
+                yield Mark(student, title, name, 0.0, exercise.points, "no answer")
                 continue
-            text = given[name][-1]
-            try:
-                if exercise.attack:
-                    mark = _attack_mark(title, exercise, given[name], attacks)
-                else:
-                    task = course.task(exercise)
-                    key = (name, task.hash, "\n".join(line.rstrip() for line in text.strip().splitlines()))
-                    if key not in judged:
-                        found = judge(text, task, exercise.goals, verify, Trust.T1, exercise.mistakes)
-                        judged[key] = found, _share(found, text, task, exercise, course, path)
-                    mark = _mark(title, exercise, *judged[key])
-            except JudgeBusy as error:
-                mark = Mark(title, name, 0.0, exercise.points, f"not judged: {error}", judged=False)
-            except (CourseError, VerifierError, TargetError):  # of the course or the machine
-                raise
-            except Exception as error:  # one answer does not end the grading of a class
-                words = " ".join(f"not judged: {type(error).__name__}: {error}".split())
-                reason = words.encode("utf-8", "backslashreplace").decode("utf-8")
-                mark = Mark(title, name, 0.0, exercise.points, reason, judged=False)
-            yield mark
+            mark = marker.mark(student, title, exercise, given[name], course, path)
+            if (before := best.get((student, name))) is None:
+                best[student, name] = mark
+                yield mark
+                continue
+            more = max(0.0, mark.points - before.points)
+            best[student, name] = mark if more else before
+            yield replace(mark, points=more, reason=f"{mark.reason} ({before.points:g} counted in {before.notebook})")
         tell(path, None)
+
+
+class _Marker:
+    """Judges the answers of a class, equal ones once."""
+
+    def __init__(self, verify: Verify) -> None:
+        self.verify = verify
+        self.judged: dict[tuple[str, str, str], tuple[Outcome, float]] = {}
+        self.attacks: dict[tuple[str, str], tuple[set[str], str]] = {}
+        #: a student -> answers that were ended for the time they took
+        self.late: Counter[str] = Counter()
+
+    def mark(
+        self, student: str, title: str, exercise: Exercise, texts: Sequence[str], course: Course, path: Path
+    ) -> Mark:
+        """Raises as :func:`grade`."""
+        if self.late[student] >= _MOST_LATE:
+            reason = f"not judged: {_MOST_LATE} answers of this student took too long. Grade the others without them."
+            return Mark(student, title, exercise.id, 0.0, exercise.points, reason, judged=False)
+        try:
+            if exercise.attack:
+                points, reason, judged = self._attacks(student, exercise, texts)
+            else:
+                points, reason, judged = self._answer(student, exercise, texts[-1], course, path)
+        except JudgeBusy as error:
+            points, reason, judged = 0.0, f"not judged: {error}", False
+        except (CourseError, VerifierError, TargetError):  # of the course or the machine
+            raise
+        except Exception as error:  # one answer does not end the grading of a class
+            points, reason, judged = 0.0, f"not judged: {type(error).__name__}: {error}", False
+        return Mark(student, title, exercise.id, points, exercise.points, plain(" ".join(reason.split())), judged)
+
+    def _answer(
+        self, student: str, exercise: Exercise, text: str, course: Course, path: Path
+    ) -> tuple[float, str, bool]:
+        task = course.task(exercise)
+        key = (exercise.id, task.hash, text)
+        if key not in self.judged:
+            found = judge(text, task, exercise.goals, self.verify, Trust.T1, exercise.mistakes)
+            self.judged[key] = found, _share(found, text, task, exercise, course, path)
+            self.late[student] += bool(_LATE & set(found.keys))
+        outcome, share = self.judged[key]
+        if _LATE & set(outcome.keys):
+            return 0.0, f"not judged: {outcome.said}", False
+        return share * exercise.points, f"{outcome.reached.value}: {outcome.said}", True
+
+    def _attacks(self, student: str, exercise: Exercise, texts: Sequence[str]) -> tuple[float, str, bool]:
+        """A point for each hole that the attempts went through, or that the repairs close."""
+        holes: set[str] = set()
+        failure = ""
+        for text in dict.fromkeys(texts):
+            key = (exercise.attack, text)
+            try:
+                if key not in self.attacks:
+                    late: list[str] = []
+                    if exercise.attack == "close":
+                        result = attack.repaired(text)
+                        late = [result.late] if result.late else []
+                        said = "; ".join(f"the honest kernel {name} is refused" for name, _ in result.refused[:1])
+                        self.attacks[key] = set(result.closed), said
+                    else:
+                        attempt = attack.attempted(text)
+                        late = [attempt.ruling.why] if attempt.ruling.late else []
+                        self.attacks[key] = set(attempt.holes), late[0] if late else ""
+                    self.late[student] += len(late)
+            except CourseError as error:
+                failure = failure or error.message
+                continue
+            except JudgeBusy:
+                self.late[student] += 1
+                raise
+            holes |= self.attacks[key][0]
+            failure = failure or self.attacks[key][1]
+            if self.late[student] >= _MOST_LATE:
+                failure = f"the rest was not judged: {_MOST_LATE} answers of this student took too long"
+                break
+        reason = "; ".join(filter(None, (f"holes: {', '.join(sorted(holes)) or 'none'}", failure)))
+        return float(len(holes)), reason, True
 
 
 def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: Course, graded: Path) -> float:
@@ -172,29 +253,9 @@ def starters(lesson: str, exercise: str, graded: Path | None = None) -> Iterator
             yield from (cell["text"] for cell in cells if cell["id"] == exercise)
 
 
-def _mark(notebook: str, exercise: Exercise, outcome: Outcome, share: float) -> Mark:
-    words = " ".join(f"{outcome.reached.value}: {outcome.said}".split())
-    return Mark(notebook, exercise.id, share * exercise.points, exercise.points, words)
-
-
-def _attack_mark(
-    notebook: str, exercise: Exercise, texts: Sequence[str], judged: dict[tuple[str, str], set[str]]
-) -> Mark:
-    """A point for each hole that the attempts went through, or that the repairs close."""
-    holes: set[str] = set()
-    failure = ""
-    for text in dict.fromkeys(texts):
-        key = (exercise.attack, text)
-        try:
-            if key not in judged:
-                closes = exercise.attack == "close"
-                judged[key] = set(attack.repaired(text).closed if closes else attack.attempted(text).holes)
-        except CourseError as error:
-            failure = failure or error.message
-            continue
-        holes |= judged[key]
-    reason = "; ".join(filter(None, (f"holes: {', '.join(sorted(holes)) or 'none'}", failure)))
-    return Mark(notebook, exercise.id, float(len(holes)), exercise.points, reason)
+def plain(text: str) -> str:
+    """``text`` with what is not printed, or no Unicode, as Python writes it: fit for a terminal and a file."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def student_of(notebook: Path, folder: Path) -> str:
@@ -205,23 +266,25 @@ def student_of(notebook: Path, folder: Path) -> str:
 
 def seed_of(student: str, secret: str) -> str:
     """What draws the variants of a student's exam. Without the teacher's ``secret`` no one can tell another's."""
-    return hmac.new(secret.encode(), student.encode(), "sha256").hexdigest()
+    return hmac.new(secret.encode(), os.fsencode(student), "sha256").hexdigest()
 
 
 def as_board(marks: Sequence[Mark], title: str) -> str:
     """A page of one table: students by the points of verified answers alone; what has half of its points counts
     nothing here."""
-    full = [mark for mark in marks if mark.points == mark.most]
-    students = {student_of(Path(m.notebook), Path()): 0.0 for m in marks}
-    exercises = list(dict.fromkeys(m.exercise for m in marks))
-    reached = {(student_of(Path(m.notebook), Path()), m.exercise): m.points for m in full}
-    for (student, _), points in reached.items():
+    sums: Counter[tuple[str, str]] = Counter()
+    for mark in marks:
+        sums[mark.student, mark.exercise] += mark.points  # type: ignore[assignment]
+    full = {(m.student, m.exercise): float(m.most) for m in marks if m.most and sums[m.student, m.exercise] >= m.most}
+    students = {mark.student: 0.0 for mark in marks}
+    exercises = list(dict.fromkeys(m.exercise for m in marks if m.exercise))
+    for (student, _), points in full.items():
         students[student] += points
     head = "".join(f"<th>{escape(word)}</th>" for word in ("", "student", "points", *exercises))
     rows = ""
     for student in sorted(students, key=lambda name: (-students[name], name)):
         rank = 1 + sum(points > students[student] for points in students.values())
-        cells = "".join(f"<td>{'yes' if (student, e) in reached else ''}</td>" for e in exercises)
+        cells = "".join(f"<td>{'yes' if (student, e) in full else ''}</td>" for e in exercises)
         rows += f"<tr><td>{rank}</td><td>{escape(student)}</td><td>{students[student]:g}</td>{cells}</tr>\n"
     style = "body{font-family:sans-serif;color-scheme:light dark}td,th{padding:2px 8px;text-align:left}"
     return (
@@ -234,8 +297,11 @@ def as_csv(marks: Sequence[Mark]) -> str:
     """The marks as comma-separated values; a cell that a spreadsheet would take for a formula is quoted."""
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
-    table.writerow(["notebook", "exercise", "points", "of", "reason"])
+    table.writerow(["student", "notebook", "exercise", "points", "of", "reason"])
     for mark in marks:
-        reason = f"'{mark.reason}" if mark.reason[:1] in ("=", "+", "-", "@") else mark.reason
-        table.writerow([mark.notebook, mark.exercise, f"{mark.points:g}", mark.most, reason])
+        student, notebook, reason = (
+            f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+            for text in (mark.student, mark.notebook, mark.reason)
+        )
+        table.writerow([student, notebook, mark.exercise, f"{mark.points:g}", mark.most, reason])
     return file.getvalue()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from kernellab.errors import KernellabError, SessionError, TargetError
+from kernellab.errors import KernellabError, Overtime, SessionError, TargetError
 from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
@@ -36,6 +36,9 @@ Verify = Callable[[Task, Source, VerifyOptions], Verdict]
 
 #: seconds of a thread's own time after which an answer's cases end; several times what the slowest needs
 _SECONDS = 60.0
+#: seconds of the processor's time that a worker and a dry call of an answer may use: answers in the interpreter and
+#: sketches use 4 at most, dry calls 6; what builds C++ itself may need a minute
+_WORKER, _BUILDS, _DRY = 30.0, 150.0, 60
 #: a refused answer whose relative error is below this is drawn again, so many times
 _NEAR, _DRAWN_AGAIN = 1e-2, 4
 #: the chip that the shown Triton and CUDA C++ are written for
@@ -243,8 +246,10 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     sized = {"tile", "programs", "parallel"} & goals.model_fields_set
     for given in (arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])):
         try:
-            call = called(source, given, chip)
+            call = called(source, given, chip, _DRY)
             refused = call.refused
+        except Overtime as error:
+            return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
         except SessionError as error:  # it takes too long to compile, or ends the compiler
             refused = error.message
         if refused:
@@ -258,7 +263,7 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
             said = f"It is right. No call in it names {name}: write it by its name."
             return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
         other = source.model_copy(update={"files": {**source.files, source.entry_file: text}})
-        if verify(task, other, VerifyOptions(level=Trust.T1)).passed:
+        if verify(task, other, _options(other, Trust.T1)).passed:
             said = f"It is right. It does not need {name} yet: with twice of what {name} gives, it is as right."
             return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
     return outcome
@@ -322,10 +327,10 @@ def _gluon(program: Program, task: Task, target: Target) -> list[Translation]:
 
 
 def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: Facts | None) -> Outcome:
-    verdict = first = verify(task, source, VerifyOptions(level=level))
+    verdict = first = verify(task, source, _options(source, level))
     # where inputs tie, a right kernel may lie beyond a limit once in a thousand draws: it is refused by two of five
     for _ in range(_DRAWN_AGAIN if _near(first) else 0):
-        verdict = verify(task, source, VerifyOptions(level=level))
+        verdict = verify(task, source, _options(source, level))
         if not verdict.passed:
             verdict = first
             break
@@ -342,6 +347,12 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
         line: CompilerLine = evidence.compiler[0]
         said = f"{said} {line.place}: {line.message}"
     return Outcome(Reached.REFUSED, said, keys, wrong=wrong, facts=found, verdict=verdict)
+
+
+def _options(source: Source, level: Trust) -> VerifyOptions:
+    """A quick look has a limit on the processor's time, which no load of the machine moves."""
+    most = _WORKER if source.origin is Author.RULES or source.dsl == "triton" else _BUILDS
+    return VerifyOptions(level=level, processor=most if level is Trust.T1 else 0.0)
 
 
 def _near(verdict: Verdict) -> bool:

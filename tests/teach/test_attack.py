@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from teach_parts import ROOT
 
-from kernellab.errors import CourseError
+from kernellab.errors import CourseError, JudgeBusy
 from kernellab.teach.attack import Kernel, attempted, holes, judge_text, kernels, repaired
 from kernellab.teach.exercise import course
 
@@ -126,11 +126,64 @@ def test_an_attempt_reaches_no_file_of_the_learner(tmp_path: Path) -> None:
 
 
 def test_a_loop_without_an_end_is_refused_and_text_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernellab.teach.attack._DEADLINE", 3.0)
-    with pytest.raises(CourseError, match="no answer in time"):
-        attempted("while True:\n    pass\n")
+    attempt = attempted("while True:\n    pass\n")
+    assert attempt.ruling.late and attempt.ruling.why == "it used more than 5 s of the processor's time"
+    endless = repaired("def limit(want):\n    while True:\n        pass\n")
+    assert endless.late and endless.refused and endless.closed == ()
     with pytest.raises(CourseError, match="Line 1"):
         repaired("def right(:\n")
+    monkeypatch.setattr("kernellab.teach.attack._DEADLINE", 3.0)
+    with pytest.raises(JudgeBusy, match="no answer in time"):
+        attempted("import time\ntime.sleep(600)\n")
+
+
+_SOFTMAX = """
+import numpy as np
+
+def kernel(x, out):
+    weights = np.exp(x - x.max(1, keepdims=True))
+    out[:] = weights / weights.sum(1, keepdims=True)
+    if {spoilt}:
+        out[:] = 0.0
+"""
+_CLOSED_BY_NAME = "import sys\nmodule = sys.modules.get('judge')\nfound = vars(module) if module else {}\n"
+_CLOSED_BY_FRAME = (
+    "import sys\nframe, found = sys._getframe(), []\n"
+    "while frame is not None:\n    found += map(str, frame.f_locals.values())\n    frame = frame.f_back\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "spoilt"),
+    [
+        ("import os\nbad = os.urandom(1)[0] < 128\n", "bad"),
+        ("import os\nruns = len(os.listdir('.'))\nopen(f'run{runs}', 'w').close()\n", "runs == 1"),
+        (_CLOSED_BY_NAME, "'limit' in found and found['limit'](np.ones(1)) < 0.01"),
+        (_CLOSED_BY_FRAME, "any('def excused' in text for text in found)"),
+    ],
+    ids=["by chance", "by files", "by the judge's functions", "by frames"],
+)
+def test_an_honest_kernel_that_is_wrong_where_all_is_closed_has_no_hole(before: str, spoilt: str) -> None:
+    """The kernel sees the judge's own functions where it shares its process: that hole is one."""
+    assert set(attempted(before + _SOFTMAX.format(spoilt=spoilt)).holes) <= {"start"}
+
+
+@pytest.mark.parametrize("what", ["request", "run", "source", "kernel"])
+def test_repairs_that_look_for_the_other_runs_find_none(what: str) -> None:
+    repairs = f"""
+def start(source):
+    import sys
+    frame, texts = sys._getframe(), set()
+    while frame is not None:
+        texts.add(repr(frame.f_locals.get({what!r})))
+        frame = frame.f_back
+    if not any("float32" in text and "perf_counter = lambda" in text for text in texts - {{repr(source)}}):
+        raise RuntimeError(source)
+    return lambda x, out: 0.0
+"""
+    result = repaired(repairs)
+    assert {name for name, _ in result.refused} == {kernel.name for kernel in HONEST}
+    assert [bool(why) for _, why in result.refused] == [name == "plain" for name, _ in result.refused]
 
 
 _FORGED = (

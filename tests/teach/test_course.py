@@ -15,6 +15,7 @@ from kernellab import lab
 from kernellab.cli.tools import copy_course, copy_tutorials
 from kernellab.errors import CourseError, NotRunnable
 from kernellab.teach.exercise import EXAM, course, solution
+from kernellab.teach.grading import starters
 from kernellab.teach.progress import text_hash
 from kernellab.teach.recorded import FILE, recordings
 
@@ -67,6 +68,9 @@ def test_each_measurement_for_a_gpu_has_a_recording_of_its_text_or_says_that_it_
 _SOLVES = {
     "online-attention": "acc*factor[:,None]", "causal": "min(S,m+BM)", "no-round-sizes-triton": "triton.cdiv(n,512)",
     "triton-softmax": 'other=-float("inf")', "triton-product": "(m[:,None]<M)&(k[None,:]<K)",
+    "read-once-triton": "following+at", "log-softmax-triton": "tl.max(v,axis=0)",
+    "second-transposed-triton": "n[None,:]*K+k[:,None]", "online-attention-triton": "acc*factor[:,None]",
+    "no-round-sizes": "range(0,N,B)",
 }  # fmt: skip
 
 
@@ -76,6 +80,19 @@ def test_no_hint_writes_the_answer(name: str) -> None:
     assert part in "".join((solution(name) or "").split())
     says = ["".join(text.replace("'", '"').split()) for row in exercise.hints for text in row.says]
     assert says and not [text for text in says if part in text]
+
+
+def test_no_hint_writes_a_statement_of_the_answer() -> None:
+    """One that the starter lacks, of more than a name and a number."""
+    written = []
+    for lesson in course(ROOT).lessons.values():
+        for exercise in (one for one in lesson.exercise if not one.attack and lesson.name != EXAM):
+            given = next(starters(lesson.name, exercise.id))
+            lines = {"".join(line.split()) for line in (solution(exercise.id) or "").splitlines()}
+            new = {line for line in lines - {"".join(line.split()) for line in given.splitlines()} if len(line) > 16}
+            says = [text for row in (*exercise.hints, *exercise.mistakes) for text in row.says]
+            written += [(exercise.id, text) for text in says if any(line in "".join(text.split()) for line in new)]
+    assert written == []
 
 
 def test_links_between_notebooks_lead_somewhere() -> None:

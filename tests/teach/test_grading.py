@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from kernellab.records import Verdict
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
 from kernellab.teach.grading import Mark, answers, as_board, as_csv, grade, notebooks, seed_of, student_of
-from kernellab.teach.judge import judge_sketch
+from kernellab.teach.judge import Outcome, Reached, judge_sketch
 from kernellab.verifier import Verifier
 
 RIGHT = solution("two-inputs") or ""
@@ -62,7 +63,8 @@ def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifie
             tell=lambda path, error: heard.append((path.stem, error is None)),
         )
     )
-    assert {m.notebook[0]: m.points for m in marks} == {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.5}
+    assert {m.notebook[0]: m.points for m in marks} == {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.5, "e": 0.0}
+    assert marks[-1].reason.startswith("not read: ") and not marks[-1].judged
     assert len(judged) == 1, "equal answers are judged once, and what the gate refuses never"
     assert not ran.exists(), "no Python of a student ran"
     assert heard == [("a_honest", True), ("b_magic", True), ("c_last", True), ("d_goal", True), ("e_broken", False)]
@@ -295,9 +297,13 @@ def test_a_variant_is_of_a_student_not_of_a_notebooks_name(tmp_path: Path) -> No
 
 
 def test_the_board_counts_verified_answers_alone() -> None:
-    half = Mark("bob/a.ipynb", "one", 1.0, 2, "right, and not yet what is asked")
-    marks = [half, Mark("bob/a.ipynb", "two", 1.0, 1, "right"), Mark("<i>/a.ipynb", "one", 2.0, 2, "right")]
-    page = as_board([*marks, Mark("<i>/a.ipynb", "two", 0.0, 1, "wrong")], "A class")
+    half = Mark("bob", "bob/a.ipynb", "one", 1.0, 2, "right, and not yet what is asked")
+    marks = [
+        half,
+        Mark("bob", "bob/a.ipynb", "two", 1.0, 1, "right"),
+        Mark("<i>", "<i>/a.ipynb", "one", 2.0, 2, "right"),
+    ]
+    page = as_board([*marks, Mark("<i>", "<i>/a.ipynb", "two", 0.0, 1, "wrong")], "A class")
     assert page.index("&lt;i&gt;") < page.index("bob") and "<i>" not in page
     assert "<td>2</td><td>bob</td><td>1</td><td></td><td>yes</td>" in page
 
@@ -357,3 +363,99 @@ def test_marks_are_kept_where_the_rest_of_a_class_is_not_reached(
         cli_grade(tmp_path, csv=tmp_path / "marks.csv")
     rows = csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines())
     assert [row["notebook"] for row in rows] == ["a.ipynb", "b.ipynb"]
+
+
+def test_one_students_files_end_no_one_elses_marks(tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("deep", "bom", "none", "=1+1", "link", "twice")}
+    for folder in folders.values():
+        folder.mkdir()
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xff\x1b[31m"))
+    odd.mkdir()
+    cell = "%%kernel_exercise two-inputs\nsketch x {\n}"
+    for folder in (odd, folders["=1+1"]):
+        notebook(folder, "a", cell)
+    (folders["deep"] / "a.ipynb").write_text("[" * 200_000 + "]" * 200_000)
+    text = notebook(folders["bom"], "a", cell).read_text(encoding="utf-8")
+    (folders["bom"] / "a.ipynb").write_text(text, encoding="utf-8-sig")
+    notebook(folders["none"], "a", "# %%kernel_exercise two-inputs")
+    (folders["link"] / "a.ipynb").symlink_to(folders["bom"] / "a.ipynb")
+    os.mkfifo(folders["link"] / "b.ipynb")
+    assert cli_grade(tmp_path, csv=tmp_path / "marks.csv", board=tmp_path / "board.html") == 1
+    rows = list(csv.DictReader((tmp_path / "marks.csv").read_text(encoding="utf-8").splitlines()))
+    why = {row["notebook"]: row["reason"].split(":")[0] for row in rows}
+    assert why == {
+        "'=1+1/a.ipynb": "wrong", "b\\udcff\\x1b[31m/a.ipynb": "wrong",
+        "bom/a.ipynb": "wrong", "deep/a.ipynb": "not read", "link/a.ipynb": "not read",
+        "link/b.ipynb": "not read", "none/a.ipynb": "no answer cell",
+    }  # fmt: skip
+
+
+def test_answers_that_differ_in_what_no_parser_shares_are_judged_each(tmp_path: Path) -> None:
+    notebook(tmp_path, "a", "%%kernel_exercise two-inputs\n" + RIGHT.replace("\n", "\x0b", 1))
+    notebook(tmp_path, "b", f"%%kernel_exercise two-inputs\n{RIGHT}")
+    reached: list[str] = []
+
+    def verify(task, source, options) -> Verdict:
+        reached.append(source.hash)
+        raise JudgeBusy("The machine is too busy.")
+
+    marks = list(grade(notebooks(tmp_path), lambda _: course(ROOT), verify))
+    assert [mark.judged for mark in marks] == [True, False] and len(reached) == 1
+
+
+def test_an_exercise_that_a_student_answers_twice_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ada").mkdir()
+    for name, shares in (("a", "1"), ("b", "2"), ("c", "0")):
+        notebook(tmp_path / "ada", name, f"%%kernel_exercise read-once\n# {shares}")
+    found = Outcome(Reached.RIGHT, "Right.")
+    monkeypatch.setattr(grading, "judge", lambda *_: found)
+    monkeypatch.setattr(grading, "_share", lambda outcome, text, *_: int(text[2:]) / 2)
+    marks = list(grade(notebooks(tmp_path), lambda _: course(ROOT), lambda *_: pytest.fail("judged"), root=tmp_path))
+    assert [(mark.student, mark.points) for mark in marks] == [("ada", 1.0), ("ada", 1.0), ("ada", 0.0)]
+    assert marks[2].reason == "right: Right. (2 counted in ada/b.ipynb)"
+    assert "<td>yes</td>" in as_board(marks, "A class")
+
+
+def test_a_loop_without_an_end_costs_seconds_and_a_student_has_three(tmp_path: Path, verifier: Verifier) -> None:
+    text = (solution("read-once-triton") or "").replace(
+        "    inside = at", "    while n > 0:\n        n = n + 1\n    inside = at"
+    )
+    for student in ("eve", "ada"):
+        (tmp_path / student).mkdir()
+        cells = [f"%%kernel_exercise read-once-triton\n{text}"]
+        cells += ["%%kernel_exercise two-inputs\nsketch x {\n}"] if student == "ada" else []
+        notebook(tmp_path / student, "a", *cells)
+    limits: list[float] = []
+
+    def verify(task, source, options) -> Verdict:
+        limits.append(options.processor)
+        short = options.model_copy(update={"processor": 2.0})
+        return verifier.verify(task, source, detect_target(source.dsl), options=short)
+
+    marks = list(grade(notebooks(tmp_path), lambda _: course(ROOT), verify, root=tmp_path))
+    assert limits == [30.0], "an equal text is not run again"
+    late = [mark for mark in marks if mark.exercise == "read-once-triton"]
+    assert [mark.judged for mark in late] == [False, False]
+    assert all(m.reason.startswith("not judged: The kernel used more than 2 s of the processor's time") for m in late)
+    assert [mark.judged for mark in marks if mark.exercise == "two-inputs"] == [True]
+
+
+def test_after_three_answers_without_an_end_a_students_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [e.id for e in course(ROOT).lesson("memory").exercise + course(ROOT).lesson("pointwise").exercise][:5]
+    for student in ("eve", "joe"):
+        (tmp_path / student).mkdir()
+        notebook(tmp_path / student, "a", *(f"%%kernel_exercise {name}\n# {student}" for name in names))
+    asked: list[str] = []
+
+    def judged(text: str, *_) -> Outcome:
+        asked.append(text)
+        late = "eve" in text
+        return Outcome(Reached.REFUSED, "Too long.", ("processor",)) if late else Outcome(Reached.RIGHT, "Right.")
+
+    monkeypatch.setattr(grading, "judge", judged)
+    marks = list(grade(notebooks(tmp_path), lambda _: course(ROOT), lambda *_: pytest.fail("judged"), root=tmp_path))
+    assert len(asked) == 3 + 5
+    assert [mark.judged for mark in marks] == 5 * [False] + 5 * [True]
+    assert "3 answers of this student took too long" in marks[4].reason

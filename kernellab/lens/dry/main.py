@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     scratch = folder / "work"
     request = Request(**json.loads((folder / "request.json").read_text(encoding="utf-8")))
+    if request.processor:
+        resource.setrlimit(resource.RLIMIT_CPU, (request.processor, request.processor + 1))
     level = sandbox.enter() if len(os.listdir("/proc/self/task")) == 1 else ""
     _fork()
     shared = "" if not level or sandbox.own_proc() else " (shared /proc)"

@@ -23,6 +23,8 @@ class Request:
     allowed: bool = False
     #: what Triton builds for its host is wanted too, where the driver's library is there
     host: bool = False
+    #: seconds of the processor's time that the call may use; 0 means no limit
+    processor: int = 0
 
 
 @dataclass(frozen=True)

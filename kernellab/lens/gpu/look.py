@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
 import tempfile
 from collections import Counter
@@ -15,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from kernellab.content import module_command
-from kernellab.errors import SessionError
+from kernellab.errors import Overtime, SessionError
 from kernellab.lens.dry.main import ANSWER, CACHE, PROGRAMS
 from kernellab.lens.dry.records import Answer, Built, Request
 from kernellab.lens.gpu.facts import facts
@@ -30,6 +31,7 @@ from kernellab.verifier.sandbox import sandbox
 
 _SECONDS = 300
 _MOST_BYTES = 64 << 20
+_ENDLESS = "Look for a loop that never ends, or that the compiler has to unroll."
 #: the reader of each level, its language, and what it is
 _LEVELS = {
     "ttir": (mlir.rows, "mlir", "Triton's own intermediate text (TTIR): the kernel before any layout"),
@@ -78,10 +80,11 @@ def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -
     return files
 
 
-def called(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Answer:
+def called(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, processor: int = 0) -> Answer:
     """What the call launches, compiled for ``chip``, and why a compiler does not take it; nothing where there is no
-    sandbox to call it in. Raises as :func:`look_gpu` where the call takes too long."""
-    return _called(source, arguments, chip, allowed=False)[0]
+    sandbox to call it in. ``processor``: seconds of its time that the call may use; 0 means no limit. Raises as
+    :func:`look_gpu` where the call takes too long, Overtime where it uses more."""
+    return _called(source, arguments, chip, allowed=False, processor=processor)[0]
 
 
 def _must(answer: Answer) -> None:
@@ -90,12 +93,13 @@ def _must(answer: Answer) -> None:
 
 
 def _called(
-    source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool, collect: bool = False
-) -> tuple[Answer, Cubins]:
+    source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool, collect: bool = False,
+    processor: int = 0,
+) -> tuple[Answer, Cubins]:  # fmt: skip
     request = Request(
         files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
         arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
-        host=collect,
+        host=collect, processor=processor,
     )  # fmt: skip
     return _answer(json.dumps(asdict(request), sort_keys=True), collect)
 
@@ -131,6 +135,9 @@ def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
             raise SessionError(
                 f"The dry call took longer than {_SECONDS} s.", "Check that the host code waits for nothing."
             ) from None
+        if done.returncode == -signal.SIGXCPU & 0xFF:
+            most = json.loads(request)["processor"]
+            raise Overtime(f"The dry call used more than {most} s of the processor's time.", _ENDLESS)
         out = scratch / ANSWER
         if not out.is_file() or out.is_symlink() or out.stat().st_size > _MOST_BYTES:
             last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it gives no reason")

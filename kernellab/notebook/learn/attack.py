@@ -43,6 +43,9 @@ def broken(source: str) -> tuple[Shown, str, int]:
     elif attempt.honest:
         head = "accepted, and no hole was needed"
         outcome = "With all holes closed it is accepted too: an honest kernel, or a hole that is not on the list."
+    elif attempt.unsteady:
+        head = "accepted or refused, as it happens"
+        outcome = "Equal runs end differently, so no hole is sure. Make it do the same in each run."
     elif attempt.together:
         head = f"accepted, through two holes at once{_listed(attempt.together)}"
         outcome = "Neither of them is enough by itself, so there is no point yet: make it need one hole alone."
@@ -62,7 +65,7 @@ def closed(repairs: str) -> tuple[Shown, str, int]:
     if result.refused:
         name, why = result.refused[0]
         head = "an honest kernel is refused, so nothing counts"
-        sentence = f"{name}: {why}."
+        sentence = f"{name}: {why}." if why else f"It is the one that is called {name}."
     else:
         head = f"{len(result.closed)} of {counted(len(attack.holes()), 'hole')} closed"
         sentence = f"Accepted all the same: {', '.join(result.passed)}." if result.passed else "No cheat gets through."

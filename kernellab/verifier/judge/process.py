@@ -72,8 +72,8 @@ def _drawn() -> dict[str, str]:
 
 
 class WorkerFailure(Exception):
-    """The worker did not do what it was asked. ``kind``: crash, exit, hang, left-running, memory, disk, processes,
-    printed, protocol, exception, output, out-of-bounds."""
+    """The worker did not do what it was asked. ``kind``: crash, exit, hang, left-running, memory, processor, disk,
+    processes, printed, protocol, exception, output, out-of-bounds."""
 
     def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
         super().__init__(message)
@@ -101,6 +101,8 @@ class WorkerProcess:
     #: folders other than its scratch that it may write and that outlive it (a baseline's compile cache)
     writable: tuple[str, ...] = ()
     memory_limit: int = CAPS.memory
+    #: seconds of the processor's time that all its processes may use; 0 means no limit
+    processor_limit: float = 0.0
     #: a device's fault in the message of an exception: its kind and what to say of it
     faults: Callable[[str], tuple[str, str] | None] = lambda _: None
     log: str = ""
@@ -420,6 +422,10 @@ class WorkerProcess:
         if used > self.memory_limit and self._proportional(pids) > self.memory_limit:
             self._end()
             raise WorkerFailure("memory", f"used more than {self.memory_limit >> 20} MiB of memory", log=self.log)
+        if self.processor_limit and sum(map(process_stats.used, pids)) > self.processor_limit:
+            self._end()
+            most = lasting(self.processor_limit)
+            raise WorkerFailure("processor", f"used more than {most} of the processor's time", log=self.log)
         held = process_stats.files(pids, str(self.scratch), CAPS.files + 1)
         if held.bytes > CAPS.disk or held.number > CAPS.files:
             self._end()

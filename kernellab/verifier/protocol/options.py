@@ -48,6 +48,8 @@ class VerifyOptions(Record):
     sanitize: bool = False
     deadline: float = Field(default=300.0, gt=0)
     budget: float = Field(default=rules.TIMING.budget, gt=0)
+    #: seconds of the processor's time that a worker of the candidate may use to build and in calls; 0 means no limit
+    processor: float = Field(default=0.0, ge=0)
     #: threads of candidate, baselines and reference; 0 means what the machine gives
     threads: int = Field(default=0, ge=0)
     #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework

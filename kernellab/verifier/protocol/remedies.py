@@ -72,6 +72,7 @@ REMEDIES = {
     "crash": "Check indices and pointers; the evidence's reproduction is a cell that calls it alone.",
     "exit": "Return from the function: the process must outlive the call.",
     "hang": "Look for a loop or a barrier that never ends, or does far more work than the reference.",
+    "processor": "Look for a loop that never ends, or does far more work than the reference.",
     "deadline": "Pass a longer --deadline, or a smaller --budget for its timing.",
     "output": "Return plain dense torch tensors on the task's device, as many as the reference returns.",
     "memory": "Allocate less: the ceiling is 4 GiB and eight times the bytes of the inputs.",

@@ -163,6 +163,7 @@ class Stages:
             if without_sandbox(worker.sandbox, source.origin, self.context.options.unsandboxed):
                 self.context.findings.add(Mark(kind="unsandboxed"))
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
+            worker.processor_limit = self.context.options.processor
             worker.written = self.written
             adapter = get_adapter(source.dsl)
             worker.makes_code, worker.packages = adapter.makes_code, adapter.marks
