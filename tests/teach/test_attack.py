@@ -192,9 +192,8 @@ _FORGED = (
 
 
 @pytest.mark.parametrize("prepare", [f"open('answer.json', 'w').write({_FORGED!r})", "os.mkfifo('answer.json')", ""])
-def test_an_attempt_that_ends_what_runs_it_gets_no_ruling(prepare: str) -> None:
-    with pytest.raises(CourseError):
-        attempted(f"import os\n{prepare}\nos.kill(os.getppid(), 9)\n{NOTHING}")
+def test_an_attempt_that_ends_what_runs_it_has_no_hole_by_that(prepare: str) -> None:
+    assert attempted(f"import os\n{prepare}\nos.kill(os.getppid(), 9)\n{NOTHING}").holes in ((), ("clean",))
 
 
 def test_what_an_attempt_prints_is_no_ruling() -> None:
