@@ -60,27 +60,36 @@ _CALLS: Mapping[str, frozenset[str]] = {
 }
 
 
-def doubled(module: str, word: str) -> str:
-    """``module``, in Triton, with twice what each operation ``word`` of TTIR computes, loads or stores, of a ``dot``
-    twice its product: a kernel that is right with it does not need the operation. Empty where no call becomes it."""
-    tree = ast.parse(module)
-    imported = [alias for s in tree.body if isinstance(s, ast.ImportFrom) for alias in s.names]
-    doubling = _Doubling(word, {alias.asname or alias.name: alias.name for alias in imported})
-    tree.body = [doubling.visit(s) if isinstance(s, ast.FunctionDef) and is_jitted(s) else s for s in tree.body]
-    return ast.unparse(ast.fix_missing_locations(tree)) if doubling.calls else ""
+def without(module: str, word: str) -> list[str]:
+    """``module``, in Triton, changed where it calls the operation ``word`` of TTIR: with twice what it computes, loads
+    or stores, of a ``dot`` twice its product; and with its first operand level, its middle in each place, which leaves
+    what is computed of constants. A kernel that is right with one of them does not need the operation. Empty where no
+    call becomes it."""
+    texts = []
+    for change in (_twice, _level) if word in ("dot", "reduce") else (_twice,):
+        tree = ast.parse(module)
+        imported = [alias for s in tree.body if isinstance(s, ast.ImportFrom) for alias in s.names]
+        changing = _Changing(word, {alias.asname or alias.name: alias.name for alias in imported}, change)
+        tree.body = [changing.visit(s) if isinstance(s, ast.FunctionDef) and is_jitted(s) else s for s in tree.body]
+        if changing.calls:
+            texts.append(f"import triton.language as {_LANGUAGE}\n{ast.unparse(ast.fix_missing_locations(tree))}")
+    return texts
 
 
+#: how the changed module calls Triton's language, whatever it called it
+_LANGUAGE = "_language"
 #: the place and the names of the argument that is doubled, of a call whose result is not: a dot's third is what its
 #: product is added to, and a store has none
 _DOUBLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "dot": (0, ("input", "lhs")),
     "descriptor_store": (-1, ("value",)),
 }
+_FIRST = (0, ("input", "lhs"))
 
 
-class _Doubling(ast.NodeTransformer):
-    def __init__(self, word: str, imported: Mapping[str, str]) -> None:
-        self.word, self.imported, self.calls = word, imported, 0
+class _Changing(ast.NodeTransformer):
+    def __init__(self, word: str, imported: Mapping[str, str], change: Callable[[ast.expr], ast.expr]) -> None:
+        self.word, self.imported, self.change, self.calls = word, imported, change, 0
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -91,19 +100,30 @@ class _Doubling(ast.NodeTransformer):
         if self.imported.get(name, name) not in _CALLS[self.word] or pointers:
             return node
         self.calls += 1
-        if self.word not in _DOUBLED:
+        if self.change is _twice and self.word not in _DOUBLED:
             return _twice(node)
-        place, names = _DOUBLED[self.word]
+        place, names = _DOUBLED.get(self.word, _FIRST)
         named = next((keyword for keyword in node.keywords if keyword.arg in names), None)
         if named is not None:
-            named.value = _twice(named.value)
+            named.value = self.change(named.value)
         elif node.args:
-            node.args[place] = _twice(node.args[place])
+            node.args[place] = self.change(node.args[place])
+        elif isinstance(node.func, ast.Attribute):  # a method of the tile
+            node.func.value = self.change(node.func.value)
         return node
 
 
 def _twice(value: ast.expr) -> ast.expr:
     return ast.BinOp(value, ast.Mult(), ast.Constant(2))
+
+
+def _level(value: ast.expr) -> ast.expr:
+    """The middle between the largest and the smallest element, in each place."""
+    text = "(_.zeros_like(u := VALUE) + (_.max(u) + _.min(u)) / 2).to(u.dtype)".replace("_.", f"{_LANGUAGE}.")
+    tree = ast.parse(text, mode="eval").body
+    named = next(node for node in ast.walk(tree) if isinstance(node, ast.NamedExpr))
+    named.value = value
+    return tree
 
 
 def _with(value: Value, op: str, number: int) -> Apply:

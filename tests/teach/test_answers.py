@@ -24,7 +24,7 @@ from kernellab.teach.grading import _share
 from kernellab.teach.host_code import host_fault
 from kernellab.teach.judge import Outcome, Reached, _compiled, judge, judge_sketch, source_of, translations
 from kernellab.teach.measure import Figures
-from kernellab.teach.uses import doubled, needs
+from kernellab.teach.uses import needs, without
 from kernellab.verifier import Verifier
 
 
@@ -227,6 +227,16 @@ BESIDE_THE_POINT = [
         0.0,
     ),
     (
+        "triton-product",
+        {
+            'tl.dot(left, right, acc, input_precision="ieee")':
+            "(acc + tl.sum(left[:, :, None] * right[None], axis=1)) * (tl.dot(left * 0 + 1.0, left * 0 + 1.0) / 16.0)",
+            "(M, 32)": "(M, 16)", "(N, 32)": "(N, 16)", "BM=32, BN=32, BK=32": "BM=16, BN=16, BK=16",
+        },
+        "uses",
+        0.0,
+    ),
+    (
         "descriptor-triton",
         {
             "    result.store([i * BM, j * BN], 2.0 * source.load([i * BM, j * BN]))":
@@ -263,10 +273,12 @@ def test_a_right_kernel_in_triton_that_leaves_out_the_point_has_no_full_points(
 def test_an_operation_is_doubled_under_the_name_that_it_is_imported_by() -> None:
     text = solution("triton-product") or ""
     named = text.replace("tl.dot(", "times(").replace("import torch\n", "from triton.language import dot as times\n", 1)
-    assert "times(left * 2, right, acc" in doubled(named, "dot")
+    twice, level = without(named, "dot")
+    assert "times(left * 2, right, acc" in twice and "times((_language.zeros_like((u := left))" in level
     # host code is no kernel, and a name that is set in one is not followed
-    assert doubled(text.replace("tl.dot(", "own("), "dot") == ""
-    assert doubled(solution("descriptor-triton") or "", "descriptor_store").count("* 2)") == 1
+    assert without(text.replace("tl.dot(", "own("), "dot") == []
+    (stored,) = without(solution("descriptor-triton") or "", "descriptor_store")
+    assert stored.count("* 2)") == 1
 
 
 def test_what_to_try_next_follows_from_the_figures() -> None:
