@@ -54,8 +54,10 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """One quantile: between two elements of the sorted row; a row with NaN gives NaN. torch 2.11's own way asks for
+    """Quantiles: between two elements of the sorted row; a row with NaN gives NaN. torch 2.11's own way asks for
     values while it is traced."""
+    if isinstance(q, Tensor):
+        return _quantiles(x, q, dim, keepdim, interpolation, skips=False)
     if not isinstance(q, float) or not 0 <= q <= 1 or interpolation != "linear" or x.dim() == 0:
         return NotImplemented
     rows, along = (x.reshape(-1), 0) if dim is None else (x, dim % x.dim())
@@ -71,6 +73,36 @@ def quantile(
     if dim is None and keepdim:
         return found.reshape([1] * x.dim())
     return found if keepdim else found.squeeze(along)
+
+
+def nanquantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Quantiles of what is no NaN; of a row of NaN alone it is NaN."""
+    if isinstance(q, float):
+        q = torch.full((), q, dtype=x.dtype, device=x.device)
+    return _quantiles(x, q, dim, keepdim, interpolation, skips=True)
+
+
+def _quantiles(x: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolation: str, skips: bool) -> Tensor:
+    """Quantiles ``q`` [] or [n] of rows along ``dim``, with n as the first dimension; ``skips`` NaN."""
+    if interpolation != "linear" or x.dim() == 0 or q.dim() > 1:
+        return NotImplemented
+    rows = x.reshape(-1) if dim is None else x.movedim(dim, -1)
+    if not isinstance(rows.shape[-1], int):
+        return NotImplemented
+    values, bad = torch.sort(rows, dim=-1).values, torch.isnan(rows)
+    last = ((~bad).sum(-1, keepdim=True) if skips else torch.full_like(rows[..., :1], rows.shape[-1])) - 1
+    rank = q.reshape(-1) * last.clamp(min=0)
+    below = rank.floor()
+    low, high = values.gather(-1, below.to(torch.int64)), values.gather(-1, rank.ceil().to(torch.int64))
+    found = torch.lerp(low, high, rank - below)
+    if not skips:
+        found = torch.where(bad.any(-1, keepdim=True), math.nan, found)
+    found = found.movedim(-1, 0)
+    if keepdim:
+        found = found.reshape(-1, *[1] * x.dim()) if dim is None else found.unsqueeze(dim % x.dim() + 1)
+    return found if q.dim() else found.squeeze(0)
 
 
 def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -445,8 +477,8 @@ def rrelu(
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "quantile": quantile, "rrelu": rrelu, "one_hot": one_hot, "pad": pad,
-    "__getitem__": place, "__setitem__": write, **LOSSES, **RECURRENT, **PAIRS,
+    "combinations": combinations, "quantile": quantile, "nanquantile": nanquantile, "rrelu": rrelu,
+    "one_hot": one_hot, "pad": pad, "__getitem__": place, "__setitem__": write, **LOSSES, **RECURRENT, **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

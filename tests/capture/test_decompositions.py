@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kernellab.capture.decompositions import quantile
+from kernellab.capture.decompositions import nanquantile, quantile
 from kernellab.capture.index_decompositions import best_of_rows, segment_reduce
 
 
@@ -43,3 +43,15 @@ def test_a_quantile_is_rounded_as_torch_rounds_it() -> None:
             for dim, keep in ((1, False), (1, True), (None, False), (None, True)):
                 want = torch.quantile(x, q, dim, keep)
                 torch.testing.assert_close(quantile(x, q, dim, keep), want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 1000])
+def test_quantiles_of_a_tensor_and_those_that_skip_nan_are_torch_s(length: int) -> None:
+    x = torch.randn(5, length, 3, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 0], x[2, :, 1] = float("nan"), float("nan")
+    for q in (torch.tensor([0.0, 0.1, 0.5, 0.999, 1.0]), torch.tensor(0.3)):
+        for dim, keep in ((1, False), (1, True), (-1, True), (None, False), (None, True)):
+            for ours, theirs in ((quantile, torch.quantile), (nanquantile, torch.nanquantile)):
+                got, want = ours(x, q, dim, keep), theirs(x, q, dim, keep)
+                torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(nanquantile(x, 0.7, 1), torch.nanquantile(x, 0.7, 1), rtol=0, atol=0, equal_nan=True)
