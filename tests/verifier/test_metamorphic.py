@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
 import torch
 
 from kernellab.records import Stage
@@ -10,6 +13,7 @@ from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import case, make_args
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.compare.signature import where
+from kernellab.verifier.judge import process_stats
 
 from .kit import RMS_CPP, Judge
 
@@ -97,3 +101,27 @@ def test_an_error_map_in_words() -> None:
     got[3, 4] = float("nan")
     assert words(one) == "NaN or inf in one element"
     assert words(tail | one) == "NaN or inf in one element, wrong numbers only from 48 to the end (60) of dimension 1"
+
+
+def test_what_was_changed_is_said_in_words() -> None:
+    task = load_task(
+        "import torch\ndef reference(a, k=2):\n    return a * k\ndef inputs():\n    return (torch.randn(3, 5),)\n"
+    )
+    plain = case(task, {}, Family.OWN)
+    words = {
+        ("element", 0, 7, 1e4): "the task's own inputs, a[1, 2] = 10000",
+        ("scale", -1, 0.5): "the task's own inputs, each argument times 0.5",
+        ("scalar", 1, 3): "the task's own inputs, k = 3",
+        ("permuted", (0,), 5): "the task's own inputs, rows in another order",
+    }
+    assert {change: plain.with_change(change).words for change in words} == words
+    assert plain.words == "the task's own inputs"
+
+
+@pytest.mark.parametrize(("load", "times"), [(0.5, 1.0), (3.0, 1.5), (80.0, 4.0)])
+def test_a_call_may_take_longer_where_others_want_the_cores(
+    load: float, times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    assert process_stats.crowding() == times
