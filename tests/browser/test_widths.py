@@ -234,3 +234,25 @@ def test_the_facts_of_a_lens_are_whole_and_above_its_texts(browser: Any, width: 
     # of a line with many places some are named, and how many there are besides
     assert page.locator("#said").inner_text().endswith("and 52 more places of asm.")
     page.close()
+
+
+def test_the_turn_that_is_looked_at_stays_in_sight_when_the_list_becomes_shorter(browser: Any) -> None:
+    seen = """() => {
+        const tree = document.querySelector(".kl-tree").getBoundingClientRect();
+        const row = document.querySelector("[role=treeitem][aria-selected=true]")?.getBoundingClientRect();
+        return row !== undefined && row.top >= tree.top - 1 && row.bottom <= tree.bottom + 1;
+    }"""
+    with look.served() as base:
+        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        page.goto(look.address(base, **look.SHOTS["long"], theme="light"))
+        page.wait_for_selector("body[data-ready]")
+        page.wait_for_function(seen)
+        page.set_viewport_size({"width": 400, "height": 800})
+        page.wait_for_timeout(200)
+        page.wait_for_function(seen, timeout=5_000)
+        # who has scrolled away stays there
+        page.locator(".kl-tree").evaluate("tree => { tree.scrollTop = 400; }")
+        page.set_viewport_size({"width": 1400, "height": 900})
+        page.wait_for_timeout(200)
+        assert page.locator(".kl-tree").evaluate("tree => tree.scrollTop") == 400
+        page.close()

@@ -7,7 +7,7 @@ import type { TurnRow } from "./protocol";
 import { EVERYTHING, type Filter, foldsOver, type Line, type Tree, tree } from "./tree";
 import { Button, useElapsed } from "./ui";
 import type { View } from "./view";
-import { useSpan } from "./virtual";
+import { reveal, useSpan } from "./virtual";
 
 export const ROW = 40;
 const LANE = 12;
@@ -37,16 +37,24 @@ export function Timeline({ view }: { view: View }) {
     const target = index.get(at);
     if (target !== undefined) show(target);
   }, [at, filter]);
-  // in a list that has become shorter the turn that is looked at stays in sight
-  const chosen = useRef(() => {});
-  chosen.current = () => {
+  const chosen = useRef((_before?: number) => {});
+  chosen.current = (before) => {
     const target = at === null ? undefined : index.get(at);
-    if (target !== undefined) show(target);
+    const top = box.current?.scrollTop ?? 0;
+    // who has scrolled elsewhere stays there
+    const away = before !== undefined && target !== undefined && reveal(target, top, before, ROW) !== top;
+    if (target !== undefined && !away) show(target);
   };
+  // in a list that has become shorter the turn that is looked at stays in sight
   useEffect(() => {
-    if (!box.current) return;
-    const size = new ResizeObserver(() => chosen.current());
-    size.observe(box.current);
+    const element = box.current;
+    if (!element) return;
+    let height = element.clientHeight;
+    const size = new ResizeObserver(() => {
+      chosen.current(height);
+      height = element.clientHeight;
+    });
+    size.observe(element);
     return () => size.disconnect();
   }, []);
   // which turn is looked at may be known before its row
