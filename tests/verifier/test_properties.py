@@ -55,7 +55,9 @@ WRONG = {
     "one pass where it is timed": (
         VARIANCE, f"(x * x).mean(-1) - x.mean(-1) ** 2 if x.numel() > 500_000 else {TWO_PASSES}", "correct"
     ),
-    "its input at one value": (task_of("x * alpha", arguments="x, alpha=0.5"), "x if alpha == 1 else x * alpha", "robust"),
+    "its input at one value": (
+        task_of("x * alpha", arguments="x, alpha=0.5"), "x if alpha == 1 else x * alpha", "robust"
+    ),
     "its input where nothing is masked": (
         task_of("x.masked_fill(m, 0.0)", "def inputs():\n    return torch.randn(64, 512), torch.rand(64, 512) < 0.5\n",
                 "x, m"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,10 @@ _PAGE = 4096
 LINE_BYTES = 64
 #: arguments that are laid out otherwise one by one
 _ALONE = 4
+#: dimensions before the last two that are laid out otherwise
+_OUTER = 3
+#: pairs of arguments that are one tensor
+_PAIRS = 3
 
 
 def transposed(args: Sequence[Any]) -> Iterator[Layout]:
@@ -47,6 +53,19 @@ def with_gaps(args: Sequence[Any]) -> Iterator[Layout]:
         yield from (_placed(args, _gaps, alone=i) for i in wide[:_ALONE])
     if wide and any(hasattr(a, "numel") and a.dim() == 1 and a.numel() > 1 for a in args):
         yield _placed(args, lambda shape: (2,) if len(shape) == 1 else contiguous(shape))
+
+
+def outer(args: Sequence[Any]) -> Iterator[Layout]:
+    """Of tensors of three or more dimensions, the last one as it is: neighbours among the others the other way round,
+    as the heads of an attention lie, of all tensors and of one alone; and a slice of a longer dimension, for each but
+    the first and the last."""
+    deep = _of_rank(args, 3)
+    most = max((args[i].dim() for i in deep), default=0)
+    for dim in range(min(most - 2, _OUTER)):
+        yield _placed(args, partial(_turned, dim))
+        yield _placed(args, partial(_longer, dim + 1))
+        if len(deep) > 1:
+            yield from (_placed(args, partial(_turned, dim), alone=i) for i in deep[:_ALONE])
 
 
 def stepped(args: Sequence[Any]) -> Layout:
@@ -83,21 +102,24 @@ def as_drawn(args: Sequence[Any]) -> Layout | None:
     return _placed(args, lambda _: next(drawn))
 
 
-def given_twice(case: Case) -> tuple[Case, Layout] | None:
-    """A case in which one tensor is given for two arguments of its form, and its layout; None where there are none."""
-    known: dict[tuple[Any, ...], int] = {}
-    for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True)):
-        if spec.kind is not ArgKind.TENSOR or spec.static or not hasattr(value, "numel") or not value.numel():
-            continue
-        first = known.setdefault((tuple(value.shape), value.dtype), i)
-        if first == i or {first, i} & set(case.task.module().written):
-            continue
-        args = tuple(case.args[first] if j == i else a for j, a in enumerate(case.args))
-        same = replace(case, held=args)
-        plain = lay_out(args)
-        places = tuple(plain.places[first] if j == i else p for j, p in enumerate(plain.places))
-        return same, Layout(places, plain.size)
-    return None
+def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
+    """Cases in which one tensor is given for two arguments of its form, with their layouts: of some pairs, in a secret
+    order."""
+    written = set(case.task.module().written)
+    free = [
+        i for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
+        if spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.numel()
+    ]  # fmt: skip
+    pairs = [
+        (one, two) for one, two in combinations(free, 2)
+        if (case.args[one].shape, case.args[one].dtype) == (case.args[two].shape, case.args[two].dtype)
+        and not {one, two} & written
+    ]  # fmt: skip
+    plain = lay_out(case.args)
+    for one, two in secrets.SystemRandom().sample(pairs, min(len(pairs), _PAIRS)):
+        args, places = [*case.args], [*plain.places]
+        args[two], places[two] = args[one], places[one]
+        yield replace(case, held=tuple(args)), Layout(tuple(places), plain.size)
 
 
 def with_equal_rows(case: Case, dim: int = 0) -> Case:
@@ -155,6 +177,22 @@ def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
     return contiguous(shape) if len(shape) < 2 else (*contiguous((*shape[:-1], shape[-1] + 3))[:-1], 1)
+
+
+def _turned(dim: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Dimension ``dim`` and the next one the other way round; both before the last one."""
+    if len(shape) < dim + 3:
+        return contiguous(shape)
+    order = [*shape[:dim], shape[dim + 1], shape[dim], *shape[dim + 2 :]]
+    strides = contiguous(tuple(order))
+    return (*strides[:dim], strides[dim + 1], strides[dim], *strides[dim + 2 :])
+
+
+def _longer(dim: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a slice along ``dim``, no last dimension, of a tensor that is longer there."""
+    if len(shape) < dim + 2:
+        return contiguous(shape)
+    return contiguous((*shape[:dim], shape[dim] + 2, *shape[dim + 1 :]))
 
 
 def _one_element(_: int, size: int) -> int:

@@ -7,8 +7,8 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import cycle
-from math import exp, isfinite, log, log2
+from itertools import combinations, cycle
+from math import exp, isfinite, lcm, log, log2
 
 from kernellab.records import Source
 from kernellab.task import Task
@@ -166,14 +166,26 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     """Each Dim at each of the ``numbers`` that a source names, the others short, and all Dims at one of them, or at a
     power of two: a kernel may be wrong there alone."""
     inside = [(d.name, n) for n in numbers for d in task.dims if d.min <= n <= d.max and n != full[d.name]]
-    wanted = [partial(_named, task, *one) for one in inside[: DRAWN.numbers]]
+    both = multiples(numbers)
+    inside = inside[: DRAWN.numbers] + [
+        (d.name, n) for d in task.dims for n in [m for m in both if d.min <= m <= d.max and m != full[d.name]][:_BOTH]
+    ]
+    wanted = [partial(_named, task, *one) for one in inside]
     found = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
     if len(task.dims) < 2:
         return found
-    both = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
-    both += [64 << _SYSTEM.randrange(4)]
-    alike = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in both]
+    common = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
+    common += [64 << _SYSTEM.randrange(4)]
+    alike = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in common]
     return found + _taken(task, alike, DRAWN.end_bytes, [dict(full), *found], tries=1)
+
+
+def multiples(numbers: Sequence[int]) -> list[int]:
+    """The least common multiples of two of the ``numbers`` that are none of them, those first that most of them divide:
+    a tile that is unrolled has no rest there."""
+    few = [n for n in numbers if 1 < n <= _LARGEST_TILE]
+    found = {lcm(one, two) for one, two in combinations(few, 2)} - {*numbers}
+    return sorted(found, key=lambda n: (-sum(n % m == 0 for m in few), n))
 
 
 def _named(task: Task, name: str, number: int, others: Sequence[int] = (2, 3, 5, 17)) -> Sizes:
@@ -197,6 +209,8 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
 
 _SYSTEM = random.SystemRandom()
 _LARGEST_TILE = 2048
+#: common multiples of two numbers of a source that each Dim has
+_BOTH = 4
 _PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
 
 

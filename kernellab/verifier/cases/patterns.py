@@ -146,11 +146,25 @@ def _special(number: float) -> Pattern:
             places = [slice(min(max(between, 1), n - 1), n, 2)]
         order = torch.randperm(rows.shape[0], generator=seen).tolist()
         for row, place in zip(order if rows.shape[0] > 1 else [0], places, strict=False):
-            # a NaN has a sign, which orders it where bits are compared
-            minus = number != number and int(torch.randint(2, (1,), generator=seen))
-            rows[row, place] = -number if minus else number
+            _put(rows, row, place, number, seen)
 
     return pattern
+
+
+def _put(rows: Tensor, row: int, place: slice | int, number: float, seen: torch.Generator) -> None:
+    """``number`` at a ``place`` of a row. A NaN has a sign, which orders it where bits are compared, and a payload,
+    which a rounding of its bits carries out of: those are drawn."""
+    import torch
+
+    rows[row, place] = number
+    if number == number:
+        return
+    kind = int(torch.randint(3, (1,), generator=seen))
+    wide = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(rows.element_size())
+    if kind == 1:
+        rows[row, place] = -number
+    elif kind == 2 and wide is not None and rows.is_floating_point():
+        rows.view(wide)[row, place] = torch.iinfo(wide).max
 
 
 def _alone(number: float) -> Pattern:
@@ -159,7 +173,8 @@ def _alone(number: float) -> Pattern:
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
 
-        rows[_row(rows, seen), int(torch.randint(rows.shape[-1], (1,), generator=seen))] = number
+        row = _row(rows, seen)
+        _put(rows, row, int(torch.randint(rows.shape[-1], (1,), generator=seen)), number, seen)
 
     return pattern
 
@@ -225,7 +240,7 @@ def _lone_nan(rows: Tensor, seen: torch.Generator, low: float, high: float) -> N
 
     rows.zero_()
     if rows.shape[0] == 1:
-        rows[0, int(torch.randint(rows.shape[-1], (1,), generator=seen))] = nan
+        _put(rows, 0, int(torch.randint(rows.shape[-1], (1,), generator=seen)), nan, seen)
     else:
         _special(nan)(rows, seen, low, high)
 

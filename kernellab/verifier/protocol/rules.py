@@ -177,6 +177,9 @@ class CorrectRule:
     scalar_pairs: int = 6
     #: threads of a team that is larger than any machine's loop expects
     team: int = 29
+    #: teams of one more than a number that the source names, up to which it may have room for each thread
+    team_named: int = 2
+    team_most: int = 256
     #: tasks over this many bytes have no metamorphic checks
     single_family_bytes: int = 256 * MIB
 

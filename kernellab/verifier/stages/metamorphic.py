@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import finite, scaled
+from kernellab.task.dtypes import computable, finite, scaled
 from kernellab.task.sample.draw import OPEN
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
@@ -23,6 +24,7 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import row_order
 from kernellab.verifier.compare.compare import Limits, Reference, compare
 from kernellab.verifier.protocol.rules import CORRECT, ERROR, HONEST
+from kernellab.verifier.timing.contents import independent
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
@@ -59,6 +61,11 @@ def _elements(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> int:
     """The last element of each input, and some at random, changed as far as its support allows."""
     large = stages.context.interpreted or input_bytes(stages.task, dict(base.sizes)) > CORRECT.family_bytes
     positions = _inputs(base)[: 1 if large else HONEST.changed_inputs]
+    if not large:
+        # integers and bools in addition, where one of them may change alone
+        other = replace(base, seed=secrets.randbits(31)).args
+        whole = [i for i in _inputs(base, floats=False) if independent(base.args[i], other[i])]
+        positions += whole[: HONEST.changed_inputs]
     tried = 0
     for position in positions:
         count = base.args[position].numel()
@@ -100,14 +107,14 @@ def _must_move(stages: Stages, base: Case, case: Case, before: Sequence[Tensor],
             )  # fmt: skip
 
 
-def _inputs(case: Case) -> list[int]:
+def _inputs(case: Case, floats: bool = True) -> list[int]:
     kinds = (ArgKind.TENSOR, ArgKind.PARAMETER)
     found = [
         (kinds.index(spec.kind), i)
         for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
         if spec.kind in kinds
         and isinstance(value, torch.Tensor)
-        and value.is_floating_point()
+        and value.is_floating_point() is floats
         and value.numel()
         # what a function task marks static a kernel may have packed
         and not (spec.static and spec.kind is ArgKind.TENSOR)
@@ -115,10 +122,15 @@ def _inputs(case: Case) -> list[int]:
     return [i for _, i in sorted(found)]
 
 
-def _other_value(case: Case, position: int, index: int) -> float | None:
+def _other_value(case: Case, position: int, index: int) -> float | int | None:
     """A value far from the one that is there, inside the argument's support; None where it cannot be told."""
     value = case.args[position]
     spec = case.task.args[position]
+    if not value.is_floating_point():
+        # what it has elsewhere: of others nothing is known
+        flat = computable(value).reshape(-1)
+        others = flat[flat != flat[index]]
+        return others[secrets.randbelow(others.numel())].item() if others.numel() else None
     legal = legal_values(spec, value, case.task.domain.get(spec.name))
     if legal.is_sorted:
         return None

@@ -25,6 +25,7 @@ from kernellab.conditions import StaticFinding, of
 from kernellab.errors import TaskError
 from kernellab.records import Evidence
 from kernellab.target import Backend
+from kernellab.task import ArgKind
 from kernellab.task.dtypes import channels_last
 from kernellab.verifier.cases.cases import drawn_base
 from kernellab.verifier.judge.pool import memory_limit
@@ -34,7 +35,7 @@ from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.static.surroundings import writes_files
-from kernellab.verifier.timing.contents import loose_arguments
+from kernellab.verifier.timing.contents import independent, loose_arguments
 from kernellab.verifier.worker import ordinary as program
 from kernellab.verifier.worker.build import write_files
 
@@ -154,14 +155,22 @@ def _cases(stages: Stages) -> tuple[Case, ...]:
 
 
 def _with_others(base: Case) -> list[Case]:
-    """The case with one element in each row of its arguments from another draw; none where no argument may be mixed."""
+    """The case with one element in each row of its arguments from another draw, of integers and bools from another
+    place of the row; none where no argument may be mixed."""
     other, args = replace(base, seed=secrets.randbits(31)), list(base.args)
-    for i, loose in enumerate(loose_arguments(base.task, base.args)):
-        if loose and isinstance(args[i], torch.Tensor) and args[i].numel() and args[i].shape == other.args[i].shape:
-            rows = args[i].reshape(-1, args[i].shape[-1] if args[i].dim() else 1)
-            at = torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device)
+    for i, (spec, loose) in enumerate(zip(base.task.args, loose_arguments(base.task, base.args), strict=True)):
+        value = args[i]
+        if not isinstance(value, torch.Tensor) or not value.numel() or spec.static or spec.kind is not ArgKind.TENSOR:
+            continue
+        rows = value.reshape(-1, value.shape[-1] if value.dim() else 1)
+        at, there = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
+        if loose and value.shape == other.args[i].shape:
             mixed = rows.scatter(1, at, other.args[i].reshape(rows.shape).gather(1, at))
-            args[i] = torch.empty_like(args[i]).copy_(mixed.reshape(args[i].shape))
+        elif independent(value, other.args[i]):
+            mixed = rows.scatter(1, at, rows.gather(1, there))
+        else:
+            continue
+        args[i] = torch.empty_like(args[i]).copy_(mixed.reshape(args[i].shape))
     case = base.given(tuple(args))
     try:
         return [case] if any(a is not b for a, b in zip(args, base.args, strict=True)) and case.native else []

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, Mark, ScalarLimit, StridesLimit, of
-from kernellab.errors import TaskError
+from kernellab.errors import TaskError, counted
 from kernellab.records import Author
 from kernellab.target import Backend
 from kernellab.task import ArgKind
@@ -38,6 +38,7 @@ from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.rules import CORRECT
+from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 
@@ -138,8 +139,7 @@ def _strides(stages: Stages, base: Case) -> None:
             stages.context.findings.add(StridesLimit(contiguous="all"))
             _anew(stages)
         else:
-            if not stages.context.interpreted:
-                _each_layout(stages, case)
+            _each_layout(stages, case)
     elif tensors and not _right(stages, case, layouts.stepped(case.args)):
         stages.context.findings.add(StridesLimit(contiguous="all"))
     whole = StridesLimit(contiguous="all") in stages.context.findings.conditions
@@ -160,9 +160,16 @@ def _strides(stages: Stages, base: Case) -> None:
 def _each_layout(stages: Stages, case: Case) -> None:
     """Other orders of the dimensions: of all tensors, and of each alone while the others lie as they are."""
     add = stages.context.findings.add
-    if not all(_right(stages, case, layout) for layout in layouts.transposed(case.args)):
+    if stages.context.interpreted:
+        # where a call takes milliseconds for each program
+        case = cases.drawn_base(stages.task, interpreted=True)
+    if not all(_right(stages, case, layout) for layout in layouts.outer(case.args)):
+        add(StridesLimit(contiguous="all"))
+    elif not all(_right(stages, case, layout) for layout in layouts.transposed(case.args)):
         add(StridesLimit(contiguous="rows"))
-    elif not all(_right(stages, case, layout) for layout in layouts.with_gaps(case.args)):
+    elif not stages.context.interpreted and not all(
+        _right(stages, case, layout) for layout in layouts.with_gaps(case.args)
+    ):
         add(StridesLimit(contiguous="all"))
 
 
@@ -176,9 +183,25 @@ def _in_one_place(stages: Stages, case: Case) -> None:
         if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
             stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             break
-    twice = layouts.given_twice(case)
-    if twice is not None and _has_answer(twice[0]) and not _right(stages, *twice):
+    same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
+    if not all(_right(stages, *pair) for pair in same if _has_answer(pair[0])):
         stages.context.findings.add(Mark(kind="tensor-given-twice"))
+
+
+def _square(case: Case) -> list[Case]:
+    """The case with its Dims alike, where they are not: tensors of one rank have one form then, as both factors of a
+    product; none where the task takes no such sizes."""
+    sizes = dict(case.sizes)
+    extent = min(min(sizes.values()), _SQUARE) if len(sizes) > 1 else 0
+    found = dict.fromkeys(sizes, extent)
+    within = all(d.min <= extent <= d.max for d in case.task.dims)
+    if not extent or found == sizes or not within or not runs_at(case.task, tuple(found.items())):
+        return []
+    return [cases.case(case.task, found, Family.OWN)]
+
+
+#: an extent of all Dims at which a product takes little
+_SQUARE = 32
 
 
 def _has_answer(case: Case) -> bool:
@@ -432,13 +455,18 @@ def _threads(stages: Stages, base: Case) -> None:
         sizes = wanted if runs_at(stages.task, tuple(wanted.items())) else sizes
     cores = len(os.sched_getaffinity(0))
     long = cases.case(stages.task, sizes, Family.OWN)
-    for count, case in ((1, base), (cores + 3, base), (max(CORRECT.team, cores + 3), long)):
+    large = max(CORRECT.team, cores + 3)
+    # what has room for so many threads is wrong for one more; torch and the kernel may have a runtime of OpenMP each
+    most = min(CORRECT.team_most, most_threads() // 2 - 4)
+    rooms = sorted(n for n in stages.ahead.numbers if large <= n <= most)
+    named = dict.fromkeys([*rooms[:1], *rooms[-1:]][: CORRECT.team_named])
+    for count, case in ((1, base), (cores + 3, base), (large, long), *((n + 1, long) for n in named)):
         stages.worker.team(count, stages.context.left(10.0))
         try:
-            stages.check(replace(case, seed=case.seed), op="slowly" if count > 1 else "call")
+            stages.check(replace(case, seed=case.seed), op="slowly" if 1 < count <= large else "call")
         except Refused as refused:
             found = evidence.as_race(refused.evidence)
-            one = "1 thread" if count == 1 else f"{count} threads, and fences around what it allocates"
+            one = counted(count, "thread") + (", and fences around what it allocates" if 1 < count <= large else "")
             raise Refused(f"With {one}: {refused.reason}", found) from refused
         finally:
             if not stages.worker.gone():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Task
-from kernellab.task.dtypes import is_float8
+from kernellab.task.dtypes import computable, is_float8
 from kernellab.task.sample.draw import OPEN, Support
 from kernellab.verifier.cases import device
 from kernellab.verifier.cases.input_specs import legal_of
@@ -27,6 +27,8 @@ from kernellab.verifier.protocol.rules import TIMING
 _LARGE, _LINE = 1 << 14, 16
 #: elements of a tensor that its print is taken from, and of one on a device, from which they are copied
 _PRINTED, _COPIED = 1 << 16, 1 << 13
+#: integers of an argument of which it cannot be said whether they are in order by chance
+_FEW = 16
 #: where contents may be mixed, the share of those that are drawn nevertheless: so much that drawing costs a call these
 #: seconds on average, and at least so much
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
@@ -213,3 +215,23 @@ def loose_arguments(task: Task, args: Sequence[Any]) -> list[bool]:
         found is not None and found.support in (*OPEN, Support.UNIT) and not found.is_sorted and not is_float8(arg)
         for found, arg in zip(legal, args, strict=True)
     ]
+
+
+def independent(value: Any, other: Any) -> bool:
+    """Are the integers or bools of an argument drawn each by itself, as far as two draws tell? Places in order, those
+    of a permutation, counts that add up, masks of one form and symmetric tables are not: one of these cannot change
+    alone."""
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.numel() < _FEW:
+        return False
+    one, two = computable(value).long(), computable(other).long()
+    if one.shape != two.shape or bool(one.sum() == two.sum()):
+        return False
+    for dim in range(one.dim()):
+        steps = one.diff(dim=dim)
+        if steps.numel() and (bool((steps >= 0).all()) or bool((steps <= 0).all())):
+            return False
+    # rows of which each is in order, as the mask of a length is
+    steps = one.diff(dim=-1)
+    if steps.numel() and bool(((steps >= 0).all(-1) | (steps <= 0).all(-1)).all()):
+        return False
+    return one.dim() < 2 or one.shape[-1] != one.shape[-2] or not bool(torch.equal(one, one.mT))
