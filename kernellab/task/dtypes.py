@@ -44,6 +44,20 @@ def held(tensor: Tensor, last: bool) -> Tensor:
     return tensor.movedim(1, -1) if last else parts(tensor)
 
 
+def is_inexact(value: Any) -> bool:
+    """Is ``value`` a tensor of floats or of complex numbers?"""
+    import torch
+
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The same values in float64, of complex numbers in complex128."""
+    import torch
+
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
+
+
 def reals(tensor: Tensor) -> Tensor:
     """A complex tensor as real numbers, those of an element next to each other in a last dimension that is twice as
     long; all else as it is."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import OutputStrides
 from kernellab.task import Task
-from kernellab.task.dtypes import computable, is_float8
+from kernellab.task.dtypes import computable, is_float8, is_inexact, parts, wide
 from kernellab.verifier.cases import device
 from kernellab.verifier.compare.compare import Reference
 from kernellab.verifier.protocol.control import is_contiguous
@@ -40,13 +40,11 @@ def references(
     cannot be run so)."""
     native = run_reference(task, args) if native is None else native
     double = double and _fitsin_double(args, native)
-    upper = in_double(task, args) if double and any(o.is_floating_point() for o in native) else None
+    upper = in_double(task, args) if double and any(map(is_inexact, native)) else None
     if upper is None or len(upper) != len(native):
         return tuple(Reference(n, None) for n in native)
     return tuple(
-        Reference(
-            n, _held(n, u) if n.is_floating_point() and u.dtype == u.double().dtype and u.shape == n.shape else None
-        )
+        Reference(n, _held(n, u) if is_inexact(n) and u.dtype == wide(n).dtype and u.shape == n.shape else None)
         for n, u in zip(native, upper, strict=True)
     )
 
@@ -56,18 +54,19 @@ def _held(native: Tensor, double: Tensor) -> Tensor:
     holds: there the dtype's end was asked for (nan_to_num, finfo), and float64's end is another."""
     import torch
 
+    if native.is_complex():
+        return torch.view_as_complex(_held(parts(native), parts(double)))
     beyond = (double.abs() > torch.finfo(native.dtype).max) & computable(native).isfinite()
     return torch.where(beyond, native.double(), double) if bool(beyond.any()) else double
 
 
 def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
     """Is there device memory for a run in float64: arguments, outputs, and as much again for what lies between?"""
-    import torch
 
-    tensors = [t for t in (*args, *outputs) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    tensors = [t for t in (*args, *outputs) if is_inexact(t)]
     if not tensors or tensors[0].device.type != "cuda":
         return True
-    need = 2 * sum(8 * t.numel() for t in tensors)
+    need = 2 * sum((16 if t.is_complex() else 8) * t.numel() for t in tensors)
     return bool(need < DEVICE.double_share * device.free())
 
 
@@ -82,13 +81,13 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
     if not any(r.double is not None for r in found):
         return found
     # what becomes of whole numbers is float32 in most references, also where the outputs are narrower
-    units = (torch.finfo(r.native.dtype).eps for r in found if r.native.is_floating_point())
+    units = (torch.finfo(r.native.dtype).eps for r in found if is_inexact(r.native))
     with Converted(min(*units, 2.0**-23), seed, EXACT, narrow=torch.float32):
         moved = in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
     if moved is None or len(moved) != len(found):
         return found
     pairs = zip(found, moved, strict=True)
-    nearest = tuple(r if r.double is None else replace(r, nudged=_held(r.native, m.double())) for r, m in pairs)
+    nearest = tuple(r if r.double is None else replace(r, nudged=_held(r.native, wide(m))) for r, m in pairs)
     names = device.tf32_operators(task)
     return narrowed(task, args, nearest, names, seed) if names else nearest
 
@@ -101,7 +100,7 @@ def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
 
     from kernellab.verifier.compare.roundings import EXACT, Rounded
 
-    units = [torch.finfo(r.native.dtype).eps / 2 for r in found if r.native.is_floating_point()]
+    units = [torch.finfo(r.native.dtype).eps / 2 for r in found if is_inexact(r.native)]
     small = all(r.native.numel() <= _SMALL_OUTPUT for r in found)
     small &= all(a.numel() <= _SMALL_ARGUMENT for a in args if isinstance(a, torch.Tensor))
     for draw in range((_ROUNDED_SMALL if small else _ROUNDED) if units else 0):
@@ -120,7 +119,7 @@ def reordered(task: Task, args: Sequence[Any], found: tuple[Reference, ...], see
 
     from kernellab.verifier.compare.roundings import EXACT, Reordered
 
-    units = [torch.finfo(r.native.dtype).eps for r in found if r.native.is_floating_point()]
+    units = [torch.finfo(r.native.dtype).eps for r in found if is_inexact(r.native)]
     runs = []
     for pattern in range(_PATTERNS if units else 0):
         with Reordered(max(units), seed, EXACT, pattern):
@@ -212,7 +211,7 @@ def _moves(args: Sequence[Any]) -> tuple[float, Any, Callable[[Task, Sequence[An
     """By what results of operations are moved, the dtype whose numbers need no rounding, and what runs in float64."""
     import torch
 
-    floats = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and not is_float8(a)]
+    floats = [a for a in args if is_inexact(a) and not is_float8(a)]
     units = [torch.finfo(a.dtype).eps for a in floats] or [torch.finfo(torch.float32).eps]
     return (2 * max(units), *((None, in_double) if floats else (torch.float32, _graph_in_double)))
 
@@ -235,17 +234,20 @@ def _further(reference: Reference, other: Tensor) -> Reference:
     double, nudged = reference.double, reference.nudged
     if double is None or nudged is None or other.shape != double.shape:
         return reference
-    other = _held(reference.native, other.double())
+    other = _held(reference.native, wide(other))
     further = (other - double).abs() > (nudged - double).abs()
     return replace(reference, nudged=other.where(further, nudged))
 
 
 def _moved(value: Any, seed: int) -> Any:
-    """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place."""
+    """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place; of complex
+    numbers, in complex128, each part."""
     import torch
 
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    if not is_inexact(value):
         return value
+    if value.is_complex():
+        return torch.view_as_complex(_moved(parts(value), seed))
     generator = torch.Generator(value.device).manual_seed(seed % (1 << 31))
     by = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
     # 8-bit floats are exact inputs of wider arithmetic: their own unit would excuse any kernel
@@ -258,9 +260,9 @@ def lost_form(output: int, shape: Sequence[int], wanted: Sequence[int], strides:
     """What is to be said of an output of ``strides`` where the reference's are ``wanted``: contiguous, or dense with
     the second dimension last."""
     turned = [[of[0], *of[2:], of[1]] for of in (shape, wanted, strides) if len(of) >= 4]
-    for form, parts in (("contiguous", [shape, wanted, strides]), ("channels_last", turned)):
-        if parts and is_contiguous(parts[0], parts[1]):
-            kept = is_contiguous(parts[0], parts[2])
+    for form, sides in (("contiguous", [shape, wanted, strides]), ("channels_last", turned)):
+        if sides and is_contiguous(sides[0], sides[1]):
+            kept = is_contiguous(sides[0], sides[2])
             return None if kept else OutputStrides(output=output, form=form)
     return None
 
@@ -301,17 +303,13 @@ def in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
 
 
 def _doubled(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    import torch
-
-    upper = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    upper = [wide(a) if is_inexact(a) else a for a in args]
     # where the reference names a dtype, its operators are made float64 as they run, or its graph is
     return _all_double(task, upper) or _all_double(task, upper, widened=True) or _graph_in_double(task, args)
 
 
 def _all_double(task: Task, upper: Sequence[Any], widened: bool = False) -> tuple[Tensor, ...] | None:
     """The reference at arguments in float64, where all its floats come out so."""
-    import torch
-
     from kernellab.errors import KernellabError
     from kernellab.verifier.compare.roundings import Widened
 
@@ -320,7 +318,7 @@ def _all_double(task: Task, upper: Sequence[Any], widened: bool = False) -> tupl
             outputs = run_reference(task, upper)
     except KernellabError:
         return None
-    return outputs if all(o.dtype == torch.float64 for o in outputs if o.is_floating_point()) else None
+    return outputs if all(o.dtype == wide(o).dtype for o in outputs if is_inexact(o)) else None
 
 
 def _graph_in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:

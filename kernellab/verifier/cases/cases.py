@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task import ArgKind, Task, small_sizes
+from kernellab.task.dtypes import is_inexact, wide
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
@@ -146,7 +147,7 @@ class Case:
     def exact(self) -> Case:
         """The same case as if the reference's answers at the declared dtype had no error: float64 gives the same."""
         found = tuple(
-            Reference(n, n.double(), nudged=n.double()) if self.double and n.is_floating_point() else Reference(n, None)
+            Reference(n, wide(n), nudged=wide(n)) if self.double and is_inexact(n) else Reference(n, None)
             for n in self.native
         )
         other = self._sharing(replace(self, double=True), "args", "_native")
@@ -186,7 +187,7 @@ class Case:
         )
 
     def _either(self, output: int) -> list[Tensor]:
-        return [run[output].double() for run in self._reordered]
+        return [wide(run[output]) for run in self._reordered]
 
     def with_ties(self, output: int) -> Reference:
         """The reference of an output with its answers under another order of equal elements."""

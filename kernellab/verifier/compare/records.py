@@ -55,6 +55,11 @@ class Mismatch:
     rel_frobenius: float | None = None
 
 
+#: complex dtypes, by the dtype of their parts
+_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+_EXACT = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+
+
 @dataclass(frozen=True)
 class Limits:
     """The numbers of one output: floor and tau of its dtype, or what the task states.
@@ -76,10 +81,13 @@ class Limits:
 
     @staticmethod
     def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
-        name = "float8" if dtype.startswith("float8") else dtype
-        floor = ERROR.floor.get(name, ERROR.floor["float32"])
-        tau = ERROR.tau.get(name, ERROR.tau["float32"])
-        if tf32 and name == "float32":
+        """The limits of a dtype by its name (``float32``). Raises KeyError for one that has none."""
+        name = "float8" if dtype.startswith("float8") else _PARTS.get(dtype, dtype)
+        if dtype in _EXACT:
+            # whole numbers are compared as such: what is widened of them is widened from float32's
+            name = "float32"
+        floor, tau = ERROR.floor[name], ERROR.tau[name]
+        if tf32 and dtype == "float32":
             floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)
         stated = tolerance or {}
         most = ERROR.element_most.get(name, float("inf"))

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from kernellab.task.dtypes import is_inexact
 from kernellab.task.meta.operators import Operators
 
 #: operators that select, move or cut, and so round nothing
@@ -44,6 +45,7 @@ _FLOAT32 = 2.0**-24
 #: dtypes that hold whole numbers alone
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
+_WIDER = {**dict.fromkeys(_NARROW, torch.float64), torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 #: half a unit of the last of TF32's ten bits
 _TF32 = 2.0**-11
 
@@ -104,7 +106,7 @@ class Rounded(Operators):  # type: ignore[no-untyped-call]
 
     def _holds(self, value: torch.Tensor) -> torch.Tensor:
         """Is a number of float64 one of the narrower dtype?"""
-        return value == value.to(self.narrow)
+        return value == value.to(self.narrow.to_complex() if value.is_complex() else self.narrow)
 
     def _terms(self, name: str, args: Sequence[Any], out: Any) -> float:
         """How many roundings an operation's result may be off by."""
@@ -188,15 +190,16 @@ class Narrowed(Operators):  # type: ignore[no-untyped-call]
 
 
 class Widened(Operators):  # type: ignore[no-untyped-call]
-    """Inside, what is made in a narrower float is made in float64, also where its dtype is named."""
+    """Inside, what is made in a narrower float is made in float64, also where its dtype is named; complex numbers in
+    complex128."""
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if kwargs.get("dtype") in _NARROW:
-            kwargs = {**kwargs, "dtype": torch.float64}
+        if kwargs.get("dtype") in _WIDER:
+            kwargs = {**kwargs, "dtype": _WIDER[kwargs["dtype"]]}
         out = func(*args, **kwargs)
         if any(r.alias_info is not None for r in func._schema.returns):
             return out
-        return _each(out, lambda t: t.double() if t.dtype in _NARROW else t)
+        return _each(out, lambda t: t.to(_WIDER.get(t.dtype, t.dtype)))
 
 
 #: what decompositions call in turn, as one
@@ -221,7 +224,7 @@ def _is_whole(value: Any) -> bool:
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        return change(value) if value.is_floating_point() else value
+        return change(value) if is_inexact(value) else value
     if isinstance(value, (tuple, list)):
         return type(value)(_each(v, change) for v in value)
     return value
