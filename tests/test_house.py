@@ -67,6 +67,7 @@ PATTERNS = {
         "verifier.cuda.trace",
         "verifier.sandbox.sandbox",
         "verifier.judge.process",
+        "verifier.attribution.imports",
         "verifier.attribution.objects",
         "verifier.seal.sanitizer",
         "model_integration.unit",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kernellab.verifier.attribution.imports import imported
 from kernellab.verifier.seal import Unsealable
 from kernellab.verifier.seal.bundle import SIZES, Call, Value
 from kernellab.verifier.seal.record import Recorder
@@ -149,7 +150,6 @@ def inspect(content: bytes) -> None:
     from elftools.common.exceptions import ELFError
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
-    from elftools.elf.sections import SymbolTableSection
 
     try:
         elf = ELFFile(io.BytesIO(content))
@@ -157,20 +157,14 @@ def inspect(content: bytes) -> None:
         for section in elf.iter_sections():
             if isinstance(section, DynamicSection):
                 needed += [getattr(tag, "needed", "?") for tag in section.iter_tags("DT_NEEDED")]
-        imported = [
-            symbol.name
-            for section in elf.iter_sections()
-            if isinstance(section, SymbolTableSection) and section.name == ".dynsym"
-            for symbol in section.iter_symbols()
-            if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name
-        ]
+        names = imported(elf)
         constructors = _constructors(elf)
     except (ELFError, ValueError, KeyError, TypeError, AttributeError, UnicodeError) as error:
         raise Unsealable(f"its object cannot be read ({type(error).__name__})") from None
     strange = [n for n in needed if n.split(".so")[0] not in _LIBRARIES]
     if strange:
         raise Unsealable(f"its object needs the library {strange[0][:64]}")
-    more = sorted(n for n in imported if _DOES_MORE.match(n))
+    more = sorted(n for n in names if _DOES_MORE.match(n))
     if more:
         raise Unsealable(f"its object imports {more[0]}")
     if constructors:

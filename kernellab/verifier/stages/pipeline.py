@@ -209,12 +209,15 @@ class Verification:
             # a JIT compiles at its first call
             with steps.compiling(Stage.SMOKE) as note, rehearsed(stages, note):
                 note.append(smoke(stages))
+        self._imports(stages)
         steps.take(Stage.CORRECT, correct, stages)
         if not self._goes_on(Trust.T1):
             return
         self._baselines(stages)
         steps.take(Stage.ROBUST, robust, stages)
         steps.take(Stage.HONEST, honest, stages)
+        # a branch for some sizes may load another object
+        self._imports(stages)
         if steps.failure is not None:
             return
         if self.context.interpreted:
@@ -234,6 +237,23 @@ class Verification:
             steps.take(Stage.ROBUST, sanitized, stages)
             if steps.failure is None:
                 steps.current = Stage.FAST
+
+    def _imports(self, stages: Stages) -> None:
+        """Flags by what the candidate's objects may tell a judge's process from a user's. On a device each brings the
+        runtime's own imports along, and an interpreter has none."""
+        from kernellab.verifier.attribution.imports import beyond_computing
+
+        from kernellab.verifier.static.surroundings import asks_for_build_variables_alone
+
+        context = self.context
+        if self.steps.failure is None and context.request.backend is Backend.CPU:
+            for name in beyond_computing(stages.worker):
+                if name.endswith("getenv") and asks_for_build_variables_alone(
+                    "\n".join(context.source.files.values())
+                ):
+                    continue
+                message = f"its object uses {name} of the C library"
+                context.findings.add(StaticFinding(rule="surroundings", message=message))
 
     def _baselines(self, stages: Stages, early: bool = False) -> None:
         """Begins the builds of the baselines; on a device ``early`` only those that compile. The others' contexts are

@@ -47,6 +47,15 @@ IN_CPP = (
 )  # fmt: skip
 
 
+_GETENV = re.compile(r"\b(?:secure_)?getenv\b")
+_GETENV_OF_BUILD = re.compile(r"\b(?:secure_)?getenv\s*\(\s*\"(?:TMPDIR\"|OMP_)")
+
+
+def asks_for_build_variables_alone(text: str) -> bool:
+    """Does C++ read the environment, and no variables but those that a build or a team of threads needs?"""
+    return 0 < len(_GETENV.findall(text)) == len(_GETENV_OF_BUILD.findall(text))
+
+
 #: what may leave files for a later process, which would tell that from this one
 _WRITES = re.compile(
     r"\b(?:open(?:at)?|fopen\w*|[io]?fstream|[fd]?write\w*|creat|mk\w*temp\w*|rename\w*|(?:sym)?link\w*|shutil|subprocess|"
