@@ -248,9 +248,7 @@ class Verification:
         context = self.context
         if self.steps.failure is None and context.request.backend is Backend.CPU:
             for name in beyond_computing(stages.worker):
-                if name.endswith("getenv") and asks_for_build_variables_alone(
-                    "\n".join(context.source.files.values())
-                ):
+                if name.endswith("getenv") and asks_for_build_variables_alone("\n".join(context.source.files.values())):
                     continue
                 message = f"its object uses {name} of the C library"
                 context.findings.add(StaticFinding(rule="surroundings", message=message))
