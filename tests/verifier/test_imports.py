@@ -11,7 +11,7 @@ import pytest
 from kernellab.conditions import StaticFinding, of
 from kernellab.task import load_task
 from kernellab.verifier.attribution.imports import _imported, more_than_computes
-from kernellab.verifier.static.surroundings import asks_for_build_variables_alone
+from kernellab.verifier.static.surroundings import asks_for_threads_alone
 
 from .kit import Judge
 
@@ -65,7 +65,7 @@ def names(tmp_path: Path, code: str, *flags: str, strip: bool = False) -> list[s
 
 def test_what_computes_is_not_named(tmp_path: Path) -> None:
     assert names(tmp_path, COMPUTES) == ["getenv"]
-    assert asks_for_build_variables_alone(COMPUTES)
+    assert asks_for_threads_alone(COMPUTES)
 
 
 @pytest.mark.parametrize("name", ["memfd_create", "shmget", "getifaddrs", "mallinfo2", "canonicalize_file_name"])
@@ -77,8 +77,8 @@ def test_what_asks_the_system_is_named(tmp_path: Path, name: str) -> None:
 def test_the_environment_is_named(tmp_path: Path) -> None:
     code = 'extern char** __environ;\nextern "C" double more(double* x, int n) { return __environ[0] != nullptr; }'
     assert names(tmp_path, code) == ["environ"]
-    assert not asks_for_build_variables_alone('auto read = getenv; read("USER"); getenv("OMP_NUM_THREADS")')
-    assert not asks_for_build_variables_alone("int x;")
+    assert not asks_for_threads_alone('auto read = getenv; read("USER"); getenv("OMP_NUM_THREADS")')
+    assert not asks_for_threads_alone("int x;")
 
 
 def test_a_file_that_is_no_object_names_nothing(tmp_path: Path) -> None:

@@ -130,10 +130,21 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
         ("sys.stdin.isatty()", "asks whether it has a terminal"),
         ("tempfile.gettempdir() == '/tmp'", "asks where files may be left"),
         ("str(Path.home()) == '/root'", "asks for the home folder"),
+        ("x._version > 3", "compares a tensor's version with a number"),
+        ("x.untyped_storage().nbytes() > 64 * x.nbytes", "asks how large a tensor's storage is"),
+        ("len(x.untyped_storage()) > x.nbytes", "asks how large a tensor's storage is"),
+        ("not x.is_leaf", "asks for is_leaf of a tensor"),
+        ("x.is_shared()", "asks for is_shared of a tensor"),
+        ("torch.is_autocast_enabled('cpu')", "calls torch.is_autocast_enabled"),
+        ("torch.initial_seed() < 10000", "calls torch.initial_seed"),
+        ("signal.getsignal(signal.SIGINT) is None", "calls signal.getsignal"),
+        ("os.memfd_create('a')", "calls os.memfd_create"),
+        ("os.environ.get('TMPDIR') in (None, '/tmp')", "compares the environment's TMPDIR"),
+        ("os.environ['OMP_NUM_THREADS'].strip() == '1'", "compares the environment's OMP_NUM_THREADS"),
     ],
 )
 def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_by_name(read: str, told: str) -> None:
-    imports = "import os, sys, tempfile, torch\nfrom pathlib import Path\n"
+    imports = "import os, signal, sys, tempfile, torch\nfrom pathlib import Path\n"
     text = f"{imports}def kernel(x):\n    return x if {read} else x + 1\n"
     flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
     assert any(flag.startswith(f"surroundings: {told}") for flag in flags), flags
@@ -148,6 +159,10 @@ def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_b
         "len(os.sched_getaffinity(0))",
         "f'/tmp/{os.getpid()}'",
         "torch.empty(2, requires_grad=False).requires_grad_()",
+        "os.environ['TMPDIR'] + '/k.cpp'",
+        "int(os.environ.get('OMP_NUM_THREADS', '1'))",
+        "torch.ones(2).untyped_storage().data_ptr()",
+        "lambda w, seen: seen._version == w._version",
     ],
 )
 def test_a_source_that_finds_its_own_files_and_module_is_not_flagged(read: str) -> None:

@@ -242,13 +242,12 @@ class Verification:
         """Flags by what the candidate's objects may tell a judge's process from a user's. On a device each brings the
         runtime's own imports along, and an interpreter has none."""
         from kernellab.verifier.attribution.imports import beyond_computing
-
-        from kernellab.verifier.static.surroundings import asks_for_build_variables_alone
+        from kernellab.verifier.static.surroundings import asks_for_threads_alone
 
         context = self.context
         if self.steps.failure is None and context.request.backend is Backend.CPU:
             for name in beyond_computing(stages.worker):
-                if name.endswith("getenv") and asks_for_build_variables_alone("\n".join(context.source.files.values())):
+                if name.endswith("getenv") and asks_for_threads_alone("\n".join(context.source.files.values())):
                     continue
                 message = f"its object uses {name} of the C library"
                 context.findings.add(StaticFinding(rule="surroundings", message=message))

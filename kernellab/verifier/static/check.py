@@ -76,6 +76,9 @@ _FLAGGED_CALLS = {
         "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today", "time.localtime", "time.gmtime",
         "time.strftime", "time.ctime", "torch.is_grad_enabled", "torch.is_inference_mode_enabled",
         "torch.is_anomaly_enabled", "torch.are_deterministic_algorithms_enabled",
+        "torch.is_autocast_enabled", "torch.is_autocast_cpu_enabled", "torch.get_autocast_dtype", "torch.initial_seed",
+        "torch.get_rng_state", "torch.random.initial_seed", "torch.random.get_rng_state", "signal.getsignal",
+        "os.memfd_create", "os.eventfd", "os.pidfd_open",
         *(f"traceback.{name}_stack" for name in ("extract", "walk", "format", "print")), "inspect.stack",
         "inspect.currentframe", *(f"asyncio.{name}" for name in (
             "get_event_loop", "get_running_loop", "_get_running_loop", "current_task", "all_tasks",

@@ -27,7 +27,7 @@ _REFUSED = "|".join([*(name for name in {**REFUSED, **MEMFD, **OF_FIRST} if "_" 
 #: the same in C++: pattern, and what to say of it
 IN_CPP = (
     (rf"(?<![\w.>])(?:{_REFUSED}|(?:shm|msg|sem)get|socket(?:pair)?)\s*\(", "makes a call that the sandbox refuses"),
-    (r"\b(?:secure_)?getenv\s*\(\s*\"(?!TMPDIR\"|OMP_)(\w+)\"", "reads the environment"),
+    (r"\b(?:secure_)?getenv\s*\(\s*\"(?!OMP_)(\w+)\"", "reads the environment"),
     (r"\b(?:secure_)?getenv\s*\(\s*[^\"\s]|\benviron\b", "reads the environment"),
     (r"\b(?:getuid|geteuid|getppid|getlogin(?:_r)?|cuserid|getpwuid(?:_r)?|gethostname|uname|sysinfo|localtime(?:_r)?|"
      r"gmtime(?:_r)?|strftime|prctl|getcwd|get_current_dir_name|isatty|ttyname(?:_r)?|getrlimit|prlimit|getauxval|getpid|"
@@ -48,12 +48,12 @@ IN_CPP = (
 
 
 _GETENV = re.compile(r"\b(?:secure_)?getenv\b")
-_GETENV_OF_BUILD = re.compile(r"\b(?:secure_)?getenv\s*\(\s*\"(?:TMPDIR\"|OMP_)")
+_GETENV_OF_THREADS = re.compile(r"\b(?:secure_)?getenv\s*\(\s*\"OMP_")
 
 
-def asks_for_build_variables_alone(text: str) -> bool:
-    """Does C++ read the environment, and no variables but those that a build or a team of threads needs?"""
-    return 0 < len(_GETENV.findall(text)) == len(_GETENV_OF_BUILD.findall(text))
+def asks_for_threads_alone(text: str) -> bool:
+    """Does C++ read the environment, and no variables but those of a team of threads?"""
+    return 0 < len(_GETENV.findall(text)) == len(_GETENV_OF_THREADS.findall(text))
 
 
 #: what may leave files for a later process, which would tell that from this one
@@ -78,12 +78,8 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
     asked = _asked(node, names)
     if asked is not None:
         return asked
-    variable: ast.expr | None = None
-    if isinstance(node, ast.Call) and node.args and names.of(node.func) in _READERS:
-        variable = node.args[0]
-    elif isinstance(node, ast.Subscript) and names.of(node.value) in ("os.environ", "os.environb"):
-        variable = node.slice
-    elif isinstance(node, ast.Compare) and any(names.of(c) == "os.environ" for c in node.comparators):
+    variable = _variable(node, names)
+    if isinstance(node, ast.Compare) and any(names.of(c) == "os.environ" for c in node.comparators):
         name = names.text(node.left)
         return f"asks whether the environment has {name[:40]}" if name else "reads the environment"
     if variable is None:
@@ -104,8 +100,31 @@ _COMPARED = {
     "tempfile.tempdir": "asks where files may be left",
     "pathlib.Path.home": "asks for the home folder", "os.path.expanduser": "asks for the home folder",
 }  # fmt: skip
-#: what tells a tensor of a program that trains from one of a program that infers
-_OF_TENSORS = ("requires_grad", "grad_fn", "is_inference")
+#: what tells a tensor of a program that trains, or shares memory, from one of a program that infers
+_OF_TENSORS = ("requires_grad", "grad_fn", "is_inference", "is_leaf", "is_shared")
+#: methods that give a tensor's storage, and those that give its size
+_STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
+
+
+def _variable(node: ast.expr, names: Names) -> ast.expr | None:
+    """The name of the environment's variable that an expression reads."""
+    if isinstance(node, ast.Call) and node.args and names.of(node.func) in _READERS:
+        return node.args[0]
+    if isinstance(node, ast.Subscript) and names.of(node.value) in ("os.environ", "os.environb"):
+        return node.slice
+    return None
+
+
+def _is_size_of_storage(node: ast.expr, names: Names) -> bool:
+    """Does a call give the size of the storage that a tensor lies in?"""
+    if not isinstance(node, ast.Call):
+        return False
+    held: ast.expr | None = None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _SIZES:
+        held = node.func.value
+    elif names.of(node.func) == "len" and node.args:
+        held = node.args[0]
+    return isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in _STORAGES
 
 
 def _asked(node: ast.expr, names: Names) -> str | None:
@@ -120,8 +139,20 @@ def _asked(node: ast.expr, names: Names) -> str | None:
         return f"asks for {node.attr} of a tensor"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "isatty":
         return None if names.of(node.func) == "os.isatty" else "asks whether it has a terminal"
+    if _is_size_of_storage(node, names):
+        return "asks how large a tensor's storage is"
     compared: list[ast.expr] = []
     if isinstance(node, ast.Compare):
+        inside = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+        versions = any(isinstance(p, ast.Attribute) and p.attr == "_version" for p in inside)
+        if versions and any(isinstance(p, ast.Constant) for p in inside):
+            # a cache compares one version with another
+            return "compares a tensor's version with a number"
+        for part in inside:
+            variable = _variable(part, names) if isinstance(part, ast.expr) else None
+            name = names.text(variable) if variable is not None else None
+            if name is not None and _BUILD.match(name):
+                return f"compares the environment's {name[:40]}"
         compared = [node.left, *node.comparators]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         modules = names.of(node.func.value) == "sys.modules" and node.func.attr == "get"
