@@ -402,7 +402,9 @@ def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_wer
     for name, arg in (("at", torch.tensor([3])), ("image", image)):
         (tmp_path / name).write_bytes(arg.contiguous().numpy().tobytes())
         dtype = str(arg.dtype).removeprefix("torch.")
-        specs.append({"file": name, "shape": list(arg.shape), "strides": list(arg.stride()), "dtype": dtype})
+        specs.append(
+            {"file": name, "shape": list(arg.shape), "strides": list(arg.stride()), "dtype": dtype, "held": "alone"}
+        )
     seen = []
 
     def kernel(at: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
@@ -411,7 +413,7 @@ def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_wer
         return image.clone()
 
     call = {"args": specs, "answers": ["0", "1"], "earlier": 5, "seconds": 1.0}
-    ordinary.run({"calls": [call], "written": [0], "threads": torch.get_num_threads()}, lambda: kernel)
+    ordinary.run({"calls": [call], "written": [0], "threads": torch.get_num_threads(), "device": "cpu"}, lambda: kernel)
     assert seen == [(3, True)] * 6
     assert torch.frombuffer(bytearray((tmp_path / "1").read_bytes()), dtype=torch.int64).tolist() == [4]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"], "arguments that were read are removed"
@@ -456,3 +458,17 @@ def test_a_model_that_packs_when_built_is_called_in_an_ordinary_process_too(wron
 @pytest.mark.parametrize("marker", ["tofile", "np.memmap", "torch.from_file", "sqlite3", "logging.FileHandler"])
 def test_what_writes_files_without_an_open_is_known(marker: str) -> None:
     assert writes_files(f"import x\n{marker}('a')\n")
+
+
+@pytest.mark.parametrize("strides", [(5, 1), (1, 3)])
+def test_an_ordinary_processs_arguments_lie_as_a_users_do(tmp_path: Path, strides: tuple[int, int]) -> None:
+    found = {}
+    want = torch.randn(3, 5)
+    for way in ordinary.HELD:
+        (tmp_path / "x").write_bytes(want.numpy().tobytes())
+        spec = {"file": "x", "shape": [3, 5], "strides": strides, "dtype": "float32", "held": way}
+        x = ordinary._argument(spec, str(tmp_path), "cpu")
+        assert torch.equal(x, want) and x.stride() == strides and x.data_ptr() % 64 == 0
+        found[way] = (x.untyped_storage().nbytes() > 64 * x.nbytes, x._version > 3, x.is_shared())
+    assert found["alone"] == (False, False, False)
+    assert [found["view"][0], found["written"][1], found["shared"][2]] == [True, True, True]

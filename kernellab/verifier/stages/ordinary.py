@@ -115,7 +115,8 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
             file.write_bytes(whole.reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
             strides = arg.stride() if channels_last(arg) else whole.stride()
             dtype = str(arg.dtype).removeprefix("torch.")
-            specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype})
+            held = draw.choice(program.HELD)
+            specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype, "held": held})
         first = number == 0 and not stages.context.interpreted
         calls.append({
             "args": specs, "answers": [path.name for path in found.answers(number)],
@@ -132,9 +133,9 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     if shell:
         shutil.copy(program.__file__, work / "run.py")
     # the process may be another user, who builds there
-    held = worker.scratch.stat()
+    owner = worker.scratch.stat()
     for path in chain.from_iterable((worker.scratch / name).rglob("*") for name in ("home", "cache")):
-        os.chown(path, held.st_uid, held.st_gid, follow_symlinks=False)
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     worker.post({"op": "run", "shell": shell})
     return found
 

@@ -4,6 +4,7 @@ In a process of the judge's that has forgotten what it is; or, where a source as
 the source and run by a shell.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -16,6 +17,11 @@ import torch
 
 #: files that a program holds open before it has a kernel
 _OPEN = 64
+#: how a caller's tensor may lie in memory: as torch gives it, in the storage of a larger one, written into some times
+#: before, in memory that processes share
+HELD = ("alone", "view", "written", "shared")
+#: how many times larger that storage is, bytes of an argument at most that is held so, and how often one was written
+_LARGER, _SMALL, _WRITTEN = 96, 1 << 20, 8
 #: times the seconds of earlier calls that they take by the clock at most
 _WAITED = 4
 
@@ -29,9 +35,24 @@ def _argument(spec: dict[str, Any], folder: str, device: str) -> Any:
     with open(path, "rb") as file:
         read = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, spec["dtype"]))
     os.unlink(path)
-    # at an address as torch gives it
-    place = torch.empty_strided(spec["shape"], spec["strides"], dtype=read.dtype, device=device)
-    return place.copy_(read.reshape(spec["shape"]))
+    return _held(spec["held"], spec["shape"], spec["strides"], read.dtype, device).copy_(read.reshape(spec["shape"]))
+
+
+def _held(way: str, shape: list[int], strides: list[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Memory of a caller's tensor in one of the ways :data:`HELD`, at an address as torch gives it."""
+    place = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    count = place.untyped_storage().nbytes() // dtype.itemsize
+    if way == "view" and place.nbytes <= _SMALL:
+        at = -(-count // 64) * 64
+        return torch.empty(_LARGER * at, dtype=dtype, device=device).as_strided(shape, strides, at)
+    if way == "written":
+        for _ in range(_WRITTEN):
+            # of no element, which is a write all the same
+            place.as_strided((0,), (1,)).zero_()
+    if way == "shared" and device == "cpu":
+        with contextlib.suppress(OSError, RuntimeError):  # a sandbox may have none
+            place.share_memory_()  # type: ignore[no-untyped-call]
+    return place
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
