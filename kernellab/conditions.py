@@ -1,8 +1,7 @@
 """What a verdict holds for, and what the Verifier noticed: one frozen record for each fact.
 
-A condition is made where the fact is known and read by its fields: by the guards of an exported operator, the
-Conductor, reports, the search, and the JSON output. The texts that a person sees (:func:`labels`, :func:`flags`) are
-derived here and are read by no code.
+A condition is made where the fact is known and read by its fields: by guards of exported operators, the Conductor,
+reports, the search, the JSON output. No code reads the texts for people (:func:`labels`, :func:`flags`).
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ class _Condition(BaseModel):
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
     "denormals-flushed", "denormals-left-flushed", "memory-grows", "output-in-a-file", "threads-left", "random-left",
-    "buffers-not-compared", "reference-not-in-float64", "unsandboxed", "algebra", "ghost", "launches-not-seen",
-    "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks", "outputs-read-late",
-    "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen", "below-byte-floor",
-    "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native", "one-configuration",
-    "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients", "no-inference-tensors",
-    "default-dtype", "outputs-oversized", "conjugates-misread", "hazards-in-shared-memory",
+    "buffers-not-compared", "one-mode", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
+    "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
+    "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
+    "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
+    "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
+    "no-inference-tensors", "default-dtype", "outputs-oversized", "conjugates-misread", "hazards-in-shared-memory",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -78,6 +77,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "output-in-a-file": ("outputs in a file", ""),
     "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that it may not know"),
     "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
+    "one-mode": ("", "modes: called in the mode that the reference is built in; the other has other answers"),
     "reference-not-in-float64": ("reference not in float64", ""),
     "unsandboxed": ("unsandboxed", ""),
     "algebra": ("algebra", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from kernellab.conditions import Mark
 from kernellab.errors import TaskError
+from kernellab.task import Task, TaskForm
+from kernellab.task.values import device_of
 from kernellab.verifier.attribution.counters import Unseen, rounding_modes, x87_modes
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
@@ -134,3 +137,18 @@ def _denormal(values: Tensor) -> Tensor:
     if values.dtype not in (torch.float32, torch.float64):
         return torch.zeros_like(values, dtype=torch.bool)
     return (values != 0) & (values.abs() < torch.finfo(values.dtype).tiny)
+
+
+def other_mode_differs(task: Task, args: Sequence[Any]) -> bool:
+    """Has the Model, which draws nothing, other answers in the mode (training, eval) in which it is not called?"""
+    module = task.module()
+    if task.form is TaskForm.NATIVE or module.evaluates:
+        return False
+    model = module.new_model().to(device_of(args) or "cpu")
+    model.train(not model.training)
+    # training writes running figures into its state
+    given = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    with torch.no_grad():
+        other = module.flatten(module.call(given, model))
+    found = zip(module.called(args)[0], other, strict=True)
+    return not all(one.shape == two.shape and torch.allclose(one, two, equal_nan=True) for one, two in found)

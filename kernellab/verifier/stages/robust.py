@@ -20,7 +20,7 @@ from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
-from kernellab.verifier.boundary_checks.modes import left_to_caller
+from kernellab.verifier.boundary_checks.modes import left_to_caller, other_mode_differs
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import alike as as_long
@@ -61,6 +61,8 @@ def robust(stages: Stages) -> str:
     if stages.task.module().mutates and not stages.task.module().written:
         # a Model that keeps running figures
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
+    if other_mode_differs(stages.task, second.args):
+        stages.context.findings.add(Mark(kind="one-mode"))
     followed = metamorphic(stages, second, answers)
     if stages.context.request.backend is Backend.CPU:
         left_to_caller(stages, first)

@@ -1,0 +1,42 @@
+"""A Model whose two modes give other answers says so; one whose modes agree, or that draws in training, does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.task import load_task
+from kernellab.verifier.boundary_checks.modes import other_mode_differs
+
+MODEL = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.f = {layer}
+        {after}
+    def forward(self, x):
+        return self.f(x)
+def get_inputs():
+    return [torch.randn(8, 6)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "after", "differs"),
+    [
+        ("nn.BatchNorm1d(6)", "", True),
+        ("nn.BatchNorm1d(6)", "self.eval()", True),
+        ("nn.BatchNorm1d(6, track_running_stats=False)", "", False),
+        ("nn.LayerNorm(6)", "", False),
+        ("nn.Dropout(0.5)", "", False),
+    ],
+)
+def test_whether_the_other_mode_has_other_answers(layer: str, after: str, differs: bool) -> None:
+    task = load_task(MODEL.format(layer=layer, after=after), name="modes")
+    args = task.module().sample({}, 0)
+    before = [a.clone() for a in args]
+    assert other_mode_differs(task, args) == differs
+    assert all((a == b).all() for a, b in zip(args, before, strict=True))
