@@ -6,6 +6,7 @@ import logging
 import math
 import operator
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -179,7 +180,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range, loops.plain_range),
             # an order of contraction that compares sizes would hold at the traced ones alone
-            in_written_order(), _without_checks(),
+            in_written_order(), _WithoutChecks(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), sample, dynamic_shapes=(dynamic,), strict=strict)
@@ -194,16 +195,28 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
         raise _explain(task, module, error) from error
 
 
-@contextmanager
-def _without_checks() -> Iterator[None]:
-    """While it lasts, torch's distributions do not look whether the values that they get lie in their range."""
-    distribution = torch.distributions.Distribution
-    before = distribution._validate_args
-    distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        distribution.set_default_validate_args(before)
+class _WithoutChecks:
+    """While one is open, in any thread, torch's distributions do not look whether the values that they get lie in
+    their range: a setting of the whole process, which the last one to close puts back."""
+
+    _lock = threading.Lock()
+    _open = 0
+    _before = True
+
+    def __enter__(self) -> None:
+        kind, distribution = type(self), torch.distributions.Distribution
+        with self._lock:
+            if not kind._open:
+                kind._before = distribution._validate_args
+                distribution.set_default_validate_args(False)
+            kind._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        kind = type(self)
+        with self._lock:
+            kind._open -= 1
+            if not kind._open:
+                torch.distributions.Distribution.set_default_validate_args(kind._before)
 
 
 def _marked(node: Any) -> int:

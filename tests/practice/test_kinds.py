@@ -9,7 +9,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.capture import capture
+from kernellab.capture import capture, export
 from kernellab.capture.capture import run_graph
 from kernellab.errors import CaptureError, DesignError
 from kernellab.task import load_task
@@ -84,6 +84,16 @@ def reference(x, m, s):
 """
     text = task("N 1 50 9", reference, "torch.randn(N), torch.randn(N), torch.rand(N) + 0.5")
     assert state_of(text, run=True) == ("right", "")
+    assert torch.distributions.Normal(0.0, 1.0)._validate_args
+
+
+def test_distributions_look_again_once_the_last_of_two_captures_has_ended() -> None:
+    one, two = export._WithoutChecks(), export._WithoutChecks()
+    one.__enter__()
+    two.__enter__()
+    one.__exit__()
+    assert not torch.distributions.Normal(0.0, 1.0)._validate_args
+    two.__exit__()
     assert torch.distributions.Normal(0.0, 1.0)._validate_args
 
 

@@ -92,7 +92,7 @@ def test_returning_an_input_is_refused_even_where_its_values_are_right(judge: Ju
         "relu",
     )
     verdict = judge("import torch\ndef kernel(x):\n    return x\n", task)
-    assert (verdict.passed, verdict.stage) == (False, Stage.ROBUST), verdict.reason
+    assert (verdict.passed, verdict.stage) == (False, Stage.SMOKE), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "aliases-input"
 
 
