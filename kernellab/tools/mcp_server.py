@@ -283,14 +283,17 @@ def serve_stdio(context: Context) -> None:
     async def serve() -> None:
         from mcp.server.stdio import stdio_server
 
-        # a print of a task's file would break the protocol: the client's stream is known to the server alone
-        wire = os.dup(1)
+        # a print of a task's file would break the protocol, and what reads would take a request: the client's streams
+        # are known to the server alone
+        wire, asked = os.dup(1), os.dup(0)
         os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
         out = anyio.wrap_file(
             io.TextIOWrapper(os.fdopen(wire, "wb", buffering=0), encoding="utf-8", write_through=True)
         )
         # the transport of either SDK only iterates over it
-        lines: Any = _lines(sys.stdin.buffer, out)
+        lines: Any = _lines(os.fdopen(asked, "rb"), out)
         async with stdio_server(lines, out) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 

@@ -87,6 +87,13 @@ def test_matmul_is_right_around_its_tiles(tmp_path: Path) -> None:
         compare(program, binding, kernel, {"A": normal(m, k), "B": normal(k, n, seed=1)}, 2e-5)
 
 
+def test_a_comment_that_ends_with_a_backslash_takes_no_line_of_code(tmp_path: Path) -> None:
+    lines = SOFTMAX.splitlines()
+    text = "\n".join(f"{line}  # \\" if line.startswith(" ") and line.strip() else line for line in lines) + "\n"
+    assert text.count("\\\n") > 3
+    check(text, {"X": normal(7, 130)}, tmp_path, 1e-5)
+
+
 def test_a_sketch_may_have_the_name_of_a_tensor_or_a_constant(tmp_path: Path) -> None:
     text = """
 sketch y {

@@ -188,6 +188,30 @@ def test_a_line_that_cannot_be_read_ends_no_server(workspace: Path, line: bytes)
     assert faults == ([-32700] if b"half" not in line else []), answers
 
 
+def test_a_task_that_reads_what_is_typed_takes_no_request_of_the_server(workspace: Path) -> None:
+    (workspace / "asks.py").write_text(f"import sys\nTYPED = sys.stdin.read()\n{TASK}")
+    asks = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    named = {"name": "describe_task", "arguments": {"task": "asks.py"}}
+    sent = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asks},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": named},
+        {"jsonrpc": "2.0", "id": 3, "method": "ping"},
+    ]
+    command = [sys.executable, "-m", "kernellab", "mcp", "--workspace", str(workspace)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write("".join(f"{json.dumps(one)}\n" for one in sent).encode())
+        server.stdin.flush()
+        answers = dict[int, dict[str, Any]]()
+        while not {2, 3} <= answers.keys():
+            answer = json.loads(server.stdout.readline())
+            answers[answer.get("id", 0)] = answer
+        server.stdin.close()
+        assert server.wait(60) == 0
+    assert not answers[2]["result"].get("isError"), answers[2]
+
+
 def asked(url: str, **headers: str) -> int:
     """The status of a client's first request."""
     asks = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}

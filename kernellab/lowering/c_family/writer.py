@@ -41,7 +41,8 @@ class Writer:
         self.lines.append("  " * self._depth + self._comment(sketch_line))
 
     def _comment(self, sketch_line: int) -> str:
-        return f"// {sketch_line}: {self._sketch[sketch_line - 1].strip()}"
+        # at a backslash's end the comment would go on in the next line
+        return f"// {sketch_line}: {self._sketch[sketch_line - 1].strip()}".rstrip("\\ ")
 
     @contextmanager
     def block(self, head: str, sketch_line: int = 0, said: bool = True, tail: str = "}") -> Iterator[None]:

@@ -89,7 +89,7 @@ def value_bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[floa
 #: patterns of float arguments that stay within the task's own values, and whether they are always tried
 _INSIDE = {
     "unusual row": True, "one on a grid": True,
-    "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": False,
+    "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": True,
     "positive": False, "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
 #: of all elements at once, where that alone reaches an edge
