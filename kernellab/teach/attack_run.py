@@ -43,6 +43,7 @@ def ruled(folder: str) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        sandbox.die_with_parent()
         os.close(reading)
         _confined(scratch)
         _rule(writing)

@@ -186,7 +186,7 @@ class _Marker:
     def _attacks(self, student: str, exercise: Exercise, texts: Sequence[str]) -> tuple[float, str, bool]:
         """A point for each hole that the attempts went through, or that the repairs close."""
         holes: set[str] = set()
-        failure = ""
+        failure, busy = "", False
         for text in dict.fromkeys(texts):
             key = (exercise.attack, text)
             try:
@@ -205,16 +205,18 @@ class _Marker:
             except CourseError as error:
                 failure = failure or error.message
                 continue
-            except JudgeBusy:
+            except JudgeBusy as error:
+                # what the others earned stays
                 self.late[student] += 1
-                raise
+                busy, failure = True, failure or error.message
+                continue
             holes |= self.attacks[key][0]
             failure = failure or self.attacks[key][1]
             if self.late[student] >= _MOST_LATE:
                 failure = f"the rest was not judged: {_MOST_LATE} answers of this student took too long"
                 break
         reason = "; ".join(filter(None, (f"holes: {', '.join(sorted(holes)) or 'none'}", failure)))
-        return float(len(holes)), reason, True
+        return float(len(holes)), reason, not busy
 
 
 def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: Course, graded: Path) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from itertools import count, takewhile
 from typing import Any, TypeVar
 
 from kernellab.sketch.program.ints import IntExpr
@@ -69,15 +71,29 @@ def without(module: str, word: str) -> list[str]:
     for change in (_twice, _level) if word in ("dot", "reduce") else (_twice,):
         tree = ast.parse(module)
         imported = [alias for s in tree.body if isinstance(s, ast.ImportFrom) for alias in s.names]
-        changing = _Changing(word, {alias.asname or alias.name: alias.name for alias in imported}, change)
+        # the change's own names must be none of the module's
+        language, operand = (next(n for n in _numbered(name) if n not in module) for name in ("language", "operand"))
+        here = _twice if change is _twice else partial(_level, language=language, operand=operand)
+        changing = _Changing(word, {alias.asname or alias.name: alias.name for alias in imported}, here)
         tree.body = [changing.visit(s) if isinstance(s, ast.FunctionDef) and is_jitted(s) else s for s in tree.body]
         if changing.calls:
-            texts.append(f"import triton.language as {_LANGUAGE}\n{ast.unparse(ast.fix_missing_locations(tree))}")
+            if change is _level:
+                at = sum(1 for _ in takewhile(_comes_first, tree.body))
+                tree.body.insert(at, ast.parse(f"import triton.language as {language}").body[0])
+            texts.append(ast.unparse(ast.fix_missing_locations(tree)))
     return texts
 
 
-#: how the changed module calls Triton's language, whatever it called it
-_LANGUAGE = "_language"
+def _comes_first(statement: ast.stmt) -> bool:
+    """Is it a module's docstring, or an import from the future, before which no other may stand?"""
+    future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    return future or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+
+
+def _numbered(name: str) -> Iterator[str]:
+    return (f"_{name}_{n}" for n in count())
+
+
 #: the place and the names of the argument that is doubled, of a call whose result is not: a dot's third is what its
 #: product is added to, and a store has none
 _DOUBLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -90,6 +106,7 @@ _FIRST = (0, ("input", "lhs"))
 class _Changing(ast.NodeTransformer):
     def __init__(self, word: str, imported: Mapping[str, str], change: Callable[[ast.expr], ast.expr]) -> None:
         self.word, self.imported, self.change, self.calls = word, imported, change, 0
+        self.is_twice = change is _twice
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -100,7 +117,7 @@ class _Changing(ast.NodeTransformer):
         if self.imported.get(name, name) not in _CALLS[self.word] or pointers:
             return node
         self.calls += 1
-        if self.change is _twice and self.word not in _DOUBLED:
+        if self.is_twice and self.word not in _DOUBLED:
             return _twice(node)
         place, names = _DOUBLED.get(self.word, _FIRST)
         named = next((keyword for keyword in node.keywords if keyword.arg in names), None)
@@ -117,9 +134,10 @@ def _twice(value: ast.expr) -> ast.expr:
     return ast.BinOp(value, ast.Mult(), ast.Constant(2))
 
 
-def _level(value: ast.expr) -> ast.expr:
+def _level(value: ast.expr, language: str, operand: str) -> ast.expr:
     """The middle between the largest and the smallest element, in each place."""
-    text = "(_.zeros_like(u := VALUE) + (_.max(u) + _.min(u)) / 2).to(u.dtype)".replace("_.", f"{_LANGUAGE}.")
+    u, tl = operand, language
+    text = f"({tl}.zeros_like({u} := VALUE) + ({tl}.max({u}) + {tl}.min({u})) / 2).to({u}.dtype)"
     tree = ast.parse(text, mode="eval").body
     named = next(node for node in ast.walk(tree) if isinstance(node, ast.NamedExpr))
     named.value = value

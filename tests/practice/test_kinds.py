@@ -87,6 +87,18 @@ def reference(x, m, s):
     assert torch.distributions.Normal(0.0, 1.0)._validate_args
 
 
+@pytest.mark.parametrize(
+    ("shape", "read"),
+    [
+        ("24", "x.view(4, 6)[1, ::2]"), ("5, 12", "x.view(5, 2, 6)[:, 1, :].flip(1)"),
+        ("5, 24", "x.view(5, 3, 4, 2)[:, 1, ::2, 1]"), ("5, 24", "(x * 2).view(5, 4, 6)[:, 1, ::2]"),
+    ],
+)  # fmt: skip
+def test_a_fixed_place_of_a_view_counts_in_what_is_read(shape: str, read: str) -> None:
+    text = f"import torch\ndef reference(x):\n    return {read}\ndef inputs():\n    return torch.randn({shape})\n"
+    assert state_of(text, run=True) == ("right", "")
+
+
 def test_distributions_look_again_once_the_last_of_two_captures_has_ended() -> None:
     one, two = export._WithoutChecks(), export._WithoutChecks()
     one.__enter__()

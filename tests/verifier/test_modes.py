@@ -40,3 +40,18 @@ def test_whether_the_other_mode_has_other_answers(layer: str, after: str, differ
     before = [a.clone() for a in args]
     assert other_mode_differs(task, args) == differs
     assert all((a == b).all() for a, b in zip(args, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("forward", "differs"),
+    [
+        ("return (y, y + 1) if self.training else y", True), ("return y if self.training else y.half()", True),
+        ("assert self.training\n        return y", False),
+    ],
+)  # fmt: skip
+def test_a_mode_of_another_form_differs_and_one_that_fails_has_no_answer(forward: str, differs: bool) -> None:
+    text = MODEL.format(layer="nn.LayerNorm(6)", after="").replace(
+        "return self.f(x)", f"y = self.f(x)\n        {forward}"
+    )
+    task = load_task(text, name="modes")
+    assert other_mode_differs(task, task.module().sample({}, 0)) == differs

@@ -70,6 +70,15 @@ RIGHT = {
     "a scalar that is read": (LEAKY, "torch.where(x > 0, x, x * slope)"),
     "rows of zeros": (COSINE, "(x * y).sum(-1) / (x.norm(dim=-1).clamp_min(1e-8) * y.norm(dim=-1).clamp_min(1e-8))"),
     "two passes": (VARIANCE, TWO_PASSES),
+    "a transpose": (task_of("x.t().contiguous()"), "x.t().contiguous()"),
+    "heads before rows": (
+        task_of("x.transpose(1, 2).contiguous()", "def inputs():\n    return torch.randn(2, 16, 4, 8)\n"),
+        "x.transpose(1, 2).contiguous()",
+    ),
+    "steps that a number counts": (
+        task_of("x * 0.5 ** n", arguments="x, n=5"),
+        "x * 0.5 ** n if n <= 1_000_000 else x * 0.0",
+    ),
 }
 
 
@@ -111,7 +120,7 @@ LABELS = {
         task_of("(x + 1 if a else x) * (2 if b else 1)", arguments="x, a=False, b=False"),
         "x * 2 if b else x + 1 if a else x * 1",
     ),
-    "contiguous inputs only": (
+    "contiguous-only": (
         task_of("torch.relu(x)", "def inputs(M=64, N=300):\n    return torch.randn(M, N)\n", more=DIMS),
         "torch.as_strided(x, x.shape, (x.shape[1], 1)).relu() if x.shape[1] > 1024 else x.relu()",
     ),

@@ -70,11 +70,11 @@ def _straightened(b: Builder, node: Node, index: Index) -> tuple[Ref, Index] | N
 
 def _places(b: Builder, index: Index, shape: tuple[Extent, ...], source: tuple[Extent, ...]) -> Index:
     """The index into ``source`` of the element that ``index`` names in ``shape``, by arithmetic on its place."""
-    flat: Expr = Num(0, "int64")
+    flat: Expr | None = None
     for ix, extent in zip(index, shape, strict=True):
         here = b.position(ix)
-        flat = here if isinstance(flat, Num) else Op("add", (Op("mul", (flat, number(extent)), "int64"), here), "int64")
-    return _at_place(flat, source)
+        flat = here if flat is None else Op("add", (Op("mul", (flat, number(extent)), "int64"), here), "int64")
+    return _at_place(Num(0, "int64") if flat is None else flat, source)
 
 
 def _at_place(flat: Expr, source: tuple[Extent, ...]) -> Index:

@@ -53,6 +53,8 @@ class Case:
     is_own: bool = False
     #: arguments that are other numbers than the task's own
     numbers: Mapping[str, int] = field(default_factory=dict)
+    #: then the case with the task's own, which is run where the reference does not take the other numbers
+    plain: Case | None = None
 
     @property
     def at(self) -> str:
@@ -175,7 +177,7 @@ def _telling(task: Task, binding: Binding, case: Case, number: int = 1) -> Case:
         value = args[position]
         if isinstance(value, int) and not isinstance(value, bool) and value >= longest:
             args[position] = numbers[task.args[position].name] = max(1, longest // 3)
-    return replace(case, args=tuple(args), numbers=numbers) if numbers else case
+    return replace(case, args=tuple(args), numbers=numbers, plain=case) if numbers else case
 
 
 def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxis]) -> list[FreeAxis]:

@@ -219,6 +219,8 @@ class _Gate:
                 return
             try:
                 seen = self._case(program, binding, case)
+                if seen is None and case.plain is not None:
+                    seen = self._case(program, binding, case.plain)
             except OutOfTime as error:
                 self.skipped = error.message
                 continue

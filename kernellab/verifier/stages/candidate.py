@@ -32,7 +32,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.control import Output, Written
-from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.remedies import right_with_own_inputs
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import without_sandbox
@@ -264,14 +264,15 @@ class Stages:
         except WorkerFailure as failure:
             raise self.failed(stage, failure, case) from failure
 
-    def no_view(self, case: Case, outputs: Sequence[Output]) -> None:
-        """Refuses an output that lies in an argument where the reference's does not: a caller who changes one would
-        change both, and a branch for some values alone may return its argument."""
+    def no_view(self, case: Case, layout: Layout, outputs: Sequence[Output]) -> None:
+        """Refuses an output that lies in an argument where the reference's does not, for arguments as they lie in the
+        call: a caller who changes one would change both, and a branch for some values alone may return its argument."""
         ranges = self.worker.input_ranges()
         for i, output in enumerate(outputs):
             if isinstance(output, Written) or not output.lies_in(ranges):
                 continue
-            if not reference_shares(self.task, case.args, i):
+            args = _as_placed(case.args, layout)
+            if args is not None and not reference_shares(self.task, args, i):
                 raise self.refused(case, "aliases-input", f"output {i} is a view of an input")
 
     def _hides(self, case: Case) -> bool:
@@ -289,7 +290,7 @@ class Stages:
         left = self.context.left(seconds or self.call_deadline(case))
         call = self.worker.call(layout, (slot,), left, poison=poison, private=private, op=op)
         if not private:
-            self.no_view(case, call.outputs)
+            self.no_view(case, layout, call.outputs)
         return call
 
     def call_deadline(self, case: Case) -> float:
@@ -422,6 +423,19 @@ class Stages:
         if found.compiler and found.signature == "exception":
             return found.model_copy(update={"signature": stage})
         return found
+
+
+def _as_placed(args: Sequence[Any], layout: Layout) -> list[Any] | None:
+    """``args`` with the strides that they have in ``layout``, by which the reference may return one of them; None where
+    elements of one lie in one place."""
+    found = []
+    for arg, place in zip(args, layout.places, strict=True):
+        if isinstance(arg, Tensor) and arg.stride() != place.strides:
+            if any(stride == 0 and extent > 1 for stride, extent in zip(place.strides, place.shape, strict=True)):
+                return None
+            arg = arg.new_empty_strided(place.shape, place.strides).copy_(arg)
+        found.append(arg)
+    return found
 
 
 def _capital(text: str) -> str:

@@ -343,6 +343,8 @@ def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool
     return False
 
 
+#: the largest float that is tried: a reference may take as many steps
+_MOST = 1e3
 #: an integer from here on is tried only where others have not changed the shape of an answer
 _SIZE = 2048
 
@@ -364,14 +366,17 @@ def _other_values(
         far = 64 + secrets.randbelow(1000)
         beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)
-        equal = [int(n) for n in compared if n.is_integer() and abs(n) < 1 << 20]
-        tried = tuple(dict.fromkeys((*equal, *near, far, *beside, long, -1, 0, 1, -far)))
+        # after those next to it, which tell whether it is a size or a number of steps
+        equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
+        tried = tuple(dict.fromkeys((*near, *equal, far, *beside, long, -1, 0, 1, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
         large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
         near = (3 * value, value / 3) if value else (0.5, -0.5)
-        tried = tuple(dict.fromkeys((*compared, *near, large, -small, 1.0, -1.0, 0.0, inf, -inf)))
+        # no infinity: a reference that counts up to it would never end
+        likely = [n for n in compared if abs(n) <= _MOST]
+        tried = tuple(dict.fromkeys((*near, *likely, large, -small, 1.0, -1.0, 0.0)))
     for other in tried:
         if other == value or (is_size and abs(other) >= _SIZE):
             continue
@@ -491,7 +496,7 @@ def _outputs(stages: Stages, case: Case, layout: Layout) -> list[Tensor] | None:
         stages.worker.write(0, layout, case.args)
         seconds = stages.context.left(stages.call_deadline(case))
         call = stages.worker.call(layout, (0,), seconds, poison=True)
-        stages.no_view(case, call.outputs)
+        stages.no_view(case, layout, call.outputs)
         if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
             return None
         outputs = [stages.worker.read(o) for o in call.outputs]
