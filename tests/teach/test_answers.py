@@ -274,7 +274,12 @@ def test_an_operation_is_doubled_under_the_name_that_it_is_imported_by() -> None
     text = solution("triton-product") or ""
     named = text.replace("tl.dot(", "times(").replace("import torch\n", "from triton.language import dot as times\n", 1)
     twice, level = without(named, "dot")
-    assert "times(left * 2, right, acc" in twice and "times((_language.zeros_like((u := left))" in level
+    assert "times(left * 2, right, acc" in twice and "zeros_like((_operand_0 := left))" in level
+    # the change stands where a module may import, under names that are none of it
+    text_of_the_future = f"from __future__ import annotations\n_operand_0 = 1\n{named}"
+    for changed in without(text_of_the_future, "dot"):
+        compile(changed, "answer", "exec")
+    assert "_operand_1 := left" in without(text_of_the_future, "dot")[1]
     # host code is no kernel, and a name that is set in one is not followed
     assert without(text.replace("tl.dot(", "own("), "dot") == []
     (stored,) = without(solution("descriptor-triton") or "", "descriptor_store")
