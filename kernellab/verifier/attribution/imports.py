@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.verifier.attribution.counters import executable
+from kernellab.verifier.attribution.proof import READ
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.protocol.rules import CAPS
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 #: an object that is larger is not looked into
 _MOST = 64 << 20
-#: what lies at a path may have become a link, or a pipe, which would be waited for
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: what of the C library computes, manages memory, threads and errors, or prints; a whole name
 _COMPUTES = re.compile(
     r"_*(?:w?mem(?:cpy|p?move|pcpy|set|cmp|r?chr|mem|ccpy)|rawmemchr|bcopy|bcmp|bzero|"
@@ -70,7 +69,7 @@ def _imported(path: str) -> Sequence[str]:
     from elftools.elf.elffile import ELFFile
 
     try:
-        file = os.open(path, _READ)
+        file = os.open(path, READ)
     except OSError:
         return ()
     try:

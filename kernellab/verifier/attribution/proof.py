@@ -20,7 +20,7 @@ _SOUGHT = 12
 #: a file of a build that is larger is not looked into; bytes of it at a time
 _MOST, _BLOCK = 64 << 20, 1 << 20
 #: what lies at a path may have become a pipe, which would be waited for
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def is_of_file(sample: Sample) -> bool:
@@ -30,7 +30,7 @@ def is_of_file(sample: Sample) -> bool:
     if not ran or os.path.realpath(sample.path) != sample.path:
         return False
     try:
-        file = os.open(sample.path, _READ)
+        file = os.open(sample.path, READ)
     except (OSError, ValueError):
         return False
     try:
@@ -75,7 +75,7 @@ class Build:
 @lru_cache(maxsize=4096)
 def _holds(path: str, key: tuple[int, int, int], piece: bytes) -> bool:
     try:
-        file = os.open(path, _READ)
+        file = os.open(path, READ)
     except OSError:
         return False
     before = b""

@@ -211,8 +211,10 @@ def _by_diagonal(wrong: Tensor) -> str:
             (rows >= columns, down >= right, f"the index of dimension {first} is at least that of dimension {second}"),
         )
         for here, everywhere, words in sides:
+            if not bool(here.all()):
+                continue
             share = float(everywhere.double().mean())
-            if bool(here.all()) and share < _OF_A_SIDE and len(rows) * log(share) < _CHANCE:
+            if share < _OF_A_SIDE and len(rows) * log(share) < _CHANCE:
                 return f"only where {words}"
     return ""
 

@@ -352,9 +352,9 @@ _SIZE = 2048
 def _other_values(
     base: Case, position: int, named: Sequence[int] = (), compared: Sequence[float] = ()
 ) -> Iterator[Case]:
-    """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise: first the
-    numbers that a source has ``compared`` with, and those ``named`` by it, and what lies next to them, where a branch
-    of it begins."""
+    """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise: next to it,
+    the numbers that a source has ``compared`` with, and those ``named`` by it and next to them, where a branch of it
+    begins."""
     value = base.args[position]
     is_size = False
     tried: tuple[Any, ...]

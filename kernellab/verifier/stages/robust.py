@@ -110,7 +110,6 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
         lost = answers.lost_form(i, *forms[i], output.strides)
         if lost is not None:
             stages.context.findings.add(lost)
-    stages.no_view(case, lay_out(case.args), call.outputs)
     _apart(stages, case, [o for o in call.outputs if not isinstance(o, Written)])
 
 
