@@ -180,7 +180,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range, loops.plain_range),
             # an order of contraction that compares sizes would hold at the traced ones alone
-            in_written_order(), _WithoutChecks(),
+            in_written_order(), _distributions_unchecked(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), sample, dynamic_shapes=(dynamic,), strict=strict)
@@ -195,28 +195,27 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
         raise _explain(task, module, error) from error
 
 
-class _WithoutChecks:
-    """While one is open, in any thread, torch's distributions do not look whether the values that they get lie in
-    their range: a setting of the whole process, which the last one to close puts back."""
+class _Unchecked:
+    """torch's default for the checks of distributions, and False in the thread that traces."""
 
-    _lock = threading.Lock()
-    _open = 0
-    _before = True
+    def __init__(self, default: bool) -> None:
+        self.default, self.thread = default, threading.get_ident()
 
-    def __enter__(self) -> None:
-        kind, distribution = type(self), torch.distributions.Distribution
-        with self._lock:
-            if not kind._open:
-                kind._before = distribution._validate_args
-                distribution.set_default_validate_args(False)
-            kind._open += 1
+    def __get__(self, distribution: object, kind: type | None = None) -> bool:
+        return self.default and threading.get_ident() != self.thread
 
-    def __exit__(self, *_: object) -> None:
-        kind = type(self)
-        with self._lock:
-            kind._open -= 1
-            if not kind._open:
-                torch.distributions.Distribution.set_default_validate_args(kind._before)
+
+@contextmanager
+def _distributions_unchecked() -> Iterator[None]:
+    """While it lasts, torch's distributions do not look in this thread whether the values that they get lie in their
+    range. Traces come one after another (``tracing``): the last one to end puts back what the first one met."""
+    kind: Any = torch.distributions.Distribution
+    before = vars(kind)["_validate_args"]
+    kind._validate_args = _Unchecked(kind._validate_args)
+    try:
+        yield
+    finally:
+        kind._validate_args = before
 
 
 def _marked(node: Any) -> int:

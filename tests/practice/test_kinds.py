@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -99,14 +100,20 @@ def test_a_fixed_place_of_a_view_counts_in_what_is_read(shape: str, read: str) -
     assert state_of(text, run=True) == ("right", "")
 
 
-def test_distributions_look_again_once_the_last_of_two_captures_has_ended() -> None:
-    one, two = export._WithoutChecks(), export._WithoutChecks()
-    one.__enter__()
-    two.__enter__()
-    one.__exit__()
-    assert not torch.distributions.Normal(0.0, 1.0)._validate_args
-    two.__exit__()
-    assert torch.distributions.Normal(0.0, 1.0)._validate_args
+def test_distributions_look_at_their_values_in_threads_that_do_not_trace() -> None:
+    def checked() -> bool:
+        return torch.distributions.Normal(0.0, 1.0)._validate_args
+
+    with ThreadPoolExecutor(1) as other:
+        assert checked()
+        with export._distributions_unchecked():
+            assert not checked()
+            assert other.submit(checked).result()
+            with export._distributions_unchecked():
+                assert not checked()
+            assert not checked()
+        assert checked()
+        assert other.submit(checked).result()
 
 
 def test_a_list_that_begins_with_a_value_is_one_loop_and_that_value() -> None:
