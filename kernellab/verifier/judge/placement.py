@@ -35,7 +35,7 @@ class Placement:
         #: the cores of threads that are bound
         self.placed: dict[int, set[int]] = {}
         self._ran: Mapping[int, process_stats.Times] = process_stats.threads(pid)
-        #: does it go ran with priority over other jobs?
+        #: does it run with priority over other jobs?
         self.ahead = False
 
     def update(self) -> None:
@@ -120,7 +120,7 @@ def aside() -> Iterator[None]:
 
 @contextlib.contextmanager
 def before_others(workers: Sequence[int]) -> Iterator[None]:
-    """This thread and the first threads of ``workers`` (process ids) go ran with priority over other jobs inside, on
+    """This thread and the first threads of ``workers`` (process ids) run with priority over other jobs inside, on
     whatever cores are free: several devices of one machine are timed at once, each by a separate judge, so none may
     claim a core. What a worker starts meanwhile goes before nothing."""
     _go_first(0, _JUDGE)

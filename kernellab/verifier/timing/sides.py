@@ -104,7 +104,7 @@ class Result:
     noise: float = 0.0
     #: the machine was too busy for the figures to be as sharp as they look
     busy: bool = False
-    #: judge and workers went ran with priority over other jobs
+    #: did judge and workers run with priority over other jobs?
     ahead: bool = False
     #: what else must be said of the figures
     conditions: tuple[Condition, ...] = ()
