@@ -17,8 +17,8 @@ from kernellab.designer.tile.gpu.seeds import Product, Tile, product_tile
 _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
 #: elements of the shortest step that tensor cores take
 _STEP = 16
-#: elements of a sum that ends before the copy engine's start pays, and of one that few tiles had better share
-_SHORT, _LONG = 1024, 2048
+#: elements of a sum that ends before the copy engine's start pays, and of one that few tiles share
+_SHORT, _LONG = 768, 2048
 
 
 def product(ctx: Context, k: Launch) -> Tiling:
@@ -186,7 +186,8 @@ class _Roles:
 
     Measured on an H100, bf16, six products: 128 x 256 is the fastest where its last wave is full; two groups that
     take 128 x 128 in turn take 0.52 of its time a tile, and work on one result while the other's products run. In turn
-    on 64 x 128 they take 0.31 (H200): the fastest where the larger tiles leave most of their last wave idle.
+    on 64 x 128 they take 0.32 where the sum is short (H200; 0.36 where it is long): the fastest where the larger tiles
+    leave most of their last wave idle.
     """
 
     tile: Tile
@@ -195,8 +196,8 @@ class _Roles:
     share: float = 1.0
 
 
-_LOW_ROLES = _Roles(Tile(64, 128, 64, 8, 5), 2, True, 0.31)
-_ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52), _LOW_ROLES)
+_ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52))
+_LOW_ROLES = _Roles(Tile(64, 128, 64, 8, 5), 2, True, 0.32)
 #: of results of 4 bytes fewer fit the shared memory; groups share no rows that lie across the steps
 _WIDE_ROLES, _TURNED_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2), _Roles(Tile(128, 128, 64, 8, 4), 1)
 #: of f8: each group adds a step's products to its sums while the other's run
@@ -206,9 +207,9 @@ _FLOAT8_ROLES = _Roles(Tile(128, 128, 128, 8, 5), 2)
 def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | None:
     """The tile of a product with warp roles; None where every warp had better load and multiply.
 
-    Measured on an H200, bf16, 2026-11-29. One wave of 128 x 128 and a short sum: 512 x 3072 x 768 with GELU 9.0 us,
-    with roles 15.4; with SiLU 7.8 and 9.7; alone 7.5 both. A long sum of few tiles: 512 x 768 x 3072 11.8 us with low
-    roles, 19.2 without roles; 1024 rows 11.8 and 19.0; 128 rows 9.2 and 9.9.
+    Measured on an H200, bf16, 2026-11-29. One wave of 128 x 128 and a short sum: 512 x 3072 x 768 with SiLU 7.8 us,
+    with roles 9.7; alone 7.5 both. A long sum of few tiles: 256 x 4096 x 4096 16.7 us with low roles, 25.8 without roles; in
+    parts, 512 x 768 x 3072 11.6 and 19.2, 256 x 1024 x 4096 9.8 and 14.5. 128 x 4096 x 11008 takes 46.6 and 36.6.
     """
     dot = k.product
     pair = {dot.a.dtype, dot.b.dtype}
@@ -230,17 +231,18 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
     def tiles(m: int, n: int) -> int:
         return others * -(-height // m) * -(-width // n)
 
-    best = min(_ROLES, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
-    if any(item_bytes(o.dtype) > 2 for o in k.outs):
+    summed, in_parts = ctx.volume(dot.axes), any(item_bytes(o.dtype) > 2 for o in k.outs)
+    roles = (*_ROLES, _LOW_ROLES) if summed <= _LONG else _ROLES
+    best = min(roles, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
+    if in_parts:
         left = dot.a if rows in Free()(dot.a) else dot.b
         best = _WIDE_ROLES if _along(left, dot) else _TURNED_ROLES
     if eight:
         best = _FLOAT8_ROLES
-    summed = ctx.volume(dot.axes)
-    if summed < best.tile.d or (best in _ROLES and summed <= _SHORT and tiles(128, 128) <= ctx.cores):
+    if summed < best.tile.d or (not eight and not in_parts and summed <= _SHORT and tiles(128, 128) <= ctx.cores):
         return None
     few = height < best.tile.m or width < best.tile.n or tiles(best.tile.m, best.tile.n) * 2 < ctx.cores
-    if few and best in _ROLES and summed >= _LONG and min(height, width) >= 128:
+    if few and not eight and min(height, width) >= (128 if in_parts else 256) and others * summed >= _LONG:
         return _LOW_ROLES
     return None if few else best
 
