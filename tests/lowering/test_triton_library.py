@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from importlib.resources import files
@@ -16,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.lowering.triton.library import kl_expm1, kl_log1p, kl_tanh
+from kernellab.lowering.triton.library import kl_expm1, kl_gelu_tanh, kl_log1p, kl_tanh
 from kernellab.operations.sketch import OPS
 
 BLOCK = 1 << 14
@@ -56,6 +57,22 @@ def test_a_function_is_as_exact_as_it_says(ours: Any, exact: Any, low: float, hi
     spacing = torch.from_numpy(np.spacing(np.abs(want.float().numpy()))).double()
     off = ((y.double() - want).abs() / spacing)[want.float().isfinite()]
     assert float(off.max()) <= ulp
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_gelu_by_tanh_is_exact_where_its_halves_would_cancel() -> None:
+    x = _values(-30.0, 30.0)
+    y = torch.empty_like(x)
+    _apply[(len(x) // BLOCK,)](x, y, kl_gelu_tanh, BLOCK)
+    u = 2 * math.sqrt(2 / math.pi) * (x.double() + 0.044715 * x.double() ** 3)
+    want = x.double() * torch.sigmoid(u)
+    seen = want.abs() > 1e-30  # below, the exponential is denormal
+    off = ((y.double() - want).abs() / want.abs())[seen]
+    assert float(off.max()) <= 2e-5 and float(off[x[seen] > -2].max()) <= 1e-6
+    inf, nan = float("inf"), float("nan")
+    special = torch.tensor([0.0, -0.0, inf, -inf, nan, -1e30, 1e30, -60.0]).repeat(BLOCK // 8)
+    _apply[(1,)](special, y, kl_gelu_tanh, BLOCK)
+    torch.testing.assert_close(y[:8], torch.nn.functional.gelu(special[:8], approximate="tanh"), equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

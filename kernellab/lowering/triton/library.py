@@ -254,7 +254,8 @@ def kl_gelu(x):
 
 @triton.jit
 def kl_gelu_tanh(x):
-    return 0.5 * x * (1.0 + kl_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    """(1 + tanh(u)) / 2 is the logistic function of 2 u: a quarter of the instructions, and nothing cancels below 0."""
+    return x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
 @triton.jit
