@@ -323,3 +323,34 @@ def test_registers_decide_how_many_programs_an_sm_holds() -> None:
     assert resident(128, 128 * 64, H200) == 5
     assert resident(1024, 1024 * 40, H200) == 1
     assert resident(32, 32, H200) == 32
+
+
+#: what is made of the elements of x: by few operations, and by so many that two launches would not both make them
+_MADE = {
+    "short": "y = torch.tanh(x) * 2",
+    "long": "y = x\n    for _ in range(12):\n        y = y + torch.tanh(y) * 0.1",
+}
+
+
+@pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
+@pytest.mark.parametrize("made", _MADE)
+@pytest.mark.parametrize(
+    ("sum_of", "shape"), [("sum(0)", (4096, 512)), ("sum(1)", (64, 70000)), ("sum()", (3000, 700))]
+)
+def test_what_is_summed_and_returned_is_made_and_stored_once(
+    made: str, sum_of: str, shape: tuple[int, ...], target: Target
+) -> None:
+    text = (
+        f"import torch\ndef reference(x):\n    {_MADE[made]}\n    return y, y.{sum_of}\n"
+        f"def inputs():\n    return (torch.randn{shape},)\n"
+    )
+    task = load_task(text, "t")
+    sketch = first(task, target)
+    assert sketch.count("load(x") == 1, "one launch reads x, once"
+    assert "y0" not in [t.name for t in load_program(sketch).tensors if t.role is TensorRole.TEMP]
+    assert sum("-> y0" in line for line in sketch.splitlines()) == 1
+    program = load_program(sketch)
+    x = torch.randn(shape)
+    got = run(program, {"x": x})
+    for name, want in zip(("y0", "y1"), task.module().reference((x.double(),)), strict=True):
+        torch.testing.assert_close(got[name].double().reshape(want.shape), want, rtol=2e-5, atol=2e-3)

@@ -7,7 +7,7 @@ Values that a loop does not change are computed outside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernellab.designer.emit.loops import begin, grid, loop
@@ -53,22 +53,23 @@ def write_passes(w: Writer, loops: list[Axis]) -> None:
     """Each pass runs ``loops``; what varies along the reduced axes is stored in one more."""
     together = pairs(w) if loops else {}
     levels = _levels(w, together)
+    early = w.k.early if loops and levels else []
     for level in range(max(levels.values(), default=-1) + 1):
         group = [r for r in w.k.reds if levels[id(r)] == level]
         w.pads_for(group, loops)
         if loops:
-            _pass(w, group, loops, together)
+            _pass(w, group, loops, together, early if level == 0 else ())
         else:
             for r in group:
                 w.define(r, w.scopes[0], w.reduced(r), w.title(r))
             _forget_cheap(w)
     w.pads = dict(w.divisors)
-    tail = [o for o in w.k.outs if _varies(w, o)]
+    tail = [o for o in w.k.outs if _varies(w, o) and o not in early]
     if tail and loops:
         loop(w, loops, lambda: store_all(w, tail))
     else:
         store_all(w, tail)
-    store_all(w, (o for o in w.k.outs if o not in tail))
+    store_all(w, (o for o in w.k.outs if o not in tail and o not in early))
 
 
 def _forget_cheap(w: Writer) -> None:
@@ -108,8 +109,10 @@ def _ordered(w: Writer) -> list[Red]:
     return order
 
 
-def _pass(w: Writer, group: list[Red], loops: list[Axis], together: Mapping[int, Pair]) -> None:
-    """One pass: running results before the loop, what they come to behind it."""
+def _pass(
+    w: Writer, group: list[Red], loops: list[Axis], together: Mapping[int, Pair], early: Sequence[Output]
+) -> None:
+    """One pass: running results before the loop, what they come to behind it; ``early`` are stored in it."""
     row = w.scopes[0]
     two = [together[id(r)] for r in group if id(r) in together]
     group = [r for r in group if not any(r is p.first or r is p.second for p in two)]
@@ -122,6 +125,7 @@ def _pass(w: Writer, group: list[Red], loops: list[Axis], together: Mapping[int,
             _accumulate(w, each)
         for pair in online:
             pair.step()
+        store_all(w, early)
 
     loop(w, loops, body)
     for pair in online:

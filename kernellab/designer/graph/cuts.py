@@ -165,6 +165,9 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
                 read = frozenset((node.name, *place) for place in places)
             elif made or node.aten in VIEWS:
                 read = places
+            elif node.aten in _REDUCTIONS and ref.name in outputs:
+                # what leaves the graph is stored by the launch that sums it
+                read = frozenset(((),))
             else:
                 # another launch, or a loop inside this one
                 read = elsewhere

@@ -120,9 +120,20 @@ class Launch:
         return self.dot is not None and (not isinstance(self.dot, Win) or self.dot.packed or self.dot.turned)
 
     @property
+    def early(self) -> list[Output]:
+        """The outputs along a reduced axis that need none of the reductions: stored as these read their elements."""
+        mine = {id(r) for r in self.reds}
+        along = [o for o in self.outs if self._runs_along(o)] if self.kind is LaunchKind.REDUCTION else []
+        return [o for o in along if not any(id(e) in mine for e in walk(o.expr))]
+
+    @property
     def varies(self) -> bool:
         """Is an output stored along a reduced axis, which then runs again?"""
-        return any(leaf in self.red for o in self.outs for ix in o.index for leaf in ix.leaves())
+        early = self.early
+        return any(self._runs_along(o) and o not in early for o in self.outs)
+
+    def _runs_along(self, o: Output) -> bool:
+        return any(leaf in self.red for ix in o.index for leaf in ix.leaves())
 
     @property
     def gathers(self) -> bool:

@@ -170,8 +170,8 @@ class Planner:
                 return
         else:
             for k in self.kernels:
-                plain = k.kind in _WITHOUT_PRODUCT and k.chunk is None
-                if plain and k.par and k.par | k.red == axes:
+                plain = k.kind in _WITHOUT_PRODUCT and k.par and (k.par - {k.chunk}) | k.red == axes
+                if plain and (k.chunk is None or _shares_reads(k, o)):
                     _add(k, o)
                     return
         for k in self.kernels:
@@ -298,6 +298,12 @@ def _add(k: Launch, o: Output) -> None:
     k.outs.append(o)
     if o.put and k.kind is LaunchKind.POINTWISE:
         k.kind = LaunchKind.SCATTER
+
+
+def _shares_reads(k: Launch, o: Output) -> bool:
+    """Does ``o`` need an element that a launch of partial results reads?"""
+    read = {e.tensor for e in k.loads}
+    return any(isinstance(e, Leaf) and e.tensor in read for e in walk(o.expr))
 
 
 def _takes(k: Launch, axes: frozenset[Axis]) -> bool:
