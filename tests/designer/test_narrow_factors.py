@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -141,6 +142,42 @@ def reference(x, w):
 def inputs():
     return torch.randn({rows}, {summed}).to(torch.bfloat16), torch.randn({cols}, {summed}).to(torch.bfloat16)
 """
+
+
+HALVES_OF_ROWS = """import torch
+def reference(x, packed, scales):
+    w = torch.cat((packed & 15, packed >> 4), {dim})
+    return x @ (((w.to(torch.bfloat16) - 8).reshape({groups}) * scales).reshape({shape})){turned}
+def inputs():
+    packed = torch.randint(0, 256, ({packed}), dtype=torch.uint8)
+    return (torch.randn(16, 2048).to(torch.bfloat16), packed, torch.rand({scales}).to(torch.bfloat16))
+"""
+_ALONG = {
+    "dim": 1, "groups": "4224, 16, 128", "shape": "4224, 2048", "turned": ".t()", "packed": "4224, 1024",
+    "scales": "4224, 16, 1",
+}  # fmt: skip
+_DOWN = {
+    "dim": 0, "groups": "16, 128, 4224", "shape": "2048, 4224", "turned": "", "packed": "1024, 4224",
+    "scales": "16, 1, 4224",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [_ALONG, _DOWN], ids=["along", "down"])
+def test_halves_of_a_byte_that_lie_far_apart_are_loaded_once(form: dict[str, Any], tmp_path: Path) -> None:
+    text = HALVES_OF_ROWS.format(**form)
+    task, sketch = load_task(text), sketch_of(text)
+    lines = [line.strip() for line in sketch.splitlines()]
+    ahead, load, unrolled = (
+        next(n for n, line in enumerate(lines) if w in line) for w in ("pipe", "load(pac", "unroll")
+    )
+    assert ahead < load < unrolled, "the loop that loads ahead has all steps of the sum"
+    judged = gate(sketch, task, chip=H100.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    program = load_program(sketch_of(text, INTERPRETED))
+    args = task.module().sample(seed=3)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    (want,) = task.module().reference(args)
+    assert float((got.double() - want.double()).norm() / want.double().norm()) < 6e-3
 
 
 @pytest.mark.parametrize(("rows", "cols", "summed"), [(128, 4096, 14336), (16, 8192, 8192)])

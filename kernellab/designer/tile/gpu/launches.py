@@ -115,7 +115,7 @@ def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[A
     that no lanes change places; rows share the vector that they are multiplied with. None where nothing is packed."""
     *rest, parts = red
     values = (e for root in k.roots for e in walk(root) if isinstance(e, Op) and e.op == "where")
-    packed = any(isinstance(e.args[0], Op) and _tells(e.args[0], parts) for e in values)
+    packed = any(isinstance(e.args[0], Op) and tells(e.args[0], parts) for e in values)
     size = math.prod(power(ctx.size(a)) for a in rest)
     if not packed or ctx.size(parts) > _PACKED or not ctx.bounded(rest) or size > ctx.style.whole_row:
         return None
@@ -125,7 +125,7 @@ def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[A
     return replace(t, whole=frozenset(rest), blocks=blocks, why=why.WHOLE_ROW)
 
 
-def _tells(condition: Op, axis: Axis) -> bool:
+def tells(condition: Op, axis: Axis) -> bool:
     """Does a condition compare the place along ``axis`` with a number?"""
     first, *others = condition.args
     here = isinstance(first, Iota) and first.index.leaves() == (axis,)

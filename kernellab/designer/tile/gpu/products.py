@@ -10,13 +10,13 @@ from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context
-from kernellab.designer.tile.gpu.launches import untiled
+from kernellab.designer.tile.gpu.launches import tells, untiled
 from kernellab.designer.tile.gpu.seeds import Product, Tile, product_tile
 
 #: registers that a result takes besides its sum: what its factors are split into, or what scalar products reuse
 _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
-#: elements of the shortest step that tensor cores take
-_STEP = 16
+#: elements of the shortest step that tensor cores take; parts of a number that lie packed and are unpacked in a step
+_STEP, _PARTS = 16, 4
 #: elements of a sum that ends before the copy engine's start pays, and of one that few tiles share
 _SHORT, _LONG = 768, 2048
 
@@ -35,6 +35,9 @@ def product(ctx: Context, k: Launch) -> Tiling:
         long = [a for a in k.product.axes if ctx.size(a) >= _STEP]
         summed = long[-1] if long else max(k.product.axes, key=ctx.size)
         t = replace(t, order=(*(a for a in t.order if a not in (summed, cols)), summed, cols))
+    if unpacked := [a for a in k.product.axes if a is not summed and _chosen_along(ctx, k.product, a)]:
+        # what a step has loaded is unpacked there, part by part, not loaded again for each part
+        t = replace(t, order=(*(a for a in t.order if a not in (*unpacked, summed, cols)), *unpacked, summed, cols))
     exact = precision(ctx, k)
     roles = _asynchronous(ctx, k, rows, cols)
     tile = roles.tile if roles else _fitting(ctx, k, rows, _tile(ctx, k, rows, cols))
@@ -69,10 +72,18 @@ def _packed(dot: Dot) -> bool:
     return not dot.parts and any(isinstance(x, Leaf) and item_bytes(x.dtype) == 1 for e in made for x in walk(e))
 
 
+def _chosen_along(ctx: Context, dot: Dot, axis: Axis) -> bool:
+    """Does a place along the short ``axis`` choose which part of what is loaded is multiplied?"""
+    chosen = (e.args[0] for side in (dot.a, dot.b) for e in walk(side) if isinstance(e, Op) and e.op == "where")
+    return ctx.size(axis) <= _PARTS and any(isinstance(c, Op) and tells(c, axis) for c in chosen)
+
+
 def _one_step(ctx: Context, k: Launch, summed: Axis) -> bool:
-    """Is ``summed`` one of several summed axes, and as long as a step?"""
+    """Is ``summed`` one of several summed axes, and as long as a step? One of few rows is longer: loads run ahead over
+    the axis around it, not within so few steps."""
     size = summed.extent if isinstance(summed.extent, int) else 0
-    return ctx.gpu and len(k.product.axes) > 1 and _STEP <= size <= 64 and size & (size - 1) == 0
+    few = any(_chosen_along(ctx, k.product, a) for a in k.product.axes)
+    return ctx.gpu and len(k.product.axes) > 1 and _STEP <= size <= (128 if few else 64) and size & (size - 1) == 0
 
 
 def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
