@@ -190,21 +190,89 @@ def max_pool(rank: int) -> Callable[..., Any]:
             return NotImplemented
         lowest = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
         sizes_out = [(n + 2 * q - e * (m - 1) - 1) // t + 1 for n, q, e, m, t in zip(sizes, p, d, k, s, strict=True)]
-        edges = [edge for q in reversed(p) for edge in (q, q)]
-        padded = functional.pad(x, edges, value=lowest)
-        flat = torch.arange(math.prod(sizes), device=x.device).reshape(sizes)
-        places = functional.pad(flat, edges)
-        best, at = padded.new_empty(0), places.new_empty(0)
+        best, at = x.new_empty(0), x.new_empty(0)
         for n, tap in enumerate(_taps(k)):
-            along = zip(tap, d, sizes_out, s, strict=True)
-            window: Any = (..., *(slice(t * e, t * e + (m - 1) * q + 1, q) for t, e, m, q in along))
-            value, place = padded[window], places[window].expand(*x.shape[:-rank], *sizes_out)
+            inside, chosen = None, list[Tensor]()
+            for dim, (t, e, q, m, step, size) in enumerate(zip(tap, d, p, sizes_out, s, sizes, strict=True)):
+                along = _shaped(torch.arange(m, device=x.device) * step + (t * e - q), dim, rank)
+                if q:
+                    here = (along >= 0) & (along < size)
+                    inside = here if inside is None else inside & here
+                    # where all of a window is -inf its first place inside counts
+                    along = (torch.where(along < 0, along % e, along) if e > 1 else along).clamp(0, size - 1)
+                chosen.append(along)
+            value = x[(..., *chosen)]
+            if inside is not None:
+                value = torch.where(inside, value, lowest)
+            place = _flat(chosen, sizes).expand(value.shape)
             larger = (value > best) | torch.isnan(value) if n else None
             best = value if larger is None else torch.where(larger, value, best)
             at = place if larger is None else torch.where(larger, place, at)
         return best, at
 
     return pool
+
+
+def max_pool_backward(rank: int) -> Callable[..., Any]:
+    """The gradients that an element gets from the windows in which it is the largest: read by each element, so that
+    nothing is added in memory."""
+
+    def backward(
+        grad: Tensor, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+        dilation: Sequence[int], ceil: bool, places: Tensor,
+    ) -> Tensor:  # fmt: skip
+        k, p, d = (_each(v, rank) for v in (kernel, padding, dilation))
+        s = _each(stride, rank) if stride else k
+        sizes, sizes_out = x.shape[-rank:], grad.shape[-rank:]
+        if not all(isinstance(n, int) for n in (*sizes, *sizes_out)) or grad.dim() != x.dim():
+            return NotImplemented
+        here = [_shaped(torch.arange(n, device=x.device), dim, rank) for dim, n in enumerate(sizes)]
+        flat = _flat(here, sizes)
+        seen = [
+            [_window_at(along + q, t, m, step, e, out) for t in range(_windows(m, step, e))]
+            for along, q, m, step, e, out in zip(here, p, k, s, d, sizes_out, strict=True)
+        ]
+        total = None
+        for chosen in itertools.product(*seen):
+            index = (..., *(at for at, _ in chosen))
+            mine = places[index] == flat
+            for _, valid in chosen:
+                mine = mine & valid
+            part = torch.where(mine, grad[index].to(torch.promote_types(grad.dtype, torch.float32)), 0.0)
+            total = part if total is None else total + part
+        assert total is not None
+        return total.to(grad.dtype)
+
+    return backward
+
+
+def _windows(kernel: int, stride: int, dilation: int) -> int:
+    """In how many windows an element may lie; of dilated ones each tap is asked."""
+    return -(-kernel // stride) if dilation == 1 else kernel
+
+
+def _window_at(at: Tensor, n: int, kernel: int, stride: int, dilation: int, count: int) -> tuple[Tensor, Tensor]:
+    """The ``n``-th window in which a padded element lies, in range, and whether there is such a one."""
+    if dilation == 1:
+        window = at // stride - n if n else at // stride
+        valid = (window >= 0) & (window < count) & (at - window * stride < kernel)
+    else:
+        window = (at - n * dilation) // stride
+        valid = (window >= 0) & (window < count) & (window * stride + n * dilation == at)
+    return window.clamp(0, count - 1), valid
+
+
+def _flat(places: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """Places along dimensions of ``sizes`` as one in the row-major order of all."""
+    flat = places[0]
+    for along, size in zip(places[1:], sizes[1:], strict=True):
+        flat = flat * size + along
+    return flat
+
+
+def _shaped(line: Tensor, dim: int, rank: int) -> Tensor:
+    """``line`` along one of ``rank`` dimensions."""
+    return line.reshape(tuple(-1 if d == dim else 1 for d in range(rank)))
 
 
 def adaptive_max_pool2d(x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -461,6 +529,8 @@ APART: dict[str, Callable[..., Any]] = {
     "kthvalue.default": kthvalue, "median.dim": median_dim,
     "logcumsumexp.default": logcumsumexp, "histc.default": histc,
     "adaptive_max_pool2d.default": adaptive_max_pool2d,
+    "max_pool2d_with_indices_backward.default": max_pool_backward(2),
+    "max_pool3d_with_indices_backward.default": max_pool_backward(3),
     "_embedding_bag_forward_only.default": embedding_bag, "_embedding_bag.default": embedding_bag,
     "scatter_reduce.two": scatter_reduce, "_cdist_forward.default": cdist,
     "_trilinear.default": trilinear, "median.default": median_all(median_dim), **PLACES, **SPECIAL, **RESIZED,

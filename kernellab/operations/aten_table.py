@@ -200,6 +200,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.POOL, "fractional_max_pool2d fractional_max_pool3d", "max", per=_IN),
     *_rows(Role.POOL, "adaptive_max_pool3d", "max", per=_IN, structural=True, capture=_APART, overloads="default"),
     *_rows(Role.POOL, "mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool1d quantized_max_pool2d", "max", per=_IN),
+    *_rows(Role.GRADIENT, "max_pool2d_with_indices_backward max_pool3d_with_indices_backward", "add", number=4, structural=True, capture=_APART, overloads="default"),
     # losses
     *_rows(Role.LOSS, "mse_loss", "sub mul reduce_sum", per=_IN, apart_in_backward=True),
     *_rows(Role.LOSS, "l1_loss", "sub abs reduce_sum", per=_IN),

@@ -167,8 +167,10 @@ def _not_negative(e: Expr) -> bool:
             return True
         case Iota():
             return e.index.sign == 1 and isinstance(e.index.offset, int) and e.index.offset >= 0
-        case Op(op="add" | "mul" | "mod" | "cast"):
+        case Op(op="add" | "mul" | "mod" | "cast" | "min"):
             return all(map(_not_negative, e.args))
+        case Op(op="max"):
+            return any(map(_not_negative, e.args))
     return False
 
 

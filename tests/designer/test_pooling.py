@@ -1,0 +1,65 @@
+"""The places of a pooling's largest elements, and its gradient: each element reads the windows in which it lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.capture.decompositions import max_pool, max_pool_backward
+from kernellab.model_integration.gradient.derive import backward_text
+from kernellab.sketch.check import load_program
+from kernellab.sketch.run import run
+from kernellab.target import Backend, Target
+from kernellab.target.chips import find_chip
+from kernellab.task import load_task
+
+H200 = Target("triton", Backend.CUDA, find_chip("NVIDIA H200"))
+#: kernel, stride, padding, dilation
+WINDOWS = [(3, 2, 1, 1), (2, 2, 0, 1), (3, 1, 1, 1), (3, 2, 1, 2), (2, 3, 0, 1), (5, 2, 2, 1)]
+
+
+def _image(rank: int) -> torch.Tensor:
+    """Equal elements, a slice of -inf and a NaN."""
+    torch.manual_seed(0)
+    x = torch.randint(-3, 3, (2, 3, *(13, 12, 9)[:rank])).float()
+    x[0, 0].fill_(-torch.inf)
+    x[0, 1].view(-1)[5] = torch.nan
+    return x
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("numbers", WINDOWS)
+def test_places_and_gradients_are_the_framework_s(numbers: tuple[int, ...], rank: int) -> None:
+    aten: Any = torch.ops.aten
+    forward, backward = (getattr(aten, f"max_pool{rank}d_with_indices{end}") for end in ("", "_backward"))
+    x, given = _image(rank), [[n] * rank for n in numbers]
+    value, places = forward(x, *given)
+    ours = max_pool(rank)(x, *given)
+    torch.testing.assert_close(ours[0], value, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(ours[1], places)
+    grad = torch.randn_like(value)
+    got = max_pool_backward(rank)(grad, x, *given, False, places)
+    torch.testing.assert_close(got, backward(grad, x, *given, False, places), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("numbers", "launches"), [("3, 2, 1", 2), ("2", 1)])
+def test_a_gradient_is_one_launch_behind_that_of_its_places(numbers: str, launches: int) -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\n\nGRAD = True\n\n"
+        f"def reference(x):\n    return F.max_pool2d(x, {numbers})\n\n"
+        "def inputs():\n    return (torch.randn(2, 3, 14, 12),)\n"
+    )
+    task = load_task(backward_text(load_task(text, "forward")), "gradient")
+    sketch = RulesDesigner().design(DesignBrief(task, H200)).sketch
+    program = load_program(sketch)
+    assert len(program.kernels) == launches and "library" not in sketch and "atomic_add" not in sketch
+    x = torch.randint(-3, 3, (2, 3, 14, 12)).float().requires_grad_()
+    out = torch.nn.functional.max_pool2d(x, *map(int, numbers.split(", ")))
+    grad = torch.randn_like(out)
+    (want,) = torch.autograd.grad(out, x, grad)
+    got = run(program, {"grad": grad, "x": x.detach()})["y"]
+    torch.testing.assert_close(got.reshape(want.shape), want, rtol=1e-6, atol=1e-6)
