@@ -192,7 +192,7 @@ def max_pool(rank: int) -> Callable[..., Any]:
         sizes_out = [(n + 2 * q - e * (m - 1) - 1) // t + 1 for n, q, e, m, t in zip(sizes, p, d, k, s, strict=True)]
         best, at = x.new_empty(0), x.new_empty(0)
         for n, tap in enumerate(_taps(k)):
-            inside, chosen = None, list[Tensor]()
+            inside, chosen = None, list[Any]()
             for dim, (t, e, q, m, step, size) in enumerate(zip(tap, d, p, sizes_out, s, sizes, strict=True)):
                 along = _shaped(torch.arange(m, device=x.device) * step + (t * e - q), dim, rank)
                 if q:
@@ -234,7 +234,7 @@ def max_pool_backward(rank: int) -> Callable[..., Any]:
         ]
         total = None
         for chosen in itertools.product(*seen):
-            index = (..., *(at for at, _ in chosen))
+            index: Any = (..., *(at for at, _ in chosen))
             mine = places[index] == flat
             for _, valid in chosen:
                 mine = mine & valid
