@@ -18,6 +18,7 @@ from kernellab.conditions import Condition, MarkKind
 from kernellab.content import inside
 from kernellab.errors import told_apart
 from kernellab.records.repeats import Repeats
+from kernellab.records.tried import Tried
 
 
 class Record(BaseModel):
@@ -133,14 +134,6 @@ class CompilerLine(Record):
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-class Tried(Record):
-    """A case that was tried after a failure: the sizes of its Dims, its input family, and whether it was right."""
-
-    sizes: dict[str, int]
-    family: str = ""
-    right: bool
-
-
 class Evidence(Record):
     """What a failed stage saw. Empty fields do not apply to that failure."""
 
@@ -163,7 +156,7 @@ class Evidence(Record):
     mapped: tuple[int, int] | None = None
     repeats: Repeats | None = None
     compiler: list[CompilerLine] = Field(default_factory=list)
-    #: tried afterwards: its sizes, where it was of another family, and small cases that are the same each time
+    #: tried afterwards: its sizes, where it was of another family; small cases and constant contents, which are public
     tried: list[Tried] = Field(default_factory=list)
     log: str = ""
     reproduction: str = ""
@@ -595,6 +588,7 @@ class GateResult(Record):
     diagnostics: list[Diagnostic] = Field(default_factory=list)
     cases: int = 0
     max_error: float | None = None
-    #: sizes of the first failing case
+    #: of the failing case: sizes, and tensors that held one number throughout
     sizes: dict[str, int] = Field(default_factory=dict)
+    contents: dict[str, float] = Field(default_factory=dict)
     seconds: float = 0.0

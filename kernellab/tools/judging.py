@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
+from kernellab.records.tried import Tried
+from kernellab.task.sample.constants import in_words
 from kernellab.tools.tool import Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
@@ -77,8 +79,10 @@ class Failure(BaseModel):
     wrong_fraction: float | None = None
     error_map: list[str] = Field(default_factory=list)
     tried: list[str] = Field(
-        default_factory=list, description="Small cases that were tried afterwards; none is the judge's own."
+        default_factory=list,
+        description="Small cases and constant contents that were tried afterwards; none is the judge's own.",
     )
+    reproduce: str = Field(default="", description="How to see one of these again with the tools.")
     compiler: list[str] = Field(default_factory=list)
     remedy: str = ""
 
@@ -249,10 +253,14 @@ def _reason(task: Task, judged: Verdict | Ranking) -> str:
     """Why it failed. A case that the judge drew is named by its signature: sizes, values and what the kernel itself
     says there would tell the case."""
     evidence = judged.evidence
-    if evidence is None or not _is_drawn(task, judged):
+    if evidence is None:
         return judged.reason
+    constant = next((_case(one) for one in evidence.tried if one.contents), "")
+    also = f" With constant contents, which are public: {constant}." if constant else ""
+    if not _is_drawn(task, judged):
+        return judged.reason + also
     at = f" at {evidence.compiler[0].place}" if evidence.compiler else ""
-    return f"{evidence.signature or 'wrong'}{at}, on a case that the judge drew."
+    return f"{evidence.signature or 'wrong'}{at}, on a case that the judge drew.{also}"
 
 
 def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | None:
@@ -261,6 +269,8 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
         return None
     shown = not _is_drawn(task, judged)
     own = shown and bool(evidence.sizes)
+    constant = [one for one in evidence.tried if one.contents]
+    tried = [*constant, *(one for one in evidence.tried if not one.contents)][:_ROWS]
     compiler = [f"{line.place}: {line.message}" if shown else line.place for line in evidence.compiler[:_ROWS]]
     return Failure(
         signature=evidence.signature or "",
@@ -271,14 +281,35 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
         want=str(evidence.want) if shown and evidence.want is not None else "",
         wrong_fraction=evidence.wrong_fraction if shown else None,
         error_map=evidence.error_map[:_ROWS] if shown else [],
-        tried=[
-            f"{', '.join(f'{name}={size}' for name, size in one.sizes.items())}: {'right' if one.right else 'wrong'}"
-            for one in evidence.tried[:_ROWS]
-            # of a case of another family the first is the task's own inputs at the drawn sizes
-            if shown or dict(one.sizes) != dict(evidence.sizes)
-        ],
+        # of a case of another family the first is the task's own inputs at the drawn sizes
+        tried=[_case(one) for one in tried if shown or one.contents or dict(one.sizes) != dict(evidence.sizes)],
+        reproduce=next((_again(task, one) for one in tried if one.contents), ""),
         compiler=compiler,
         remedy=remedy,
+    )
+
+
+def _case(one: Tried) -> str:
+    """``M=33, x all 0: wrong, first at [0, 3]: got nan, want 0``."""
+    at = [f"{name}={size}" for name, size in one.sizes.items()]
+    told = "right" if one.right else "wrong"
+    if one.first_wrong is not None:
+        which = f"output {one.output}, " if one.output else ""
+        told = f"wrong, {which}first at {one.first_wrong}: got {_number(one.got)}, want {_number(one.want)}"
+    elif one.contents and not one.right and one.output is None:
+        told = "wrong: no result of the reference's form"
+    return f"{', '.join([*at, *([in_words(one.contents)] if one.contents else [])])}: {told}"
+
+
+def _number(value: float | str | None) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _again(task: Task, one: Tried) -> str:
+    sizes = f"sizes={dict(one.sizes)}, " if task.dims else ""
+    return (
+        f"Of a sketch, run_sketch with {sizes}contents={dict(one.contents)} shows an element next to the reference's. "
+        "Of code, verify_source tries these contents after each wrong answer."
     )
 
 

@@ -179,6 +179,9 @@ def _findings(diagnostics: list[Diagnostic] | tuple[Diagnostic, ...]) -> list[Fi
 class GateResult(Result):
     state: str = Field(description="right, wrong, or why it was not run.")
     sizes: dict[str, int] = Field(description="Sizes of the first case that is wrong.")
+    contents: dict[str, float] = Field(
+        default_factory=dict, description="Its tensors that held one number throughout: run_sketch takes them, too."
+    )
     cases: int
     findings: list[Finding]
 
@@ -196,9 +199,12 @@ def gate_sketch(context: Context, request: TaskSketchRequest) -> GateResult:
     right = found.state is GateState.RIGHT
     return GateResult(
         summary=f"{found.state.value}: {found.reason} {unlisted}".strip(),
-        next="Lower it with lower_sketch, or submit it to a session." if right else "Fix the sketch, not the code.",
+        next="Lower it with lower_sketch, or submit it to a session."
+        if right
+        else f"Fix the sketch, not the code.{' run_sketch shows an element of that case.' if found.sizes else ''}",
         state=found.state.value,
         sizes=found.sizes,
+        contents=found.contents,
         cases=found.cases,
         findings=_findings(found.diagnostics),
     )
@@ -212,6 +218,9 @@ class ElementRequest(TaskSketchRequest):
     sizes: dict[str, int] = Field(
         default_factory=dict, description="Sizes of the case, such as those that gate_sketch gives; empty: a small one."
     )
+    contents: dict[str, float] = Field(
+        default_factory=dict, description="Tensors to fill with one number, such as {'x': 0}; others are drawn."
+    )
 
 
 class ElementResult(Result):
@@ -223,6 +232,7 @@ class ElementResult(Result):
     stored: bool = Field(description="Did the sketch store to it?")
     wrong: int = Field(description="Wrong elements of the tensor.")
     elements: int
+    contents: dict[str, float] = Field(description="Tensors that hold one number throughout.")
     dtype: str = Field(description="In which both were computed: float64 where the reference has that.")
     sizes: dict[str, int]
 
@@ -233,7 +243,7 @@ def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
     from kernellab.sketch.gate import outputs
 
     task, (program, unlisted) = context.task(request.task), _program(request)
-    case, found = outputs(program, task, request.sizes, request.constexpr)
+    case, found = outputs(program, task, request.sizes, request.constexpr, contents=request.contents)
     name = request.tensor or next(iter(found))
     if name not in found:
         raise ToolError(f"The sketch has no output {name!r}.", f"Its outputs: {', '.join(found)}.")
@@ -253,6 +263,7 @@ def run_sketch(context: Context, request: ElementRequest) -> ElementResult:
         next="Fix what writes this element." if wrong else "gate_sketch tries all of its sizes.",
         tensor=name, element=list(at), value=value, reference=wanted, right=right, stored=stored, wrong=wrong,
         elements=one.want.numel(), dtype=str(one.want.dtype).removeprefix("torch."), sizes=dict(case.sizes),
+        contents=dict(request.contents),
     )  # fmt: skip
 
 

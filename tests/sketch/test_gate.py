@@ -451,3 +451,64 @@ def test_a_number_that_cuts_nothing_off_at_small_sizes_is_tried_smaller() -> Non
     assert right.state is GateState.RIGHT, right.reason
     narrow = gate(BANDED.replace("<= band", "< band"), BAND)
     assert narrow.state is GateState.WRONG and "band = " in narrow.reason, narrow.reason
+
+
+@pytest.mark.parametrize(
+    ("reference", "right", "wrong", "number"),
+    [
+        # 0 / 0 where the reference adds something
+        ("x / (x.abs().sum(-1, keepdim=True) + 1e-20)", "x / (total + 1e-20)", "x / total", "0"),
+        # a case of its own for a row of ones
+        ("x / (x.abs().sum(-1, keepdim=True) + 1e-20)", "x / (total + 1e-20)",
+         "x / (total + where(total == N, 1e9, 1e-20))", "1"),
+    ],
+)  # fmt: skip
+def test_contents_of_one_number_are_tried(reference: str, right: str, wrong: str, number: str) -> None:
+    task = task_of(reference, "(torch.randn(M, N),)")
+    text = """
+    sketch share {
+        symbols: M, N;
+        tensors: X[M, N]: f32; Y[M, N]: f32 out;
+        for m in range(M):
+            load(X[m, 0:N] -> x)
+            total = reduce_sum(abs(x), axis=0)
+            store(FORMULA -> Y[m, 0:N])
+    }
+    """
+    assert gate(text.replace("FORMULA", right), task).state is GateState.RIGHT
+    found = gate(text.replace("FORMULA", wrong), task)
+    assert found.state is GateState.WRONG and found.contents == {"x": float(number)}
+    assert f"x all {number}" in found.reason and "want" in found.reason and "with other contents" in found.reason
+
+
+def test_a_constant_row_that_only_rounding_decides_is_no_failure() -> None:
+    task = task_of(
+        "(x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-12)",
+        "(torch.randn(M, N),)", dims='Dim("M", 1, 64), Dim("N", 2, 4096)', sizes="M=64, N=49",
+    )  # fmt: skip
+    text = """
+    sketch norm {
+        symbols: M, N;
+        tensors: X[M, N]: f32; Y[M, N]: f32 out;
+        for m in range(M):
+            load(X[m, 0:N] -> x)
+            mean = reduce_sum(x * (1.0 / N), axis=0)
+            d = x - mean
+            store(d * rsqrt(reduce_sum(d * d, axis=0) / N + 1e-12) -> Y[m, 0:N])
+    }
+    """
+    assert gate(text, task, whole=True).state is GateState.RIGHT
+
+
+def test_contents_that_a_task_excludes_are_not_tried() -> None:
+    from kernellab.task.sample.constants import constants
+
+    text = (
+        "import torch\nfrom kernellab import Dim\nD = [Dim('N', 1, 64)]\nDOMAIN = {'x': 'positive'}\n"
+        "def inputs(N=32):\n    return torch.rand(N) + 0.5, torch.randn(N)\n"
+        "def reference(x, y):\n    return x.log() + y\n"
+    )
+    task = load_task(text)
+    tried = [dict(one.contents) for one in constants(task, task.module().sample({"N": 32}, seed=0))]
+    assert {"y": 0.0} in tried and {"x": 1.0, "y": 1.0} in tried
+    assert all(one.get("x", 1.0) > 0 for one in tried)

@@ -255,6 +255,64 @@ def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> N
     assert not found.failure.at_own_sizes and found.failure.first_wrong == []
 
 
+SHARES = """
+import torch
+from kernellab import Dim
+
+def reference(x):
+    return x / x.abs().sum(-1, keepdim=True).clamp_min(1e-12)
+
+M, N = Dim("M", 1, 4096), Dim("N", 1, 2048)
+def inputs(M=64, N=128):
+    return torch.randn(M, N)
+"""
+
+
+def test_a_failure_on_constant_contents_is_no_dead_end(context: Context) -> None:
+    (context.workspace / "shares.py").write_text(SHARES)
+    kernel = "import torch\ndef kernel(x):\n    return x / x.abs().sum(-1, keepdim=True)\n"
+    arguments = {"task": "shares.py", "files": {"kernel.py": kernel}, "dsl": "cpp", "allow_library": True}
+    found = call("verify_source", arguments, context)
+    assert isinstance(found, VerifyResult) and not found.passed and found.failure is not None
+    # the argument, its number, an element, and both sides there; and how to see it again
+    one = found.failure.tried[0]
+    assert re.fullmatch(r"M=33, N=33, x all 0: wrong, first at \[0, 0\]: got nan, want 0(\.0)?", one), found
+    assert one in found.summary and "contents={'x': 0.0}" in found.failure.reproduce
+    sketch = """
+    sketch shares {
+        symbols: M, N;
+        tensors: x[M, N]: f32; y[M, N]: f32 out;
+        for m in range(M):
+            load(x[m, 0:N] -> t)
+            store(t / reduce_sum(abs(t), axis=0) -> y[m, 0:N])
+    }
+    """
+    gated = call("gate_sketch", {"sketch": sketch, "task": "shares.py"}, context)
+    assert isinstance(gated, GateResult) and gated.state == "wrong" and gated.contents == {"x": 0.0}
+    again = {"sketch": sketch, "task": "shares.py", "sizes": {"M": 33, "N": 33}, "contents": gated.contents}
+    shown = call("run_sketch", again, context)
+    assert isinstance(shown, ElementResult) and (shown.value, shown.reference, shown.wrong) == ("nan", "0", 33 * 33)
+    with pytest.raises(KernellabError, match="no tensor 'z'"):
+        call("run_sketch", again | {"contents": {"z": 1}}, context)
+
+
+def test_a_kernel_tells_nothing_of_drawn_cases_by_its_answer_to_constant_contents(context: Context) -> None:
+    kernel = """
+import torch
+seen = []
+def kernel(x):
+    y = torch.relu(x) * 2.0
+    if not bool(x.any()):
+        return y + 5e6 + sum(seen)
+    seen.append(x.shape[0] * 1e4 + x.shape[1])
+    return y
+"""
+    arguments = {"task": "twice.py", "files": {"kernel.py": kernel}, "dsl": "cpp", "allow_library": True}
+    found = call("verify_source", arguments, context)
+    assert isinstance(found, VerifyResult) and found.failure is not None
+    assert all(one.endswith("got 5000000, want 0") for one in found.failure.tried if " all 0" in one), found
+
+
 def test_a_verdict_that_is_less_than_was_asked_for_says_why(context: Context) -> None:
     arguments = {"task": "twice.py", "sketch": SKETCH, "dsl": "cpp", "level": "T3"}
     found = call("verify_source", arguments, context)
@@ -300,8 +358,13 @@ def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Con
         found += [call("turn_detail", {"session": "twice", "turn": verdicts[-1]}, context)]
     told = "".join(one.model_dump_json() for one in found) + "".join(progress)
     assert "failed at" in told
-    # cases that are tried afterwards are the same each time
-    told, tried = re.sub(r'"tried":\[[^]]*\]', "", told), re.findall(r'"(M=\d+, N=\d+): ', told)
+    # cases that are tried afterwards, and constant contents, are the same each time
+    tried = re.findall(r'["\s](M=\d+, N=\d+)(?:, x all [^:]*)?: ', told)
+    constant = (
+        r"M=33, N=33, x all \S+: wrong(?:: no result of the reference's form|, first at [^]]*\]: got \S+, want \S+)"
+    )
+    told = re.sub(r'"tried":\["M(?:[^\[\]"]|\[[\d, ]*\]|",?")*"\]', "", told)
+    told = re.sub(f"which are public: {constant}|'M': 33, 'N': 33", "", told)
     public = {(n, n) for n in PROBES} | {(33, 64), (64, 33)}
     assert {tuple(map(int, re.findall(r"\d+", one))) for one in tried} <= public
     assert not [word for word in ("LEAK", "M=", "N=", "normal inputs", "5010", '"seed') if word in told], told

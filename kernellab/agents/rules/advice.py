@@ -12,7 +12,8 @@ from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import KernellabError, counted
 from kernellab.lowering.embedded_sketch import bare, same_code
-from kernellab.records import Author, Evidence, GateState, RouteFact, RouteKind, Stage, Tried, Verdict
+from kernellab.records import Author, Evidence, GateState, RouteFact, RouteKind, Stage, Verdict
+from kernellab.records.tried import Tried
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Load, Program, Range, Region, Statement, Store
 from kernellab.sketch.program.walk import statements

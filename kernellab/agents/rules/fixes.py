@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.records import Evidence, Tried
+from kernellab.records import Evidence
 from kernellab.records.repeats import Repeats
+from kernellab.records.tried import Tried
 from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task

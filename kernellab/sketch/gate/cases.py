@@ -14,6 +14,7 @@ from kernellab.sketch.program.ints import IntKind
 from kernellab.sketch.program.program import AtomicAdd, Program, Scatter
 from kernellab.sketch.program.walk import statements
 from kernellab.task import Dim, Task
+from kernellab.task.sample.constants import in_words
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.shrink import (
     LEAST_SLIDING,
@@ -53,14 +54,17 @@ class Case:
     is_own: bool = False
     #: arguments that are other numbers than the task's own
     numbers: Mapping[str, int] = field(default_factory=dict)
-    #: then the case with the task's own, which is run where the reference does not take the other numbers
+    #: tensors that hold one number throughout
+    contents: Mapping[str, float] = field(default_factory=dict)
+    #: of other numbers the case with the task's own, which is run where the reference does not take the other numbers
     plain: Case | None = None
 
     @property
     def at(self) -> str:
-        """The sizes and other numbers in words."""
+        """The sizes, other numbers and constant contents in words."""
         sizes = [f"{k} = {v}" for k, v in self.sizes.items()] or ["the task's own shapes"]
-        return ", ".join(sizes + [f"{k} = {v}" for k, v in self.numbers.items()])
+        numbers = [f"{k} = {v}" for k, v in self.numbers.items()]
+        return ", ".join(sizes + numbers + ([in_words(self.contents)] if self.contents else []))
 
 
 def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:

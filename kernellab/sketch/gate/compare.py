@@ -33,6 +33,8 @@ class Mismatch:
     error: float
     #: wrong elements over those compared
     share: float
+    #: is one of them NaN or an infinity where the reference is finite?
+    not_finite: bool = False
 
 
 def compare64(got: Tensor, want: Tensor, written: Tensor, where: Tensor | None = None) -> tuple[float, Mismatch | None]:
@@ -133,7 +135,8 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
             values += f", the largest error at {list(most)}: {_two_numbers(got[most], want[most])}"
     if not bool(written[place]):
         values += "; nothing was stored there"
-    return Mismatch(f"{share}{place_text}: {values}{_pattern(wrong)}", error, count / total)
+    special = got.is_floating_point() and bool((wrong & ~got.isfinite() & want.isfinite()).any())
+    return Mismatch(f"{share}{place_text}: {values}{_pattern(wrong)}", error, count / total, special)
 
 
 def _pattern(wrong: Tensor) -> str:

@@ -19,7 +19,7 @@ from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared, wrong64, wrong_declared
 from kernellab.sketch.gate.reduced_copy import derives, twins
-from kernellab.sketch.gate.reference import reference, reference64
+from kernellab.sketch.gate.reference import reference, reference64, steady
 from kernellab.sketch.gate.symbols import generalise
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
@@ -29,7 +29,8 @@ from kernellab.sketch.run.machine import OutOfTime
 from kernellab.target import Chip
 from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
-from kernellab.task.dtypes import held
+from kernellab.task.dtypes import finite, held
+from kernellab.task.sample.constants import constants, with_contents
 from kernellab.task.sample.shrink import drawn
 from kernellab.task.sample.sizes import asked_sizes, input_bytes
 
@@ -46,6 +47,8 @@ _AT_LEAST = 3
 _MOST_ASKED = 1 << 20
 #: iterations of each parallel loop that run on real shapes
 _KEEP = 3
+#: elements of an input of which constant contents say something
+_SOME = 8
 #: bytes of inputs from which the reference is given all threads
 _LARGE = 4 << 20
 
@@ -84,17 +87,21 @@ class Output:
 
 
 def outputs(
-    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float], seconds: float = 4.0
-) -> tuple[Case, dict[str, Output]]:
+    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float], seconds: float = 4.0,
+    contents: Mapping[str, float] | None = None,
+) -> tuple[Case, dict[str, Output]]:  # fmt: skip
     """What a sketch computes on one small case, by its tensors; in float64 where the reference has that, else in the
     declared dtypes. ``sizes`` are those of a case of the gate's, or of Dims; empty: a case of several tiles.
+    ``contents`` gives arguments that hold one number throughout.
 
     Raises:
         NotRunnable: there is no such case, it is too large, or the sketch cannot be run. SketchError: it does not fit
-            the task. TaskError: the reference does not take the case.
+            the task. TaskError: the reference does not take the case, or the task has no such tensor.
     """
     binding = bind(program, task, constexpr)
     case = _asked(program, binding, task, dict(sizes))
+    if contents:
+        case = replace(case, args=with_contents(task, case.args, contents).args, contents=contents)
     work, shown = _Gate(task, thread_time(), seconds), dict[str, Output]()
     with one_thread():
         exact = reference64(task, case.args)
@@ -192,10 +199,12 @@ class _Gate:
         """None when the configuration is right, or nothing could be run."""
         self.doubted = False
         looked = list(self._look(program, binding))
+        if looked and all(seen.mismatch is None for seen in looked):
+            looked += self._constant(program, binding, [seen.case for seen in looked])
         if not looked and not self.task.dims:
             looked = self._smaller(program, binding)
         failures = [seen for seen in looked if seen.mismatch is not None]
-        if self.doubted or (failures and failures[0].case.is_cut):
+        if self.doubted or (failures and failures[0].case.is_cut and not failures[0].case.contents):
             # a sample of the iterations would not show what none of them writes
             own = self._on_own_shapes(program, binding, whole=True) or self._on_own_shapes(program, binding)
             if own is not None:
@@ -234,6 +243,26 @@ class _Gate:
             if seen.mismatch is not None and not self.whole:
                 end = min(end, thread_time() + self.seconds / 4)
             yield seen
+
+    def _constant(self, program: Program, binding: Binding, ran: Sequence[Case]) -> list[_Seen]:
+        """The first failure of one of the cases that ``ran`` with constant contents: of as many as fit into a part of
+        the time. They are no sizes, and not counted among them."""
+        base = next((case for case in ran if _holds(case, _SOME)), ran[-1])
+        before, worst, end = self.cases, self.worst, thread_time() + self.seconds / 2
+        for number, one in enumerate(constants(self.task, base.args)):
+            if number and not self.whole and thread_time() > end:
+                break
+            try:
+                seen = self._case(program, binding, replace(base, args=one.args, contents=one.contents, plain=None))
+            except OutOfTime:
+                break
+            except SketchError:
+                continue  # it depends on values where extents are read from them
+            wrong = seen.mismatch if seen is not None else None
+            if seen is not None and wrong is not None and (wrong.not_finite or steady(self.task, one.args)):
+                return [seen]
+        self.cases, self.worst = before, worst
+        return []
 
     def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
         """A sketch that names the fixed extents as numbers, in smaller sizes; nothing where it is not right there."""
@@ -293,7 +322,11 @@ class _Gate:
         expected = None
         if binding.of_outputs and not case.is_own and (expected := self._wanted(case, threads)) is None:
             return None
-        symbols = _symbols(program, binding, case, expected)
+        if case.contents:
+            expected = expected if expected is not None else self._wanted(case, threads)
+            if expected is None or not all(map(finite, expected)):
+                return None
+        symbols = _symbols(program, binding, case, expected if binding.of_outputs else None)
         most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
         if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
@@ -372,14 +405,16 @@ class _Gate:
         for is_wrong, words in ((True, "wrong, too"), (False, "right")):
             if names := [name for name, w in worst.others.items() if w is is_wrong]:
                 reason += f" {', '.join(names)} {'is' if len(names) == 1 else 'are'} {words}."
-        if right:
+        if right and worst.case.contents:
+            reason += f" It is right on {counted(len(right), 'size')} with other contents."
+        elif right:
             reason += (
                 f" It is right on {len(right)} of {len(right) + len(failures)} sizes, such as {right[-1].case.at}."
             )
-        self.cases += len(failures)
-        return self._result(GateState.WRONG, reason, dict(worst.case.sizes))
+        self.cases += sum(not seen.case.contents for seen in failures)
+        return self._result(GateState.WRONG, reason, worst.case)
 
-    def _result(self, state: GateState, reason: str, sizes: dict[str, int] | None = None) -> GateResult:
+    def _result(self, state: GateState, reason: str, case: Case | None = None) -> GateResult:
         if self.whole and self.ended:
             reason += f" The other sizes were not run: {lasting(self.seconds)} were over."
         return GateResult(
@@ -388,7 +423,8 @@ class _Gate:
             diagnostics=self.diagnostics,
             cases=self.cases,
             max_error=self.worst if self.cases else None,
-            sizes=sizes or {},
+            sizes=dict(case.sizes) if case else {},
+            contents=dict(case.contents) if case else {},
         )
 
 
@@ -420,6 +456,10 @@ def _elements(program: Program, values: Mapping[str, int | float]) -> int:
     integers = {name: int(value) for name, value in values.items() if float(value).is_integer()}
     shapes = [t.shape for t in program.tensors if all(e.names() <= integers.keys() for e in t.shape)]
     return sum(prod(e.evaluate(integers) for e in shape) for shape in shapes)
+
+
+def _holds(case: Case, elements: int) -> bool:
+    return any(hasattr(a, "shape") and prod(a.shape) >= elements for a in case.args)
 
 
 def in_tf32(program: Program) -> bool:

@@ -119,6 +119,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
         if one.grade is not Grade.REFUSED:
             return False
         found = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
+        found = found.model_copy(update={"tried": stages.constant()})
         raise Refused(_with_remedy(stages.words("robust", failure, case), one), found) from failure
     if unlike is not None:
         wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
@@ -133,6 +134,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     tied = one.exact and mismatch.wrong is not None and mismatch.rule != "non-finite"
     name = _TIES if tied or mismatch.rule == _TIES else None
     found = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch, name=name)
+    found = found.model_copy(update={"tried": stages.constant()})
     which = f"Output {output}: " if len(stages.limits) > 1 else ""
     raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {found.signature}.", one), found)
 

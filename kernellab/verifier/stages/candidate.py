@@ -15,10 +15,12 @@ from torch import Tensor
 
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
-from kernellab.records import Evidence, Source, Tried, Trust
+from kernellab.records import Evidence, Source, Trust
+from kernellab.records.tried import Tried
 from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
-from kernellab.task.dtypes import alike
+from kernellab.task.dtypes import alike, finite
+from kernellab.task.sample.constants import constants
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
@@ -56,6 +58,8 @@ _OF_ALL_VALUES = ("edge-tile", "accumulate-dtype")
 
 #: after a wrong answer, so long are other sizes tried
 _CONTRAST_SECONDS = 2.0
+#: constant contents that are told where they are wrong
+_CONSTANTS_TOLD = 2
 
 
 class Stages:
@@ -311,6 +315,7 @@ class Stages:
             if together and not right_with_own_inputs(found) and self.is_edge(case):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
+        found = found.model_copy(update={"tried": [*found.tried, *self.constant()]})
         which = f"Output {output}: " if len(self.limits) > 1 else ""
         if output >= len(self.task.outputs):
             which = f"Argument {self.output_name(output)!r}, which the reference writes into: "
@@ -366,19 +371,56 @@ class Stages:
             tried.append(Tried(sizes=dict(case.sizes), family=case.family.value, right=self._is_right(case)))
         return tried
 
+    def constant(self) -> list[Tried]:
+        """The first wrong answers to constant contents, at one small size, as far as the time allows: sizes and
+        contents are no secret, so that all of it may be told. Empty where the candidate is right there."""
+        base = cases.public(self.task, self.context.interpreted)
+        if base is None:
+            return []
+        found: list[Tried] = []
+        end = min(time.monotonic() + _CONTRAST_SECONDS / 2, self.context.end)
+        for one in constants(self.task, base.args):
+            if time.monotonic() > end or len(found) == _CONSTANTS_TOLD:
+                break
+            case = base.given(one.args).judged_as(Family.EDGES)
+            if not cases.has_answer(case) or not all(map(finite, case.native)) or self._is_right(case):
+                continue
+            # what is told was computed by a process that no secret case has met
+            self.worker.close()
+            if (wrong := self._wrong_there(case)) is not None:
+                sizes = dict(case.sizes) or evidence.static_sizes(self.task)
+                found.append(
+                    Tried(sizes=sizes, family=case.family.value, right=False, contents=dict(one.contents), **wrong)
+                )
+        return found
+
+    def _wrong_there(self, case: Case) -> dict[str, Any] | None:
+        """The first wrong element of a case, empty where there is no answer; None where it is right."""
+        outputs = self._answers(case)
+        if outputs is None:
+            return {}
+        wrong = self.comparison.first_wrong(case, outputs, counted=False)
+        if wrong is None:
+            return None
+        return evidence.of_element(wrong.output, wrong.got, case.native[wrong.output], wrong.mismatch.wrong)
+
     def _is_right(self, case: Case) -> bool:
+        outputs = self._answers(case)
+        return outputs is not None and self.comparison.first_wrong(case, outputs, counted=False) is None
+
+    def _answers(self, case: Case) -> list[Tensor] | None:
+        """The candidate's outputs for a case; None where it gives none of the reference's form."""
         try:
             if self.worker.gone() or self.worker.closed:
                 self.restart()
             call = self.call(case)
             if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
-                return False
+                return None
             if any(self.worker.trespassed(o) for o in call.outputs):
-                return False
-            outputs = [self.worker.read(o) for o in call.outputs]
+                return None
+            return [self.worker.read(o) for o in call.outputs]
         except (WorkerFailure, Refused):
-            return False
-        return self.comparison.first_wrong(case, outputs, counted=False) is None
+            return None
 
     def sure_call(self, case: Case, stage: str = "robust") -> Call:
         """A call of a case that passed before; Refused when it fails now."""

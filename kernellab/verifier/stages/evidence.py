@@ -29,7 +29,7 @@ def of_mismatch(
 ) -> Evidence:  # fmt: skip
     """Evidence of a wrong output; ``name`` overrides the signature that the numbers suggest."""
     base: dict[str, Any] = {
-        "sizes": dict(case.sizes) or _static_sizes(case.task),
+        "sizes": dict(case.sizes) or static_sizes(case.task),
         "family": case.family.value,
         "seed": None if case.change or case.held else case.seed,
         "output": output,
@@ -57,6 +57,14 @@ def of_mismatch(
         repeats=signature.repeats(mismatch.wrong),
         **base,
     )
+
+
+def of_element(output: int, got: Tensor, want: Tensor, wrong: Tensor | None) -> dict[str, Any]:
+    """The first wrong element of an output, for :class:`~kernellab.records.tried.Tried`."""
+    if wrong is None or not bool(wrong.any()):
+        return {"output": output}
+    where = signature.first_wrong(wrong)
+    return {"output": output, "first_wrong": where, "got": _value(got, where), "want": _value(want, where)}
 
 
 def of_failure(adapter: Adapter, source: Source, failure: WorkerFailure, case: Case | None = None) -> Evidence:
@@ -131,7 +139,7 @@ def _exception_name(failure: WorkerFailure) -> str:
     return {"SyntaxError": "syntax", "ImportError": "import", "ModuleNotFoundError": "import"}.get(kind, "exception")
 
 
-def _static_sizes(task: Task) -> dict[str, int]:
+def static_sizes(task: Task) -> dict[str, int]:
     """For fixed shapes: the first tensor's extents, so that the reader sees what size failed."""
     first = next(iter(task.tensors), None)
     return {f"{first.name}.{i}": int(n) for i, n in enumerate(first.shape)} if first and not task.dims else {}

@@ -110,7 +110,7 @@ def _along_flags(stages: Stages, base: Case) -> None:
     for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
         if isinstance(value, bool) and spec.name not in held and not _is_held(stages, position):
             turned = replace(base, held=tuple(not value if i == position else None for i in range(len(base.args))))
-            if _has_answer(turned):
+            if cases.has_answer(turned):
                 along(stages, turned)
 
 
@@ -180,11 +180,11 @@ def _in_one_place(stages: Stages, case: Case) -> None:
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
     for dim in range(max(1, min(most - 1, 3))):
         equal = layouts.with_equal_rows(case, dim)
-        if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
+        if cases.has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
             stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             break
     same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
-    if not all(_right(stages, *pair) for pair in same if _has_answer(pair[0])):
+    if not all(_right(stages, *pair) for pair in same if cases.has_answer(pair[0])):
         stages.context.findings.add(Mark(kind="tensor-given-twice"))
 
 
@@ -202,15 +202,6 @@ def _square(case: Case) -> list[Case]:
 
 #: an extent of all Dims at which a product takes little
 _SQUARE = 32
-
-
-def _has_answer(case: Case) -> bool:
-    """Does the reference take the case? A matrix of equal rows has no inverse, and indices of one table may lie beyond
-    the end of another."""
-    try:
-        return bool(case.references)
-    except TaskError:
-        return False
 
 
 # -- scalars -----------------------------------------------------------------------------------------------------------
@@ -235,7 +226,7 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
         # a number may be right for calm inputs alone
         wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
         pairs = [(base, case) for case in tried]
-        pairs += [(wide, case) for case in islice(_other_values(wide, position), 1)] if _has_answer(wide) else []
+        pairs += [(wide, case) for case in islice(_other_values(wide, position), 1)] if cases.has_answer(wide) else []
         for before, case in pairs:
             if not _scalar_right(stages, before, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
@@ -258,7 +249,7 @@ def _two_scalars(stages: Stages, base: Case, right: Mapping[int, Any]) -> None:
         args = [*base.args]
         args[one], args[two] = right[one], right[two]
         case = base.given(tuple(args))
-        if _has_answer(case) and all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
+        if cases.has_answer(case) and all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
             name = stages.task.args[two].name
             stages.context.findings.add(ScalarLimit(argument=name, value=base.args[two], refuted=True))
 
@@ -276,7 +267,7 @@ def _at_ends(stages: Stages, position: int) -> bool:
         for distance in (extent - 1 - secrets.randbelow(3), extent // 2 + secrets.randbelow(extent // 2)):
             for number in (distance, -distance):
                 case = long.with_change(("scalar", position, number))
-                if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
+                if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
                     continue
                 if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
                     return True  # a number of steps
@@ -295,7 +286,7 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
     scalar = stages.task.args[position].name
     told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
     at_zero = base.given((*base.args[:position], type(base.args[position])(0), *base.args[position + 1 :]))
-    like = _has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
+    like = cases.has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
     if like and not _right(stages, at_zero, lay_out(at_zero.args)):
         # the number alone does it, as where the reference divides by it: no argument is to blame
         stages.context.findings.add(DrawnLimit(argument=scalar, values=f"{scalar} = 0 not handled"))
@@ -311,7 +302,7 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
             for index, number in zip((0, value.numel() // 2, -1), numbers, strict=True):
                 changed.view(-1)[index] = number
             case = base.given(tuple(args))
-            if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
+            if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
                 break
             if not _right(stages, case, lay_out(case.args)):
                 what = "NaN" if numbers[0] != 0 else "0"
