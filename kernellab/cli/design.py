@@ -147,7 +147,7 @@ def _tell(session: Session, report: dict[str, Any], role: Role | None) -> None:
         print(report["library_faster"])
     # the question's own remedy names calls, which a shell has not
     remedy = f"\n  -> {_WAITS}" if session.state.question and role is None else ""
-    print(f"{session.status.value}: {session.reason}{remedy}")
+    print(f"{session.state.status_words}: {session.reason}{remedy}")
     if role is not None:
         person.say_how(Path(report["brief"]), role)
     if session.trace.ledger()["text"]:

@@ -53,7 +53,8 @@ def take(session: Session, answer: str) -> None:
     """
     if asked(session) is None:
         raise SessionError(
-            f"The session is not waiting for you: it is {session.status.value}.", "Give a role to a person: --roles."
+            f"The session is not waiting for you: it is {session.state.status_words}.",
+            "Give a role to a person: --roles.",
         )
     session.answer(answer)
     wait(session)

@@ -51,7 +51,7 @@ class Stream:
 
     def holder(self) -> str:
         """Who else runs the search (``host, process``); "" where no one does."""
-        return self.journal.holder(self._name, self.owner) or ""
+        return str(self.journal.holder(self._name, self.owner) or "")
 
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:
         """Write ``events``, all or none, and return them with their numbers.

@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,9 +72,34 @@ CREATE TABLE IF NOT EXISTS leases (
     owner TEXT NOT NULL,
     host TEXT NOT NULL,
     pid INTEGER NOT NULL,
-    seen REAL NOT NULL
+    seen REAL NOT NULL,
+    since REAL
 ) STRICT;
 """
+#: what a file of an earlier version lacks
+_SINCE = "ALTER TABLE leases ADD COLUMN since REAL"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease, and since when (seconds of the epoch; None where its version does not say)."""
+
+    host: str
+    pid: int
+    since: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}, process {self.pid}"
+
+    @property
+    def words(self) -> str:
+        """``process 123, since 14:05``: with the host where it is another machine, the day where it is another."""
+        here = "" if self.host == socket.gethostname() else f" on {self.host}"
+        if self.since is None:
+            return f"process {self.pid}{here}"
+        began, now = (time.localtime(at) for at in (self.since, time.time()))
+        form = "%H:%M" if began[:3] == now[:3] else "%Y-%m-%d %H:%M"
+        return f"process {self.pid}{here}, since {time.strftime(form, began)}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +141,10 @@ class JournalFile:
             self._wal = mode == "WAL"
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
+            columns = {row[1] for row in self._db.execute("PRAGMA table_info(leases)")}
+            if "since" not in columns:
+                with suppress(sqlite3.OperationalError):  # another process has just done it
+                    self._db.execute(_SINCE)
             self._file = _identity(self.path)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(
@@ -180,21 +209,21 @@ class JournalFile:
         with self._reading() as db:
             return [(seq, self._unpacked(db, line)) for seq, line in _STREAMS.select(db, stream, after)]
 
-    def acquire(self, session: str, owner: str) -> str | None:
-        """Take the session's lease; None on success, else who holds it (``host, process``)."""
+    def acquire(self, session: str, owner: str) -> Holder | None:
+        """Take the session's lease; None on success, else who holds it."""
         host, pid, now = socket.gethostname(), os.getpid(), time.time()
         with self._writing() as db:
             other = _other_holder(db, session, owner)
             if other is not None:
                 return other
             db.execute(
-                "INSERT OR REPLACE INTO leases (session, owner, host, pid, seen) VALUES (?, ?, ?, ?, ?)",
-                (session, owner, host, pid, now),
+                "INSERT OR REPLACE INTO leases (session, owner, host, pid, seen, since) VALUES (?, ?, ?, ?, ?, ?)",
+                (session, owner, host, pid, now, now),
             )
         return None
 
-    def holder(self, session: str, owner: str) -> str | None:
-        """Who else holds the session's lease and is alive (``host, process``); None when no one is."""
+    def holder(self, session: str, owner: str) -> Holder | None:
+        """Who else holds the session's lease and is alive; None when no one is."""
         with self._reading() as db:
             return _other_holder(db, session, owner)
 
@@ -278,11 +307,11 @@ class JournalFile:
                 ) from None
 
 
-def _other_holder(db: sqlite3.Connection, session: str, owner: str) -> str | None:
-    row = db.execute("SELECT owner, host, pid, seen FROM leases WHERE session = ?", (session,)).fetchone()
+def _other_holder(db: sqlite3.Connection, session: str, owner: str) -> Holder | None:
+    row = db.execute("SELECT owner, host, pid, seen, since FROM leases WHERE session = ?", (session,)).fetchone()
     if row is None or row[0] == owner or not _alive(row[1], row[2], row[3], socket.gethostname(), time.time()):
         return None
-    return f"{row[1]}, process {row[2]}"
+    return Holder(row[1], row[2], row[4])
 
 
 def _identity(path: Path) -> tuple[int, int]:

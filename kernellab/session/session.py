@@ -187,7 +187,7 @@ class Session:
         asked = state.question if state.status is SessionStatus.WAITING else None
         # what it asks says why it waits
         reason = state.reason if asked is None or state.reason not in asked.text else ""
-        lines = [f"{self.name}: {state.status.value}. {reason}".rstrip()]
+        lines = [f"{self.name}: {state.status_words}. {reason}".rstrip()]
         if state.target:
             lines.append(f"  on {target_words(state)}")
         lines += [f"  {turn_line(turn)}" for turn in self.turns]
@@ -426,4 +426,5 @@ class Session:
             raise SessionError(f"{self.name} has no {what} yet: it waits for you. {question.text}", question.answer)
         again = self.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and self.state.unanswered
         remedy = "Go on with run()." if again else "Edit its sketch or code, or redirect it."
-        raise SessionError(f"{self.name} is {self.status.value} and has no {what}. {self.reason}", remedy)
+        remedy = "Use it there, or stop it there first." if self.state.elsewhere else remedy
+        raise SessionError(f"{self.name} is {self.state.status_words} and has no {what}. {self.reason}", remedy)

@@ -130,7 +130,9 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     outcome = (
         f"Your turn {placed}: {lines[judged.number - 1].line.strip().removesuffix('.')}." if judged is not None else ""
     )
-    if session.status is SessionStatus.PAUSED and head is not None:
+    if state.elsewhere:
+        reason = "Until it rests there, what you submit is refused."
+    elif session.status is SessionStatus.PAUSED and head is not None:
         # its reason names what a person calls
         reason = f"What is submitted next stands on turn {head.number}."
     # what the Conductor says may quote a failure; its line says where the work goes
@@ -141,13 +143,13 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     elif head is not None and head.route is not None and head.author is not Author.HUMAN and question is None:
         reason = ""
     return SessionResult(
-        summary=" ".join(filter(None, (outcome, f"{session.name}: {session.status.value}.", reason))),
+        summary=" ".join(filter(None, (outcome, f"{session.name}: {state.status_words}.", reason))),
         name=session.name, head=head.number if head is not None else None,
         notes={role.value: list(state.told(role)) for role, notes in state.notes.items() if notes},
         next="It still works: ask session_state again."
-        if session.status is SessionStatus.RUNNING
+        if session.status is SessionStatus.RUNNING or state.elsewhere
         else f"turn_detail shows a turn's sketch, source or verdict. {MATERIAL}",
-        status=session.status.value, turns=lines[-30:],
+        status=state.status_words, turns=lines[-30:],
         question=" ".join(filter(None, (asked, _answer(question)))) if question is not None else "",
         best=best.verdict.text if best is not None and best.verdict is not None else "",
     )  # fmt: skip

@@ -227,7 +227,7 @@ def test_the_buttons_follow_the_status() -> None:
     # the card has the answer; Step and Run would be the same one under other names
     assert waiting["approve"] and not waiting["step"] and not waiting["run"] and not waiting["pause"]
     elsewhere = drawn(state(DESIGN, [StatusChanged(status=SessionStatus.PAUSED, reason=ELSEWHERE)]))
-    assert elsewhere["status_text"] == "running in another notebook"
+    assert elsewhere["status_text"] == "running in another process"
     assert not any(elsewhere["can"].values())
 
 

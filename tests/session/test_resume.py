@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +23,8 @@ from kernellab.records import Author, Role
 from kernellab.session import SessionStatus, TurnState, open_session, sessions
 from kernellab.session.record.journal import Journal
 from kernellab.session.record.records import CUT_OFF, ELSEWHERE
+from kernellab.tools import Context, call
+from kernellab.tools.sessions import SessionResult
 
 # designs, and sleeps in the Conductor's turn (the verification is over then), so that the kill falls in a turn
 _CHILD = """
@@ -147,6 +152,11 @@ def test_a_session_that_another_process_runs_is_left_alone(tmp_path: Path) -> No
         with pytest.raises(Exception, match=f"process {child.pid}"):
             session.edit_sketch(SKETCH)
         assert session.reason == ELSEWHERE
+        # every front end says so, by which process, and since when
+        words = rf"running in another process \(process {child.pid}, since \d\d:\d\d\)"
+        assert re.fullmatch(words, session.state.status_words) and re.search(words, repr(session))
+        told = call("session_state", {"session": session.name}, Context(tmp_path))
+        assert isinstance(told, SessionResult) and re.fullmatch(words, told.status) and "again" in told.next
     finally:
         child.kill()
         child.wait()
@@ -249,3 +259,14 @@ def test_a_workspace_that_is_removed_under_a_turn_ends_the_session(tmp_path: Pat
     assert (session.status, "was removed" in session.reason) == (SessionStatus.FAILED, True)
     with pytest.raises(JournalError, match="was removed"):
         session.run()
+
+
+def test_a_journal_of_an_earlier_version_says_who_holds_it_without_since(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    path = tmp_path / ".kernellab" / "journal.db"
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE leases DROP COLUMN since")
+        row = ("s", "another", socket.gethostname(), os.getppid(), time.time())
+        db.execute("INSERT INTO leases (session, owner, host, pid, seen) VALUES (?, ?, ?, ?, ?)", row)
+    found = Journal(tmp_path).holder("s", "me")
+    assert found is not None and found.words == f"process {os.getppid()}"

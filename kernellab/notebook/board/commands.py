@@ -223,7 +223,7 @@ def _is_open(desk: Desk, body: Body) -> None:
     now, meant = open_card(state), body.get("card")
     if now is None:
         raise SessionError(
-            f"No question is open: the session is {state.status.value}.", "Its state is at the top of the workbench."
+            f"No question is open: the session is {state.status_words}.", "Its state is at the top of the workbench."
         )
     if meant != now:
         raise SessionError("That question is closed and another one is open.", "Answer the one that is shown now.")

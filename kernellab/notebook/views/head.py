@@ -23,7 +23,7 @@ from kernellab.records import Author, Role, Route, RouteKind, StageResult, Stage
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
-from kernellab.session.record.records import ELSEWHERE, Question, QuestionKind, SessionStatus, Turn
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State, gate_refuses
 from kernellab.session.record.view import outcome, stopped, target_words
 from kernellab.verifier.protocol.stats import one_line_each
@@ -45,6 +45,8 @@ CHOICES = ("rules", "human", "model")
 
 def status_words(state: State) -> str:
     """Where the session stands; of one that has finished, also that its best is slower than eager."""
+    if state.elsewhere:
+        return state.status_words
     best = state.best() if state.status is SessionStatus.FINISHED else None
     return f"{STATUS_WORDS[state.status]}{', keep eager' if best and best.verdict.slower_than_eager else ''}"
 
@@ -75,7 +77,7 @@ def head(
         "target": target_words(state),
         "dsl": target.dsl if target else state.created.dsl or "",
         "status": state.status.value,
-        "status_text": "running in another notebook" if _elsewhere(state) else status_words(state),
+        "status_text": status_words(state),
         "reason": state.reason,
         "message": message,
         "doing": doing(state, stages or {}, facts.gathered, partial, said)
@@ -147,13 +149,9 @@ def choices(spec: str) -> list[str]:
     return [*CHOICES, spec] if spec not in CHOICES else list(CHOICES)
 
 
-def _elsewhere(state: State) -> bool:
-    return state.status is SessionStatus.PAUSED and state.reason == ELSEWHERE
-
-
 def can(state: State) -> dict[Button, bool]:
     """Which buttons do something in this state."""
-    if _elsewhere(state):
+    if state.elsewhere:
         return dict.fromkeys(get_args(Button), False)
     question, turn = state.question, state.head_turn
     ended = turn is not None and turn.route is not None and turn.route.to is RouteKind.STOP

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -145,7 +146,7 @@ class Driver:
         return state
 
     def look_only(self) -> None:
-        """Show a session that was cut off, or that another process runs, as paused instead of going on with it."""
+        """Show a session that was cut off, or that another process runs, at rest instead of going on with it."""
         status, known = self.state.status, self.state.reason
         # of an agent that is gone, no one waits for the answer any more
         if (
@@ -153,10 +154,12 @@ class Driver:
             or self.asks
             or (status is SessionStatus.PAUSED and known in (ELSEWHERE, CUT_OFF))
         ):
-            reason = ELSEWHERE if self.journal.holder(self.session, self.engine.owner) else CUT_OFF
+            holder = self.journal.holder(self.session, self.engine.owner)
+            reason = ELSEWHERE if holder else CUT_OFF
             if (status, known) != (SessionStatus.PAUSED, reason):
                 paused = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
                 self._state = apply(self.session, self.state, paused)
+            self._state = replace(self.state, runner=holder)
 
     def post(self, request: Request) -> None:
         """Queue a request; call it on the engine thread."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernellab.session.record.journal import LEASE_SECONDS, Journal
 
 if TYPE_CHECKING:
+    from kernellab.journal import Holder
     from kernellab.verifier import Verifier
 
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class Engine:
         if verifier is not None:
             verifier.__exit__(None, None, None)
 
-    def hold(self, journal: Journal, session: str) -> str | None:
+    def hold(self, journal: Journal, session: str) -> Holder | None:
         """Take the session's lease and keep it alive; None on success, else who has it."""
         if session in self._held:
             return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernellab.agents.briefs import Attempt, tied
 from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, joined
 from kernellab.errors import SessionError
+from kernellab.journal import Holder
 from kernellab.models.exchanges import Exchange, Step
 from kernellab.records import (
     Author,
@@ -24,6 +25,7 @@ from kernellab.session.record.bounds import Bounds
 from kernellab.session.record.pooling import pooled
 from kernellab.session.record.records import (
     CUT_OFF,
+    ELSEWHERE,
     ApprovalSet,
     Approved,
     BudgetSet,
@@ -96,6 +98,20 @@ class State:
     steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     #: what its verdicts tell of the task's bound, by chip
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    #: the other process that runs it, as this one saw it last; in no journal
+    runner: Holder | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Does another process run it?"""
+        return (self.status, self.reason) == (SessionStatus.PAUSED, ELSEWHERE)
+
+    @property
+    def status_words(self) -> str:
+        """The status in words; of a session that another process runs, also which."""
+        if not self.elsewhere:
+            return self.status.value
+        return f"running in another process{f' ({self.runner.words})' if self.runner is not None else ''}"
 
     @property
     def bound_ms(self) -> float | None:
