@@ -393,6 +393,11 @@ class Verdict(Record):
     def flags(self) -> list[str]:
         return texts.flags(self.conditions)
 
+    @property
+    def held(self) -> str:
+        """What its figures hold for, in one line: the labels, and the flags that speak of the kernel itself."""
+        return "; ".join(dict.fromkeys([*self.labels, *(c.flag for c in self.charges)]))
+
     def marked(self, kind: MarkKind) -> bool:
         return texts.marked(self.conditions, kind)
 

@@ -94,9 +94,10 @@ class BestKernel:
 
     def __repr__(self) -> str:
         verdict = self.verdict
-        parts = [c.text for c in verdict.comparisons] or [verdict.label or "not timed"]
-        time = f", {verdict.time.median_ms:.3g} ms" if verdict.time else ""
-        return f"<kernel {self.name}: {', '.join(parts)}{time}, {verdict.trust.value}, turn {self.turn}>"
+        parts = [c.text for c in verdict.comparisons] or ["" if verdict.time else "not timed"]
+        time = f"{verdict.time.median_ms:.3g} ms" if verdict.time else ""
+        told = ", ".join(filter(None, (*parts, time, verdict.trust.value, f"turn {self.turn}")))
+        return f"<kernel {self.name}: {'; '.join(filter(None, (told, verdict.held)))}>"
 
 
 def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:

@@ -72,6 +72,9 @@ class SessionResult(Result):
     notes: dict[str, list[str]] = Field(description="What each role reads in each of its turns.")
     question: str = Field(default="", description="What the session asks, where it waits.")
     best: str = Field(default="", description="Figures of the fastest verified kernel.")
+    conditions: list[str] = Field(
+        default_factory=list, description="What these figures hold for, and what was noticed."
+    )
 
 
 @tool(changes=True, opens=True)
@@ -151,7 +154,8 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
         else f"turn_detail shows a turn's sketch, source or verdict. {MATERIAL}",
         status=state.status_words, turns=lines[-30:],
         question=" ".join(filter(None, (asked, _answer(question)))) if question is not None else "",
-        best=best.verdict.text if best is not None and best.verdict is not None else "",
+        best=f"Turn {best.number}: {best.verdict.text}, {best.verdict.trust.value}." if best is not None else "",
+        conditions=[*best.verdict.labels, *best.verdict.flags] if best is not None else [],
     )  # fmt: skip
 
 

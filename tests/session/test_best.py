@@ -11,11 +11,14 @@ import pytest
 from session_parts import TASK
 
 from kernellab.agents.briefs import best_of, unsure
+from kernellab.conditions import Mark
 from kernellab.errors import VerifierError
 from kernellab.records import Author, Candidate, Comparison, Evidence, Role, Source, Stage, Timing, Verdict
 from kernellab.session.engine.engine import engine
+from kernellab.session.kernel import BestKernel
 from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
 from kernellab.session.record.state import State, apply, fold
+from kernellab.session.record.view import best_figures, turn_line
 from kernellab.session.turn import execute, refuting
 from kernellab.session.turn.context import Bench
 from kernellab.target import Backend, Chip, Target
@@ -154,3 +157,16 @@ def test_the_best_kernel_is_tried_at_inputs_at_which_another_lost_digits(other: 
     assert after.best() is None and after.turns["v1"].verdict == again
     (case,) = refuting.counterexamples(task, after)
     assert case.seed == seed, "later kernels are tried there first"
+
+
+def test_every_line_about_the_best_says_what_its_figures_hold_for() -> None:
+    marks = [Mark(kind="agent-shared-machine"), Mark(kind="one-mode")]
+    state = state_of((verdict(*STEADY).model_copy(update={"conditions": tuple(marks)}), None))
+    best = state.best()
+    assert best is not None
+    told = ("agent shared the machine", "the other has other answers")
+    lines = turn_line(best.turn), repr(BestKernel(best, "s", Backend.CPU, lambda: load_task(TASK)))
+    for line in lines:
+        assert all(word in line for word in told), line
+    figures = best_figures(state)
+    assert figures is not None and all(word in f"{figures['label']} {figures['flags']}" for word in told)

@@ -566,6 +566,9 @@ def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context
     detail = call("turn_detail", {"session": "twice", "turn": 1, "what": "sketch"}, context)
     assert "sketch twice" in detail.model_dump()["text"]["text"]
     mine = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
+    # a tool that changes a session is an agent's, which shared the machine
+    assert mine["best"].startswith("Turn ") and "agent shared the machine" in mine["conditions"]
+    assert any("agent shared the machine" in turn["line"] for turn in mine["turns"])
     placed = next(turn for turn in mine["turns"] if turn["author"] == "model")
     assert mine["summary"].startswith(f"Your turn {placed['number']}: {placed['number'] + 2} verifier")
     assert mine["head"] == mine["turns"][-1]["number"] and mine["turns"][-1]["parent"] == mine["head"] - 1

@@ -87,6 +87,7 @@ def best_figures(state: State) -> dict[str, Any] | None:
         "baseline_ms": eager.baseline_time.median_ms if eager else None,
         "sol_ms": best.verdict.sol_ms,
         "label": best.verdict.label,
+        "flags": best.verdict.flags,
         "trust": best.verdict.trust.value,
     }
 
@@ -134,4 +135,5 @@ def verdict_line(verdict: Verdict) -> str:
         return f"failed at {verdict.stage.value}: {verdict.reason}"
     figures = [c.text for c in verdict.comparisons]
     time = [f"{verdict.time.median_ms:.3g} ms"] if verdict.time else []
-    return "passed: " + ", ".join([*figures, *time] or [verdict.label or verdict.reason])
+    told = ", ".join([*figures, *time])
+    return "passed: " + ("; ".join(filter(None, (told, verdict.held))) or verdict.reason)
