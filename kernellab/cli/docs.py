@@ -146,7 +146,7 @@ def show(
         emit({"passages": [{**asdict(passage), "tokens": passage.tokens} for passage in passages]})
         return 0
     for passage in passages:
-        say(f"== {passage.title} ({passage.source}, about {passage.tokens} tokens)")
+        say(f"== {passage.title} ({passage.place}, about {passage.tokens} tokens)")
         print(passage.text)
     return 0
 

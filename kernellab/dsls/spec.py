@@ -193,6 +193,20 @@ def knowledge_roots(workspace: Path | None = None) -> tuple[Path, ...]:
     return tuple(unique)
 
 
+#: what is said of a document that a workspace holds
+OWN, REPLACES = "workspace document", "workspace document, replaces the package's"
+
+
+def whose(path: Path, workspace: Path | None = None) -> str:
+    """ "" for a document of this installation; of a workspace's own, that it is, and whether it stands for another."""
+    roots = knowledge_roots(workspace)
+    own = ((workspace or find_workspace()) / "knowledge").resolve()
+    found = path.resolve()
+    if len(roots) < 2 or roots[0] != own or not found.is_relative_to(own):
+        return ""
+    return REPLACES if (roots[-1] / found.relative_to(own)).exists() else OWN
+
+
 def spec_files(workspace: Path | None = None, file: str = SPEC) -> dict[str, Path]:
     """DSL name -> its ``file``; a workspace's own document goes before the installation's."""
     found: dict[str, Path] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernellab.content import written
 from kernellab.dsls.machine import user_cache
-from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files
+from kernellab.dsls.spec import DslSpec, knowledge_roots, read_spec, spec_files, whose
 from kernellab.errors import KernellabError
 from kernellab.knowledge.examples import Example, read_example
 from kernellab.knowledge.modules import short_signature, written_with
@@ -70,7 +70,7 @@ class Knowledge:
         sections = _order([s for _, page in pages for s in page.sections], first="overview", pages=pages)
         asked = list(names)
         chosen = cut(sections, asked, error, budget, keep_first=True)
-        return Passage("The sketch language", "language/", _join(chosen))
+        return Passage("The sketch language", "language/", _join(chosen), self._whose(pages))
 
     def of_language(self, name: str) -> str:
         """What the language's pages say of ``name``, an operation or a hint; of "language", the whole on one page."""
@@ -83,18 +83,20 @@ class Knowledge:
 
     def meaning(self, sections: Collection[str] = ()) -> Passage | None:
         """The language's exact rules, or those ``sections`` of them; None where there is no such document."""
-        page = next((page for path, page in self._pages("language") if path.stem == "meaning"), None)
-        if page is None:
+        path, page = next(
+            ((path, page) for path, page in self._pages("language") if path.stem == "meaning"), (None, None)
+        )
+        if path is None or page is None:
             return None
         text = _join([s for s in page.sections if s.title in sections]) if sections else page.text
-        return Passage("Exact rules", "language/meaning.md", text)
+        return Passage("Exact rules", "language/meaning.md", text, whose(path, self.workspace))
 
     def wrong_sketches(self, rules: Iterable[str]) -> Passage | None:
         """The sections on these rules of the checker, each with a sketch that breaks it; None where there is none."""
-        pages = [page for path, page in self._pages("language") if path.stem == "errors"]
-        chosen = [s for page in pages for rule in rules for s in page.sections if s.title.endswith(f" {rule}")]
+        pages = [(path, page) for path, page in self._pages("language") if path.stem == "errors"]
+        chosen = [s for _, page in pages for rule in rules for s in page.sections if s.title.endswith(f" {rule}")]
         text = f"# Wrong sketches\n\nThese are wrong; the checker says why.\n\n{_join(chosen)}"
-        return Passage("Wrong sketches", "language/errors.md", text) if chosen else None
+        return Passage("Wrong sketches", "language/errors.md", text, self._whose(pages)) if chosen else None
 
     # -- DSLs
 
@@ -117,7 +119,7 @@ class Knowledge:
         def part(file: str, title: str) -> Passage:
             path = folder / file
             text = read_page(path).text if path.is_file() else ""
-            return Passage(f"{spec.title}: {title}", f"dsl/{name}/{file}", text)
+            return Passage(f"{spec.title}: {title}", f"dsl/{name}/{file}", text, whose(folder, self.workspace))
 
         examples = tuple(read_example(path, name) for path in sorted(folder.glob("examples/*/*.py")))
         return DslDocuments(
@@ -159,7 +161,7 @@ class Knowledge:
             source = f"{source}; {versions}"
         if model is not None:
             text = shorten(text, asked, error, model, user_cache() / _MODEL_CACHE)
-        return Passage(documents.api.title, source, text)
+        return Passage(documents.api.title, source, text, documents.api.whose)
 
     def _signatures(self, spec: DslSpec, text: str, error: str, titles: Collection[str]) -> tuple[list[str], str]:
         modules = spec.documents.toolchain
@@ -178,10 +180,11 @@ class Knowledge:
 
     def examples(self, dsl: str, family: str = "", k: int = 2, words: str = "") -> tuple[Passage, ...]:
         """The ``k`` examples nearest to a family of operators and to ``words`` (a sketch, a task)."""
-        examples = self.dsl(dsl).examples
+        documents = self.dsl(dsl)
+        examples, own = documents.examples, whose(documents.folder, self.workspace)
         rank = scores(f"{family} {words}", [f"{e.family} {e.title} {e.text}" for e in examples])
         order = sorted(range(len(examples)), key=lambda i: (examples[i].family != family, -rank[i]))
-        return tuple(examples[i].passage for i in order[:k])
+        return tuple(replace(examples[i].passage, whose=own) for i in order[:k])
 
     # -- chips and patterns
 
@@ -196,7 +199,8 @@ class Knowledge:
         file = file or max(like, key=lambda entry: len(entry.match), default=None)
         words = "" if file is None else _without_title(read_page(file.path))
         source = f"hardware/{file.path.name}" if file else chip.source or "this machine"
-        return Passage(chip.name, source, f"{chip_facts(chip)}\n{words}".rstrip() + "\n")
+        of_workspace = whose(file.path, self.workspace) if file else ""
+        return Passage(chip.name, source, f"{chip_facts(chip)}\n{words}".rstrip() + "\n", of_workspace)
 
     @cached_property
     def families(self) -> tuple[str, ...]:
@@ -211,7 +215,7 @@ class Knowledge:
         """
         for path, page in self._pages("patterns"):
             if path.stem == family:
-                return Passage(page.title, f"patterns/{path.name}", page.text)
+                return Passage(page.title, f"patterns/{path.name}", page.text, whose(path, self.workspace))
         raise KernellabError(f"There is no pattern document {family!r}.", _nearest(family, self.families))
 
     def family(self, words: str) -> str:
@@ -220,6 +224,11 @@ class Knowledge:
         ranking = scores(words, [page.front.get("words", "") + " " + path.stem for path, page in pages])
         best = max(range(len(pages)), key=lambda i: ranking[i], default=None)
         return pages[best][0].stem if best is not None and ranking[best] > 0 else ""
+
+    def _whose(self, pages: Sequence[tuple[Path, Page]]) -> str:
+        """Which of the pages are the workspace's own, and what these stand for."""
+        own = {path.name: told for path, _ in pages if (told := whose(path, self.workspace))}
+        return "; ".join(f"{name}: {told}" for name, told in own.items()) if len(pages) > 1 else "".join(own.values())
 
     def _pages(self, folder: str) -> list[tuple[Path, Page]]:
         """The documents of a folder by file name; a workspace's own goes before the installation's of that name."""

@@ -12,6 +12,18 @@ class Passage:
     title: str
     source: str
     text: str
+    #: of a workspace's own document, that it is (:func:`kernellab.dsls.spec.whose`)
+    whose: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title as a role reads it."""
+        return f"{self.title} ({self.whose})" if self.whose else self.title
+
+    @property
+    def place(self) -> str:
+        """The source as a person reads it."""
+        return f"{self.source} ({self.whose})" if self.whose else self.source
 
     @property
     def tokens(self) -> int:

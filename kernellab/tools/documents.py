@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
+from kernellab.dsls.spec import whose
+from kernellab.errors import KernellabError, counted
 from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
 
 
@@ -27,16 +30,23 @@ def documents(workspace: Path) -> dict[str, Path]:
 class SearchRequest(Request):
     words: str = Field(description="What to look for, in a few words.")
     limit: int = Field(6, ge=1, le=20)
+    task: str = Field(default="", description="A task's file or session, for whose DSL and chip it is searched.")
+    dsl: str = Field(default="", description="Or the DSL; empty: the task's, else this machine's.")
 
 
 class Passage(BaseModel):
     document: str
     section: str
     text: str
+    whose: str = Field(default="", description="Of the workspace's own document, that it is, and what it replaces.")
 
 
 class SearchResult(Result):
     passages: list[Passage]
+
+
+#: the share that counts of a section on another DSL, or on a chip of another kind, which the words do not name
+_ELSEWHERE = 0.3
 
 
 @tool()
@@ -45,21 +55,55 @@ def search_documents(context: Context, request: SearchRequest) -> SearchResult:
     from kernellab.knowledge.pages import read_page
     from kernellab.knowledge.rank import scores
 
+    known = documents(context.workspace)
     sections = [
         (name, section.title, section.text)
-        for name, path in documents(context.workspace).items()
+        for name, path in known.items()
         if path.suffix == ".md"
         for section in read_page(path).sections
     ]
     rank = scores(request.words, [f"{name} {title} {text}" for name, title, text in sections])
+    share = _shares(context, request, known)
+    rank = [score * share.get(name, 1.0) for score, (name, _, _) in zip(rank, sections, strict=True)]
     order = sorted((i for i in range(len(sections)) if rank[i] > 0), key=lambda i: -rank[i])[: request.limit]
-    passages = [Passage(document=sections[i][0], section=sections[i][1], text=sections[i][2][:800]) for i in order]
-    names = ", ".join(dict.fromkeys(p.document for p in passages))
+    passages = [
+        Passage(document=name, section=title, text=text[:800], whose=whose(known[name], context.workspace))
+        for name, title, text in (sections[i] for i in order)
+    ]
+    names = ", ".join(dict.fromkeys(_named(p.document, p.whose) for p in passages))
     return SearchResult(
         summary=f"Nearest: {names}." if passages else f"No document speaks of {request.words!r}.",
         next="read_document gives a whole document, in pages." if passages else "list_documents names them all.",
         passages=passages,
     )
+
+
+def _shares(context: Context, request: SearchRequest, known: Collection[str]) -> dict[str, float]:
+    """What counts of the documents that are for another DSL or chip than the search is for."""
+    from kernellab.knowledge.rank import words
+    from kernellab.target.chips import known_chips
+
+    try:
+        target = context.target(request.dsl, request.task)
+    except KernellabError:
+        if request.dsl or request.task:
+            raise
+        return {}  # no DSL is ready here: all are alike
+    kinds = {f"hardware/{entry.path.name}": entry.chip.kind for entry in known_chips()}
+    named = set(words(request.words))
+
+    def other(name: str) -> bool:
+        folder, _, rest = name.partition("/")
+        dsl = rest.partition("/")[0]
+        if folder == "dsl":
+            return dsl != target.dsl and dsl not in named
+        return kinds.get(name, target.chip.kind) != target.chip.kind
+
+    return {name: _ELSEWHERE for name in known if other(name)}
+
+
+def _named(document: str, own: str) -> str:
+    return f"{document} ({own})" if own else document
 
 
 class ReadRequest(Request):
@@ -69,6 +113,7 @@ class ReadRequest(Request):
 
 class ReadResult(Result):
     text: Page
+    whose: str = Field(default="", description="Of the workspace's own document, that it is, and what it replaces.")
 
 
 @tool()
@@ -84,7 +129,9 @@ def read_document(context: Context, request: ReadRequest) -> ReadResult:
         )
     text = page_of(known[request.document].read_text(encoding="utf-8"), request.page)
     rest = f"Page {text.page + 1} continues." if text.page < text.pages else ""
-    return ReadResult(summary=f"{request.document}, page {text.page} of {text.pages}.", next=rest, text=text)
+    own = whose(known[request.document], context.workspace)
+    summary = f"{_named(request.document, own)}, page {text.page} of {text.pages}."
+    return ReadResult(summary=summary, next=f"{rest} {MATERIAL if own else ''}".strip(), text=text, whose=own)
 
 
 class ListRequest(Request):
@@ -93,13 +140,22 @@ class ListRequest(Request):
 
 class ListResult(Result):
     names: list[str]
+    workspace: dict[str, str] = Field(
+        default_factory=dict, description="The workspace's own documents among them, and what each replaces."
+    )
 
 
 @tool()
 def list_documents(context: Context, request: ListRequest) -> ListResult:
     """List the documents by name."""
-    names = [name for name in documents(context.workspace) if name.startswith(request.folder)]
-    return ListResult(summary=f"{len(names)} documents.", next="Start with language/overview.md.", names=names)
+    known = documents(context.workspace)
+    names = [name for name in known if name.startswith(request.folder)]
+    own = {name: told for name in names if (told := whose(known[name], context.workspace))}
+    told = f" {counted(len(own), 'is', 'are')} the workspace's own." if own else ""
+    return ListResult(
+        summary=f"{counted(len(names), 'document')}.{told}", next="Start with language/overview.md.", names=names,
+        workspace=own,
+    )  # fmt: skip
 
 
 class ChipRequest(Request):
@@ -127,7 +183,7 @@ def chip_facts(context: Context, request: ChipRequest) -> ChipResult:
         target = context.target(request.dsl)
     passage = Knowledge.load(target, context.workspace).chip()
     return ChipResult(
-        summary=f"{passage.title}, from {passage.source}.", name=target.chip.name, facts=page_of(passage.text)
+        summary=f"{passage.title}, from {passage.place}.", name=target.chip.name, facts=page_of(passage.text)
     )
 
 

@@ -22,6 +22,7 @@ from importlib.metadata import version
 from typing import IO, TYPE_CHECKING, Any
 
 from kernellab.content import installed
+from kernellab.dsls.spec import whose
 from kernellab.errors import KernellabError
 from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents
@@ -92,10 +93,10 @@ class Handlers:
 
         if self.desk:
             return {"resources": []}
-
+        folder = self.context.workspace
         rows = [
-            {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown"}
-            for name in documents(self.context.workspace)
+            {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown", "description": whose(path, folder)}
+            for name, path in documents(folder).items()
         ]
         for session in sessions(self.context.workspace)[-20:]:
             rows += [

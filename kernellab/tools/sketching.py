@@ -150,13 +150,19 @@ class CheckResult(Result):
     findings: list[Finding]
 
 
+class CheckRequest(SketchRequest):
+    task: str = Field(default="", description=f"{_TASK} Its session's chip bounds the memory; no more of it is read.")
+
+
 @tool()
-def check_sketch(context: Context, request: SketchRequest) -> CheckResult:
+def check_sketch(context: Context, request: CheckRequest) -> CheckResult:
     """Check a sketch: syntax, shapes, races, bounds and memory, each finding with its line and remedy."""
     from kernellab.sketch.check import check
     from kernellab.sketch.program.bind import check_constexprs
 
-    chip = context.target(request.dsl).chip if request.dsl else None
+    if request.task:
+        context.task(request.task)  # refused where there is none
+    chip = context.target(request.dsl, request.task).chip if request.dsl or request.task else None
     found = check(request.sketch, chip=chip, constexpr=request.constexpr)
     unlisted = check_constexprs(found.program, request.constexpr) if found.program is not None else ""
     findings = _findings(found.diagnostics)

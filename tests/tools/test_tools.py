@@ -19,10 +19,12 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from kernellab.agents.model.prompts.quotes import Library
 from kernellab.dsls.machine import detect_target
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import KernellabError
 from kernellab.evolve.run import begin
+from kernellab.knowledge.loader import Knowledge
 from kernellab.lowering import lower
 from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Skill
@@ -486,6 +488,57 @@ def test_a_value_that_is_no_choice_of_its_constexpr_is_named(context: Context) -
             assert "none of" not in call(name, {**fields, "constexpr": listed}, context).summary
     whole = {**asked, "sketch": TILED, "constexpr": {"TN": 100}}
     assert "none of" not in call("cost_sketch", whole, context).summary
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 2**63, 1e308, math.inf, math.nan, 0.5, 0, -3])
+def test_a_constexpr_that_no_kernel_can_have_is_a_sentence_in_every_tool(context: Context, value: float) -> None:
+    asked = {"sketch": TILED, "constexpr": {"TN": value}, "dsl": "cpp", "task": "twice.py"}
+    checked = call("check_sketch", asked, context)
+    assert isinstance(checked, CheckResult) and not checked.ok and checked.findings[0].remedy
+    gated = call("gate_sketch", asked, context)
+    assert isinstance(gated, GateResult) and gated.state == "wrong" and len(gated.summary) < 200
+    for name in ("run_sketch", "cost_sketch", "lower_sketch"):
+        with pytest.raises(KernellabError, match=r"extent|its step is 0") as raised:
+            call(name, asked, context)
+        assert raised.value.remedy and len(str(raised.value)) < 200
+
+
+def test_a_workspaces_document_is_told_as_such_wherever_it_is_read(context: Context) -> None:
+    own = context.workspace / "knowledge" / "language"
+    own.mkdir(parents=True)
+    (own / "meaning.md").write_text("# Exact rules\n\n## Ours\n\nA zebra loads everything.\n")
+    (own / "ours.md").write_text("# Ours\n\n## Zebras\n\nA zebra has stripes.\n")
+    replaces, more = "workspace document, replaces the package's", "workspace document"
+    found = call("search_documents", {"words": "zebra"}, context).model_dump()
+    assert {p["document"]: p["whose"] for p in found["passages"]} == {
+        "language/meaning.md": replaces, "language/ours.md": more,
+    }  # fmt: skip
+    assert f"language/meaning.md ({replaces})" in found["summary"]
+    read = call("read_document", {"document": "language/meaning.md"}, context).model_dump()
+    assert read["whose"] == replaces and replaces in read["summary"]
+    assert call("read_document", {"document": "language/overview.md"}, context).model_dump()["whose"] == ""
+    listed = call("list_documents", {"folder": "language/"}, context).model_dump()
+    assert listed["workspace"] == {"language/meaning.md": replaces, "language/ours.md": more}
+    knowledge = Knowledge.load(None, context.workspace)
+    quoted = Library(knowledge).language()
+    assert f"language/meaning.md ({replaces})" in quoted.source and f"Exact rules ({replaces})" in quoted.text
+    passage = knowledge.meaning()
+    assert passage is not None and passage.place == f"language/meaning.md ({replaces})"
+    ours = Knowledge.load(None, context.workspace / "knowledge").meaning()
+    assert ours is not None and not ours.whose
+
+
+def test_documents_of_the_tasks_dsl_come_before_those_of_others(context: Context) -> None:
+    words = "reduction over rows with vector loads and a tile that is summed"
+    for dsl, other in (("cpp", "dsl/triton"), ("triton", "dsl/cpp")):
+        with suppress(KernellabError):  # Triton may not be ready here
+            found = call("search_documents", {"words": words, "dsl": dsl, "limit": 12}, context).model_dump()
+            of_dsls = [p["document"] for p in found["passages"] if p["document"].startswith("dsl/")]
+            assert not of_dsls or of_dsls[0].startswith(f"dsl/{dsl}"), (dsl, of_dsls)
+            assert not of_dsls or not of_dsls[0].startswith(other)
+    # one that the words name is asked for
+    found = call("search_documents", {"words": "triton load mask", "dsl": "cpp"}, context).model_dump()
+    assert found["passages"][0]["document"].startswith("dsl/triton")
 
 
 def test_a_fault_of_a_tool_is_not_told_as_wrong_arguments(context: Context) -> None:

@@ -17,6 +17,7 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.alive import declared_tiles, most_alive
 from kernellab.sketch.program.ints import IntExpr, product
 from kernellab.sketch.program.program import If, Loop, Program, Statement, Tile
+from kernellab.sketch.program.walk import standing
 from kernellab.sketch.resolve import Readings, resolve
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.messages import diagnostic
@@ -142,6 +143,13 @@ def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[
     values = {c.name: c.value for c in program.constexprs if c.value is not None} | constexpr
     for name in unknown:
         values.pop(name)
+    unfit = [(c.span, told) for c in program.constexprs if c.name in values and (told := c.unfit(values[c.name]))]
+    if not unfit and (loop := standing(program, values)) is not None:
+        unfit = [(loop.span, f"The loop over {loop.var} has the step 0.")]
+    if unfit:
+        remedy = "Give its constexpr another value."
+        found = [diagnostic("constexpr-value", s.line, s.col, what=told, remedy=remedy) for s, told in unfit]
+        return _result((*result.diagnostics, *found), program)
     more = [
         *_memory(text, program, values),
         *check_values(program, values),

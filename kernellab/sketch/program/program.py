@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from sys import float_info
 from typing import Union
 
 from kernellab.sketch.program.ints import IntExpr, int_op, num
@@ -90,6 +91,20 @@ class Constexpr:
     #: used in an extent, a step or an index: must be an integer
     is_extent: bool = False
     span: Span = field(default=NOWHERE, compare=False)
+
+    def unfit(self, value: int | float) -> str:
+        """Why it cannot be ``value``, in a sentence; "" where it can."""
+        short = isinstance(value, float) or abs(value) < _DIGITS
+        told = f"{self.name} = {value if short else 'a number of many digits'}"
+        if not self.is_extent:
+            return "" if isinstance(value, float) or abs(value) <= _LARGEST else f"{told} is no number of float64."
+        if isinstance(value, float) and not value.is_integer():
+            return f"{told} is an extent and not a whole number."
+        return "" if 0 <= value <= _MOST_EXTENT else f"{told} is an extent, which is from 0 to {_MOST_EXTENT}."
+
+
+#: of an extent, which has 32 bits in a kernel; of a number; and up to where one is written out
+_MOST_EXTENT, _LARGEST, _DIGITS = 2**31 - 1, int(float_info.max), 10**20
 
 
 @dataclass(frozen=True)

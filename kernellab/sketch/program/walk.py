@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from kernellab.sketch.program.program import (
     Apply,
@@ -11,6 +12,7 @@ from kernellab.sketch.program.program import (
     Load,
     Loop,
     MultiAssign,
+    Program,
     Scatter,
     Statement,
     Tile,
@@ -25,6 +27,18 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
         yield stmt
         for inner in stmt.bodies:
             yield from statements(inner)
+
+
+def standing(program: Program, constexpr: Mapping[str, int | float]) -> Loop | None:
+    """The first loop whose step is 0 at these values, which never ends; None where there is none."""
+    integers = {name: int(value) for name, value in constexpr.items() if float(value).is_integer()}
+    for kernel in program.kernels:
+        for stmt in statements(kernel.body):
+            if isinstance(stmt, Loop) and stmt.step.names() <= integers.keys():
+                with suppress(ZeroDivisionError):
+                    if stmt.step.evaluate(integers) == 0:
+                        return stmt
+    return None
 
 
 def only_added_to(every: Iterable[Statement]) -> set[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Program, Tensor, TensorRole
-from kernellab.sketch.program.walk import only_added_to, statements
+from kernellab.sketch.program.walk import only_added_to, standing, statements
 from kernellab.sketch.run.machine import Machine, Watch
 from kernellab.sketch.run.values import Scope, convert, poison, zeros
 
@@ -103,8 +103,8 @@ def constexpr_values(
     for item in program.constexprs:
         value = overrides.get(item.name, item.value)
         if value is not None:
-            if item.is_extent and not float(value).is_integer():
-                raise NotRunnable(f"{item.name} = {value} is an extent and not a whole number.", "Give a whole number.")
+            if unfit := item.unfit(value):
+                raise NotRunnable(unfit, "Give it another value.")
             values[item.name] = int(value) if item.is_extent else value
     for item in program.constexprs:
         if item.name not in values:
@@ -125,6 +125,8 @@ def constexpr_values(
                 f"The constexprs break `require: {rule}`.",
                 "Choose values that keep it, or have its author change it.",
             )
+    if still := standing(program, values):
+        raise NotRunnable(f"{still.var} never advances: its step is 0.", "Give the step's constexpr another value.")
     return values
 
 

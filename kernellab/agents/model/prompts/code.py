@@ -221,9 +221,9 @@ def _documents(documents: DslDocuments | None, base: Base) -> list[Part]:
     for name, passage, rank in (*basics, ("suggestions", documents.suggestions, 7)):
         told, _ = apart(untitled(passage.text), _ERRORS)
         if told.strip():
-            text = render("coder", "documents", title=passage.title, text=told)
+            text = render("coder", "documents", title=passage.heading, text=told)
             name = f"{documents.spec.name} {name}"
-            parts.append(Part(name, passage.source, text, rank=rank, stable=True, trims=True))
+            parts.append(Part(name, passage.place, text, rank=rank, stable=True, trims=True))
     return parts
 
 
@@ -233,7 +233,7 @@ def _reading_errors(documents: DslDocuments | None, verdict: Verdict | None) -> 
         return []
     _, told = apart(documents.suggestions.text, _ERRORS)
     text = render("coder", "documents", title=_ERRORS, text=told.partition("\n")[2])
-    return [Part("reading errors", documents.suggestions.source, text, rank=7, trims=True)] if told else []
+    return [Part("reading errors", documents.suggestions.place, text, rank=7, trims=True)] if told else []
 
 
 def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Verdict | None) -> list[Part]:

@@ -79,9 +79,11 @@ class Library:
         if self._knowledge is None:
             return own
         rules, wrong = self._knowledge.meaning(_BEYOND), self._knowledge.wrong_sketches(_WRONG)
-        parts = [own.text, *([plain_fences(untitled(rules.text))] if rules is not None else [])]
-        parts += [f"## {wrong.title}\n\n{plain_fences(_deeper(untitled(wrong.text)))}"] if wrong is not None else []
-        sources = [own.source, *(p.source for p in (rules, wrong) if p is not None)]
+        parts = [own.text]
+        if rules is not None:
+            parts += [*([f"({rules.heading})"] if rules.whose else []), plain_fences(untitled(rules.text))]
+        parts += [f"## {wrong.heading}\n\n{plain_fences(_deeper(untitled(wrong.text)))}"] if wrong is not None else []
+        sources = [own.source, *(p.place for p in (rules, wrong) if p is not None)]
         return Quote(own.title, "; ".join(sources), "\n\n".join(part.strip() for part in parts))
 
     def fast(self, dsl: str) -> Quote | None:
@@ -91,7 +93,9 @@ class Library:
             return None
         first = re.split(r"^## ", documents.suggestions.text, flags=re.MULTILINE)
         text = first[1].partition("\n")[2] if len(first) > 1 else first[0]
-        return Quote(f"What is fast in {documents.spec.title}", documents.suggestions.source, text.strip())
+        told = documents.suggestions
+        title = f"What is fast in {documents.spec.title}{f' ({told.whose})' if told.whose else ''}"
+        return Quote(title, told.place, text.strip())
 
     def chip(self, target: Target) -> Quote:
         if self._knowledge is not None:
@@ -200,7 +204,7 @@ def _quote(passage: Passage) -> Quote:
     text = untitled(passage.text)
     if passage.source.endswith(".py"):
         text = f"```python\n{text.rstrip()}\n```"
-    return Quote(passage.title, passage.source, plain_fences(text))
+    return Quote(passage.heading, passage.place, plain_fences(text))
 
 
 def plain_fences(text: str) -> str:
