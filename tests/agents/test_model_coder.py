@@ -111,8 +111,15 @@ def test_the_nearest_lines_are_shown_when_a_search_text_is_not_found() -> None:
 
 
 def test_the_rounds_end_with_the_last_fault() -> None:
-    with line(Role.CODER, "Later.") as to, pytest.raises(AnswerError, match="None of the model's 2 answers"):
+    with line(Role.CODER, "Later.", "No.") as to, pytest.raises(AnswerError, match="None of the model's 2 answers"):
         ModelCoder(to.talk, options=Options(repairs=1)).code(BRIEF)
+
+
+@pytest.mark.parametrize("reply", ["Later.", edit(STORE.replace("1.0", "9.0"), "x")])
+def test_a_model_that_gives_the_same_answer_again_is_asked_no_more(reply: str) -> None:
+    with line(Role.CODER, reply) as to, pytest.raises(AnswerError, match="same reply again") as raised:
+        ModelCoder(to.talk, options=Options(repairs=3)).code(BRIEF)
+    assert to.purposes == ["code", "edit"] and "another model, the rules or a person" in raised.value.remedy
 
 
 def test_a_cut_answer_is_never_code() -> None:
@@ -214,8 +221,8 @@ def test_keep_of_code_that_passed_is_the_end() -> None:
 
 def test_it_may_say_that_it_is_done_after_an_answer_that_could_not_be_used() -> None:
     brief = after_a_pass()
-    broken = edit("+ 3.0", "x")
-    for bad in ((broken,), (broken,) * 3):
+    broken = tuple(edit(f"+ {n}.0", "x") for n in (3, 4, 5))
+    for bad in (broken[:1], broken):
         with line(Role.CODER, *bad, '{"done": "I know no faster one."}') as to:
             route = ModelCoder(to.talk).code(brief)
         assert isinstance(route, Route) and route.reason == "I know no faster one."

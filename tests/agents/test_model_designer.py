@@ -85,8 +85,20 @@ def test_the_repairs_end_and_the_best_sketch_is_handed_on_with_what_is_open() ->
 
 
 def test_replies_without_any_sketch_end_in_a_sentence() -> None:
-    with line(Role.DESIGNER, "No.") as to, pytest.raises(DesignError, match="None of the model's 2 replies"):
+    replies = ("No.", "Later.", "Never.")
+    with line(Role.DESIGNER, *replies) as to, pytest.raises(DesignError, match="None of the model's 2 replies"):
         ModelDesigner(to.talk, options=Options(repairs=2)).design(BRIEF)
+
+
+@pytest.mark.parametrize("reply", ["No.", fenced(WRONG), fenced(BROKEN)])
+def test_a_model_that_gives_the_same_reply_again_is_asked_no_more(reply: str) -> None:
+    with line(Role.DESIGNER, reply) as to:
+        try:
+            told = ModelDesigner(to.talk, options=Options(repairs=3)).design(BRIEF).rationale
+        except DesignError as error:
+            told = f"{error.message} {error.remedy}"
+    assert to.purposes == ["design", "repair-sketch"]
+    assert "same reply again" in told and "another model, the rules or a person" in told
 
 
 PINNED = SKETCH.replace("-> x_tile)", "-> x_tile) #: pin")

@@ -115,7 +115,10 @@ def test_a_models_sketch_becomes_a_kernel_and_each_exchange_is_in_the_journal(sp
 def test_a_person_who_attends_is_asked_after_the_second_reply_that_cannot_be_used(
     speak: Any, approval: str, requests: int
 ) -> None:
-    session, server = speak(*[WRONG] * 4, approve=approval, max_turns=1)
+    # each in other words: of equal replies the second is the last
+    session, server = speak(
+        *(answer(f"```sketch\n{WRONG_SKETCH}```\nTry {n}.") for n in range(4)), approve=approval, max_turns=1
+    )
     assert until(lambda: "t1" in session.state.turns and session.state.turns["t1"].state is TurnState.DONE)
     assert len(server.requests) == requests
     if approval != "none":

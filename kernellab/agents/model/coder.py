@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief, CodeReply
-from kernellab.agents.model.conversation import Conversation
+from kernellab.agents.model.conversation import REPEATED_REMEDY, REPEATS, Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
 from kernellab.agents.model.prompts.code import Base, base_of, code_prompt, judged
@@ -72,6 +72,8 @@ class ModelCoder:
                     ) from None
                 request = render("coder", "repair", findings=error.findings[:_MOST])
                 text = conversation.again(request, "edit")
+                if conversation.repeated:
+                    raise AnswerError(f"{REPEATS} {error.findings[0]}", REPEATED_REMEDY, error.findings) from None
         try:
             return _used(text, brief, base)
         except AnswerError as error:

@@ -21,6 +21,14 @@ _SHORTER = (
 )
 
 
+#: of a model that is asked to correct its reply and gives it again: asked once more it would do the same
+REPEATS = "The model gave the same reply again when it was asked to correct it."
+REPEATED_REMEDY = (
+    "Leave the role a note on what is wrong, or give the role to another model, the rules or a person; "
+    "a higher temperature under [models] may help."
+)
+
+
 class Conversation:
     """Requests that begin with the same prompt, so that a server's cache of it serves all of them.
 
@@ -32,8 +40,8 @@ class Conversation:
         self._messages: tuple[ChatMessage, ...] = prompt.messages
         self._sections: tuple[Section, ...] = prompt.sections
         self._chances, self._smaller = 1, _TIMES_SMALLER
-        #: the last reply's text
-        self.last = ""
+        #: the last reply's text, and whether the model gave the one before it again
+        self.last, self.repeated = "", False
 
     def ask(self) -> str:
         """The reply to the prompt itself. Raises ModelError."""
@@ -44,8 +52,11 @@ class Conversation:
 
         Only that reply is kept in sight: faulty ones before it would be imitated, and cost tokens.
         """
+        before = self.last.strip()
         self._go_on(request)
-        return self._text(purpose)
+        text = self._text(purpose)
+        self.repeated = text.strip() == before
+        return text
 
     def ask_json(self) -> dict[str, Any]:
         """The object that the prompt's schema asks for. Raises ModelError."""

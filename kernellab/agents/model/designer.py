@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import DesignBrief, DesignReply, changed_defaults, design_of
-from kernellab.agents.model.conversation import Conversation
+from kernellab.agents.model.conversation import REPEATED_REMEDY, REPEATS, Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Prompt
 from kernellab.agents.model.prompts.design import design_prompt
@@ -110,13 +110,18 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
         rounds += 1
         request = render("designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST])
         shown = judged.answer.sketch if judged.answer else brief.previous
-        judged = judge_sketch(conversation.again(request, "repair-sketch"), brief, gated, shown)
+        text = conversation.again(request, "repair-sketch")
+        if conversation.repeated:
+            break
+        judged = judge_sketch(text, brief, gated, shown)
         if judged.worth >= best.worth:
             best = judged
             if meant is None or (best.answer is not None and _launches(best.answer) != _launches(meant)):
                 meant = best.answer
     if best.answer is None:
         said = f'It answers: "{shorten(judged.words, _QUOTED)}"' if judged.words else best.problem
+        if conversation.repeated:
+            raise DesignError(f"{REPEATS} {said}", REPEATED_REMEDY)
         raise DesignError(
             f"None of the model's {rounds + 1} replies holds a sketch. {said}",
             "Look at its replies, give the role to another model or to the rules, or write the sketch.",
@@ -129,6 +134,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     answer = best.answer
     fixed = f"Fixed in {counted(rounds, 'round')}." if rounds and not best.findings else ""
     open_ = f"Still open after {counted(rounds, 'repair')}: {best.findings[0]}" if best.findings and rounds else ""
+    open_ = f"{REPEATS} {open_} {REPEATED_REMEDY}" if conversation.repeated else open_
     # a repair says what it repairs; what the design is meant for stands in the first reply that has its launches
     words = dict.fromkeys(filter(None, (meant.rationale if meant else "", answer.rationale, fixed, open_)))
     return DesignReply(answer.sketch, answer.constexpr or {}, " ".join(words), answer.claims)
