@@ -187,12 +187,23 @@ class Brief:
     notes: tuple[str, ...] = ()
     #: the share of the speed-of-light bound that the best candidate reaches (0 to 1); None before a timing
     headroom: float | None = None
+    #: the turn that wrote it
+    best_turn: int | None = None
     #: the task's speed-of-light bound in ms, as the Verifier measured it; None before a timing
     bound_ms: float | None = None
     #: what may still be spent, in words
     budget_left: str = ""
     #: the parts of :data:`kernellab.options.design.ABLATIONS` that this session leaves out on purpose
     ablation: frozenset[str] = NOTHING
+
+    @property
+    def reached(self) -> str:
+        """``the best kernel (turn 6) reaches 62 % of the speed-of-light bound``; "" where that is not known."""
+        if self.headroom is None:
+            return ""
+        turn = f" (turn {self.best_turn})" if self.best_turn is not None else ""
+        return f"the best kernel{turn} reaches {100 * self.headroom:.0f} % of the speed-of-light bound"
+
     #: the pinned lines of the sketch that a revision must keep
     pins: tuple[str, ...] = ()
     #: a kernel may compose with the framework's library
@@ -306,8 +317,6 @@ class AnalyseBrief(Brief):
     """What the Analyst explains: a session up to now, or the answer to a person's ``question`` about it."""
 
     best: Verdict | None = None
-    #: the best candidate's number of turn
-    best_turn: int | None = None
     question: str = ""
 
 

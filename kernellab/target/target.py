@@ -51,12 +51,14 @@ class Chip:
     source: str = ""
     #: a judge measured the rates on this machine; figures from any other rates are rough
     judged: bool = False
+    #: other work ran here while the rates were measured: a bound by them is rough
+    rough: bool = False
 
     def at_rates(self, bandwidth: float, flops: float, doubles: float = 0.0, rated: str = "") -> Chip:
         """The same with the roofs that a judge measured on the day ``rated``; see :meth:`Target.at_rates`."""
         peaks = {**self.peak_flops, **{name: rate for name, rate in (("f32", flops), ("f64", doubles)) if rate}}
         source = JUDGED.format(day=rated or "today")
-        return replace(self, bandwidth=bandwidth, peak_flops=peaks, source=source, judged=True)
+        return replace(self, bandwidth=bandwidth, peak_flops=peaks, source=source, judged=True, rough=False)
 
     @property
     def family(self) -> str:

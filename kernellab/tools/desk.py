@@ -116,7 +116,7 @@ class Desk:
             found = str(error)
         except Exception as error:  # the turn outlives a fault of one tool
             found = failed(name, error)
-        return scrub("\n".join(filter(None, (found, self.news()))))
+        return shown(scrub("\n".join(filter(None, (found, self.news())))))
 
     def news(self) -> str:
         """What the role has been told since the last call; "" for nothing."""

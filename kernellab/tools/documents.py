@@ -221,8 +221,9 @@ def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
     memory = Memory.open_existing(context.workspace, place)
     if memory is None:
         return MemoryResult(
-            summary="The workspace has no memory yet.", next="`kernellab memory seed` loads the package's kernels.",
-            kernels=[],
+            summary="The workspace has no memory yet.", kernels=[],
+            next="A person loads the package's kernels into it (`kernellab memory seed` in a shell); what a session "
+            "verifies is remembered. Until then search_documents and the patterns/ documents help.",
         )  # fmt: skip
     if request.task:
         found = by_task(memory, context.task(request.task), request.dsl, request.limit)

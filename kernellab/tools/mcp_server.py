@@ -27,6 +27,7 @@ from kernellab.errors import KernellabError
 from kernellab.tools.desk import Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.tool import Context, Tool, ToolError, call, failed, tools
+from kernellab.verifier.protocol.sanitize import shown
 
 if TYPE_CHECKING:
     import anyio
@@ -160,11 +161,11 @@ def _texts(*texts: str) -> list[Wire]:
 
 
 def _text(text: str) -> Wire:
-    return {"type": "text", "text": text}
+    return {"type": "text", "text": shown(text)}
 
 
 def _contents(uri: str, text: str) -> Wire:
-    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}
+    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": shown(text)}]}
 
 
 def _of_session(context: Context, name: str, part: str) -> str:

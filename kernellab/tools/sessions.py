@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 _SESSION = "A session's name or id."
 #: seconds that a tool waits for the turns that follow
 PATIENCE = 120.0
+#: so often it is looked whether the call was cancelled
+_LOOK = 0.25
 #: notes of agents that a role reads in each of its turns
 MOST_NOTES = 12
 
@@ -80,15 +84,17 @@ class SessionResult(Result):
 @tool(changes=True, opens=True)
 def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question."""
-    from kernellab.session import design
+    from kernellab.session import design, sessions
 
     task = context.task(request.task)
     context.count()
+    before = set(sessions(context.workspace))
     session = design(
         task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
         workspace=context.workspace,
     )  # fmt: skip
-    return _rested(context, session)
+    # one that was there already is not this call's to end
+    return _rested(context, session, session.stop if session.id not in before else _nothing)
 
 
 class SessionRequest(Request):
@@ -168,8 +174,11 @@ def _answer(question: Question) -> str:
     return "A person decides in the workbench; submit_sketch, submit_source or propose_route goes another way."
 
 
-def _rested(context: Context, session: Session, placed: int = 0) -> SessionResult:
-    """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn. ``placed``: see _state."""
+def _rested(
+    context: Context, session: Session, end_it: Callable[[], None], placed: int = 0
+) -> SessionResult:  # fmt: skip
+    """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn. ``placed``: see _state. A
+    call that is cancelled ends by ``end_it`` what it began."""
     told: list[str] = []
 
     def tell(changed: Session) -> None:
@@ -178,11 +187,14 @@ def _rested(context: Context, session: Session, placed: int = 0) -> SessionResul
             told.append(line)
             context.progress(line)
 
-    end = session.subscribe(tell)
+    end, until = session.subscribe(tell), time.monotonic() + PATIENCE
     try:
-        session.wait(PATIENCE)
-    except SessionError:
-        pass  # its state says that it still works
+        while not session.resting and time.monotonic() < until:
+            if context.cancel.is_set():
+                end_it()
+                break
+            with suppress(SessionError):  # it still works
+                session.wait(_LOOK)
     finally:
         end()
     return _state(session, placed)
@@ -238,7 +250,23 @@ def submit_sketch(context: Context, request: SubmitSketchRequest) -> SessionResu
     before = len(session.turns)
     context.count()
     session.edit_sketch(request.sketch, Author.MODEL)
-    return _rested(context, session, _placed(session, before, lambda turn: turn.sketch == request.sketch))
+    return _rested(
+        context, session, _broken_off(session), _placed(session, before, lambda turn: turn.sketch == request.sketch)
+    )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _broken_off(session: Session) -> Callable[[], None]:
+    """Breaks off the turn that works, and pauses: what was submitted stays."""
+
+    def end_it() -> None:
+        with suppress(SessionError):  # no turn works
+            session.cancel()
+
+    return end_it
 
 
 def _placed(session: Session, before: int, is_it: Callable[[Turn], bool]) -> int:
@@ -264,7 +292,7 @@ def submit_source(context: Context, request: SubmitSourceRequest) -> SessionResu
     def is_it(turn: Turn) -> bool:
         return turn.candidate is not None and request.files.items() <= turn.candidate.source.files.items()
 
-    return _rested(context, session, _placed(session, before, is_it))
+    return _rested(context, session, _broken_off(session), _placed(session, before, is_it))
 
 
 class RouteRequest(SessionRequest):
@@ -277,7 +305,7 @@ def propose_route(context: Context, request: RouteRequest) -> SessionResult:
     """Send a session's work to a role, with a suggestion: a Conductor's turn."""
     session = context.session(request.session, resume=True)
     session.redirect(request.to, request.suggestion, Author.MODEL)
-    found = _rested(context, session)
+    found = _rested(context, session, _broken_off(session))
     player = {role.value: spec for role, spec in session.state.roles.items()}.get(request.to)
     if request.suggestion and player == "rules":
         words = f"Rules play the {request.to} and read no prose: your suggestion is in the journal alone. {found.next}"

@@ -43,7 +43,9 @@ class TaskResult(Result):
     domain: dict[str, str]
     target: str
     bound_ms: float | None = Field(None, description="Speed-of-light bound at the task's own sizes on a CPU, in ms.")
-    rough: bool = Field(False, description="Other work runs on the machine: the bound may be several times too high.")
+    rough: bool = Field(
+        False, description="The rates were measured, or are asked for, on a busy machine: the bound may be far off."
+    )
     headroom: float | None = Field(
         None, description="How much faster the best verified kernel of the session could become, by its bound."
     )
@@ -67,7 +69,7 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     ]
     inputs = ", ".join(f"{a.name}[{', '.join(a.shape)}] {a.dtype}" for a in arguments)
     bound = _bound(task, target)
-    rough = bound is not None and not target.chip.judged and busy()
+    rough = bound is not None and (target.chip.rough or (not target.chip.judged and busy()))
     return TaskResult(
         summary=f"{task.name}({inputs}) on {target}{f' at {target.host}' if target.host else ''}."
         f"{f' {_ROUGH}' if rough else ''}",
@@ -88,7 +90,7 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     )
 
 
-_ROUGH = "Other work runs on the machine: times and bounds are rough."
+_ROUGH = "Other work runs on the machine, or ran while its rates were measured: times and bounds are rough."
 
 
 def _bound(task: Task, target: Target) -> float | None:
@@ -304,7 +306,7 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     sizes = {**binding.fixed, **binding.sizes(lambda at, dim: task.args[at].extents(asked)[dim])}
     found = cost(program, sizes, dict(binding.constexpr), target.chip)
     at = ", ".join(f"{name}={size}" for name, size in sizes.items())
-    rough = target.chip.kind == "cpu" and not target.host and busy()
+    rough = target.chip.rough or (target.chip.kind == "cpu" and not target.host and busy())
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
     return CostResult(
         summary=f"At {at} on {target.chip.name}: {estimate}; {found.bytes_total:.4g} bytes loaded and stored, "

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from kernellab.content import inside
 from kernellab.errors import KernellabError, SessionError, TaskError, refused
 from kernellab.models.tokens import estimate
+from kernellab.verifier.protocol.sanitize import shown
 
 if TYPE_CHECKING:
     from kernellab.records import Source
@@ -287,13 +288,14 @@ def call(
             allowed. KernellabError: what the tool itself cannot do. Neither is longer than a result's texts.
     """
     try:
-        return _fitted(_called(name, arguments, context, tools() if offered is None else offered))
+        return _fitted(_plain(_called(name, arguments, context, tools() if offered is None else offered)))
     except KernellabError as error:
         said, (most, _) = (error.message, error.remedy), _CUTS[1]
-        if sum(map(len, said)) <= _CUTS[0][0]:
+        plain = tuple(map(shown, said))
+        if sum(map(len, said)) <= _CUTS[0][0] and said == plain:
             raise
-        # it names what was given, which may have any length
-        raise ToolError(*(one if len(one) <= most else f"{one[:most]} ..." for one in said)) from None
+        # it names what was given, which may have any length and any character
+        raise ToolError(*(one if len(one) <= most else f"{one[:most]} ..." for one in plain)) from None
 
 
 def _called(name: str, arguments: Mapping[str, Any], context: Context, offered: Mapping[str, Tool]) -> Result:
@@ -334,6 +336,18 @@ def _fitted(result: Result) -> Result:
     return result
 
 
+def _plain(value: Any) -> Any:
+    """The result with each character that is not seen, or turns those after it, as an escape: what others wrote shows
+    an agent and a person the same."""
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: _plain(getattr(value, name)) for name in type(value).model_fields})
+    if isinstance(value, dict):
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return shown(value) if isinstance(value, str) else value
+
+
 def _cut(value: Any, characters: int, rows: int, both_ends: bool = False) -> Any:
     if isinstance(value, BaseModel) and not isinstance(value, Page):
         fields = type(value).model_fields
@@ -371,7 +385,7 @@ def page_of(text: str, page: int = 1, size: int = PAGE) -> Page:
         ToolError: there is no such page.
     """
     pages, used = [""], 0
-    for line in text.splitlines(keepends=True):
+    for line in shown(text).splitlines(keepends=True):
         for piece in (line[at : at + _APART] for at in range(0, len(line), _APART)):
             # as it is sent: escapes count
             count = estimate(json.dumps(piece, ensure_ascii=False))

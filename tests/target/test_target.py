@@ -13,7 +13,7 @@ from kernellab.doctor import diagnose, report
 from kernellab.dsls import ADAPTERS
 from kernellab.dsls import machine as target_detect
 from kernellab.dsls.base import Readiness
-from kernellab.dsls.machine import cpu_chip, detect_target, keep_judged, measure_rates, named_chip, usable_cores
+from kernellab.dsls.machine import Rates, cpu_chip, detect_target, keep_judged, measure_rates, named_chip, usable_cores
 from kernellab.errors import KernellabError, TargetError
 from kernellab.records import Environment
 from kernellab.target import Backend
@@ -76,6 +76,22 @@ def test_rates_that_a_judge_measured_are_the_chips_from_the_next_process_on(
     assert found.judged and (found.bandwidth, dict(found.peak_flops)) == (1e10, {"f32": 2e11, "f64": 1e11})
     assert "2026-01-02" in found.source
     cpu_chip.cache_clear()
+
+
+def test_rates_of_a_busy_machine_are_rough_and_no_lower_than_its_class_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("kernellab.dsls.machine.busy", lambda: True)
+    # what a loaded machine leaves over
+    monkeypatch.setattr("kernellab.dsls.machine.measure_rates", lambda cores: Rates(1e8, 1e8, 1e15, "measured"))
+    cpu_chip.cache_clear()
+    chip = cpu_chip()
+    cpu_chip.cache_clear()
+    assert chip.rough and "busy" in chip.source and "estimated from" in chip.source
+    assert chip.bandwidth > 1e9 and chip.peak_flops["f32"] > 1e9 and chip.peak_flops["f64"] == 1e15
+    assert not list(tmp_path.rglob("rates-*.json")), "they are no facts of the chip"
+    assert not chip.at_rates(1e10, 1e11).rough
 
 
 def test_rates_name_how_they_were_measured() -> None:

@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +21,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from kernellab.agents.model.prompts.assembly import Part, assemble
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.dsls.machine import detect_target
 from kernellab.dsls.triton import has_cuda_device
@@ -539,6 +542,54 @@ def test_documents_of_the_tasks_dsl_come_before_those_of_others(context: Context
     # one that the words name is asked for
     found = call("search_documents", {"words": "triton load mask", "dsl": "cpp"}, context).model_dump()
     assert found["passages"][0]["document"].startswith("dsl/triton")
+
+
+def test_a_call_that_is_cancelled_ends_the_session_that_it_began(context: Context) -> None:
+    cancel = threading.Event()
+    told: list[str] = []
+
+    def progress(line: str) -> None:
+        told.append(line)
+        cancel.set()
+
+    found = call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context.of_call(progress, cancel)).model_dump()
+    assert found["status"] == "stopped" and told
+    turns = len(found["turns"])
+    time.sleep(1.0)
+    after = call("session_state", {"session": "twice"}, context).model_dump()
+    assert after["status"] == "stopped" and len(after["turns"]) == turns, "nothing goes on"
+    assert not any("passed" in turn["line"] for turn in after["turns"])
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u2066", "\u200b", "\u200f", "\ufeff", "\x1b[2J", "\x7f"])
+def test_what_is_not_seen_reaches_no_agent_unseen(context: Context, hidden: str) -> None:
+    own = context.workspace / "knowledge" / "language"
+    own.mkdir(parents=True)
+    (own / "ours.md").write_text(f"# Ours\n\n## Zebras\n\nA zebra{hidden}reversed has stripes.\n")
+    (context.workspace / "odd.py").write_text(TASK + f"# a{hidden}b\n")
+    found = [
+        call("search_documents", {"words": "zebra stripes"}, context),
+        call("read_document", {"document": "language/ours.md"}, context),
+        call("describe_task", {"task": "odd.py", "dsl": "cpp"}, context),
+        call("check_sketch", {"sketch": SKETCH.replace("relu(t)", f"relu({hidden}t)")}, context),
+    ]
+    assert all(hidden not in text for one in found for text in strings(one.model_dump()))
+    for name, arguments in (("describe_task", {"task": f"a{hidden}"}), ("read_document", {"document": f"a{hidden}"})):
+        with pytest.raises(KernellabError) as raised:
+            call(name, arguments, context)
+        assert hidden not in str(raised.value)
+    prompt = assemble([Part("task", "a file", f"a{hidden}b")], 1000, purpose="design")
+    assert hidden not in "".join(m.content for m in prompt.messages)
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for one in value:
+            yield from strings(one)
+    elif isinstance(value, str):
+        yield value
 
 
 def test_a_fault_of_a_tool_is_not_told_as_wrong_arguments(context: Context) -> None:

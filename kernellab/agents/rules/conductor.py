@@ -100,7 +100,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         if told:
             reason += f" {end}{untried(brief)}"
         elif is_far(brief):
-            reason += f" It reaches {brief.headroom:.0%} of the speed-of-light bound.{untried(brief)}"
+            reason += f" {brief.reached.capitalize()}.{untried(brief)}"
         return Route(
             to=RouteKind.FINISH, error_class=ErrorClass.NONE.value, reason=reason, facts=tuple(route_facts(brief))
         )

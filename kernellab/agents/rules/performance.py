@@ -97,7 +97,7 @@ def must_finish(brief: RouteBrief) -> str:
     if brief.headroom is None and not (timed and brief.turns_left > 0 and unasked(brief)):
         return "How far it is from the bound is not known."
     if brief.headroom is not None and brief.headroom >= ENOUGH:
-        return f"The best kernel reaches {100 * brief.headroom:.0f} % of the speed-of-light bound."
+        return f"{brief.reached.capitalize()}."
     if brief.turns_left <= 0:
         return "The limit of turns is reached."
     standing, left = standing_of(brief), unasked(brief)
@@ -265,7 +265,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         facts.append(f"{whose}time {duration(verdict.time.median_ms)}, {share}{fast}")
     best = best_of(brief.rounds)
     if brief.headroom is not None and (best is None or best.verdict is not verdict):
-        facts.append(f"the best kernel reaches {100 * brief.headroom:.0f} % of the bound")
+        facts.append(brief.reached)
     if verdict is not None and verdict.own_share is not None and verdict.own_share < 0.99:
         facts.append(f"{100 * verdict.own_share:.0f} % of the time is spent in the kernel's own code")
     cost = _cost(brief)

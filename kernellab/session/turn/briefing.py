@@ -130,7 +130,6 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
         task=bench.task(),
         history=state.attempts(parent) if parent else (),
         best=best.verdict if best else None,
-        best_turn=best.turn.number if best else None,
         question=question,
         notes=state.told(Role.ANALYST),
         **_common(bench, state, parent),
@@ -190,6 +189,7 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
         # by the rates that the verdicts' bound is reckoned by
         "target": state.at_rates(bench.target()),
         "headroom": headroom(best.verdict) if best else None,
+        "best_turn": best.number if best else None,
         "bound_ms": state.bound_ms,
         "budget_left": budget_left(bench),
         "ablation": frozenset(bench.created.ablation),

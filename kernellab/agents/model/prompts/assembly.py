@@ -7,12 +7,13 @@ last, so that servers which cache a prompt's prefix find it again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.errors import KernellabError
 from kernellab.models.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
+from kernellab.verifier.protocol.sanitize import shown
 
 #: below this a trimmed part is left out instead
 _LEAST = 60
@@ -64,6 +65,12 @@ class Prompt:
         )  # fmt: skip
 
 
+def _plain(part: Part) -> Part:
+    """The part with each character that is not seen, or turns those after it, as an escape: what a person reads of a
+    prompt is what the model reads."""
+    return replace(part, text=shown(part.text), shorter=tuple(map(shown, part.shorter)))
+
+
 def assemble(
     parts: Sequence[Part], budget: int, *, purpose: str, schema: Mapping[str, Any] | None = None, schema_name: str = ""
 ) -> Prompt:
@@ -72,7 +79,7 @@ def assemble(
     Raises:
         PromptError: the parts that may not give way are longer than the budget (with the longest one's name).
     """
-    given = [_Placed(part) for part in parts if part.text.strip()]
+    given = [_Placed(_plain(part)) for part in parts if part.text.strip()]
     while (over := sum(p.tokens for p in given) - budget) > 0:
         giving = [p for p in given if p.part.rank and p.text]
         if not giving:

@@ -61,7 +61,7 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
     parts = [Part("task", f"task {brief.task.hash[:8]}", task)]
     bound = "\n".join(bound_lines(brief))
     if brief.headroom is not None and (brief.route is None or brief.route.error_class != ErrorClass.PERFORMANCE.value):
-        bound += f"\nThe best kernel so far reaches {100 * brief.headroom:.0f} % of what the machine allows."
+        bound += f"\nSo far {brief.reached}."
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
     if "examples" not in options.ablation | brief.ablation:
         found = library.patterns(brief.task, brief.target.chip.kind)

@@ -90,7 +90,7 @@ def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING, told
         return []
     lines = verdict_figures(verdict)
     if brief.headroom is not None and not is_best(brief):
-        lines.append(f"the best kernel so far reaches {100 * brief.headroom:.0f} % of the bound")
+        lines.append(f"so far {brief.reached}")
     lines += (*bound_lines(brief), *hot_text(brief, without))
     if brief.sketch and follows_sketch(brief):
         given = brief.candidate.constexpr if brief.candidate else {}
