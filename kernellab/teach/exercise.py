@@ -58,7 +58,8 @@ class Goals(_Data):
     floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
     compiler makes no x86 code.
     ``uses``: an operation, a type or temp, without which the sketch would be wrong. ``avoids``: words that it does
-    without. ``flops``: floating-point operations at the task's own sizes, at most.
+    without, of a kernel in Triton functions of its library that are to be written out. ``flops``: floating-point
+    operations at the task's own sizes, at most.
     ``asynchronous``: a chip for which the sketch's loads become copies of its copy engine.
     ``dsl``: the language that a kernel is to be written in, in place of a sketch. Of one in Triton are counted, by what
     Triton's compiler makes of a call at the largest sizes that the task declares: ``launches``; ``parallel``, the

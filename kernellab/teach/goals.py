@@ -253,4 +253,5 @@ def asked(goals: Goals, essential: Collection[str] = ()) -> list[str]:
         said.append(("packed", f"{share} work on whole vectors"))
     said += [("uses", f"uses {word}") for word in goals.uses]
     said += [("avoids", f"does without {word}") for word in goals.avoids]
-    return [f"{words} (no points without it)" if name in essential else words for name, words in said]
+    ends = {name: f" (no points with{'' if name == 'avoids' else 'out'} it)" for name in essential}
+    return [words + ends.get(name, "") for name, words in said]

@@ -1,4 +1,5 @@
-"""The host code of an exercise in Triton allocates and launches: what computes there is found before anything runs."""
+"""What an answer in Triton may not do is found in its text, before anything runs: its host code allocates and launches,
+and its kernels write out what the exercise asks for."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ _FACTS = frozenset(("shape", "ndim", "dtype", "device", "is_cuda", "itemsize", "
 #: decorators of a function that Triton compiles, and what they may call
 _DECORATORS = frozenset(("jit", "autotune"))
 _IN_DECORATORS = frozenset((*_DECORATORS, "Config"))
+#: functions of Python by which a name can be had that does not stand in the text
+_READS_NAMES = frozenset(("getattr", "vars", "globals", "locals", "eval", "exec", "dir"))
 _MODULES = frozenset(("__future__", "torch", "triton", "triton.language"))
 _STATEMENTS = (
     ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.For, ast.While, ast.If, ast.Return, ast.Expr, ast.Assert,
@@ -47,6 +50,22 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tu
             statement.lineno,
             "The module holds @triton.jit functions and one host function, `kernel`; this is neither.",
         )
+    return None
+
+
+def library_fault(module: ast.Module, avoids: Collection[str]) -> tuple[int, str] | None:
+    """The first line that names a function of Triton's in ``avoids``, by whatever way, and a sentence; None for none.
+    A function of the module's may have such a name."""
+    for node in ast.walk(module):
+        line = getattr(node, "lineno", 1)
+        names = [node.attr] if isinstance(node, ast.Attribute) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+        if found := next((name for name in names if name in avoids), ""):
+            return line, f"It takes {found} from Triton's library, and this exercise is to write it out."
+        hidden = isinstance(node, ast.Name) and node.id in _READS_NAMES
+        if avoids and (hidden or any(name.startswith("__") for name in names)):
+            others = ", ".join(avoids)
+            return line, f"It reads a name that only a run shows. Name each function plainly, and do without {others}."
     return None
 
 

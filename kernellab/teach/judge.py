@@ -25,7 +25,7 @@ from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_sizes, missed, missed_by_call
-from kernellab.teach.host_code import host_fault
+from kernellab.teach.host_code import host_fault, library_fault
 from kernellab.teach.machine import packed_share
 from kernellab.teach.uses import without
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
@@ -49,6 +49,7 @@ class Reached(str, Enum):
     """How far an answer came."""
 
     UNREADABLE = "not a sketch yet"
+    OTHER = "not what is asked"
     WRONG = "wrong"
     GOAL = "right, and not yet what is asked"
     REFUSED = "refused by the Verifier"
@@ -98,7 +99,7 @@ def judge(
         return _kernel(text, task, goals, verify, level)
     if goals.dsl:
         said = f"This is a sketch, and the exercise asks for a kernel in {goals.dsl}."
-        return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
+        return Outcome(Reached.OTHER, said, ("goal-dsl", "check"))
     outcome, program = judge_sketch(text, task, goals, mistakes)
     if program is None:
         return outcome
@@ -216,11 +217,14 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     if goals.dsl:
         if source.dsl != goals.dsl:
             said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
-            return Outcome(Reached.UNREADABLE, said, ("goal-dsl", "check"))
+            return Outcome(Reached.OTHER, said, ("goal-dsl", "check"))
         tensors = [place for place, arg in enumerate(task.args) if arg.is_tensor]
         if goals.dsl == "triton" and (fault := host_fault(module, tensors)) is not None:
             line, said = fault
-            return Outcome(Reached.UNREADABLE, f"Line {line}: {said}", ("goal-host", "check"), line=line)
+            return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-host", "check"), line=line)
+        if goals.dsl == "triton" and (fault := library_fault(module, goals.avoids)) is not None:
+            line, said = fault
+            return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-avoids", "check"), line=line)
         outcome = _verified(source, task, verify, level, None)
         return (
             _compiled(outcome, source, task, goals, verify)
@@ -230,7 +234,7 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
-        return Outcome(Reached.UNREADABLE, said, ("goal-sketch", "check"))
+        return Outcome(Reached.OTHER, said, ("goal-sketch", "check"))
     return _verified(source, task, verify, level, None)
 
 

@@ -3,16 +3,22 @@ tunable changes nothing, a whole row is one tile, or one constant of the starter
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from time import thread_time
 
 import pytest
+import triton
+import triton.language as tl
 from teach_parts import ROOT
+from triton.language import standard
 
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.grading import _share
-from kernellab.teach.judge import Reached, judge_sketch
+from kernellab.teach.host_code import library_fault
+from kernellab.teach.judge import Reached, judge, judge_sketch
 
 
 def _own(exercise: str, *edits: tuple[str, str]) -> str:
@@ -159,3 +165,72 @@ def test_attention_without_tiles_has_half(tmp_path: Path) -> None:
     assert _share(outcome, text, task, exercise, course(ROOT), graded) == 0.5
     wide = _own("causal", ("BM = 32 in {8, 32}; BN = 32 in {8, 32}", "BM = 16; BN = 8"))
     assert judge_sketch(wide, task, exercise.goals)[0].reached is Reached.RIGHT, "what the lesson's text promises"
+
+
+_LIBRARY = """
+import torch
+import triton
+import triton.language as tl
+{imported}
+
+@triton.jit
+def rows(x, y, N, B: tl.constexpr):
+    m = tl.program_id(0)
+    n = tl.arange(0, B)
+    v = tl.load(x + m * N + n, mask=n < N, other=-float("inf"))
+    tl.store(y + m * N + n, {call}, mask=n < N)
+
+
+def kernel(x):
+    y = torch.empty_like(x)
+    rows[(x.shape[0],)](x.contiguous(), y, x.shape[1], B=triton.next_power_of_2(x.shape[1]))
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "call"),
+    [
+        ("", "tl.softmax(v)"),
+        ("", "v.softmax()"),
+        ("", "tl.standard.softmax(v)"),
+        ("from triton.language import softmax as own", "own(v)"),
+        ("", "getattr(tl, 'soft' + 'max')(v)"),
+        ("", "tl.__dict__['softmax'](v)"),
+    ],
+)
+def test_what_is_to_be_written_out_is_not_taken_from_tritons_library(imported: str, call: str) -> None:
+    found = course(ROOT)
+    asked = found.exercise("triton-softmax")
+    text = _LIBRARY.format(imported=imported, call=call)
+    outcome = judge(text, found.task(asked), asked.goals, lambda *_: pytest.fail("it was verified"))
+    assert outcome.reached is Reached.OTHER and outcome.keys[0] == "goal-avoids"
+    assert "softmax" in outcome.said and "\n" not in outcome.said
+    assert _share(outcome, text, found.task(asked), asked, found, Path()) == 0.0
+
+
+def test_a_function_of_the_answers_may_have_a_librarys_name() -> None:
+    own = _own("triton-softmax", ("weights / tl.sum(weights, axis=0)", "softmax(weights)"))
+    own = own.replace(
+        "@triton.jit", "@triton.jit\ndef softmax(w):\n    return w / tl.sum(w, axis=0)\n\n\n@triton.jit", 1
+    )
+    assert library_fault(ast.parse(own), ["softmax"]) is None
+
+
+#: functions of Triton's library that an answer may take though the reference is named so, and why
+_ALLOWED = {
+    ("carry-on-triton", "cumsum"): "of a block, whose size a goal limits; the carry is the exercise",
+}
+
+
+def test_every_exercise_in_triton_names_the_operations_that_are_to_be_written_out() -> None:
+    whole = {n for n, f in vars(standard).items() if n in vars(tl) and isinstance(f, triton.JITFunction)} - {"cdiv"}
+    reductions = {"sum", "max", "min", "argmax", "argmin"}
+    found = course(ROOT)
+    for lesson in found.lessons.values():
+        for exercise in (one for one in lesson.exercise if one.goals.dsl == "triton"):
+            named = set(re.findall(r"\w+", lesson.text_of(exercise).replace("log_softmax", "softmax")))
+            for name in (whole - reductions) & named - {"zeros", "zeros_like", "ravel", "squeeze", "unsqueeze"}:
+                assert name in exercise.goals.avoids or (exercise.id, name) in _ALLOWED, (exercise.id, name)
+            if exercise.goals.avoids:
+                assert "avoids" in exercise.essential, exercise.id
