@@ -53,7 +53,7 @@ def grade(
 
     from kernellab.content import written
     from kernellab.teach.exercise import course
-    from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, plain, seed_of, student_of
+    from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, plain, seed_of, stay_outside, student_of
     from kernellab.teach.grading import grade as graded
     from kernellab.teach.judge import target_of
     from kernellab.verifier import Verifier
@@ -70,6 +70,7 @@ def grade(
             written(csv, as_csv(marks))
 
     root = folder if folder.is_dir() else folder.parent
+    stay_outside(root)
     if secret:
         for path in notebooks(folder):
             if student_of(path, root) in course().lessons:

@@ -33,7 +33,7 @@ else:
     import tomli as tomllib
 
 #: seconds of the clock for all runs of one cell
-_DEADLINE = 300.0
+_DEADLINE = 180.0
 #: an attempt goes through a hole each time, so many times more, and never where all are closed: chance is no attack
 _AGAIN = 6
 #: the honest kernel of which a refusal's reason is said: a judge could tell the texts of the others in it
@@ -121,9 +121,13 @@ def attempted(source: str) -> Attempt:
     """
     names = holes()
     with _Judge() as judge:
+        late: list[Ruling] = []
 
         def accepts(*opened: str) -> bool:
-            return judge.ruling(source, [name for name in names if name not in opened]).accepted
+            if not late:  # one run that does not end is enough
+                ruling = judge.ruling(source, [name for name in names if name not in opened])
+                late.extend([ruling] if ruling.late else [])
+            return not late and ruling.accepted
 
         first = judge.ruling(source)
         if not first.accepted:
@@ -133,11 +137,14 @@ def attempted(source: str) -> Attempt:
         through = [name for name in sample(names, len(names)) if accepts(name)]
         if not through:
             pairs = combinations(names, 2)
-            return Attempt(first, together=next((pair for pair in pairs if accepts(*pair)), ()))
+            found = next((pair for pair in pairs if accepts(*pair)), ())
+            return Attempt(late[0]) if late else Attempt(first, together=found)
         for _ in range(_AGAIN):
             for name in sample(["", *through], 1 + len(through)):
                 if accepts(name) is not bool(name):
                     through = [other for other in through if name and other != name]
+        if late:
+            return Attempt(late[0])
         return Attempt(first, tuple(name for name in names if name in through), unsteady=not through)
 
 

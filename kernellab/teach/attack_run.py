@@ -12,6 +12,7 @@ import tempfile
 import types
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import NoReturn
 
 import numpy  # noqa: F401 - the judge's, loaded before files are out of reach
@@ -21,6 +22,8 @@ from kernellab.verifier.sandbox import sandbox
 
 #: seconds of the processor's time, and of the clock, that one run may take; bytes of its ruling
 _PROCESSOR, _SECONDS, _LONGEST = 5, 30, 4096
+#: seconds of the clock after which it is killed: an attempt may set its alarm off
+_KILLED = _SECONDS + 2
 #: how the process of a run ends where none came in, and where there is no sandbox
 _NONE, _BARE = 200, 201
 #: what is said of one that a limit ended, by its exit status
@@ -39,6 +42,7 @@ def main() -> None:
 
 def ruled(folder: str) -> str:
     """The judge's ruling on the next run, as JSON; "" where there is none. What the run started is gone with it."""
+    wait([sys.stdin.fileno()])  # the clock begins when a run is there
     scratch = tempfile.mkdtemp(prefix="work-", dir=folder)
     reading, writing = os.pipe()
     child = os.fork()
@@ -48,7 +52,7 @@ def ruled(folder: str) -> str:
         _confined(scratch)
         _rule(writing)
     os.close(writing)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = _ended(child)
     os.set_blocking(reading, False)
     said = b""
     with suppress(OSError):
@@ -61,8 +65,22 @@ def ruled(folder: str) -> str:
     try:
         ruling = Ruling.model_validate_json(said)
     except ValueError:
-        ruling = Ruling(accepted=False, why=_ENDED.get(code, "the judge ended without a ruling"), late=code in _ENDED)
+        why = _ENDED.get(code, "the judge ended without a ruling")
+        ruling = Ruling(accepted=False, why=why, late=code in _ENDED)
     return ruling.model_dump_json()
+
+
+def _ended(child: int) -> int:
+    """The exit status of ``child``, and of one that is killed for its time that of its alarm."""
+    process = os.pidfd_open(child)
+    try:
+        if not wait([process], _KILLED):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return -signal.SIGALRM & 0xFF
+    finally:
+        os.close(process)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _confined(scratch: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from kernellab.content import content, find_workspace
+from kernellab.content import WORKSPACE, content, find_workspace
 from kernellab.errors import CourseError, JudgeBusy, KernellabError, TargetError, VerifierError
 from kernellab.records import Trust
 from kernellab.sketch.check import load_program
@@ -39,6 +39,10 @@ _ANSWER = re.compile(r"\s*%%kernel_exercise\s+(?P<id>[a-z0-9-]+)[^\n]*\n(?P<text
 _ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>.*)", re.DOTALL)
 
 
+#: what a command reads from a workspace
+_OF_A_WORKSPACE = ("kernellab.toml", WORKSPACE, "exercises", "knowledge", "lessons", "solutions")
+#: bytes of a notebook, at most: the course's own have 1 MB, and its text takes several times as many when it is read
+_MOST_BYTES = 32_000_000
 #: signatures of an answer that was ended for the time it took
 _LATE = frozenset(("processor", "hang", "deadline"))
 #: a student's answers that may end so; after them no other is judged, or one notebook holds up a class
@@ -69,6 +73,19 @@ def notebooks(folder: Path) -> list[Path]:
     return found
 
 
+def stay_outside(graded: Path) -> None:
+    """Raises CourseError where what is ``graded`` holds this command's workspace: a student's file there would decide
+    how all are judged."""
+    workspace = find_workspace()
+    if not workspace.is_relative_to(graded.resolve()):
+        return
+    if held := next((name for name in _OF_A_WORKSPACE if (workspace / name).exists()), ""):
+        raise CourseError(
+            f"{workspace / held} lies among what is graded, and would decide how it is judged.",
+            f"Run the command outside of {graded.resolve()}.",
+        )
+
+
 def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
     """Exercise -> the text of its last answer cell; of attacks, each of which may find another hole, all cells.
 
@@ -88,9 +105,14 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
 
 
 def _code(notebook: Path) -> list[str]:
-    """The texts of its code cells. Raises CourseError: the file is no notebook."""
+    """The texts of its code cells. Raises CourseError: the file is no notebook, or too large for one."""
     try:
-        cells = json.loads(notebook.read_text(encoding="utf-8-sig"))["cells"]
+        with notebook.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            size = f"{notebook.stat().st_size / 1e6:.0f} MB, and at most {_MOST_BYTES / 1e6:.0f} are read"
+            raise CourseError(f"{notebook} has {size}.", "Clear its outputs, and hand it in again.")
+        cells = json.loads(text.decode("utf-8-sig"))["cells"]
         return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise CourseError(f"{notebook} is no notebook: {error}.", "Ask for the file again.") from None
@@ -102,15 +124,19 @@ def grade(
 ) -> Iterator[Mark]:  # fmt: skip
     """The marks of each notebook, for the exercises of ``lesson`` or for those that it answers; equal answers to equal
     tasks are judged once. Of a student's answers to one exercise in several notebooks the best counts, once.
-    ``course_of`` gives the exercises as the notebook's student has them. Notebooks are named from ``root`` on.
+    ``course_of`` gives the exercises as the notebook's student has them. Notebooks are named from ``root`` on, or from
+    the folder that all lie in.
 
     Raises:
         VerifierError, TargetError: nothing can be judged on this machine.
     """
+    files = list(files)
     marker, best = _Marker(verify), dict[tuple[str, str], Mark]()
+    if root is None:
+        root = Path(os.path.commonpath([path.parent for path in files])) if files else Path()
     for path in files:
-        course, title = course_of(path), plain(str(path.relative_to(root)) if root is not None else path.name)
-        student = plain(student_of(path, root or path.parent))
+        course, title = course_of(path), plain(str(path.relative_to(root)))
+        student = plain(student_of(path, root))
         wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
         try:
             given = answers(path, course)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from teach_parts import ROOT
 
 from kernellab.errors import CourseError, JudgeBusy
+from kernellab.teach import attack_run
 from kernellab.teach.attack import Kernel, attempted, holes, judge_text, kernels, repaired
 from kernellab.teach.exercise import course
 
@@ -125,6 +127,9 @@ def test_an_attempt_reaches_no_file_of_the_learner(tmp_path: Path) -> None:
     assert kept.read_text() == "mine"
 
 
+_DEAF = "import signal, time\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
+
+
 def test_a_loop_without_an_end_is_refused_and_text_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = attempted("while True:\n    pass\n")
     assert attempt.ruling.late and attempt.ruling.why == "it used more than 5 s of the processor's time"
@@ -135,6 +140,29 @@ def test_a_loop_without_an_end_is_refused_and_text_that_cannot_be_read_is_said(m
     monkeypatch.setattr("kernellab.teach.attack._DEADLINE", 3.0)
     with pytest.raises(JudgeBusy, match="no answer in time"):
         attempted("import time\ntime.sleep(600)\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{_DEAF}time.sleep(600)\n",
+        # in the first run it ends, and not where holes are closed
+        f"{_DEAF}\ndef kernel(x, out):\n    out[:] = float('nan')\n    right(out, 1.0) or time.sleep(600)\n",
+    ],
+)
+def test_an_attempt_that_hears_no_alarm_is_killed_once_with_all_that_it_started(text: str) -> None:
+    began = time.monotonic()
+    attempt = attempted(f"import os\nos.fork()\nfrom judge import *\n{text}")
+    assert attempt.ruling.late and "took longer than" in attempt.ruling.why
+    assert time.monotonic() - began < 2 * attack_run._KILLED
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"kernellab-attack-" in _read(p)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 _SOFTMAX = """

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -459,3 +460,56 @@ def test_after_three_answers_without_an_end_a_students_others_wait(
     assert len(asked) == 3 + 5
     assert [mark.judged for mark in marks] == 5 * [False] + 5 * [True]
     assert "3 answers of this student took too long" in marks[4].reason
+
+
+def test_a_notebook_that_is_too_large_is_said_in_a_sentence_and_the_others_go_on(tmp_path: Path) -> None:
+    for name in ("ada", "bob"):
+        (tmp_path / name).mkdir()
+    with (tmp_path / "ada" / "a.ipynb").open("wb") as file:
+        file.truncate(200_000_000)
+    notebook(tmp_path / "bob", "a", "%%kernel_exercise two-inputs\nsketch x {\n}")
+    tracemalloc.start()
+    ada, bob = grade(notebooks(tmp_path), lambda _: course(ROOT), lambda *_: pytest.fail("judged"), root=tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    tracemalloc.stop()
+    assert not ada.judged and "has 200 MB, and at most 32 are read. Clear its outputs" in ada.reason
+    assert bob.judged and bob.exercise == "two-inputs"
+
+
+@pytest.mark.parametrize("held", ["kernellab.toml", ".kernellab/", "exercises/", "knowledge/dsl/own/", "lessons/"])
+@pytest.mark.parametrize("place", ["", "ada"])
+def test_what_lies_among_the_graded_files_does_not_judge_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str, place: str
+) -> None:
+    (tmp_path / "ada").mkdir()
+    notebook(tmp_path / "ada", "a", "x = 1")
+    planted = tmp_path / place / held
+    planted.mkdir(parents=True) if held.endswith("/") else planted.touch()
+    monkeypatch.chdir(tmp_path / place)
+    for graded in (tmp_path, Path(), Path("..") if place else Path()):
+        with pytest.raises(CourseError, match=f"{held.split('/')[0]} lies among what is graded"):
+            cli_grade(graded)
+    monkeypatch.chdir(ROOT)
+    assert cli_grade(tmp_path, csv=tmp_path / "marks.csv") == 0, "from outside it is not read"
+
+
+def test_a_teachers_workspace_may_hold_what_is_graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernellab.toml").touch()
+    (tmp_path / "handed-in" / "ada").mkdir(parents=True)
+    notebook(tmp_path / "handed-in" / "ada", "a", "x = 1")
+    monkeypatch.chdir(tmp_path)
+    assert cli_grade(Path("handed-in")) == 0
+    monkeypatch.chdir(tmp_path / "handed-in")
+    assert cli_grade(Path()) == 0
+
+
+def test_two_students_notebooks_of_one_name_are_two_students_without_a_root(tmp_path: Path) -> None:
+    paths = []
+    for name in ("ada", "bob"):
+        (tmp_path / name).mkdir()
+        paths.append(notebook(tmp_path / name, "exam", "%%kernel_exercise two-inputs\nsketch x {\n}"))
+    marks = list(grade(paths, lambda _: course(ROOT), lambda *_: pytest.fail("judged")))
+    assert [(m.student, m.notebook, "counted" in m.reason) for m in marks] == [
+        ("ada", "ada/exam.ipynb", False), ("bob", "bob/exam.ipynb", False),
+    ]  # fmt: skip
+    assert next(iter(grade(paths[:1], lambda _: course(ROOT), lambda *_: None))).student == "exam"
