@@ -26,6 +26,7 @@ from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.cases import cases
+from kernellab.verifier.protocol.options import DrawnCase
 
 STEADY, SHAKEN = (2.92, 2.85, 3.0), (3.99, 2.5, 4.4)
 
@@ -116,6 +117,42 @@ def test_stop_ends_the_run_of_two_kernels() -> None:
         execute.compare(bench, source, ("eager",), {"turn 1": source}, cancel=stopped)
     state = state_of((verdict(*STEADY), None))
     assert execute._next_to_best(bench, state, source, verdict(*SHAKEN), stopped) is None
+
+
+SIZED = (
+    "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 64)\ndef reference(x):\n    return x * 2.0 + 1.0\n"
+    "def inputs(N=8):\n    return torch.randn(N)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        ({}, True),
+        ({"sizes": {"N": 9}}, False),
+        ({"family": "normal"}, False),
+        ({"seed": 2}, False),
+        ({"seed": None}, False),
+    ],
+)
+def test_a_failure_at_other_inputs_refutes_nothing_at_these(
+    at: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, asked = load_task(SIZED, "twice"), list[Any]()
+    case: dict[str, Any] = {"sizes": {"N": 8}, "family": "inputs", "seed": 1}
+    seen = Evidence(signature="accumulate-dtype", **case)
+    lost = Verdict(passed=False, stage=Stage.CORRECT, reason="It differs.", evidence=seen)
+    again = lost.model_copy(update={"evidence": seen.model_copy(update=at)})
+
+    def verify(*_: Any, options: VerifyOptions, **__: Any) -> Verdict:
+        asked.extend(options.counterexamples)
+        return again
+
+    monkeypatch.setattr(engine(), "verifier", lambda: SimpleNamespace(verify=verify))
+    bench: Any = SimpleNamespace(task=lambda: task, target=lambda: Target("cpp", Backend.CPU, Chip("test", "cpu", 2)))
+    best = state_of((verdict(*STEADY), None)).standings()[0]
+    found = refuting.refuted(bench, best, lost, 3, VerifyOptions(), threading.Event())
+    assert asked == [DrawnCase(**case)] and (found is not None) is told
 
 
 RARE = """import torch

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from kernellab.records import Stage
+from kernellab.records import Evidence, Stage
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier import VerifyOptions
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import Limits
+from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.remedies import remedy
+from kernellab.verifier.stages import ablation
 from kernellab.verifier.stages.ablation import _alike
+from kernellab.verifier.stages.refused import Refused
 
 from .kit import RMS_CPP, Judge
 
@@ -125,3 +128,79 @@ def test_an_earlier_answer_tells_nothing_where_it_is_right_for_new_contents_too(
     stages: Any = SimpleNamespace(limits_for=lambda case: [Limits.of("float32")])
     earlier, now = (Case(task, (), Family.NORMAL, seed) for seed in (1, 2))
     assert _alike(stages, earlier, now) is alike
+
+
+SCALED = "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n    return (torch.randn(8),)\n"
+
+
+class _Worker:
+    """Knows whether its launches are watched, and how many calls there were."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.armed, self.calls = False, 0
+
+    def ghost(self, off: list[str] | None, seconds: float) -> list[str]:
+        self.armed = off is not None
+        return [] if self.armed else ["scale"]
+
+    def gone(self) -> bool:
+        return False
+
+
+class _Stages:
+    """What the ghost test asks of the stages, with the answers of ``right``."""
+
+    slower = 1.0
+
+    def __init__(self, right: Any) -> None:
+        self.worker, self.right = _Worker(), right
+        self.context = SimpleNamespace(left=lambda seconds: seconds)
+        self.source = SimpleNamespace(dsl="triton")
+
+    def asked(self) -> bool:
+        answer = self.right(self.worker.armed, self.worker.calls)
+        self.worker.calls += 1
+        if isinstance(answer, WorkerFailure):
+            raise answer
+        return bool(answer)
+
+    def outputs(self, *_: Any) -> None:
+        if not self.asked():
+            raise Refused("It is wrong here anyway.", Evidence(signature="wrong-values"))
+
+    def check(self, case: Any) -> None:
+        self.outputs(case)
+
+    def failed(self, stage: str, failure: WorkerFailure, case: Any) -> Refused:
+        return Refused(f"The kernel {failure.message}.", Evidence(signature=failure.kind))
+
+
+HANG, CRASH = WorkerFailure("hang", "did not answer within 2 s"), WorkerFailure("crash", "crashed with SIGSEGV")
+
+
+@pytest.mark.parametrize(
+    ("right", "signature"),
+    [
+        (lambda armed, calls: True, ""),
+        (lambda armed, calls: calls > 0, ""),  # one bad run, and no other
+        (lambda armed, calls: False, "wrong-values"),  # wrong whoever watches
+        (lambda armed, calls: HANG if armed else True, "hang"),  # a limit says nothing of why
+        (lambda armed, calls: not armed, "ghost"),
+        (lambda armed, calls: CRASH if armed else True, "ghost"),
+    ],
+)
+def test_the_watching_is_blamed_only_where_the_result_changes_with_it(
+    right: Any, signature: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: Any = _Stages(right)
+    monkeypatch.setattr(ablation, "_right", lambda stages, case, quiet, seconds: stages.asked())
+    case = Case(load_task(SCALED, "scaled"), (), Family.OWN, 1)
+    if not signature:
+        assert ablation._watched(stages, case, quiet=False) == ["scale"]
+        return
+    with pytest.raises(Refused) as refused:
+        ablation._watched(stages, case, quiet=False)
+    assert refused.value.evidence.signature == signature, refused.value.reason
+    assert ("intercepted" in refused.value.reason) is (signature == "ghost")

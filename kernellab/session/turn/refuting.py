@@ -50,20 +50,25 @@ def refuted(
     finally:
         if bench.target().chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
-    if again.passed or again.stage is not Stage.CORRECT or (again.evidence or Evidence()).seed != case.seed:
-        return None
+    if again.passed or again.stage is not Stage.CORRECT or _drawn(task, again.evidence) != case:
+        return None  # a verification draws other cases too: what fails at these refutes nothing at those
     reason = f"It passed at first, and is wrong at the inputs at which the kernel of turn {number} is: {again.reason}"
     return best.turn.id, again.model_copy(update={"reason": reason})
 
 
 def _case(task: Task, verdict: Verdict) -> DrawnCase | None:
     """The inputs at which a kernel lost digits; None where it did not, and where no seed draws them."""
-    from kernellab.verifier.protocol.options import DrawnCase
-
     seen = verdict.evidence
     if verdict.passed or verdict.stage is not Stage.CORRECT or seen is None or not lost_digits(seen):
         return None
-    if seen.seed is None or not seen.family:
+    return _drawn(task, seen)
+
+
+def _drawn(task: Task, seen: Evidence | None) -> DrawnCase | None:
+    """The inputs of the evidence: sizes, family and seed; None where no seed draws them."""
+    from kernellab.verifier.protocol.options import DrawnCase
+
+    if seen is None or seen.seed is None or not seen.family:
         return None
     dims = {dim.name for dim in task.dims}
     sizes = {name: size for name, size in seen.sizes.items() if name in dims}

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
+#: what a limit of the judge ended says nothing of why it took so much
+_OF_LIMITS = frozenset(("hang", "processor", "memory", "disk", "processes", "printed"))
+
+
 def ghost_test(stages: Stages) -> str:
     """Refused when none of the candidate's kernels matters; a single idle one is a label. The note of the stage.
 
@@ -50,16 +54,15 @@ def ghost_test(stages: Stages) -> str:
     seen: list[str] = []
     matters = True
     for run, quiet in runs:
-        anew = run == "without"
-        tried = replace(cases.case(stages.task, dict(case.sizes), case.family), double=False) if anew else case
-        right, names = _run(stages, tried, [ALL] if run == "without" else [], quiet)
+        if run == "watched":
+            seen = list(dict.fromkeys([*seen, *_watched(stages, case, quiet)]))
+            continue
+        tried = replace(cases.case(stages.task, dict(case.sizes), case.family), double=False)
+        right, names = _run(stages, tried, [ALL], quiet)
         seen = list(dict.fromkeys([*seen, *names]))
-        if run == "without":
-            # fresh memory holds zeros, or an earlier call's answer: where that would be right too, only poisoned memory
-            # tells
-            matters = matters and not (right and not (quiet and (_constant(tried) or _alike(stages, case, tried))))
-        elif not right:
-            raise _refused(stages, case, "the result is wrong as soon as its launches are intercepted")
+        # fresh memory holds zeros, or an earlier call's answer: where that would be right too, only poisoned memory
+        # tells
+        matters = matters and not (right and not (quiet and (_constant(tried) or _alike(stages, case, tried))))
     if not seen and stages.context.request.backend is Backend.CUDA and not stages.context.options.allow_library:
         seen, matters = _recorded(stages, case)
         stages.replays = seen
@@ -149,10 +152,23 @@ def _recorded(stages: Stages, case: Case) -> tuple[list[str], bool]:
     if not without:
         return [], True
     stages.restart()
-    watched, seen = _run(stages, case, [], quiet=True, first=True)
-    if not watched:
-        raise _refused(stages, case, "the result is wrong as soon as its launches are intercepted")
+    seen = _watched(stages, case, quiet=True, first=True)
     return list(dict.fromkeys([*without, *seen])), not right
+
+
+def _watched(stages: Stages, case: Case, quiet: bool, first: bool = False) -> list[str]:
+    """The names of the launches of a run that leaves none out, which must be right. What fails or is wrong without the
+    wrappers, too, is refused for that: the watching is blamed only where the result changes with it, and does again."""
+    for last in (False, True):
+        right, seen = _run(stages, case, [], quiet, first)
+        if right:
+            return seen
+        if not last:
+            stages.outputs(case, "honest", stages.context.left(DEADLINES.smoke * stages.slower))  # may compile
+            stages.check(case)
+            if first:
+                stages.restart()
+    raise _refused(stages, case, "the result is right, and wrong or missing as soon as its launches are intercepted")
 
 
 def normal_case(stages: Stages) -> Case:
@@ -180,12 +196,12 @@ def _run(
         stages.worker.ghost(off, stages.context.left(HONEST.ghost_seconds))
         right = _right(stages, case, quiet, DEADLINES.smoke if first else None)
         seen = stages.worker.ghost(None, stages.context.left(HONEST.ghost_seconds))
-    except WorkerFailure:
-        if not off:
-            raise _refused(stages, case, "the kernel fails as soon as its launches are intercepted") from None
+    except WorkerFailure as failure:
+        if not off and failure.kind in _OF_LIMITS:
+            raise stages.failed("honest", failure, case) from failure
     if stages.worker.gone() or stages.worker.closed:
         stages.restart()
-    elif not seen and off:
+    elif not seen:
         # it raised in the middle: what was armed must be taken away
         seen = stages.worker.ghost(None, stages.context.left(HONEST.ghost_seconds))
     return right, seen

@@ -312,6 +312,7 @@ class Stages:
             # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
             wrong = mismatch.wrong
             together = wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))
+            together = together and not signature.of_rounding(got, reference.native, mismatch)
             if together and not right_with_own_inputs(found) and self.is_edge(case):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
