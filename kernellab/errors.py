@@ -35,6 +35,13 @@ def duration(ms: float) -> str:
     return f"{ms:.4g} ms" if ms >= 9.9995 else f"{1e3 * ms:.4g} us"
 
 
+def kilobytes(count: float) -> str:
+    """Bytes that are held, in the units of a cache: ``48.7 KiB``."""
+    if count >= 1 << 20:
+        return f"{count / (1 << 20):.4g} MiB"
+    return f"{count / 1024:.4g} KiB" if count >= 1024 else f"{count:.0f} bytes"
+
+
 def lasting(seconds: float) -> str:
     """``0.315 s``, ``90 s``: a time in a sentence, as exact as a reader needs it."""
     return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"

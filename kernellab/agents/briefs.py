@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from kernellab.conditions import avoidable
 from kernellab.records import Author, Candidate, Comparison, GateResult, Role, Route, Source, Verdict
 from kernellab.target import Target
 
 if TYPE_CHECKING:
     from kernellab.sketch.syntax.tree import Declaration
     from kernellab.task import Task
+
+#: an interval whose ends are this factor apart ranks no kernel
+_WIDE = 2.0
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -61,12 +65,15 @@ def tied(one: Verdict, two: Verdict) -> bool:
 
 
 def unsure(best: Verdict, verdict: Verdict) -> bool:
-    """May a kernel be faster than the best one although it ranks behind it, or slower although it ranks before it? The
-    intervals of both speedups overlap, and their lower ends and their middles order them differently."""
+    """May a run of both tell more of a kernel and the best one than their speedups do? The intervals overlap, and its
+    own is wide, or it has fewer of the conditions that a kernel can do without, or the lower ends and the middles order
+    them differently."""
     ours, theirs = verdict.against("eager"), best.against("eager")
     if not verdict.passed or ours is None or theirs is None or not tied(verdict, best):
         return False
-    return (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
+    mended = len(avoidable(verdict.conditions)) < len(avoidable(best.conditions))
+    wide = ours.high > _WIDE * ours.low
+    return wide or mended or (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
 
 
 def own_reason(route: Route) -> str:

@@ -5,7 +5,6 @@ One vocabulary for the documents of known designs, for examples, for reports and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -81,12 +80,15 @@ def _attention(look: _Look) -> bool:
     """A softmax between two products, by name or written out."""
     if look.has(Role.ATTENTION):
         return True
-    kinds = "".join(
-        "p" if _is_product(look, node) else "s" if role_of(word) is Role.SOFTMAX and word != "logsumexp" else
-        "e" if word in ("exp", "exp2") else ""
-        for node, word in zip(look.nodes, look.words, strict=True)
-    )  # fmt: skip
-    return re.search(r"p+s+p|p+e+p", kinds) is not None
+    products = {node.name for node in look.nodes if _is_product(look, node)}
+    for node, word in zip(look.nodes, look.words, strict=True):
+        by_name = role_of(word) is Role.SOFTMAX and word != "logsumexp"
+        if not (by_name or word in ("exp", "exp2")) or not products & look.before(node):
+            continue  # an exponential that no product is under, such as a decay, makes no softmax of scores
+        after = [n for n in look.nodes if node.name in look.before(n)]
+        if any(n.name in products for n in after) and (by_name or any(n.aten == "sum" for n in after)):
+            return True
+    return False
 
 
 def _is_product(look: _Look, node: Node) -> bool:
@@ -178,10 +180,14 @@ def _loss(look: _Look) -> bool:
 
 
 def _indexing(look: _Look) -> bool:
-    """Elements are picked by an index that an argument gives."""
+    """Elements are picked by an index that an argument gives, or that is computed from one."""
+    given = {i.name for i in look.graph.inputs if i.name not in look.graph.constants}
     whole = {i.name for i in look.graph.inputs if "int" in i.dtype or i.dtype == "bool"}
     for node, word in zip(look.nodes, look.words, strict=True):
         if role_of(word) in (Role.GATHER, Role.SCATTER) and whole & look.before(node):
+            return True
+        picked_by = [ref.name for ref in node.refs()][1:] if role_of(word) is Role.GATHER else []
+        if any(given & {name, *_made_of(look, name)} for name in picked_by):
             return True
     return False
 

@@ -95,6 +95,7 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
      {"signature": "wrong-values", "wrong_fraction": 0.03}),
     ("Two dimensions are exchanged", {"signature": "transposed"}, {"signature": "transposed", "output": 7}),
     ("an input's copy", {"signature": "identity"}, {"signature": "stale"}),
+    ("pointer of a narrower type", {"signature": "narrow-store"}, {"signature": "unwritten"}),
     ("belongs to an earlier call", {"signature": "stale"}, {"signature": "identity"}),
     ("Runs differ", {"signature": "race"}, {"signature": "scattered"}),
     ("wrong where values are equal", {"signature": "ties"}, {"signature": "wrong-values"}),
@@ -421,6 +422,10 @@ GIVEN: dict[str, tuple[Any, Any]] = {
     "It is wrong at each of": (
         lambda: "\n".join(contrast_lines(tried("N", (), (15, 17)))),
         lambda: "\n".join(contrast_lines(tried("N", (16,), (15, 17)))),
+    ),
+    "at the small size that was tried": (
+        lambda: "\n".join(contrast_lines(tried("N", (), (15,)))),
+        lambda: "\n".join(contrast_lines(tried("N", (), (15, 17)))),
     ),
     "it is right at all that were tried": (
         lambda: "\n".join(contrast_lines(tried("N", (15, 17), ()))),

@@ -302,12 +302,12 @@ def test_one_message_of_the_compiler_is_said_once_with_the_line_that_it_is_about
 
 def test_a_kernel_that_passed_is_told_with_what_its_verdict_leaves_out() -> None:
     """A model that is told "right" alone keeps comparisons that drop a NaN."""
-    drops = DrawnLimit(argument="x", values="NaN in x not propagated", not_nan=True)
+    drops = DrawnLimit(argument="x", values="NaN in x not handled", not_nan=True)
     leaves = Mark(kind="prints")
     busy = Mark(kind="busy-machine")
     verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", conditions=[drops, leaves, busy])
     lines = verdict_lines(verdict)
-    assert "right, but for these conditions of the verdict: NaN in x not propagated" in lines
+    assert "right, but for these conditions of the verdict: NaN in x not handled" in lines
     assert f"flag: {leaves.flag}" in lines and not any("busy" in line for line in lines)
     assert verdict_lines(verdict.model_copy(update={"conditions": []})) == [lines[0]]
 
@@ -344,7 +344,7 @@ def test_of_code_that_was_written_afresh_a_designer_sees_what_is_new(knowledge: 
 
 def test_an_index_s_range_is_no_limit_that_another_kernel_does_without(knowledge: Knowledge) -> None:
     index = DrawnLimit(argument="col", values="col in 0..62 only", low=0, high=62)
-    lost = DrawnLimit(argument="x", values="NaN in x not propagated", not_nan=True)
+    lost = DrawnLimit(argument="x", values="NaN in x not handled", not_nan=True)
     lowered = RulesCoder().code(briefs(CPU)["code"]).source
     for limits, better in (([index], False), ([index, lost], True)):
         verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", conditions=limits)

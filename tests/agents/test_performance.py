@@ -16,7 +16,7 @@ from kernellab.agents.rules import performance
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.performance import cost_at, hot_of, slow_because, work_of
-from kernellab.errors import SketchError
+from kernellab.errors import SketchError, kilobytes
 from kernellab.records import (
     Author,
     Candidate,
@@ -438,8 +438,26 @@ def test_tiles_are_called_too_large_only_where_they_are(task: Any) -> None:
     footprint = cost_at(SKETCH, task, Target("cpp", Backend.CPU, CHIP), {}).footprint
     small = {"cores": 4, "l1_bytes": 0, "l2_bytes": footprint - 1, "l3_bytes": 0}
     limit = Chip(**{**vars(CHIP), **small}).on_chip_bytes
-    assert limit < footprint and f"and {limit} are on chip: make them smaller" in advice(task, chip=small)
+    assert limit < footprint and f"and {kilobytes(limit)} are on chip: make them smaller" in advice(task, chip=small)
     assert "make them smaller" not in advice(task, chip={**small, "l2_bytes": 1 << 22})
+
+
+def test_tiles_of_a_sketch_are_not_blamed_for_code_that_is_faster_than_the_sketch_allows(task: Any) -> None:
+    cost = cost_at(SKETCH, task, Target("cpp", Backend.CPU, CHIP), {})
+    assert cost.time_ms is not None
+    small = {"cores": 4, "l1_bytes": 0, "l2_bytes": cost.footprint - 1, "l3_bytes": 0}
+    for share, told in ((2.0, True), (0.25, False)):
+        took = passed(2.0, ms=share * cost.time_ms, sol=share * cost.time_ms / 8)
+        said, facts = slow_because(
+            replace(brief(task, took), target=Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), **small})))
+        )
+        assert ("make them smaller" in said) is told, said
+        assert any("it takes other steps" in fact.text for fact in facts) is not told
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.7, "most of it"), (0.1, "the largest part of it, 10%,")])
+def test_a_part_is_most_of_it_only_where_it_is(share: float, words: str) -> None:
+    assert performance.most_of(share) == words
 
 
 def test_arithmetic_is_called_too_much_only_where_it_is_and_where_it_bounds(rows: Any) -> None:
@@ -482,6 +500,13 @@ def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -
     assert "an earlier kernel was 1.67 times as fast: begin with its code" in of(3.0, 5.0)
     for before, now in ((5.0, 5.05), (5.0, 5.0), (5.0, 3.0)):
         assert "earlier kernel" not in of(before, now)
+
+
+def test_code_of_another_sketch_is_no_code_to_begin_with(task: Any) -> None:
+    other = SKETCH.replace("BM = 64", "BM = 64 in {32, 64}")
+    history = (Attempt(sketch=other, gate=RIGHT, verdict=passed(2.0, ms=3.0)),)
+    said = advice(task, passed(1.2, ms=5.0, sol=0.1), RouteKind.CODER, history=history)
+    assert "an earlier kernel, of another sketch, was 1.67 times as fast" in said and "begin with its code" not in said
 
 
 def test_a_kernel_that_is_the_best_is_not_sent_back_to_an_earlier_one(task: Any) -> None:

@@ -111,3 +111,23 @@ def test_distances_are_of_no_family_whatever_product_comes_before() -> None:
     given = "def inputs():\n    return torch.randn(5, 4), torch.randn(6, 4)\n"
     text = f"import torch\n\n\ndef reference(x, t):\n{body}\n\n{given}"
     assert family_of(export_graph(load_task(text, "distances"))) is Family.NONE
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "family"),
+    [
+        # a softmax of scores between two products, written out
+        ("s = (q @ k.mT).exp(); return (s / s.sum(-1, keepdim=True)) @ v", "q, k, v", "attention"),
+        # a decay between two products is no softmax of scores
+        ("return (q @ k.mT) @ (v * g.cumsum(0).exp()[:, None])", "q, k, v, g", "matmul"),
+        # elements at places that are computed from an argument, and at places that are not
+        ("i = (g * 8).long().clamp(0, 31); return q[i] * 2", "q, g", "indexing"),
+        ("i = torch.arange(32) % 4; return q[i] * 2", "q", "pointwise"),
+    ],
+)  # fmt: skip
+def test_known_designs_are_of_what_the_task_does(body: str, given: str, family: str) -> None:
+    shapes = {"q": "32, 16", "k": "32, 16", "v": "32, 16", "g": "32"}
+    drawn = ", ".join(f"torch.randn({shapes[name]})" for name in given.split(", "))
+    lines = body.replace("; ", "\n    ")
+    text = f"import torch\n\n\ndef reference({given}):\n    {lines}\n\n\ndef inputs():\n    return ({drawn},)\n"
+    assert family_of(export_graph(load_task(text, "known"))).value == family

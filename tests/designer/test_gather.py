@@ -11,6 +11,7 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.designer.tile import why
 from kernellab.lowering import lower
 from kernellab.records import GateState
 from kernellab.sketch.check import check, load_program
@@ -158,3 +159,23 @@ def test_what_an_edge_reads_as_needs_no_mask(name: str) -> None:
     text = RulesDesigner().design(DesignBrief(load_task(PICKS[name], name), CPU)).sketch
     assert "gather(" not in text, text
     assert ("where(" in text) == (name == "padded_twice"), text
+
+
+@pytest.mark.parametrize(
+    ("formula", "drawn", "once"),
+    [
+        ("x.exp() * y", "torch.randn(64, 32), torch.randn(64, 32)", True),
+        ("x.T.exp()", "torch.randn(64, 32), torch.randn(1)", True),
+        ("x.gather(1, y).exp()", "torch.randn(64, 32), torch.randint(0, 32, (64, 32))", False),
+        ("x.repeat(2, 1).exp()", "torch.randn(64, 32), torch.randn(1)", False),
+        ("x[:, None].exp() * y", "torch.randn(32), torch.randn(32, 8)", False),
+        ("x.exp() * x.flip(0)", "torch.randn(64, 32), torch.randn(1)", False),
+    ],
+)
+def test_elements_are_read_once_is_said_only_where_they_are(formula: str, drawn: str, once: bool) -> None:
+    task = load_task(
+        f"import torch\ndef reference(x, y):\n    return {formula}\ndef inputs():\n    return {drawn}\n", "reads"
+    )
+    for target in (CPU, GPU):
+        text = RulesDesigner().design(DesignBrief(task, target)).sketch or ""
+        assert (why.POINTWISE[0] in text) is once, text

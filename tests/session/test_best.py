@@ -11,7 +11,7 @@ import pytest
 from session_parts import TASK
 
 from kernellab.agents.briefs import best_of, unsure
-from kernellab.conditions import Mark
+from kernellab.conditions import Condition, Mark, SpecialValues
 from kernellab.errors import VerifierError
 from kernellab.records import Author, Candidate, Comparison, Evidence, Role, Source, Stage, Timing, Verdict
 from kernellab.session.engine.engine import engine
@@ -106,6 +106,34 @@ def test_a_new_kernel_is_timed_with_the_best_only_where_that_is_needed(monkeypat
     assert found is not None and found[0] == "v1" and found[1].speedup == 1.3
     assert execute._next_to_best(bench, state, new, verdict(*SHAKEN), go_on) is None, "both have their verdicts"
     assert len(spent) == 2, "a second run counts in the budget of a GPU"
+
+
+LIMITED = SpecialValues(value="NaN")
+
+
+def with_limits(found: Verdict, *conditions: Condition) -> Verdict:
+    return found.model_copy(update={"conditions": conditions})
+
+
+@pytest.mark.parametrize(
+    ("later", "best"),
+    [
+        (verdict(2.35, 1.84, 4.21), "k2"),  # noise may rank it behind
+        (verdict(1.2, 1.1, 1.3), "k1"),  # certainly slower
+        (with_limits(verdict(2.35, 1.84, 4.21), LIMITED), "k1"),  # as limited
+    ],
+)
+def test_a_kernel_without_conditions_is_the_best_of_those_that_are_as_fast(later: Verdict, best: str) -> None:
+    first = with_limits(verdict(3.32, 2.12, 4.07), LIMITED)
+    found = state_of((first, None), (later, None)).best()
+    assert found is not None and found.candidate.id == best
+
+
+def test_a_kernel_with_fewer_conditions_or_a_wide_interval_is_timed_with_the_best() -> None:
+    limited = with_limits(verdict(3.0, 2.8, 3.2), LIMITED)
+    assert unsure(limited, verdict(2.9, 2.7, 3.1)) and not unsure(limited, with_limits(verdict(2.9, 2.7, 3.1), LIMITED))
+    assert not unsure(limited, verdict(2.0, 1.9, 2.1)), "it is slower, whatever it does without"
+    assert unsure(verdict(1.45, 1.26, 1.82), verdict(1.12, 0.21, 3.79)), "the interval ranks nothing"
 
 
 def test_stop_ends_the_run_of_two_kernels() -> None:

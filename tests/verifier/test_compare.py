@@ -18,8 +18,10 @@ from kernellab.verifier.compare.signature import (
     numeric,
     repeats,
     scattered,
+    stored_narrow,
     where,
 )
+from kernellab.verifier.protocol.memory import POISON
 
 F32 = Limits.of("float32")
 
@@ -346,6 +348,39 @@ def test_integers_to_which_nothing_was_stored_hold_what_fresh_memory_does() -> N
     few = want.clone()
     few[2, 0] = -1
     assert not holds_fresh(few, few != want)
+
+
+def test_a_right_answer_that_is_nearly_an_input_is_no_copy_of_it() -> None:
+    """A cache with one row replaced, of which another row is wrong; and a copy where a result is asked."""
+    held = torch.randn(64, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    want = held.clone()
+    want[5] = 1.0
+    reference = Reference(want.float(), want)
+    found = judged(held.float(), reference)
+    assert found is not None and numeric(held.float(), want, found, inputs=[held]) != "identity"
+    asked = held * 2
+    found = judged(held.float(), Reference(asked.float(), asked))
+    assert found is not None and numeric(held.float(), asked, found, inputs=[held]) == "identity"
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [(torch.int64, torch.int32), (torch.int32, torch.int16), (torch.float64, torch.float32),
+     (torch.float32, torch.bfloat16)],
+)  # fmt: skip
+@pytest.mark.parametrize("count", [1, 30])
+def test_values_stored_through_a_pointer_of_a_narrower_type_are_told(
+    wide: torch.dtype, narrow: torch.dtype, count: int
+) -> None:
+    want = torch.arange(count).to(wide) * 2
+    got = torch.full((count * want.element_size(),), POISON, dtype=torch.uint8)
+    got[: count * narrow.itemsize] = want.to(narrow).view(torch.uint8)
+    assert stored_narrow(got.view(wide), want)
+    half = got.clone()
+    half[: count * narrow.itemsize] = POISON
+    assert not stored_narrow(half.view(wide), want), "nothing was stored"
+    assert not stored_narrow(want, want)
+    assert not stored_narrow(got.view(wide), want + 1), "other values"
 
 
 def test_errors_in_two_columns_follow_them() -> None:

@@ -107,7 +107,7 @@ def test_a_ring_of_outputs_is_refused(judge: Judge) -> None:
 
 
 LABELS = {
-    "NaN in x not propagated": (
+    "NaN in x not handled": (
         task_of("x.amax(-1)"), "torch.nan_to_num(x, -1e30, float('inf'), -float('inf')).amax(-1)"
     ),
     "output 0 not contiguous": (task_of("torch.relu(x).t().contiguous()"), "torch.relu(x).t()"),

@@ -263,6 +263,8 @@ def contrast_lines(evidence: Evidence) -> list[str]:
     if not right:
         return [
             f"It is wrong at each of {counted(len(wrong), 'small size')} that were tried, {_sizes(wrong[0].sizes)} too."
+            if len(wrong) > 1
+            else f"It is wrong at the small size that was tried, {_sizes(wrong[0].sizes)}, too."
         ]
     lines = []
     if wrong:

@@ -29,7 +29,7 @@ CODE_ERRORS = frozenset({ErrorClass.SYNTAX, ErrorClass.API, ErrorClass.BUILD, Er
 PLACE_SIGNATURES = frozenset(
     (
         "edge-tile", "mask-missing", "transposed", "off-by-one", "race", "out-of-bounds", "guard", "aliasing",
-        "scattered", "strided", "poison", "unwritten",
+        "scattered", "strided", "poison", "unwritten", "narrow-store",
     )
 )  # fmt: skip
 

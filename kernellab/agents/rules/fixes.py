@@ -148,8 +148,16 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
         ),
         (
             lambda look: not look.integer,
-            "The NaN are those of fresh memory: nothing was stored there, or it was computed from memory that nothing "
-            "was stored to, such as an accumulator without a first value.",
+            "The NaN are those of fresh memory, which also lies before and after each input: nothing was stored there, "
+            "or it was computed from memory that nothing was stored to, such as an accumulator without a first value, "
+            "or from an input read outside its bounds, as with a weight of 0.",
+        ),
+    ),
+    "narrow-store": (
+        (
+            _always,
+            "The values are right and lie closer together than the output's elements: they are stored through a "
+            "pointer of a narrower type.",
         ),
     ),
     "stale": ((_always, "The result belongs to an earlier call: compute from this call's inputs only."),),

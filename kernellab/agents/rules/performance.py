@@ -18,7 +18,7 @@ from kernellab.agents.rules.slow import (
     share_of,
     was_sent_back,
 )
-from kernellab.errors import KernellabError, SketchError, counted, duration
+from kernellab.errors import KernellabError, SketchError, counted, duration, kilobytes
 from kernellab.records import Author, Role, RouteFact, RouteKind, Verdict
 from kernellab.target import Target
 from kernellab.verifier.audit.trace import Cost as Work
@@ -41,6 +41,8 @@ _AGAIN = 1.2
 CALL_MS = 0.002
 #: arithmetic of a sketch above the reference's by this factor is worth a word
 _MORE_WORK = 1.5
+#: from this share on a part is most of it
+_MOST = 0.5
 
 
 def work_of(task: Task) -> Work:
@@ -282,8 +284,8 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         most = cost.operations[0]
         found.append(f"{ratio:.1f} times the arithmetic of the reference")
         words = [
-            f"The sketch does {ratio:.1f} times the arithmetic of the reference, most of it {most.operation} in line "
-            f"{most.line}: look for what is computed there more than once, or is not used."
+            f"The sketch does {ratio:.1f} times the arithmetic of the reference, {most_of(most.share)} "
+            f"{most.operation} in line {most.line}: look for what is computed there more than once, or is not used."
         ]
     standing, own = standing_of(brief), list[str]()
     if standing is not None:
@@ -294,18 +296,25 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 f"{duration(standing.time_ms - standing.sketch_ms)} go was not measured"
             )
         if to is RouteKind.CODER:
-            gain = None if is_best(brief) else _gain_over_best(brief)
+            gain, same = None if is_best(brief) else _gain_over_best(brief), _is_of_best_sketch(brief)
             samples = verdict.hot.samples if verdict is not None and verdict.hot is not None else 0
-            words = [_about_code(standing, cost, gain, hot, follows, samples)]
+            words = [_about_code(standing, cost, gain, same, hot, follows, samples)]
             if not follows:
                 own, found = [], []  # where a sketch's bytes go is not where those of other code do
         elif standing.is_beyond_sketch:
+            # its tiles and loops are not the sketch's, so that nothing that the model says of those is true of it
+            words = [hot] if hot else ["Change one thing at a time."]
             own, found = [], ["the code takes less time than its sketch would by the cost model: it takes other steps"]
     of_cost = len(cost.launches) < 2
     return " ".join(words), [
         *(RouteFact(text=fact) for fact in facts), *(RouteFact(text=fact, of_cost=True) for fact in own),
         *(RouteFact(text=fact, of_cost=of_cost or fact == _at_once(cost)) for fact in found),
     ]  # fmt: skip
+
+
+def most_of(share: float) -> str:
+    """What a part with this share of a whole (0 to 1), the largest one, is called."""
+    return "most of it" if share > _MOST else f"the largest part of it, {share:.0%},"
 
 
 def _at_once(cost: Cost) -> str:
@@ -334,15 +343,18 @@ def _of_launches(cost: Cost, target: Target, library: bool, guess: bool) -> tupl
 
 
 def _about_code(
-    standing: Standing, cost: Cost, gain: float | None, hot: str, follows: bool, samples: int
+    standing: Standing, cost: Cost, gain: float | None, same: bool, hot: str, follows: bool, samples: int
 ) -> str:  # fmt: skip
     """Advice for a kernel far from what its sketch allows, or the machine where it does not follow the sketch; ``gain``
-    says how many times as fast as the best earlier kernel it is, where that one is better. ``samples`` were taken."""
+    says how many times as fast as the best earlier kernel it is, where that one is better, which is of the ``same``
+    sketch or not. ``samples`` were taken."""
     # of two limits that are about the same the prompt names one
     own = follows and not standing.sketch_at_bound
     limit, who = (standing.sketch_ms, "sketch") if own else (standing.bound_ms, "machine")
     allowed = f"The {who} allows {duration(limit)} and the code takes {duration(standing.time_ms)}"
-    if gain is not None and gain * GAIN < 1:
+    if gain is not None and gain * GAIN < 1 and not same:
+        allowed += f"; by the speedups an earlier kernel, of another sketch, was {1 / gain:.2f} times as fast"
+    elif gain is not None and gain * GAIN < 1:
         return (
             f"{allowed}; by the speedups an earlier kernel was {1 / gain:.2f} times as fast: begin with its code, and "
             "change one thing."
@@ -362,6 +374,12 @@ def _gain_over_best(brief: RouteBrief) -> float | None:
     """How many times as fast as the best of the earlier kernels it is; None before there is one."""
     best = best_of(brief.history)
     return times_as_fast(brief.verdict, best.verdict) if brief.verdict and best and best.verdict else None
+
+
+def _is_of_best_sketch(brief: RouteBrief) -> bool:
+    """Is the best of the earlier kernels one of this sketch? Code of another design is none to begin with."""
+    best = best_of(brief.history)
+    return best is None or best.sketch == brief.sketch
 
 
 def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> tuple[list[str], list[str]]:
@@ -392,9 +410,10 @@ def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch"
             )
     limit = target.chip.on_chip_bytes
     if limit and cost.footprint > limit:
-        facts.append(f"tiles of {cost.footprint} bytes, {limit} on chip")
+        facts.append(f"tiles of {kilobytes(cost.footprint)}, {kilobytes(limit)} on chip")
         words.append(
-            f"The tiles of one iteration take {cost.footprint} bytes and {limit} are on chip: make them smaller."
+            f"The tiles of one iteration take {kilobytes(cost.footprint)} and {kilobytes(limit)} are on chip: "
+            "make them smaller."
         )
     hottest = _hottest(cost)
     if hottest is not None:

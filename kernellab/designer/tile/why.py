@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernellab.designer.ir.expr import Free
 from kernellab.designer.ir.launch import Launch
 
 POINTWISE = ("Pointwise: each element is read once and written once.",)
@@ -91,7 +90,11 @@ CHAIN = (
 
 
 def pointwise(k: Launch) -> tuple[str, ...]:
-    """Is each element read once: no tensor in two places, none that stays the same along an axis?"""
-    free, loads = Free(), k.loads
-    once = len({e.tensor for e in loads}) == len(loads) and all(free(e) >= k.par for e in loads)
+    """Is no element read twice: no tensor in two places, none that stays the same along an axis, no place that a value
+    or a window names, and so may name again?"""
+    loads = k.loads
+    apart = len({e.tensor for e in loads}) == len(loads)
+    once = apart and all(
+        all(ix.at is None and ix.win is None for ix in e.index) and k.par <= frozenset(e.opens) for e in loads
+    )
     return POINTWISE if once else REREAD

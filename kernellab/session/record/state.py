@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.agents.briefs import Attempt, tied
-from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, joined
+from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, avoidable, joined
 from kernellab.errors import SessionError
 from kernellab.journal import Holder
 from kernellab.models.exchanges import Exchange, Step
@@ -227,7 +227,8 @@ class State:
 
         The order is by the lower end of the speedup's interval: few calls, or a busy machine, make no kernel the best.
         Of two that were timed next to each other the faster one of that run goes first, of their newest run where there
-        are several. A verdict that was used again is no second candidate.
+        are several. Of those that noise alone ranks behind the first, the one with the fewest conditions that a kernel
+        can do without is the best. A verdict that was used again is no second candidate.
         """
         found, runs = [], self._runs()
         for turn in self.turns.values():
@@ -236,7 +237,7 @@ class State:
             wrote = self.source_turn(turn.id)
             if turn.reused is None and wrote is not None and wrote.candidate is not None:
                 found.append(Best(turn, wrote.number, wrote.candidate, turn.verdict, runs))
-        return _settled(sorted(found, key=Best.rank), runs)
+        return _with_fewer_limits(_settled(sorted(found, key=Best.rank), runs))
 
     def _runs(self) -> Runs:
         """The newest figures of each two kernels that one run has timed at the task's own sizes, oldest run first."""
@@ -331,6 +332,13 @@ def _settled(ranked: list[Best], runs: Runs) -> list[Best]:
             ranked.remove(moved)
             ranked.insert(ranked.index(other) + (moved is slow), moved)
     return ranked
+
+
+def _with_fewer_limits(ranked: list[Best]) -> list[Best]:
+    """The order with that kernel first which has the fewest avoidable conditions of those tied with the first."""
+    level = [best for best in ranked if best is ranked[0] or best.tied(ranked[0])]
+    first = min(level, key=lambda best: len(avoidable(best.verdict.conditions)), default=None)
+    return [first, *(best for best in ranked if best is not first)] if first is not None else ranked
 
 
 def fold(session: str, events: Iterable[Event]) -> State | None:

@@ -179,6 +179,14 @@ class _Symbols:
                     f"Declare {tensor.name}[{', '.join(map(str, shape))}], or a view with as many elements.",
                 )
 
+    def fits(self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]]) -> bool:
+        """Has the declared shape as many elements as ``shape`` at the sample sizes?"""
+        try:
+            self.same_elements(tensor, shape, samples, "")
+        except SketchError:
+            return False
+        return True
+
     def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Symbols and integer constexprs at the Dims' ``sizes``."""
         integers = {k: int(v) for k, v in self.constexpr.items() if float(v).is_integer()}
@@ -358,17 +366,23 @@ def _outputs(
     if len(outs) > 1:
         listed = (f"output {n} is {t.name}, which {_writer(program, t.name)} writes" for n, t in enumerate(outs))
         order = f", in the order in which the sketches declare out tensors ({'; '.join(listed)})"
+    in_order = f"Declare them in the reference's order, or name them by it: out0 to out{len(outs) - 1}."
     for number, (tensor, result) in enumerate(zip(outs, task.results, strict=True)):
         spec, which = result.held, f"output {number} (from 0)" if order else "output"
         if dtypes[number] is not tensor.dtype:
             remedy = _as_pairs(tensor, result) or f"Declare {tensor.name} with the output's dtype."
             if sorted(map(str, dtypes)) == sorted(str(t.dtype) for t in outs):
-                remedy = f"Declare them in the reference's order, or name them by it: out0 to out{len(outs) - 1}."
+                remedy = in_order
             raise SketchError(
                 f"{tensor.name} is declared {tensor.dtype.value} and the reference's {which} is {result.dtype}{order}.",
                 remedy,
             )
-        symbols.same_elements(tensor, spec.shape, samples, f"the reference's {which}{order}")
+        try:
+            symbols.same_elements(tensor, spec.shape, samples, f"the reference's {which}{order}")
+        except SketchError as error:
+            if not any(symbols.fits(other, spec.shape, samples) for other in outs if other is not tensor):
+                raise
+            raise SketchError(error.message, in_order) from None
         shape = tuple(symbols.translate(e) for e in spec.shape)
         if any(e is None for e in shape):
             if len(tensor.shape) != len(spec.shape):

@@ -101,8 +101,8 @@ _FAR = 1 << 16
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
 
-def not_propagated(kind: str, name: str) -> str:
-    return f"{kind} in {name} not propagated"
+def not_handled(kind: str, name: str) -> str:
+    return f"{kind} in {name} not handled"
 
 
 def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[Proposal]:
@@ -135,7 +135,7 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
     yield Proposal(lone, Grade.REFUSED, f"NaN in {name}", beyond=True, purpose=words)
     for kind, right in specials.items():
         yield Proposal(
-            pattern_at(position, kind, 0, 0), Grade.CONDITION, not_propagated(kind, name), True, True,
+            pattern_at(position, kind, 0, 0), Grade.CONDITION, not_handled(kind, name), True, True,
             purpose=kind if kind == "NaN" else "inf", right=right,
         )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0
@@ -169,7 +169,7 @@ def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
         yield Proposal(on_axes, Grade.REFUSED, f"{name} on an axis not handled", True, True)
     yield Proposal(pattern_at(position, "turned", 0, 0), Grade.CONDITION, f"{name} as drawn only", True, True)
     for kind in SPECIAL_KINDS:
-        yield Proposal(pattern_at(position, kind, 0, 0), Grade.CONDITION, not_propagated(kind, name), True, True)
+        yield Proposal(pattern_at(position, kind, 0, 0), Grade.CONDITION, not_handled(kind, name), True, True)
     info = torch.finfo(value.dtype)
     for size, what in ((info.max / 64, "large"), (info.tiny * 64, "tiny")):
         for factor in (size**0.5, size):

@@ -32,7 +32,7 @@ from kernellab.verifier.cases.proposals import (
     complexes,
     floats,
     in_order,
-    not_propagated,
+    not_handled,
     number_at,
     of_range,
     value_bounds,
@@ -217,7 +217,7 @@ class Survey:
             # of numbers that are never negative, -1 would be refused where 0 and 1 are right
             signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
             usual, said = ((*USUAL, -1.0), "0, near 0, 1 or -1") if signed else (USUAL, "0, near 0 or 1")
-            covered = [f"{said} {both}", *(not_propagated(kind, name) for kind in SPECIAL_KINDS for name in names)]
+            covered = [f"{said} {both}", *(not_handled(kind, name) for kind in SPECIAL_KINDS for name in names)]
             for values, words, others in ((usual, said, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)
                 condition = f"{words} {both}"
@@ -226,7 +226,7 @@ class Survey:
 
     def _hidden(self, a: int, b: int) -> Proposal:
         one, two = (self.task.args[i].name for i in (a, b))
-        words, covered = f"inf in {two} times 0 in {one} not handled", frozenset((not_propagated("inf", two),))
+        words, covered = f"inf in {two} times 0 in {one} not handled", frozenset((not_handled("inf", two),))
         change = ("hidden", a, b, secrets.randbits(31))
         return Proposal(change, Grade.CONDITION, words, True, True, covered=covered)
 

@@ -20,6 +20,12 @@ _MATCH = 1e-3
 _LITTLE = 0.05
 #: of a factor of each row: so many rows that rounding does not move them all to one side, and what else may differ
 _ROWS, _OF_A_ROW = 8, 0.02
+#: from this share of wrong elements on an output that equals an input is a copy of it
+_OF_A_COPY = 0.5
+#: of integers and of floats: what a pointer of too narrow a type may store
+_NARROWER = {
+    False: (torch.int32, torch.int16, torch.int8), True: (torch.float32, torch.float16, torch.bfloat16)
+}  # fmt: skip
 #: so many integers that hold what fresh memory does are no chance
 _FRESH = 4
 #: in a much longer matrix than it is wide nearly all lies on one side of its diagonal
@@ -31,21 +37,23 @@ _LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
 
 def numeric(
     got: Tensor, want: Tensor, mismatch: Mismatch, *, earlier: Sequence[Tensor] = (), inputs: Sequence[Tensor] = (),
-    fresh: bool = False,
+    fresh: bool = False, narrow: bool = False,
 ) -> str:  # fmt: skip
     """The most telling name that fits one wrong output.
 
     ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments;
-    ``fresh``: see :func:`holds_fresh`.
+    ``fresh``: see :func:`holds_fresh`; ``narrow``: see :func:`stored_narrow`.
     """
     if mismatch.rule in ("shape", "dtype", "count"):
         return mismatch.rule
+    if narrow:
+        return "narrow-store"
     g, w = got.double(), want.double()
     if any(_same(g, e) for e in earlier if e.shape == got.shape and not _same(w, e)):
         return "stale"
     if bool((g == 0).all()):
         return "all-zero"
-    if any(_same(g, i) for i in inputs if i.shape == got.shape):
+    if any(_same(g, i) and not _same(w, i) for i in inputs if i.shape == got.shape) and _mostly(mismatch.wrong):
         return "identity"
     if mismatch.rule == "scale":
         return "off-by-scale"
@@ -72,6 +80,28 @@ def numeric(
         if spread > 0.01:
             return "off-by-scale" if _scaled_rows(g, w) else "accumulate-dtype"
     return "scattered" if scattered(mismatch.wrong) else "wrong-values"
+
+
+def _mostly(wrong: Tensor | None) -> bool:
+    """Is most of an output wrong? One that is right may be a copy of an input but for a few elements."""
+    return wrong is None or float(wrong.double().mean()) >= _OF_A_COPY
+
+
+def stored_narrow(got: Tensor, want: Tensor) -> bool:
+    """Do the first bytes of an output hold all of its values one after another in a narrower dtype of the same kind,
+    and the rest what fresh memory does?"""
+    if not got.is_contiguous() or got.is_complex() or got.dtype == torch.bool or not got.numel():
+        return False
+    stored = got.reshape(-1).view(torch.uint8)
+    for dtype in _NARROWER[got.is_floating_point()]:
+        size = got.numel() * dtype.itemsize
+        if dtype.itemsize < got.element_size() and bool((stored[size:] == POISON).all()):
+            held, values = stored[:size].view(dtype), want.reshape(-1).to(dtype)
+            # values that look like fresh memory say nothing
+            telling = values.view(torch.uint8).reshape(-1, dtype.itemsize).ne(POISON).any(-1)
+            if bool(telling.any()) and bool(torch.isclose(held.double(), values.double(), equal_nan=True).all()):
+                return True
+    return False
 
 
 def holds_fresh(got: Tensor, wrong: Tensor) -> bool:

@@ -45,7 +45,13 @@ def of_mismatch(
     return Evidence(
         signature=name
         or signature.numeric(
-            shown, wanted, mismatch, earlier=earlier, inputs=inputs, fresh=signature.holds_fresh(got, mismatch.wrong)
+            shown,
+            wanted,
+            mismatch,
+            earlier=earlier,
+            inputs=inputs,
+            fresh=signature.holds_fresh(got, mismatch.wrong),
+            narrow=signature.stored_narrow(got, reference.native),
         ),
         first_wrong=where,
         got=_value(got, where),
@@ -145,8 +151,14 @@ def static_sizes(task: Task) -> dict[str, int]:
     return {f"{first.name}.{i}": int(n) for i, n in enumerate(first.shape)} if first and not task.dims else {}
 
 
+#: integers from here on are shown as they are, not as floats of six digits
+_EXACT = 10**6
+
+
 def _value(tensor: Tensor, where: Sequence[int]) -> float | str:
     value = tensor[tuple(where)].item()
+    if isinstance(value, int) and abs(value) >= _EXACT:
+        return str(value)  # every digit of an integer tells something
     number = float(value) if isinstance(value, (int, float, bool)) else math.nan
     return number if math.isfinite(number) else str(value)
 

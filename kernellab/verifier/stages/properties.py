@@ -306,8 +306,7 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
                 break
             if not _right(stages, case, lay_out(case.args)):
                 what = "NaN" if numbers[0] != 0 else "0"
-                how = "not handled" if all(map(finite, case.native)) or numbers[0] == 0 else "not propagated"
-                words = f"{what} in {spec.name} where {scalar} = 0 {how}"
+                words = f"{what} in {spec.name} where {scalar} = 0 not handled"
                 stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
                 break
 

@@ -71,7 +71,9 @@ def _lines(brief: CodeBrief, evidence: Evidence) -> tuple[str, ...]:
     fitting, all_tried = _fitting(small, call, own, evidence.got, near)
     if fitting:
         said = "; or ".join(f"in line {v.line} ({v.words})" for v in fitting)
-        lines.append(f"The kernel's value is what the sketch gives with one change {said}. Look there first.")
+        # of a mask that comes out otherwise many changes give one value
+        end = "Look there first." if len(fitting) == 1 else "One element does not tell which: look at what they share."
+        lines.append(f"The kernel's value is what the sketch gives with one change {said}. {end}")
     elif all_tried:
         lines.append("No change of one operation of the sketch gives the kernel's value.")
     return tuple(lines)

@@ -16,7 +16,6 @@ from kernellab.agents.model.prompts.facts import (
     bound_lines,
     hot_of_kernel,
     hot_text,
-    is_avoidable,
     limit_lines,
     numbered,
     time_lines,
@@ -30,6 +29,7 @@ from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitle
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
 from kernellab.agents.rules.classify import LATE
+from kernellab.conditions import avoidable
 from kernellab.errors import duration
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
@@ -334,7 +334,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
                 error_map=shown,
                 log=log,
                 passed=verdict.passed,
-                limited=any(is_avoidable(c) for c in verdict.conditions),
+                limited=bool(avoidable(verdict.conditions)),
                 others=others,
                 late=verdict.evidence is not None and verdict.evidence.signature in LATE,
                 interpreted=brief.target.backend is Backend.INTERPRETER,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from math import prod
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, work_of
+from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, most_of, work_of
 from kernellab.agents.rules.sampled import other_load, time_goes
-from kernellab.conditions import Condition, DrawnLimit, flags, labels
-from kernellab.errors import KernellabError, counted, duration
+from kernellab.conditions import flags, labels
+from kernellab.errors import KernellabError, counted, duration, kilobytes
 from kernellab.lowering.embedded_sketch import same_code
 from kernellab.operations.sketch import OPS
 from kernellab.records import Verdict
@@ -214,7 +214,7 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
         most = found.operations[0]
         lines.append(
             f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(found.flops.values()))}); "
-            f"most of it, {most.share:.0%}, is {most.operation} in line {most.line}."
+            f"{most_of(most.share)} is {most.operation} in line {most.line}."
         )
     if once:
         return lines  # what each tensor takes stands with the bound
@@ -252,13 +252,6 @@ def limits_of(verdict: Verdict) -> list[str]:
     return labels(c for c in verdict.conditions if c.concern == "kernel")
 
 
-def is_avoidable(condition: Condition) -> bool:
-    """May another kernel do without this limit of a verdict? Not without the range of an index, which the reference
-    needs, too."""
-    index = isinstance(condition, DrawnLimit) and isinstance(condition.low, int) and isinstance(condition.high, int)
-    return condition.concern == "kernel" and bool(condition.label) and not index
-
-
 def numbered(text: str) -> str:
     """``text`` with line numbers, so that a finding's line can be found."""
     lines = text.strip("\n").splitlines()
@@ -275,10 +268,3 @@ def megabytes(count: float) -> str:
     """Bytes that are moved, in the units of a bandwidth: ``1.6 MB``, ``48.7 kB``."""
     scale, unit = next(((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= s), (1.0, "bytes"))
     return f"{count / scale:.3g} {unit}"
-
-
-def kilobytes(count: float) -> str:
-    """Bytes that are held, in the units of a cache: ``48.7 KiB``."""
-    if count >= 1 << 20:
-        return f"{count / (1 << 20):.4g} MiB"
-    return f"{count / 1024:.4g} KiB" if count >= 1024 else f"{count:.0f} bytes"

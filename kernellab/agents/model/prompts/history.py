@@ -10,6 +10,7 @@ from difflib import SequenceMatcher
 from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, tied, times_as_fast
 from kernellab.agents.model.prompts.marks import unmarked
 from kernellab.agents.model.prompts.templates import flat
+from kernellab.conditions import avoidable
 from kernellab.errors import counted, duration
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
@@ -128,7 +129,9 @@ def _result(verdict: Verdict, elsewhere: bool) -> str:
         return verdict.outcome + ("" if elsewhere else f": {verdict.reason}")
     time = f"{duration(verdict.time.median_ms)}, " if verdict.time is not None else ""
     eager = verdict.against("eager")
-    return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}"
+    limits = "; ".join(condition.label for condition in avoidable(verdict.conditions))
+    on = f", with conditions: {limits}" if limits else ""
+    return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}{on}"
 
 
 def _next_to_best(attempt: Attempt) -> str:
