@@ -223,6 +223,22 @@ def test_outputs_in_another_order_than_the_references_are_named_with_their_sketc
     assert "Declare last with the output's dtype" in told.value.remedy, "no order fits"
 
 
+def test_outputs_of_other_shapes_in_another_order_are_to_be_put_in_order() -> None:
+    task = task_of("X", "torch.randn(M, N)", "X, X.sum(-1)")
+    rows = ROWS.replace("Y[m, 0:N]", "whole[m, 0:N]").replace(
+        "store(x ->", "store(reduce_sum(x, axis=0) -> sums[m])\n        store(x ->"
+    )
+    right = "X[M, N]: f32; whole[M, N]: f32 out; sums[M]: f32 out"
+    assert [out.tensor for out in bind(load_program(sketch_of(right, rows)), task).outputs] == ["whole", "sums"]
+    with pytest.raises(SketchError) as told:
+        bind(load_program(sketch_of("X[M, N]: f32; sums[M]: f32 out; whole[M, N]: f32 out", rows)), task)
+    assert told.value.remedy.startswith("Declare them in the reference's order"), told.value
+    other = sketch_of("X[M, N]: f32; sums[M]: f32 out; whole[M, M]: f32 out", rows.replace("0:N] ->", "0:N] ->"))
+    with pytest.raises(SketchError) as told:
+        bind(load_program(other.replace("whole[m, 0:N]", "whole[m, 0:M]").replace("X[m, 0:N]", "X[m, 0:M]")), task)
+    assert "the reference's order" not in told.value.remedy, "no order fits"
+
+
 def test_a_view_that_splits_a_dimension_into_unknown_parts_is_named_as_that() -> None:
     task = task_of("X", "torch.randn(M, N)", "X", 'Dim("M", 1, 512), Dim("N", 2, 512)')
     body = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.boundary_checks.drawn import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
-from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases import cases, device, ranges
 from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.extents import large, two_long
 from kernellab.verifier.cases.judged import Comparison
@@ -1156,3 +1157,30 @@ def test_what_no_single_element_reaches_is_reached_by_a_whole_argument(
 def test_whole_numbers_of_the_full_range_are_surveyed_without_listing_them() -> None:
     packed = "torch.randint(-(2**31), 2**31 - 1, (8, 16), dtype=torch.int32)"
     assert survey_of(task_of("(x >> 4) & 15", "x", packed)).reached
+
+
+def test_a_reference_that_ends_its_process_beyond_its_places_is_not_run_there_in_the_judge() -> None:
+    """PyTorch's ctc_loss does not check its targets on the CPU: far places end the process."""
+    task = load_task(
+        "import torch\ndef reference(x, targets):\n    n, t = x.shape[1], torch.full((x.shape[1],), x.shape[0])\n"
+        "    s = torch.full((n,), targets.shape[1])\n"
+        "    return torch.nn.functional.ctc_loss(x, targets, t, s, reduction='none')\n"
+        "def inputs():\n    return torch.randn(12, 2, 5).log_softmax(-1), torch.randint(1, 5, (2, 3))\n",
+        "ctc",
+    )
+    args = task.module().sample(seed=1)
+    takes = runs(task, args, 1)
+    assert takes(args[1]) and not takes(torch.full_like(args[1], 10**12)) and takes(args[1])
+
+
+def test_a_reference_whose_copy_does_not_end_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "_CALL", 0.2)
+    task = load_task(
+        "import time\nimport torch\ndef reference(x):\n    time.sleep(60 if x.max() > 9 else 0)\n    return x + 1\n"
+        "def inputs():\n    return (torch.randint(0, 9, (4,)),)\n",
+        "slow",
+    )
+    takes = runs(task, task.module().sample(seed=1), 0)
+    began = time.monotonic()
+    assert not takes(torch.full((4,), 10)) and not takes(torch.zeros(4, dtype=torch.int64))
+    assert time.monotonic() - began < 30

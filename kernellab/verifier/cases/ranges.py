@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import ast
+import faulthandler
+import os
+import resource
+import signal
+import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +35,8 @@ _OF_SHAPES = frozenset((
 ))  # fmt: skip
 #: a length from here on is not doubled
 _LONG = 1 << 14
+#: seconds that a call in a copy of this process may take, and between two looks at it
+_CALL, _LOOK = 20.0, 0.001
 
 
 @dataclass(frozen=True)
@@ -96,20 +104,53 @@ def _stated(domain: str, low: int, high: int) -> tuple[int, int]:
 
 
 def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], bool]:
-    """Does the reference run with another tensor at ``position``? Asked on the host: on a device a place beyond a
-    tensor's end ends the process's use of it."""
+    """Does the reference run with another tensor at ``position``? Asked on the host, as on a device a place beyond a
+    tensor's end ends the process's use of it, and in a copy of this process: a library that does not check places may
+    end it on the host, too. Of a reference whose copy did not end in time nothing more is asked."""
     import torch
 
     host = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
+    late: list[bool] = []
 
     def takes(value: Tensor) -> bool:
-        try:
-            task.module().results([*host[:position], value.cpu(), *host[position + 1 :]])
-        except (TaskError, RuntimeError, MemoryError, OverflowError):
+        if late:
             return False
-        return True
+        there = [*host[:position], value.cpu(), *host[position + 1 :]]
+        ran = _in_a_copy(lambda: task.module().results(there))
+        if ran is None:
+            late.append(True)
+        return bool(ran)
 
     return takes
+
+
+def _in_a_copy(call: Callable[[], object]) -> bool | None:
+    """Does a call return in a copy of this process, which it may end? None where it took longer than ``_CALL``."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the copy has none of
+        child = os.fork()
+    if not child:
+        try:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            faulthandler.disable()
+            torch.set_num_threads(1)
+            call()
+        except (TaskError, RuntimeError, MemoryError, OverflowError):
+            os._exit(1)
+        except BaseException:
+            os._exit(2)
+        os._exit(0)
+    until = time.monotonic() + _CALL
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(_LOOK)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
 
 
 def sizes_by_values(text: str) -> bool:
