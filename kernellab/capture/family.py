@@ -102,11 +102,28 @@ def _sums_a_product(look: _Look, node: Node) -> bool:
     source = by_name.get(next((ref.name for ref in node.refs()), ""))
     if source is None or source.aten != "mul":
         return False
+    if any(_is_mask(look, ref.name) for ref in source.refs()):
+        return False  # a sum of what a mask leaves
     operands = [look.shapes.get(ref.name, ()) for ref in source.refs()]
     names = {ref.name for ref in source.refs()}
     if len(operands) != 2 or len(names) != 2 or not all(operands):
         return False
     return any(_spreads(shape, source.shape) for shape in operands) and all(len(shape) > 0 for shape in operands)
+
+
+def _is_mask(look: _Look, name: str) -> bool:
+    """Is a value made of bools, by casts and changes of shape alone?"""
+    by_name = {n.name: n for n in look.nodes}
+    bools = {i.name for i in look.graph.inputs if i.dtype == "bool"}
+    while name in by_name and by_name[name].dtype != "bool":
+        node = by_name[name]
+        if role_of(node.aten) in POINTWISE and role_of(node.aten) is not Role.CAST:
+            return False
+        refs = [ref.name for ref in node.refs()]
+        if len(refs) != 1:
+            return False
+        name = refs[0]
+    return name in bools or name in by_name
 
 
 def _spreads(shape: tuple[Extent, ...], to: tuple[Extent, ...]) -> bool:

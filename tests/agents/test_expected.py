@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
 from kernellab.agents.model import Options
+from kernellab.agents.model.expected import lines
 from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_to
 from kernellab.agents.model.expected.lines import expected_lines
+from kernellab.agents.model.expected.variants import Variant
 from kernellab.agents.model.prompts.code import code_prompt
 from kernellab.agents.model.prompts.quotes import Library
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.records import Candidate, Verdict
+from kernellab.records import Candidate, Stage, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
@@ -83,6 +86,22 @@ def test_the_values_lead_through_sums_to_the_wrong_divisor(verifier: Verifier) -
     assert [step.split(" = ")[0].split()[-1] for step in steps][:3] == ["x_tile", "row_total", "mean"]
 
 
+def test_of_changes_that_explain_one_value_alike_none_is_where_to_look(
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief, verdict = failed(CodeBrief(task=AFFINE, target=CPU, sketch=SKETCH), verifier, "+ 1.0", "+ 2.0")
+    assert expected_lines(brief, verdict)[-1].endswith("Look there first.")
+    found = lines._fitting
+
+    def twice(*given: Any) -> tuple[list[Variant], bool]:
+        fitting, whole = found(*given)
+        return fitting * 2, whole
+
+    monkeypatch.setattr(lines, "_fitting", twice)
+    last = expected_lines(brief, verdict)[-1]
+    assert "; or in line 10" in last and "One element does not tell which" in last and "first" not in last
+
+
 def test_a_step_of_a_loop_that_is_missing_is_named_as_the_loop(verifier: Verifier) -> None:
     brief, verdict = failed(designed(PRODUCT), verifier, "k < K; k += BK", "k + BK < K; k += BK")
     said = " ".join(expected_lines(brief, verdict))
@@ -97,6 +116,8 @@ def test_nothing_is_said_where_the_inputs_are_not_known_or_the_section_is_left_o
     assert expected_lines(brief, unknown) == ()
     # contents of some families are the same by any seed, so the reference's value is what differs
     want = (verdict.evidence.want or 0.0) + 1.0
+    timed = verdict.model_copy(update={"stage": Stage.FAST})
+    assert expected_lines(brief, timed) == (), "the inputs of a timed call are not kept"
     other = verdict.model_copy(update={"evidence": verdict.evidence.model_copy(update={"want": want})})
     assert expected_lines(brief, other) == (), "other inputs give another value than the reference's"
     ablated = code_prompt(replace(brief, ablation=frozenset({"intermediates"})), Library(None), Options())

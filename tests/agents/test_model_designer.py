@@ -200,6 +200,15 @@ def test_a_sketch_is_changed_by_edits_of_the_one_that_was_shown() -> None:
     assert isinstance(found, DesignReply) and "BLOCK = 128 in" in found.sketch
 
 
+@pytest.mark.parametrize("previous", [None, SKETCH.replace("scale + 1.0", "scale + 3.0")])
+def test_edits_after_a_reply_that_cannot_be_used_are_of_the_last_one_that_can(previous: str | None) -> None:
+    fix, missing = EDIT.format("+ 2.0", "+ 1.0"), EDIT.format("nowhere", "+ 1.0")
+    brief = replace(BRIEF, previous=previous)
+    with line(Role.DESIGNER, fenced(WRONG), missing, fix) as to:
+        found = ModelDesigner(to.talk).design(brief)
+    assert isinstance(found, DesignReply) and found.sketch == SKETCH and len(to.exchanges) == 3
+
+
 def test_a_repair_holds_nothing_twice() -> None:
     with line(Role.DESIGNER, fenced(BROKEN), fenced(SKETCH)) as to:
         ModelDesigner(to.talk).design(BRIEF)

@@ -558,6 +558,8 @@ def test_a_role_that_goes_on_is_not_told_to_keep_eager(task: Any) -> None:
     assert going.to is RouteKind.CODER and "keep eager" not in going.reason + going.suggestion
     assert "--allow-library" not in going.reason and "Eager is faster so far" in going.reason
     assert "keep eager" in route(task, slow, turns_left=0).reason
+    going = route(task, slow, best=passed(1.4, ms=14.0, sol=0.1))
+    assert "so far" not in going.reason and "than this one, and not than an earlier one" in going.reason
 
 
 def test_no_advice_names_a_knob_that_the_loop_may_not_have(task: Any) -> None:

@@ -120,6 +120,12 @@ def test_distances_are_of_no_family_whatever_product_comes_before() -> None:
         ("s = (q @ k.mT).exp(); return (s / s.sum(-1, keepdim=True)) @ v", "q, k, v", "attention"),
         # a decay between two products is no softmax of scores
         ("return (q @ k.mT) @ (v * g.cumsum(0).exp()[:, None])", "q, k, v, g", "matmul"),
+        # what a mask leaves is summed
+        (
+            "m = (g > 0).float()[:, None]; c = q - (q * m).sum(0) / m.sum(); return c / (c * c * m).mean(0).sqrt()",
+            "q, g", "normalisation",
+        ),
+        ("return (q * g[:, None]).sum(0)", "q, g", "matmul"),
         # elements at places that are computed from an argument, and at places that are not
         ("i = (g * 8).long().clamp(0, 31); return q[i] * 2", "q, g", "indexing"),
         ("i = torch.arange(32) % 4; return q[i] * 2", "q", "pointwise"),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from kernellab.records import Source
+from kernellab.task.sample.inputs import Family
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.signature import (
@@ -22,6 +26,8 @@ from kernellab.verifier.compare.signature import (
     where,
 )
 from kernellab.verifier.protocol.memory import POISON
+from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.candidate import Stages
 
 F32 = Limits.of("float32")
 
@@ -204,6 +210,32 @@ def test_lost_digits_at_an_end_are_no_missing_mask(off: float, name: str) -> Non
     assert found is not None and found.wrong is not None and found.rule in ("tile", "frobenius")
     assert at_edge(found.wrong)
     assert numeric(got.float(), double, found) == name
+
+
+@pytest.mark.parametrize(("off", "name"), [(2e-4, "accumulate-dtype"), (0.1, "edge-tile")])
+def test_sizes_at_which_roundings_show_name_no_missing_mask(off: float, name: str) -> None:
+    """Wrong in a tile in the middle, at this size and not at whole tiles: of roundings that says nothing."""
+    reference = case((128, 128))
+    assert reference.double is not None
+    double = reference.double.clone()
+    double[32:96, 32:96] *= 1e-3
+    got = double.clone()
+    signs = torch.rand(64, 64, generator=torch.Generator().manual_seed(1)).sub(0.5).sign()
+    got[32:96, 32:96] *= 1 + off * signs
+    reference = Reference(double.float(), double)
+    found = judged(got.float(), reference)
+    assert found is not None
+    tried = SimpleNamespace(sizes=(), family=Family.NORMAL, seed=1, change=None, held=(), args=(), words="N=128")
+    tried.references, tried.task = [reference], SimpleNamespace(dims=())
+    stages: Any = SimpleNamespace(
+        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: [],
+        task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: True,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "reproduction", lambda *_: "")
+        patch.setattr(evidence, "_static_sizes", lambda task: {})
+        refused = Stages._wrong(stages, tried, 0, got.float(), found)  # type: ignore[arg-type]
+    assert refused.evidence is not None and refused.evidence.signature == name
 
 
 def test_an_error_that_is_over_no_elements_limit_has_no_place() -> None:

@@ -102,6 +102,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     gated = "gate" not in options.ablation | brief.ablation
     best = judged = judge_sketch(text, brief, gated, brief.previous)
     meant = judged.answer
+    shown = brief.previous
     rounds = words_alone = 0
     while judged.findings and rounds < options.repairs:
         words_alone = words_alone + 1 if judged.words else 0
@@ -109,7 +110,8 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
             break
         rounds += 1
         request = render("designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST])
-        shown = judged.answer.sketch if judged.answer else brief.previous
+        # a reply that cannot be used leaves the last one that can for edits
+        shown = judged.answer.sketch if judged.answer else shown
         text = conversation.again(request, "repair-sketch")
         if conversation.repeated:
             break

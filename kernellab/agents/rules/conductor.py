@@ -117,7 +117,7 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         to = RouteKind(left[0].value)
     start, of_earlier = starting(brief, to)
     suggestion, facts = slow_because(start, to)
-    passed = _passed(verdict, brief.allow_library, ends=False)
+    passed = _passed(verdict, brief.allow_library, ends=False, best=brief.best)
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
@@ -235,7 +235,8 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
     return any(sketch is not None and design_of(sketch, values) == now for sketch, values in designs)
 
 
-def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True) -> str:
+def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True, best: Verdict | None = None) -> str:
+    """What is told of a kernel that passed; ``best`` is the best of its session, which may be an earlier one."""
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
     slower = eager is not None and eager.high < 1
@@ -245,7 +246,9 @@ def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True) -> str:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         said += f" It composes with the library{share}."
     if slower:
-        said += f" {KEEP_EAGER}" if ends else " Eager is faster so far."
+        fastest = best.against("eager") if best is not None else None
+        so_far = "so far" if fastest is None or fastest.high < 1 else "than this one, and not than an earlier one"
+        said += f" {KEEP_EAGER}" if ends else f" Eager is faster {so_far}."
     if slower and ends and not (composed or allowed):
         said += " With --allow-library a kernel may call the framework's own, labelled so."
     return said

@@ -45,6 +45,11 @@ class _Look:
         return at < len(outputs) and outputs[at].dtype.startswith(("int", "uint"))
 
     @property
+    def is_changed(self) -> bool:
+        """Were the inputs changed after they were drawn, so that they may hold what the task never draws?"""
+        return self.evidence.seed is None and bool(self.evidence.family)
+
+    @property
     def small(self) -> bool:
         return (self.evidence.rel_frobenius or 1.0) < _SMALL
 
@@ -137,8 +142,13 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "nan": (
         (_always, "NaN or inf where the reference has none."),
         (
-            lambda look: look.has(*_NO_NUMBER),
+            lambda look: look.has(*_NO_NUMBER) and not look.is_changed,
             "Guard the division, root or logarithm; subtract the largest argument of an exp.",
+        ),
+        (
+            lambda look: look.is_changed,
+            "These inputs are not as the task draws them: where they hold NaN, check which way each comparison, "
+            "maximum and minimum decides (a comparison with NaN is false).",
         ),
     ),
     "unwritten": (

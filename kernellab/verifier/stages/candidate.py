@@ -19,7 +19,7 @@ from kernellab.records import Evidence, Source, Trust
 from kernellab.records.tried import Tried
 from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
-from kernellab.task.dtypes import alike, finite
+from kernellab.task.dtypes import alike, computable, finite
 from kernellab.task.sample.constants import constants
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases, device
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 #: signatures that a comparison of aligned and ragged sizes must not override
-_CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity")
+_CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity", "narrow-store")
 #: those whose cause shows with each draw: where others are right, values decide
 _OF_ALL_VALUES = ("edge-tile", "accumulate-dtype")
 
@@ -312,7 +312,8 @@ class Stages:
             # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
             wrong = mismatch.wrong
             together = wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))
-            together = together and not signature.of_rounding(got, reference.native, mismatch)
+            shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
+            together = together and not signature.of_rounding(shown, wanted, mismatch)
             if together and not right_with_own_inputs(found) and self.is_edge(case):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})

@@ -10,7 +10,7 @@ from kernellab.agents.briefs import CodeBrief
 from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_to, value_at
 from kernellab.agents.model.expected.variants import Variant, variants
 from kernellab.errors import KernellabError
-from kernellab.records import Evidence, Verdict
+from kernellab.records import Evidence, Stage, Verdict
 from kernellab.target.threads import one_thread
 from kernellab.task.sample.sizes import input_bytes
 
@@ -40,8 +40,8 @@ def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]
     evidence = verdict.evidence if verdict is not None and not verdict.passed else None
     if evidence is None or not brief.sketch.strip() or evidence.seed is None or evidence.first_wrong is None:
         return ()
-    if evidence.signature == "race":
-        return ()  # another run is wrong at other elements
+    if evidence.signature == "race" or verdict is None or verdict.stage is Stage.FAST:
+        return ()  # another run is wrong at other elements; a timed call's inputs are not kept
     try:
         with one_thread():  # its time is counted, and a verification may be timing at the same time
             return _lines(brief, evidence)

@@ -219,7 +219,7 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
     """The tile of a product with warp roles; None where every warp had better load and multiply.
 
     Measured on an H200, bf16, 2026-11-29. One wave of 128 x 128 and a short sum: 512 x 3072 x 768 with SiLU 7.8 us,
-    with roles 9.7; alone 7.5 both. A long sum of few tiles: 256 x 4096 x 4096 16.7 us with low roles, 25.8 without roles; in
+    with roles 9.7; alone 7.5 both. A long sum of few tiles: 256 x 4096 x 4096 16.7 us with low roles, 25.8 without; in
     parts, 512 x 768 x 3072 11.6 and 19.2, 256 x 1024 x 4096 9.8 and 14.5. 128 x 4096 x 11008 takes 46.6 and 36.6.
     """
     dot = k.product
