@@ -343,7 +343,7 @@ def test_of_code_that_was_written_afresh_a_designer_sees_what_is_new(knowledge: 
 
 
 def test_an_index_s_range_is_no_limit_that_another_kernel_does_without(knowledge: Knowledge) -> None:
-    index = DrawnLimit(argument="col", values="col in 0..62 only", low=0, high=62)
+    index = DrawnLimit(argument="col", values="col beyond 0..62 not handled", low=0, high=62)
     lost = DrawnLimit(argument="x", values="NaN in x not handled", not_nan=True)
     lowered = RulesCoder().code(briefs(CPU)["code"]).source
     for limits, better in (([index], False), ([index, lost], True)):

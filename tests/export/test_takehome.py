@@ -411,7 +411,7 @@ def test_integers_and_shared_memory_that_were_wrong_are_guarded(cpp: VerifiedKer
         "def inputs():\n    return torch.randint(0, 9, (4, 6)), torch.randint(0, 9, (4, 6))\n"
     )
     limits = (
-        DrawnLimit(argument="i", values="i in 0..8 only", low=0, high=8), Mark(kind="tensor-given-twice"),
+        DrawnLimit(argument="i", values="i beyond 0..8 not handled", low=0, high=8), Mark(kind="tensor-given-twice"),
         FixedSizes(shapes=((4, 6),)),
     )  # fmt: skip
     verdict = cpp.verdict.model_copy(update={"conditions": limits})

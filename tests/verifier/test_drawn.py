@@ -150,7 +150,7 @@ TOLD = {
         "NaN in x not handled",
     ),
     "lengths of which one is 0": (
-        PREFIXES, "(x * (torch.arange(40) < n[:, None].clamp(min=1))).sum(-1)", "n in 1..40 only"
+        PREFIXES, "(x * (torch.arange(40) < n[:, None].clamp(min=1))).sum(-1)", "n below 0 not handled"
     ),
     "segments of which one is empty": (
         SEGMENTS, "torch.stack([x[int(a):max(int(b), int(a) + 1)].sum() for a, b in zip(o[:-1], o[1:])])",
@@ -161,7 +161,7 @@ TOLD = {
         "inf in y times 0 in x not handled",
     ),
     "positions in 16 bits": (
-        PLACES, "x * torch.cos(p.to(torch.int16).float() / 100)[:, None]", "p in 0..23 only"
+        PLACES, "x * torch.cos(p.to(torch.int16).float() / 100)[:, None]", "p above 23 not handled"
     ),
     "a square that overflows": (
         task_of("torch.hypot(x, torch.ones(()))", "x", ONE), "(x * x + 1).sqrt()", "large x not handled"
@@ -170,8 +170,8 @@ TOLD = {
     "a maximum from the least float": (
         MAX, "x.amax(-1).clamp_min(torch.finfo(torch.float32).min)", "-inf in x not handled"
     ),
-    "negative places": (GATHER, "x[i.clamp(min=0)]", "i in 0..23 only"),
-    "a sum in 32 bits": (INTEGERS, "x.sum(-1, dtype=torch.int32).long()", "x in 0..99 only"),
+    "negative places": (GATHER, "x[i.clamp(min=0)]", "i below 0 not handled"),
+    "a sum in 32 bits": (INTEGERS, "x.sum(-1, dtype=torch.int32).long()", "x beyond 0..99 not handled"),
     "a maximum from -1e30": (
         task_of("x.amax(0)", "x", ONE), "x.amax(0).clamp(min=-1e30)", "large x not handled"
     ),
@@ -179,7 +179,7 @@ TOLD = {
         ARGMAX, "torch.where(x.isnan().any(-1), 39 - x.isnan().flip(-1).int().argmax(-1), x.argmax(-1))",
         "NaN in x not handled",
     ),
-    "integers as float32": (INTEGERS, "x.float().sum(-1).long()", "x in 0..99 only"),
+    "integers as float32": (INTEGERS, "x.float().sum(-1).long()", "x beyond 0..99 not handled"),
     "a minimum by a comparison": (
         task_of("torch.minimum(x, y)", "x, y", f"{ONE}, {ONE}"), "torch.where(x < y, x, y)", "NaN in x not handled"
     ),

@@ -199,7 +199,7 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
         if not stated and at.most >= at.high + _FAR:
             # positions, which a later call begins elsewhere
             right = DrawnLimit(values="", low=at.low, high=at.high)
-            words = f"{name} in {at.low}..{at.high} only"
+            words = f"{name} above {at.high} not handled"
             yield Proposal(pattern_at(position, "moved", _FAR, 0), Grade.CONDITION, words, True, True, right=right)
     elif not at.is_sorted and not is_permutation(value):
         yield Proposal(pattern_at(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
@@ -213,17 +213,22 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
         yield Proposal(repeated, Grade.CONDITION, f"equal neighbours in {name} not handled", True, True)
     if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
-    patterns: list[tuple[str, int, int, bool]] = []
+    # what was tried is told, and not what the samples held: these are few, and of small sizes
+    patterns: list[tuple[str, int, int, bool, str]] = []
     if at.least < 0 <= at.low:
-        patterns.append(("uniform", max(at.least, -at.high - 1), -1, True))
+        patterns.append(("uniform", max(at.least, -at.high - 1), -1, True, f"{name} below 0 not handled"))
     if at.least <= 0 < at.low:
-        patterns.append(("some", 0, 0, True))
+        patterns.append(("some", 0, 0, True, f"0 in {name} not handled"))
     if at.most > at.high or at.least < min(at.low, -at.high - 1):
         near = (max(at.least, -(1 << 25)), min(at.most, 1 << 25))
-        patterns += [("uniform", at.least, at.most, True), ("ends", at.least, at.most, True), ("uniform", *near, False)]
-    for kind, low, high, always in patterns:
+        words = f"{name} beyond {at.low}..{at.high} not handled"
+        patterns += [
+            ("uniform", at.least, at.most, True, words), ("ends", at.least, at.most, True, words),
+            ("uniform", *near, False, words),
+        ]  # fmt: skip
+    for kind, low, high, always, words in patterns:
         yield Proposal(
-            pattern_at(position, kind, low, high), Grade.CONDITION, f"{name} in {at.low}..{at.high} only", always, True,
+            pattern_at(position, kind, low, high), Grade.CONDITION, words, always, True,
             right=DrawnLimit(values="", low=at.low, high=at.high),
         )  # fmt: skip
 
