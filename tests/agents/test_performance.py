@@ -179,6 +179,15 @@ def test_an_end_far_from_the_bound_says_how_far_and_what_is_left(task: Any) -> N
     assert route(task, passed(2.0, ms=0.01), improve=False, headroom=0.14).reason == "Verified at T2."
 
 
+def test_a_kernel_that_is_slower_than_an_earlier_one_has_no_share_of_the_bound_of_it(task: Any) -> None:
+    slower = route(task, passed(1.5), improve=False, headroom=0.14, history=(sent("designer", 2.0),))
+    assert "An earlier kernel stays the best. The best kernel reaches 14 % of" in slower.reason
+    faster = route(task, passed(2.5), improve=False, headroom=0.14, history=(sent("designer", 2.0),))
+    assert "earlier kernel" not in faster.reason and "The best kernel reaches 14 %" in faster.reason
+    # one that was not timed is compared with none
+    assert "earlier" not in route(task, passed(2.0).model_copy(update={"time": None}), improve=False).reason
+
+
 def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(task: Any) -> None:
     # its own sketch needs 0.54 ms, the machine 0.5 ms
     found = route(task, passed(2.0, ms=0.55, sol=0.5))

@@ -19,6 +19,7 @@ from kernellab.agents.rules.performance import (
     slow_because,
     standing_of,
     starting,
+    stays_best,
     unasked,
     untried,
     why_finish,
@@ -96,7 +97,8 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     end = why_finish(brief)
     if end:
         told = brief.improve or is_slow(verdict)
-        reason = _passed(verdict, brief.allow_library)
+        earlier = "" if brief.improve else stays_best(brief)  # how a search for more ended says so
+        reason = " ".join(filter(None, [_passed(verdict, brief.allow_library), earlier]))
         if told:
             reason += f" {end}{untried(brief)}"
         elif is_far(brief):

@@ -226,6 +226,16 @@ def is_best(brief: RouteBrief) -> bool:
     return bool(rounds) and best_of(rounds) is rounds[-1]
 
 
+def stays_best(brief: RouteBrief) -> str:
+    """That an earlier kernel stays the best, in a sentence; empty where the one that is judged is it, or none was
+    timed."""
+    rounds = brief.rounds
+    best = best_of(rounds)
+    if best is None or best is rounds[-1]:
+        return ""
+    return f"An earlier kernel stays the best{_by_what(best.verdict, rounds[-1].verdict)}."
+
+
 def starting(brief: RouteBrief, to: RouteKind) -> tuple[RouteBrief, str]:
     """The brief as of the kernel that the role ``to`` starts from, and that it is an earlier one, in a sentence."""
     rounds = brief.rounds
