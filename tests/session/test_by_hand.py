@@ -15,6 +15,7 @@ from kernellab.records import Author, Role, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.journal import Journal
+from kernellab.session.record.view import outcome
 from tests.waiting import until
 
 LOAD = 9  # load(X[m, n:n+BLOCK] -> x)
@@ -121,6 +122,7 @@ def test_an_agents_change_to_a_pinned_line_is_refused_named_and_counted(begin: B
     pinned = session.head
     assert pinned is not None
     assert (pinned.author, pinned.only_pins) == (Author.HUMAN, True)
+    assert outcome(pinned) == f"Pinned line {LOAD}. this order streams", "the timeline tells a pin from a design"
     assert f"{'-> x)'}  # this order streams  #: pin" in session.sketch
     assert session.status is SessionStatus.FINISHED  # a pin moves nothing
     session.redirect("designer", "another way round")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.notebook.views.candidates import rows_of
+from kernellab.notebook.views.candidates import comparison, rows_of
 from kernellab.records import NO_BOUND, Comparison, Source, Stage, Timing, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.record.pooling import pooled
@@ -133,6 +133,11 @@ def test_kernels_that_one_run_timed_are_compared_by_that_run() -> None:
     notes = [row["note"] for row in rows_of(now)]
     assert notes[1].startswith(f"timed in one run: {TIME.median_ms:.3g} ms, the fastest")
     assert notes[0].startswith(f"timed in one run: {TIME.median_ms / 0.8:.3g} ms, 0.80x as fast as turn 3 [0.79, 0.81]")
+    together = comparison(now, "t1", "t3")["rows"][0]
+    assert (together["name"], together["a"], together["b"]) == (
+        "time in one run", f"{TIME.median_ms / 0.8:.3g} ms", f"{TIME.median_ms:.3g} ms"
+    )  # fmt: skip
+    assert "time in one run" not in {row["name"] for row in comparison(before, "t1", "t3")["rows"]}
     # the run that timed them decides, where the intervals of their speedups leave it open
     assert [best.number for best in now.standings()] == [3, 1, 5]
     assert not now.standings()[0].tied(now.standings()[1])

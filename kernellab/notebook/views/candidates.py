@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernellab.notebook.protocol import CandidateComparison, CandidatePage, CandidateRow, ComparedRow
 from kernellab.notebook.views.at_turn import verdict_at
@@ -119,6 +119,9 @@ def comparison(state: State, a: str, b: str) -> CandidateComparison:
     first, second = state.turn(a), state.turn(b)
     verdicts = _verdict_of(state, first), _verdict_of(state, second)
     rows = [dict(facts(verdict)) | {"verdict": verdict.outcome} if verdict else {} for verdict in verdicts]
+    for sizes, ms in reversed(_together(state, first, second)):
+        name = f"time in one run{f' at {said(sizes)}' if sizes else ''}"
+        rows = [{name: f"{one:.3g} ms"} | row for one, row in zip(ms, rows, strict=True)]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     return {
         "a": first.id,
@@ -127,6 +130,15 @@ def comparison(state: State, a: str, b: str) -> CandidateComparison:
         "rows": [{"name": name, "a": rows[0].get(name, ""), "b": rows[1].get(name, ""), "title": ""} for name in names],
         "diff": difference(state, first, second),
     }
+
+
+def _together(state: State, first: Turn, second: Turn) -> list[tuple[Mapping[str, int], tuple[float, float]]]:
+    """What the kernels of two turns took, in ms, in each run that timed both."""
+    a, b = state.candidate(first.id), state.candidate(second.id)
+    if a is None or b is None or a.source.hash == b.source.hash:
+        return []
+    one, other = a.source.hash, b.source.hash
+    return [(run.sizes, (run.ms[one], run.ms[other])) for run in paired_runs(state, first.id) if other in run.ms]
 
 
 def _verdict_of(state: State, turn: Turn) -> Verdict | None:

@@ -118,6 +118,8 @@ def stopped(turn: Turn) -> str:
 def outcome(turn: Turn) -> str:
     if turn.error:
         return turn.error
+    if turn.only_pins:
+        return turn.rationale
     if turn.verdict is not None:
         again = f" (as turn {turn.reused.removeprefix('t')})" if turn.reused else ""
         return verdict_line(turn.verdict) + again
