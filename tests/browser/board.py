@@ -30,9 +30,11 @@ _TURNS = """async (tree) => {
 class Board:
     """The workbench of the session ``name`` in the notebook that is in front."""
 
-    def __init__(self, page: Any, name: str) -> None:
+    def __init__(self, page: Any, name: str, anywhere: bool = False) -> None:
+        """``anywhere``: on a page without JupyterLab."""
         self.page = page
-        self.root = page.locator(f".jp-NotebookPanel:visible .kl[data-kernellab={name}]").first
+        place = "" if anywhere else ".jp-NotebookPanel:visible "
+        self.root = page.locator(f"{place}.kl[data-kernellab={name}]").first
 
     # -- looking -------------------------------------------------------------------------------------------------------
 

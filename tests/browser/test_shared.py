@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed (pip install 'kernellab[dev]')")
 
+from board import Board
 from lab import CHROMIUM
 
 from kernellab.cli.main import main
@@ -26,6 +27,15 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (apt-get install chromium)"),
 ]
+
+
+#: how light the ground of an element is, 0 to 255
+_GROUND = """(element) => {
+    let at = element;
+    const clear = /^(transparent|rgba\\(0, 0, 0, 0\\))$/;
+    while (at.parentElement && clear.test(getComputedStyle(at).backgroundColor)) at = at.parentElement;
+    return Math.max(...getComputedStyle(at).backgroundColor.match(/[\\d.]+/g).slice(0, 3).map(Number));
+}"""
 
 
 def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Path) -> None:
@@ -53,6 +63,30 @@ def test_each_turn_of_a_shared_page_can_be_looked_at(browser: Any, tmp_path: Pat
     page.locator(".kl-candidate").first.wait_for()
     assert not page.locator(".kl-foot").is_visible(), "nothing can be decided without a kernel"
     assert errors == []
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_shared_page_is_legible_in_the_readers_colours(browser: Any, tmp_path: Path, scheme: Any) -> None:
+    freeze.load(tmp_path)
+    file = tmp_path / "rows.html"
+    text = shared_page(Driver.read(Journal(tmp_path), freeze.NAMES["rows"]), Facts())
+    file.write_text(text, encoding="utf-8")
+    page = browser.new_page(viewport={"width": 800, "height": 900}, color_scheme=scheme)
+    page.goto(file.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    page.locator(".kl-panel-sketch .cm-line", has_text="sketch").first.wait_for()
+    board = Board(page, page.locator(".kl").get_attribute("data-kernellab"), anywhere=True)
+    assert board.faint() == []
+    # the code's ground is the page's, not a light sheet on a dark one
+    ground = page.locator(".kl-panel-sketch .cm-editor").evaluate(_GROUND)
+    assert (ground > 127) == (scheme == "light"), ground
+    # a role's name is whole in the narrow list of a tree with forks
+    cut = page.locator(".kl-role").evaluate_all(
+        "all => all.filter(one => { const who = one.parentElement.getBoundingClientRect();"
+        " return one.getBoundingClientRect().right > who.right + 1; }).map(one => one.textContent)"
+    )
+    assert cut == []
     page.close()
 
 
