@@ -100,18 +100,21 @@ def long(tmp_path: Path) -> Iterator[tuple[Any, Workbench, list[int]]]:
     session = open_session("long-1", tmp_path, resume=False)
     bench = Workbench(session)
     sent: list[int] = []
-    with_points: list[bool] = []
+    approvals: list[str] = []
     assert bench.comm is not None
     publish = bench.comm.publish_msg
 
     def measure(msg_type: str, data: Any = None, **rest: Any) -> None:
         sent.append(len(json.dumps(data)))
-        with_points.append(bool(data.get("state", {}).get("roofline", {}).get("points")))
+        approvals.append(data.get("state", {}).get("head", {}).get("approval", ""))
         publish(msg_type, data=data, **rest)
 
     bench.comm.publish_msg = measure  # type: ignore[method-assign]
-    # what the task's facts bring (the roofline of 166 candidates, above all) has gone out: the trait is set before that
-    assert until(lambda: any(with_points))
+    # what the task's facts bring (the roofline of 166 candidates, above all) is set before it goes out, perhaps before
+    # anybody measured: it has gone when a later change has, for one thread sends all of them in order
+    assert until(lambda: bench.roofline.get("points"))
+    session.set_approval("all")
+    assert until(lambda: "all" in approvals)
     yield session, bench, sent
     bench.close()
 

@@ -34,8 +34,10 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
             f"%%kernel_sketch add_one\n{SKETCH}",
             "await add_one",
             "add_one.stop()",
-            # its view is drawn in a thread; only what comes while a cell runs is kept
-            "import asyncio\nwhile not add_one.workbench().saved: await asyncio.sleep(0.05)\nawait asyncio.sleep(0.5)",
+            # its view is drawn in a thread, and only what comes while a cell runs is kept: the thread's next beat comes
+            # after all that it has sent
+            "import asyncio\nview = add_one.workbench()\nwhile not view.saved: await asyncio.sleep(0.05)\n"
+            "beat = view.beat\nwhile view.beat == beat: await asyncio.sleep(0.05)",
         )
     ]
     client = NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
