@@ -11,6 +11,7 @@ import torch
 
 from kernellab.records import Source
 from kernellab.task.sample.inputs import Family
+from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.signature import (
@@ -280,6 +281,17 @@ def test_errors_that_follow_a_diagonal_are_said_to() -> None:
     few = torch.zeros(8, 1000, dtype=torch.bool)
     few.view(-1)[torch.randperm(7992, generator=torch.Generator().manual_seed(0))[:40] + 8] = True
     assert where(few, torch.zeros(8, 1000)) == "scattered", "in a wide matrix most places lie on one side"
+
+
+@pytest.mark.parametrize("piece", (1, 60, 100, 1 << 22))
+def test_a_diagonal_is_looked_for_in_pieces(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signature, "_SIDES_PIECE", piece)
+    for shape in ((36, 36), (50, 20), (20, 50)):
+        rows, columns = torch.arange(shape[0])[:, None], torch.arange(shape[1])
+        for wrong in (rows == columns, rows >= columns, rows <= columns, rows > columns, rows < columns):
+            wrong = wrong & (torch.rand(shape) < 0.8)
+            below, above = bool((wrong & (rows > columns)).any()), bool((wrong & (rows < columns)).any())
+            assert signature._sides(wrong) == (below, above)
 
 
 def test_a_map_shows_the_wrong_corner() -> None:

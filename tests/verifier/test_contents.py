@@ -17,8 +17,9 @@ from kernellab.verifier.protocol import stats
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.stages.fast import _wrong_when_timed
+from kernellab.verifier.timing import contents as of_contents
 from kernellab.verifier.timing.checks import Checks
-from kernellab.verifier.timing.contents import Contents, loose_arguments
+from kernellab.verifier.timing.contents import Contents, apart, independent, loose_arguments
 from kernellab.verifier.timing.sides import Canary, WrongWhenTimed, secret_rounds
 
 from .kit import Judge
@@ -115,6 +116,38 @@ def test_calls_that_take_longer_on_contents_that_were_drawn_are_those_that_are_t
     assert not stats.larger([1.5 * n for n in noise[:4]], noise[4:], 0.08), "few say nothing"
     wide = [draw.lognormvariate(0, 0.8) for _ in range(24)]
     assert not stats.larger([1.2 * n for n in wide[:12]], wide[12:], 0.08), "nor does what another's work has spread"
+
+
+#: draws of integers, and whether the first argument may change alone
+WHOLE = {
+    "ids": ("torch.randint(0, 50, (8, 16))", "torch.randint(0, 50, (8, 16))", True),
+    "few ids of more": ("torch.randint(0, 50, (8, 16))", "torch.randint(0, 50_000, (8, 16))", True),
+    "places": ("torch.arange(64)", "torch.randint(0, 9, (64,))", False),
+    "orders of rows": ("torch.rand(8, 16).argsort(-1)", "torch.randint(0, 9, (8, 16))", False),
+    "beginnings and ends": ("(s := torch.randint(0, 90, (32,)))", "s + torch.randint(0, 20, (32,))", False),
+    "ends and beginnings": ("(s := torch.randint(0, 90, (32,)))", "s - torch.randint(0, 20, (32,))", False),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_integers_that_depend_on_others_do_not_change_alone(kind: str) -> None:
+    one, two, alone = WHOLE[kind]
+    draw = f"import torch\ndef reference(a, b):\n    return a + b\ndef inputs():\n    return {one}, {two}\n"
+    module = load_task(draw).module()
+    assert independent(module.sample(seed=1), module.sample(seed=2), 0) == alone
+
+
+def test_the_dimensions_along_which_integers_are_never_equal() -> None:
+    chosen = torch.stack([torch.randperm(64)[:8] for _ in range(64)])
+    assert apart(chosen) == [1] and apart(chosen.mT) == [0]
+    assert apart(torch.randint(0, 9, (64, 64))) == [] and apart(chosen > 8) == []
+
+
+def test_which_tasks_take_mixed_contents_is_remembered_of_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_contents, "_REMEMBERED", 3)
+    for rows in range(2, 9):
+        _contents(_unary("x + 1", f"torch.randn({rows}, 20)"))
+    assert len(of_contents._ANSWERED) == 3
 
 
 def test_contents_that_cannot_be_new_are_told() -> None:

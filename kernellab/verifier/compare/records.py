@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernellab.errors import TaskError
 from kernellab.verifier.protocol.rules import ERROR
 
 if TYPE_CHECKING:
@@ -81,11 +82,16 @@ class Limits:
 
     @staticmethod
     def of(dtype: str, tolerance: dict[str, float] | None = None, tf32: bool = False) -> Limits:
-        """The limits of a dtype by its name (``float32``). Raises KeyError for one that has none."""
+        """The limits of a dtype by its name (``float32``). Raises TaskError for one that has none."""
         name = "float8" if dtype.startswith("float8") else _PARTS.get(dtype, dtype)
         if dtype in _EXACT:
             # whole numbers are compared as such: what is widened of them is widened from float32's
             name = "float32"
+        if name not in ERROR.floor:
+            raise TaskError(
+                f"Outputs of dtype {dtype} cannot be judged: no limits are known for it.",
+                f"Return one of {', '.join(ERROR.floor)}, a complex dtype, integers or bools.",
+            )
         floor, tau = ERROR.floor[name], ERROR.tau[name]
         if tf32 and dtype == "float32":
             floor, tau = max(floor, ERROR.floor_tf32), max(tau, ERROR.tau_tf32)

@@ -33,6 +33,8 @@ _OF_A_SIDE = 0.75
 #: the longest period of errors along a dimension, the fewest times that it fits, the most places of it that are wrong
 #: apart, and how unlikely it must be that errors at random places follow it
 _LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
+#: elements of a plane that are looked at together
+_SIDES_PIECE = 1 << 22
 
 
 def numeric(
@@ -233,20 +235,36 @@ def _by_diagonal(wrong: Tensor) -> str:
     for first, second in combinations(range(wrong.dim()), 2):
         others = [d for d in range(wrong.dim()) if d not in (first, second)]
         plane = wrong.any(dim=others) if others else wrong
-        rows, columns = plane.nonzero().unbind(-1)
-        down, right = torch.arange(plane.shape[0])[:, None], torch.arange(plane.shape[1])
-        sides = (
-            (rows == columns, down == right, f"the indices of dimensions {first} and {second} are equal"),
-            (columns >= rows, right >= down, f"the index of dimension {second} is at least that of dimension {first}"),
-            (rows >= columns, down >= right, f"the index of dimension {first} is at least that of dimension {second}"),
+        height, width = plane.shape
+        below, above = _sides(plane)
+        # places on the diagonal, on and above it, on and below it
+        equal = min(height, width)
+        right = equal * width - equal * (equal - 1) // 2
+        left = height * width - right + equal
+        kinds = (
+            (not below and not above, equal, f"the indices of dimensions {first} and {second} are equal"),
+            (not below, right, f"the index of dimension {second} is at least that of dimension {first}"),
+            (not above, left, f"the index of dimension {first} is at least that of dimension {second}"),
         )
-        for here, everywhere, words in sides:
-            if not bool(here.all()):
-                continue
-            share = float(everywhere.double().mean())
-            if share < _OF_A_SIDE and len(rows) * log(share) < _CHANCE:
+        for here, places, words in kinds:
+            share = places / (height * width)
+            if here and share < _OF_A_SIDE and int(plane.sum()) * log(share) < _CHANCE:
                 return f"only where {words}"
     return ""
+
+
+def _sides(plane: Tensor) -> tuple[bool, bool]:
+    """Is any element below the diagonal true, and any above it? In pieces: a table of places would take sixteen times
+    the memory of a mask."""
+    below = above = False
+    step = max(1, _SIDES_PIECE // max(plane.shape[1], 1))
+    for start in range(0, plane.shape[0], step):
+        piece = plane[start : start + step]
+        below = below or bool(piece.tril(start - 1).any())
+        above = above or bool(piece.triu(start + 1).any())
+        if below and above:
+            break
+    return below, above
 
 
 def repeats(wrong: Tensor) -> Repeats | None:

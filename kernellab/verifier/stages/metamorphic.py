@@ -24,7 +24,7 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import row_order
 from kernellab.verifier.compare.compare import Limits, Reference, compare
 from kernellab.verifier.protocol.rules import CORRECT, ERROR, HONEST
-from kernellab.verifier.timing.contents import independent
+from kernellab.verifier.timing.contents import apart, independent
 
 if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
@@ -64,7 +64,7 @@ def _elements(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> int:
     if not large:
         # integers and bools in addition, where one of them may change alone
         other = replace(base, seed=secrets.randbits(31)).args
-        whole = [i for i in _inputs(base, floats=False) if independent(base.args[i], other[i])]
+        whole = [i for i in _inputs(base, floats=False) if independent(base.args, other, i)]
         positions += whole[: HONEST.changed_inputs]
     tried = 0
     for position in positions:
@@ -127,9 +127,12 @@ def _other_value(case: Case, position: int, index: int) -> float | int | None:
     value = case.args[position]
     spec = case.task.args[position]
     if not value.is_floating_point():
-        # what it has elsewhere: of others nothing is known
-        flat = computable(value).reshape(-1)
-        others = flat[flat != flat[index]]
+        # what it has elsewhere, and not next to others that are all unlike it: of others nothing is known
+        whole = computable(value)
+        flat = whole.reshape(-1)
+        at = torch.unravel_index(torch.tensor(index), value.shape)
+        taken = [whole[(*at[:dim], slice(None), *at[dim + 1 :])] for dim in apart(value)]
+        others = flat[~torch.isin(flat, torch.cat([flat[index : index + 1], *taken]))]
         return others[secrets.randbelow(others.numel())].item() if others.numel() else None
     legal = legal_values(spec, value, case.task.domain.get(spec.name))
     if legal.is_sorted:

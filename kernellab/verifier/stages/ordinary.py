@@ -35,7 +35,7 @@ from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.static.surroundings import writes_files
-from kernellab.verifier.timing.contents import independent, loose_arguments
+from kernellab.verifier.timing.contents import apart, independent, loose_arguments
 from kernellab.verifier.worker import ordinary as program
 from kernellab.verifier.worker.build import write_files
 
@@ -167,8 +167,10 @@ def _with_others(base: Case) -> list[Case]:
         at, there = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
         if loose and value.shape == other.args[i].shape:
             mixed = rows.scatter(1, at, other.args[i].reshape(rows.shape).gather(1, at))
-        elif independent(value, other.args[i]):
+        elif independent(base.args, other.args, i):
             mixed = rows.scatter(1, at, rows.gather(1, there))
+            # places that a row selects are changed for each other
+            mixed = mixed.scatter(1, there, rows.gather(1, at)) if apart(value) else mixed
         else:
             continue
         args[i] = torch.empty_like(args[i]).copy_(mixed.reshape(args[i].shape))

@@ -32,9 +32,10 @@ _FEW = 16
 #: where contents may be mixed, the share of those that are drawn nevertheless: so much that drawing costs a call these
 #: seconds on average, and at least so much
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
-#: does a task's reference take mixed contents of these shapes; the buffer of those that it is asked with
+#: does a task's reference take mixed contents of these shapes, of the last so many; the buffer of those that it is
+#: asked with
 _ANSWERED: dict[tuple[Any, ...], bool] = {}
-_ASKED = 1 << 10
+_REMEMBERED, _ASKED = 1 << 8, 1 << 10
 
 
 class Contents:
@@ -93,6 +94,8 @@ class Contents:
                 _ANSWERED[key] = True
             except TaskError:
                 _ANSWERED[key] = False
+            while len(_ANSWERED) > _REMEMBERED:
+                del _ANSWERED[next(iter(_ANSWERED))]
             self._buffers.clear()
         return _ANSWERED[key]
 
@@ -217,11 +220,12 @@ def loose_arguments(task: Task, args: Sequence[Any]) -> list[bool]:
     ]
 
 
-def independent(value: Any, other: Any) -> bool:
-    """Are the integers or bools of an argument drawn each by itself, as far as two draws tell? Places in order, those
-    of a permutation, counts that add up, masks of one form and symmetric tables are not: one of these cannot change
-    alone."""
-    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.numel() < _FEW:
+def independent(args: Sequence[Any], others: Sequence[Any], position: int) -> bool:
+    """Are the integers or bools of an argument drawn each by itself, as far as two draws of all arguments tell? Places
+    in order, those of a permutation, counts that add up, masks of one form, symmetric tables, and beginnings below
+    another argument's ends are not: one of these cannot change alone."""
+    value, other = args[position], others[position]
+    if not _is_whole(value) or value.numel() < _FEW:
         return False
     one, two = computable(value).long(), computable(other).long()
     if one.shape != two.shape or bool(one.sum() == two.sum()):
@@ -234,4 +238,28 @@ def independent(value: Any, other: Any) -> bool:
     steps = one.diff(dim=-1)
     if steps.numel() and bool(((steps >= 0).all(-1) | (steps <= 0).all(-1)).all()):
         return False
+    if any(_ordered(value, b) and _ordered(other, others[i]) for i, b in enumerate(args) if i != position):
+        return False
     return one.dim() < 2 or one.shape[-1] != one.shape[-2] or not bool(torch.equal(one, one.mT))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_floating_point() and not value.is_complex()
+
+
+def _ordered(one: Any, two: Any) -> bool:
+    """Are integers of one shape nowhere above others, or nowhere below, though their ranges overlap?"""
+    if not _is_whole(two) or one.shape != two.shape or torch.bool in (one.dtype, two.dtype):
+        return False
+    a, b = computable(one).long(), computable(two).long()
+    overlap = bool(a.max() > b.min()) and bool(b.max() > a.min())
+    return overlap and (bool((a <= b).all()) or bool((a >= b).all()))
+
+
+def apart(value: Tensor) -> list[int]:
+    """The dimensions along which integers are never equal, as the places that a row selects are."""
+    if value.dtype == torch.bool:
+        return []
+    whole = computable(value).long()
+    dims = [dim for dim in range(value.dim()) if value.shape[dim] > 1]
+    return [dim for dim in dims if not bool((whole.sort(dim).values.diff(dim=dim) == 0).any())]
