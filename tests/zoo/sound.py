@@ -270,6 +270,48 @@ def _of_rows(name: str, reference: str, other: str, lines: str, whole: bool = Fa
     return Sound(f"sound_triton_{name}", _task(f"(x): return {reference}", _X), source, "triton")
 
 
+_TURNED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def body(x_ptr, y_ptr, m, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (i[:, None] < m) & (j[None, :] < n)
+    x = tl.load(x_ptr + tl.program_id(2) * m * n + i[:, None] * n + j[None, :], mask=inside, other=0.0)
+    at = {place}
+    tl.store(y_ptr + at, tl.trans(x), mask=(j[:, None] < n) & (i[None, :] < m))
+
+def kernel(x):
+    x = x.contiguous()
+    m, n = x.shape[-2:]
+    y = torch.empty({shape}, dtype=x.dtype, device=x.device)
+    body[(triton.cdiv(m, 32), triton.cdiv(n, 32), x.numel() // (m * n))](x, y, m, n, BLOCK=32)
+    return y
+"""
+_COLUMNS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def body(x_ptr, y_ptr, row, column, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * row + at * column, mask=at < n, other=0.0)
+    tl.store(y_ptr + tl.program_id(0) * n + at, x, mask=at < n)
+
+def kernel(x, n=8):
+    width = len(range(x.shape[1])[:n])
+    y = torch.empty(x.shape[0], width, dtype=x.dtype, device=x.device)
+    if width:
+        body[(x.shape[0],)](x, y, *x.stride(), width, BLOCK=triton.next_power_of_2(width))
+    return y
+"""
+
+
+def _turned(name: str, reference: str, inputs: str, place: str, shape: str) -> Sound:
+    """Tiles of matrices, written the other way round."""
+    return Sound(f"sound_triton_{name}", _task(reference, inputs), _TURNED.format(place=place, shape=shape), "triton")
+
+
 _LIKE = "x = x.contiguous(); y = torch.empty_like(x)"
 SOUND: tuple[Sound, ...] = (
     _written("two_outputs", "(x): return x.max(-1)", _X, "const float* x, float* v, L* p, L m, L n",
@@ -383,7 +425,65 @@ SOUND: tuple[Sound, ...] = (
              "for (int k = 0; k < 8; k++) y[k] += own[k]; }",
              "def kernel(x):\n    x = x.contiguous(); y = torch.empty(8, dtype=torch.int64)\n    go(x, y, "
              "len(x))\n    return y"),
+    # -- other orders of the dimensions, and copies where the reference returns a view
+    _written("permuted", "(x): return x.permute(2, 0, 1).contiguous()", "torch.randn(B, 12, 20)",
+             "const float* x, float* y, L b",
+             "for (L k = 0; k < 20; k++) for (L a = 0; a < b; a++) for (L i = 0; i < 12; i++)"
+             "y[(k * b + a) * 12 + i] = x[(a * 12 + i) * 20 + k];",
+             "def kernel(x):\n    y = torch.empty(20, len(x), 12)\n    go(x.contiguous(), y, len(x))\n    return y",
+             dims='B = Dim("B", 1, 500)', defaults="B=6"),
+    _written("permuted_in_four", "(x): return x.permute(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)",
+             "torch.randn(2, 4, 16, 8)", "const float* x, float* y, L b, L h, L t, L d",
+             "for (L n = 0; n < b; n++) for (L i = 0; i < t; i++) for (L a = 0; a < h; a++)"
+             "memcpy(y + ((n * t + i) * h + a) * d, x + ((n * h + a) * t + i) * d, 4 * d);",
+             "def kernel(x):\n    b, h, t, d = x.shape; y = torch.empty(b, t, h * d)\n"
+             "    go(x.contiguous(), y, b, h, t, d)\n    return y"),
+    _written("both_transposed", "(x, w): return (x.T @ w.T).T", "torch.randn(N, 16), torch.randn(24, N)",
+             "const float* x, const float* w, float* y, L n, L p, L q",
+             "for (L i = 0; i < q; i++) for (L j = 0; j < p; j++) { double s = 0;"
+             "for (L k = 0; k < n; k++) s += (double)w[i * n + k] * x[k * p + j]; y[i * p + j] = s; }",
+             "def kernel(x, w):\n    y = torch.empty(len(w), x.shape[1])\n"
+             "    go(x.contiguous(), w.contiguous(), y, len(x), x.shape[1], len(w))\n    return y",
+             dims='N = Dim("N", 1, 600)', defaults="N=40"),
+    _written("view_copied", "(x): return x.T", _X, "const float* x, float* y, L m, L n",
+             "for (L j = 0; j < n; j++) for (L i = 0; i < m; i++) y[j * m + i] = x[i * n + j];",
+             "def kernel(x):\n    y = torch.empty(x.shape[1], x.shape[0])\n    go(x.contiguous(), y, *x.shape)\n"
+             "    return y"),
+    _written("slice_copied", "(x): return x[2:-2, 1::3]", _X, "const float* x, float* y, L m, L n, L s, L t, L w",
+             "for (L i = 0; i < m; i++) for (L j = 0; j < w; j++) y[i * w + j] = x[(i + 2) * s + (1 + 3 * j) * t];",
+             "def kernel(x):\n    m, n = x.shape; y = torch.empty(m - 4, (n + 1) // 3)\n"
+             "    go(x, y, m - 4, n, *x.stride(), y.shape[1])\n    return y"),
+    _written("expanded_copied", "(x): return x[:, None].expand(24, 3, 40)", _X, "const float* x, float* y, L m, L n",
+             "for (L i = 0; i < m; i++) for (L k = 0; k < 3; k++) memcpy(y + (i * 3 + k) * n, x + i * n, 4 * n);",
+             "def kernel(x):\n    y = torch.empty(len(x), 3, x.shape[1])\n    go(x.contiguous(), y, *x.shape)\n"
+             "    return y"),
+    _written("real_part_copied", "(x): return x.real", "torch.randn(24, 40, dtype=torch.complex64)",
+             "const float* x, float* y, L n", "for (L i = 0; i < n; i++) y[i] = x[2 * i];",
+             "def kernel(x):\n    y = torch.empty(x.shape)\n    go(x.contiguous(), y, x.numel())\n    return y"),
+    # -- numbers that are sizes of the output
+    _written("first_columns", "(x, n=8): return x[:, :n].clone()", _X, "const float* x, float* y, L m, L w, L n",
+             "for (L i = 0; i < m; i++) memcpy(y + i * n, x + i * w, 4 * n);",
+             "def kernel(x, n=8):\n    m, w = x.shape; k = len(range(w)[:n]); y = torch.empty(m, k)\n"
+             "    go(x.contiguous(), y, m, w, k)\n    return y"),
+    _written("rows_repeated", "(x, n=3): return x.repeat_interleave(n, 0)", _X,
+             "const float* x, float* y, L m, L w, L n",
+             "for (L i = 0; i < m; i++) for (L k = 0; k < n; k++) memcpy(y + (i * n + k) * w, x + i * w, 4 * w);",
+             "def kernel(x, n=3):\n    m, w = x.shape; y = torch.empty(m * n, w)\n"
+             "    go(x.contiguous(), y, m, w, n)\n    return y"),
+    _written("padded", "(x, n=5): return F.pad(x, (0, n))", _X, "const float* x, float* y, L m, L w, L k",
+             "for (L i = 0; i < m; i++) for (L j = 0; j < k; j++) y[i * k + j] = j < w ? x[i * w + j] : 0;",
+             "def kernel(x, n=5):\n    m, w = x.shape; y = torch.empty(m, w + n)\n"
+             "    go(x.contiguous(), y, m, w, w + n)\n    return y"),
+    _written("window_sums", "(x, k=4): return x.unfold(-1, k, 1).sum(-1)", _X,
+             "const float* x, float* y, L m, L w, L k",
+             "for (L i = 0; i < m; i++) for (L j = 0; j + k <= w; j++) { double s = 0;"
+             "for (L q = 0; q < k; q++) s += x[i * w + j + q]; y[i * (w - k + 1) + j] = s; }",
+             "def kernel(x, k=4):\n    m, w = x.shape; y = torch.empty(m, w - k + 1)\n"
+             "    go(x.contiguous(), y, m, w, k)\n    return y"),
     # -- the framework's operators
+    _composed("view_cloned", "(x): return x.reshape(-1)", _X, "return x.flatten().clone()"),
+    _composed("heads_apart", "(x, h=4): return x.view(*x.shape[:2], h, -1).transpose(1, 2)", "torch.randn(2, 16, 64)",
+              "b, t, d = x.shape; return x.reshape(b, t, h, d // h).permute(0, 2, 1, 3).contiguous()"),
     _composed("by_addmm", "(x, w, b): return x @ w.T + b", "torch.randn(M, 40), torch.randn(16, 40), torch.zeros(16)",
               "return torch.addmm(b, x, w.T)", dims='M = Dim("M", 1, 500)', defaults="M=24"),
     _composed("by_where", "(x): return torch.relu(x)", _X, "return torch.where(x < 0, 0.0, x)"),
@@ -435,6 +535,12 @@ SOUND: tuple[Sound, ...] = (
     _of_rows("softmax", "torch.softmax(x, -1)", "float('-inf')",
              "tl.exp(x - tl.max(x, 0)) / tl.sum(tl.exp(x - tl.max(x, 0)), 0)", whole=True),
     _of_rows("centred", "x - x.mean(-1, keepdim=True)", "0.0", "x - tl.sum(x, 0) / n", whole=True),
+    _turned("transposed", "(x): return x.T.contiguous()", "torch.randn(24, 70)", "j[:, None] * m + i[None, :]", "n, m"),
+    _turned("matrices_transposed", "(x): return x.mT", "torch.randn(3, 24, 40)",
+            "tl.program_id(2) * m * n + j[:, None] * m + i[None, :]", "len(x), n, m"),
+    _turned("last_to_front", "(x): return x.permute(2, 0, 1).contiguous()", "torch.randn(3, 24, 40)",
+            "(j[:, None] * tl.num_programs(2) + tl.program_id(2)) * m + i[None, :]", "n, len(x), m"),
+    Sound("sound_triton_first_columns", _task("(x, n=8): return x[:, :n]", _X), _COLUMNS, "triton"),
     _of_rows("scaled_by_norm", "x / x.norm(dim=-1, keepdim=True)", "0.0", "x / tl.sqrt(tl.sum(x * x, 0))", whole=True),
 )  # fmt: skip
 
