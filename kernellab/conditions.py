@@ -43,8 +43,8 @@ class _Condition(BaseModel):
 
 MarkKind = Literal[
     "expanded-inputs-unsupported", "tensor-given-twice", "constructor-parameters", "non-deterministic",
-    "denormals-flushed", "denormals-left-flushed", "memory-grows", "output-in-a-file", "threads-left", "random-left",
-    "buffers-not-compared", "one-mode", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
+    "denormals-flushed", "denormals-left-flushed", "zeros-unsigned", "memory-grows", "output-in-a-file", "threads-left",
+    "random-left", "buffers-not-compared", "one-mode", "reference-not-in-float64", "unsandboxed", "algebra", "ghost",
     "launches-not-seen", "task-not-discriminating", "busy-machine", "clocks-disagree", "shared-clock", "two-clocks",
     "outputs-read-late", "outputs-copied", "contents-repeated", "slower-on-new-contents", "stream-order-not-seen",
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
@@ -63,6 +63,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "non-deterministic": ("non-deterministic", ""),
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
+    "zeros-unsigned": ("", "zeros: 0 where the reference has -0, by which a caller may divide"),
     "threads-left": ("", "threads: a call leaves another number of threads to its caller"),  # older journals
     "random-left": ("", "random: a call changes the state of torch's generator"),  # older journals
     "memory-grows": ("memory grows with each call", ""),
@@ -377,8 +378,7 @@ class StaticFinding(_Condition):
 
     @property
     def flag(self) -> str:
-        at = f" ({self.file}:{self.line})" if self.line else ""
-        return f"{self.rule}: {self.message.rstrip('.')}{at}"
+        return f"{self.rule}: {self.message.rstrip('.')}" + (f" ({self.file}:{self.line})" if self.line else "")
 
 
 # -- the task ----------------------------------------------------------------------------------------------------------

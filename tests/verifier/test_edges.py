@@ -8,12 +8,13 @@ import platform
 import pytest
 import torch
 
+from kernellab.errors import TaskError
 from kernellab.records import Trust
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.boundary_checks.fences import fenced
 from kernellab.verifier.boundary_checks.layouts import expanded, with_equal_rows
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.protocol.memory import Arena
 from kernellab.verifier.protocol.options import VerifyOptions
 from kernellab.verifier.worker.guards import Trespass, guarded
@@ -116,6 +117,63 @@ def kernel(x, w):
 def test_a_kernel_that_keeps_denormals_has_no_label(judge: Judge) -> None:
     verdict = judge("import torch\ndef kernel(x, w):\n    return x + w\n", TASK)
     assert verdict.passed and "denormals" not in verdict.label + "".join(verdict.flags)
+
+
+#: reference, kernel, and whether it loses the sign of a zero; of sums and maxima it says nothing
+ZEROS = {
+    "a rounding": ("torch.trunc(x)", "x.int().float()", True),
+    "a formula": ("torch.expm1(x)", "x.double().exp().sub(1).float()", True),
+    "kept": ("torch.trunc(x)", "torch.where(x < 0, x.ceil(), x.floor())", False),
+    "a selection": ("torch.relu(x)", "torch.where(x > 0, x, 0.0)", False),
+    "a sum of one": ("x[..., None].sum(-1)", "x * 1", False),
+}
+
+
+@pytest.mark.parametrize("what", ZEROS)
+def test_a_sign_of_zero_that_is_lost_element_by_element_is_told(what: str, judge: Judge) -> None:
+    reference, code, lost = ZEROS[what]
+    text = f"import torch\ndef reference(x):\n    return {reference}\ndef inputs():\n    return torch.randn(24, 40)\n"
+    verdict = judge(f"import torch\ndef kernel(x):\n    return {code}\n", load_task(text, "zeros"))
+    assert verdict.passed, verdict.reason
+    assert any(flag.startswith("zeros:") for flag in verdict.flags) == lost
+
+
+COUNTED = """
+import torch
+def reference(x, most=2.0):
+    n = 0
+    while n < most:
+        x, n = x * 0.5, n + 1
+    return x
+def inputs():
+    return torch.randn(24, 40)
+"""
+CLIPPED = """
+import torch
+def reference(x, most=2.0):
+    return torch.where(x < most, x, x * 0.5)
+def inputs():
+    return torch.randn(24, 40)
+"""
+
+
+def test_a_number_is_infinite_where_the_reference_ends(judge: Judge) -> None:
+    clipped = load_task(CLIPPED, "clipped")
+    code = "import torch\ndef kernel(x, most=2.0):\n    return torch.where({}, x, x * 0.5)\n"
+    verdict = judge(code.format("x < most"), clipped)
+    assert verdict.passed and "inf" not in verdict.label, verdict.reason
+    verdict = judge(code.format("x - most < 0 if abs(most) < 1e9 else x != x"), clipped)
+    assert verdict.passed and "most = inf not handled" in verdict.label, verdict.reason
+    assert judge(COUNTED.replace("reference", "kernel"), load_task(COUNTED, "counted")).passed
+
+
+def test_a_reference_that_does_not_end_is_ended() -> None:
+    task = load_task(COUNTED, "counted")
+    args = task.module().sample()
+    with pytest.raises(TaskError, match=r"did not end within 0\.2 s"), answers.within(0.2):
+        task.module().results((args[0], float("inf")))
+    with answers.within(60.0):
+        assert torch.equal(task.module().results(args)[0], args[0] * 0.25)
 
 
 def test_a_trap_that_is_left_for_the_caller_is_refused(judge: Judge) -> None:

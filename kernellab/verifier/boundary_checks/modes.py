@@ -1,4 +1,5 @@
-"""Denormals, and what a kernel leaves to its caller: modes of the processor, state of the process, its arguments."""
+"""Denormals, signs of zeros, and what a kernel leaves to its caller: modes of the processor, state of the process, its
+arguments."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ from torch import Tensor
 
 from kernellab.conditions import Mark
 from kernellab.errors import TaskError
-from kernellab.task import Task, TaskForm
+from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import computable
+from kernellab.task.meta.operators import watching
+from kernellab.task.sample.draw import OPEN
+from kernellab.task.sample.inputs import legal_values
 from kernellab.task.values import device_of
 from kernellab.verifier.attribution.counters import Unseen, rounding_modes, x87_modes
 from kernellab.verifier.judge.process import WorkerFailure
@@ -138,6 +142,68 @@ def _denormal(values: Tensor) -> Tensor:
     if values.dtype not in (torch.float32, torch.float64):
         return torch.zeros_like(values, dtype=torch.bool)
     return (values != 0) & (values.abs() < torch.finfo(values.dtype).tiny)
+
+
+def minus_zeros(stages: Stages, base: Case) -> None:
+    """Zeros with a sign in each argument: where a reference that works element by element answers with -0, in float64
+    too, a kernel's 0 is a flag. Of sums, and of what selects one of two equal zeros, nothing is said."""
+    seen, args = torch.Generator().manual_seed(base.seed), list(base.args)
+    for i, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
+        open_ = spec.kind is not ArgKind.SCALAR and isinstance(value, Tensor) and value.dtype in _SIGNED
+        if open_ and not spec.static and legal_values(spec, value, stages.task.domain.get(spec.name)).support in OPEN:
+            drawn = (torch.rand(value.shape, generator=seen) < EDGES.zeros).to(value.device)
+            args[i] = value.masked_fill(drawn, -0.0)
+    case = base.given(tuple(args))
+    try:
+        with watching(_element_by_element):
+            wanted = case.native
+        at = [_minus_zero(r.native) & _minus_zero(r.want) for r in case.references]
+    except (TaskError, _Mixes):
+        return
+    if not any(bool(a.any()) for a in at):
+        return
+    try:
+        call = stages.call(case)
+        got = [stages.worker.read(o) for o in call.outputs]
+    except WorkerFailure as failure:
+        raise stages.failed("robust", failure, case) from failure
+    for have, want, minus in zip(got, wanted, at, strict=True):
+        if have.shape == want.shape and bool((minus & (have == 0) & ~have.signbit()).any()):
+            stages.context.findings.add(Mark(kind="zeros-unsigned"))
+
+
+#: dtypes whose zeros are looked at
+_SIGNED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: operators whose answer may be either of two equal zeros
+_EITHER = ("maximum", "minimum", "fmax", "fmin", "relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold")
+_COPIES = (
+    "clone",
+    "_to_copy",
+    "copy",
+    "cat",
+    "stack",
+    "detach",
+    "contiguous",
+    "index_select",
+    "gather",
+    "flip",
+    "roll",
+)
+
+
+class _Mixes(Exception):
+    """The reference does not work element by element."""
+
+
+def _element_by_element(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    name = func.overloadpacket.__name__.removesuffix("_")
+    if name in _EITHER or not (torch.Tag.pointwise in func.tags or func.is_view or name in _COPIES):
+        raise _Mixes
+    return func(*args, **kwargs)
+
+
+def _minus_zero(values: Tensor) -> Tensor:
+    return (values == 0) & values.signbit() if values.dtype in _SIGNED else torch.zeros_like(values, dtype=torch.bool)
 
 
 def other_mode_differs(task: Task, args: Sequence[Any]) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import OutputStrides
+from kernellab.errors import TaskError
 from kernellab.task import Task
 from kernellab.task.dtypes import computable, is_float8, is_inexact, parts, wide
 from kernellab.verifier.cases import device
@@ -288,6 +291,43 @@ def _beside(args: Sequence[Any], outputs: tuple[Tensor, ...]) -> tuple[Tensor, .
 
     where = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
     return outputs if where is None or where.type == "cpu" else tuple(o.to(where) for o in outputs)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Runs of the reference inside end after so many seconds: one that counts up to an infinite number does not by
+    itself. Between two of Python's instructions alone; an operator that runs is not interrupted.
+
+    Raises:
+        TaskError: the time was over.
+    """
+    caller, guard, left = threading.get_ident(), threading.Lock(), [True]
+
+    def end() -> None:
+        with guard:
+            if left:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(caller), ctypes.py_object(_Over))
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        try:
+            yield
+        finally:
+            with guard:
+                left.clear()
+            timer.cancel()
+            # what was sent and has not come
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(caller), None)
+    except _Over:
+        raise TaskError(
+            f"The reference did not end within {seconds:g} s.", "Let it end for each value that its arguments may have."
+        ) from None
+
+
+class _Over(BaseException):
+    """No reference's ``except Exception`` catches it."""
 
 
 def in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:

@@ -175,6 +175,8 @@ class CorrectRule:
     #: those that the source compares with, and pairs of scalar arguments that are changed together
     scalar_compared: int = 8
     scalar_pairs: int = 6
+    #: seconds that the reference may take for an infinite one
+    scalar_seconds: float = 0.5
     #: threads of a team that is larger than any machine's loop expects
     team: int = 29
     #: teams of one more than a number that the source names, up to which it may have room for each thread
@@ -488,6 +490,8 @@ class EdgeRule:
 
     #: normal float32 numbers times this are denormal
     denormal: float = 2.0**-132
+    #: share of elements that are -0 where signs of zeros are looked at
+    zeros: float = 0.25
     #: outputs in memory that is so many times what the reference's lie in, and so many bytes more
     oversized: float = 8.0
     oversized_bytes: int = 256 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -130,7 +130,7 @@ def _other_value(case: Case, position: int, index: int) -> float | int | None:
         # what it has elsewhere, and not next to others that are all unlike it: of others nothing is known
         whole = computable(value)
         flat = whole.reshape(-1)
-        at = torch.unravel_index(torch.tensor(index), value.shape)
+        at: list[Any] = [int(i) for i in torch.unravel_index(torch.tensor(index), value.shape)]
         taken = [whole[(*at[:dim], slice(None), *at[dim + 1 :])] for dim in apart(value)]
         others = flat[~torch.isin(flat, torch.cat([flat[index : index + 1], *taken]))]
         return others[secrets.randbelow(others.numel())].item() if others.numel() else None

@@ -30,8 +30,8 @@ from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
-from kernellab.verifier.boundary_checks.modes import denormals, modes_kept
-from kernellab.verifier.cases import cases
+from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
+from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import compared_by, of_paths
 from kernellab.verifier.compare.compare import compare, metadata
@@ -63,6 +63,7 @@ def properties(stages: Stages, base: Case) -> None:
     _domain(stages, base)
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
+        minus_zeros(stages, base)
         modes_kept(stages, base)
         reads_inside(stages, base)
         _threads(stages, base)
@@ -238,6 +239,7 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
                 continue
             if _at_ends(stages, position):
                 _hidden_by_zero(stages, base, position)
+                _infinite(stages, base, position)
             else:
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
     _two_scalars(stages, base, right)
@@ -311,6 +313,21 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
                 break
 
 
+def _infinite(stages: Stages, base: Case, position: int) -> None:
+    """Says which infinity a number may not be, of those for which the reference ends and answers with numbers."""
+    name = stages.task.args[position].name
+    for number in (inf, -inf) if isinstance(base.args[position], float) else ():
+        case = base.with_change(("scalar", position, number))
+        try:
+            with answers.within(CORRECT.scalar_seconds):
+                wanted = [r.native for r in case.references]
+        except TaskError:
+            continue
+        alike = [w.shape for w in wanted] == [w.shape for w in base.native] and all(map(finite, wanted))
+        if alike and not _right(stages, case, lay_out(case.args)):
+            stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} = {number} not handled"))
+
+
 def _is_held(stages: Stages, position: int) -> bool:
     """Has the kernel no parameter for a number of the task, which is then its default? The worker says so, and is
     believed of a number that has one."""
@@ -364,7 +381,6 @@ def _other_values(
         draw = secrets.SystemRandom()
         large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
         near = (3 * value, value / 3) if value else (0.5, -0.5)
-        # no infinity: a reference that counts up to it would never end
         likely = [n for n in compared if abs(n) <= _MOST]
         tried = tuple(dict.fromkeys((*near, *likely, large, -small, 1.0, -1.0, 0.0)))
     for other in tried:
