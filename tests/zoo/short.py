@@ -39,13 +39,14 @@ lib = ctypes.CDLL(folder + "/short.so")
 
 def kernel({names}):
     given = []
-    for value in ({names},):
+    for value, is_real in zip(({names},), {reals}):
         if isinstance(value, torch.Tensor):
             {contiguous}
             shape = (*value.shape, 0, 0)
             given += [(value, value.data_ptr()), (None, shape[0]), (None, shape[1])]
         else:
-            given.append((None, value))
+            # a caller may write 2 for 2.0
+            given.append((None, float(value) if is_real else value))
     y = torch.empty({shape}, dtype=torch.{dtype})
     values = [v for _, v in given] + [y.data_ptr()]
     lib.run(*[ctypes.c_double(v) if isinstance(v, float) else ctypes.c_int64(v) for v in values])
@@ -103,7 +104,8 @@ class Short:
                 parts += [f"{'double' if isinstance(arg.default, float) else 'int64_t'} {arg.name}"]
         return _KERNEL.format(
             globals=self.outside, signature=", ".join([*parts, f"{_TYPES[self.dtype]}* y"]), body=self.body,
-            names=", ".join(a.name for a in task.args), shape=self.shape, dtype=self.dtype,
+            names=", ".join(a.name for a in task.args), reals=tuple(isinstance(a.default, float) for a in task.args),
+            shape=self.shape, dtype=self.dtype,
             contiguous="value = value.contiguous()" if self.contiguous else "pass",
         )  # fmt: skip
 

@@ -3,16 +3,22 @@ verdict, by whether the task's own inputs or its reference's operations are ther
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import DrawnInPart, DrawnLimit, FixedArguments, FixedSizes, of
 from kernellab.records import Coverage
-from kernellab.task.dtypes import alike
-from kernellab.task.sample.draw import Family
+from kernellab.task import ArgKind
+from kernellab.task.dtypes import alike, is_float8
+from kernellab.task.sample.draw import OPEN, Family, Legal, Support
+from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.boundary_checks.watch import apart
-from kernellab.verifier.cases.proposals import Grade
+from kernellab.verifier.cases.changes import FILLED
+from kernellab.verifier.cases.proposals import Grade, Proposal, pattern_at
 from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
@@ -57,10 +63,60 @@ def along(stages: Stages, base: Case) -> None:
     Raises:
         Refused: as :func:`drawn`.
     """
-    survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds)
+    seams = list(_seams(base, stages.ahead.numbers))
+    survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds, given=seams)
     for _ in survey.make():
         pass
     _tried(stages, survey)
+
+
+def ordered(stages: Stages, base: Case) -> None:
+    """Runs ``base``, which is long, with rows in order, in the other order, and of equal elements: what chooses by its
+    contents how often it goes over them takes long there, or has no room.
+
+    Raises:
+        Refused: wrong, or not within its time.
+    """
+    given = [
+        Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", True)
+        for position, name, _ in islice(_free(base), DRAWN.ordered)
+        for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
+    ]
+    survey = Survey(base, 0, DRAWN.ordered_seconds, given=given, alone=True)
+    for _ in survey.make():
+        pass
+    _tried(stages, survey)
+
+
+def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
+    """Long rows of few elements that are not zero: at the multiples of the ``numbers`` that a source names, of the
+    largest first, and next to them, where a block ends and another begins."""
+    for position, name, legal in _free(base):
+        value = base.args[position]
+        n = value.shape[-1]
+        blocks = sorted((m for m in numbers if DRAWN.block <= m < n), reverse=True)
+        seams = ((m * k + d) for m in blocks for k in range(1, (n - 1) // m + 1) for d in (0, -1, 1))
+        places = list(dict.fromkeys(at for at in islice(seams, DRAWN.seams) if at < n))
+        if not places or legal.support is Support.NONPOSITIVE:
+            continue
+        room = FILLED * (value.numel() // n)
+        first, rest = places[: room // 2], places[room // 2 :]
+        first += secrets.SystemRandom().sample(rest, min(len(rest), room - len(first)))
+        change = ("sparse", position, secrets.randbits(31), tuple(first), 0.5)
+        yield Proposal(change, Grade.REFUSED, f"{name} of few elements not handled", True)
+
+
+def _free(base: Case) -> Iterator[tuple[int, str, Legal]]:
+    """Position, name and form of the float arguments of which each element may be any of their numbers."""
+    for i, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
+        domain = base.task.domain.get(spec.name)
+        if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
+            continue
+        if not value.numel() or not value.dim() or not value.is_floating_point() or is_float8(value):
+            continue
+        legal = legal_values(spec, value, domain)
+        if legal.support in (*OPEN, Support.UNIT) and not legal.is_sorted:
+            yield i, spec.name, legal
 
 
 def _tried(stages: Stages, survey: Survey) -> int:

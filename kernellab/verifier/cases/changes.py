@@ -26,7 +26,9 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     but for single elements, or ``("together", argument, argument, seed, values)``: each pair of these once at one
     place of both, ``("hidden", argument, argument, seed)``: zeros in the first and infinities in the second,
     ``("near", argument, argument, seed)``: nearly the first one's rows in the second, ``("shared",
-    argument, argument, seed)``: elements of the second in the first, or ``("last", -1, seed, ((argument, low, high),
+    argument, argument, seed)``: elements of the second in the first, ``("codes", argument, seed, "all" or
+    "numbers")``: each code of a float8, ``("sparse", argument, seed, places, number)``: zeros but for ``number`` and
+    its neighbours at these places of rows, eight in each, or ``("last", -1, seed, ((argument, low, high),
     ...))``: the last elements of each are its largest and its smallest, some rows of masks are true throughout, and
     half of its integers are one number."""
     import torch
@@ -59,6 +61,10 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
             out[position] = _decided_last(args[position], seen, low, high)
     elif kind == "pattern":
         out[where] = patterned(args[where], *change[2:])
+    elif kind == "codes":
+        out[where] = _codes(args[where], change[2], change[3] == "numbers")
+    elif kind == "sparse":
+        out[where] = _sparse(args[where], *change[2:])
     elif kind == "halves":
         seen = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
@@ -94,6 +100,10 @@ def in_words(names: Sequence[str], shape_of: Callable[[int], Sequence[int]], cha
         return f"other elements in {name}"
     if kind == "pattern":
         return f"{change[2]} in {name}"
+    if kind == "codes":
+        return f"each code in {name}"
+    if kind == "sparse":
+        return f"few elements of {name} that are not zero"
     if kind == "scalar":
         return f"{name} = {change[2]}"
     if kind == "scale":
@@ -198,6 +208,34 @@ def _shared(one: Tensor, other: Tensor, seed: int) -> Tensor:
     drawn = flat[torch.randint(flat.numel(), one.shape, generator=seen).to(flat.device)]
     chosen = (torch.rand(one.shape, generator=seen) < 0.5).to(one.device)
     return torch.where(chosen, drawn.to(one), one)
+
+
+def _codes(like: Tensor, seed: int, numbers: bool) -> Tensor:
+    """Every code of a float of eight bits in turn, or every one that is a number, from a drawn one on."""
+    import torch
+
+    every = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(like.dtype)
+    every = every.view(torch.uint8)[every.float().isfinite()] if numbers else every.view(torch.uint8)
+    seen = torch.Generator().manual_seed(seed)
+    order = every[torch.randperm(len(every), generator=seen)]
+    return order[torch.arange(like.numel()) % len(order)].view(like.dtype).reshape(like.shape).to(like.device)
+
+
+#: places of a sparse row that are not zero
+FILLED = 8
+
+
+def _sparse(like: Tensor, seed: int, places: Sequence[int], number: float) -> Tensor:
+    """Zeros, but at some of these ``places`` of each row, in turn over the rows, values from ``number`` to its
+    double: a sum or a maximum that leaves out one place shows it, however long the row."""
+    import torch
+
+    seen = torch.Generator().manual_seed(seed)
+    out = torch.zeros(like.shape, dtype=torch.float64)
+    rows = out.view(-1, out.shape[-1])
+    at = torch.tensor(places)[torch.arange(len(rows) * FILLED) % len(places)].view(len(rows), FILLED)
+    rows.scatter_(1, at, number * (1 + torch.rand(at.shape, generator=seen, dtype=torch.float64)))
+    return out.to(like)
 
 
 #: from so long a dimension on its last two elements may differ from all others

@@ -177,7 +177,24 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     common = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
     common += [64 << _SYSTEM.randrange(4)]
     alike = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in common]
-    return found + _taken(task, alike, DRAWN.end_bytes, [dict(full), *found], tries=1)
+    return found + _taken(task, [*alike, *_past(task, numbers)], DRAWN.end_bytes, [dict(full), *found], tries=1)
+
+
+def _past(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]:
+    """Two Dims, drawn in secret, past the largest of the ``numbers`` that memory allows, each a multiple of 64 or not:
+    a branch for large and even sizes may leave out the rest of the other Dim."""
+    pair = _SYSTEM.sample([d.name for d in task.dims], 2)
+    short = {d.name: _inside(task, d.name, _SYSTEM.choice((2, 3, 5))) for d in task.dims}
+
+    def sizes(number: int, rests: Sequence[int]) -> Sizes:
+        first = number // 64 * 64 + 64
+        return {**short, **{name: _inside(task, name, first + rest) for name, rest in zip(pair, rests, strict=True)}}
+
+    ends = [d.max for d in task.dims if d.name in pair]
+    fitting = [n for n in (64, *numbers) if n < min(ends) and input_bytes(task, sizes(n, (63, 63))) <= DRAWN.end_bytes]
+    rest = _SYSTEM.randrange(1, 64)
+    kinds = ((0, rest), (rest, 0), (0, 0), (rest, rest)) if fitting else ()
+    return [partial(sizes, max(fitting), rests) for rests in kinds]
 
 
 def multiples(numbers: Sequence[int]) -> list[int]:

@@ -116,6 +116,35 @@ def _ends(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         flat[2::4], flat[3::4] = int(low) + 1, int(high) - 1
 
 
+def _masked(at_end: bool) -> Pattern:
+    """Rows of a mask that are false from their beginning, or at their end, and true elsewhere: half of the row, all of
+    it but one element, and a drawn part, in turn."""
+
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        import torch
+
+        n = rows.shape[-1]
+        lengths = torch.randint(n, (rows.shape[0],), generator=seen)
+        first = int(torch.randint(3, (1,), generator=seen))
+        lengths[first::3], lengths[(first + 1) % 3 :: 3] = n // 2, n - 1
+        kept = torch.arange(n) >= lengths[:, None]
+        rows.copy_(kept.flip(-1) if at_end else kept)
+
+    return pattern
+
+
+def _ordered(down: bool) -> Pattern:
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        rows.copy_(rows.sort(-1, descending=down).values)
+
+    return pattern
+
+
+def _equal(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Each row throughout its first element."""
+    rows.copy_(rows[:, :1].clone().expand_as(rows))
+
+
 def _row_of(number: float) -> Pattern:
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         rows[_row(rows, seen)] = _of(rows, number)
@@ -341,6 +370,8 @@ def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
 PATTERNS: dict[str, Pattern] = {
     "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
     "repeated": _repeated, "moved": _moved,
+    "false first": _masked(False), "false last": _masked(True),
+    "ascending": _ordered(False), "descending": _ordered(True), "equal": _equal,
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "one NaN": _alone(nan), "one inf": _alone(inf), "one -inf": _alone(-inf),

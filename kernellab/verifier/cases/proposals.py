@@ -157,6 +157,12 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
     yield Proposal(pattern_at(position, "magnitudes", *ends), Grade.CONDITION, large, False, True, right=of_all)
 
 
+def codes(name: str, position: int) -> Iterator[Proposal]:
+    """All codes of eight bits: those of numbers, and those of NaN and infinities too."""
+    for kind, words in (("numbers", f"codes of {name} as drawn only"), ("all", not_propagated("NaN", name))):
+        yield Proposal(("codes", position, secrets.randbits(31), kind), Grade.CONDITION, words, True, True)
+
+
 def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
     """Zeros and numbers on the axes; numbers of all quadrants, not finite, large and tiny ones."""
     import torch
@@ -180,7 +186,8 @@ def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
 def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[Proposal]:
     """Of a mask all, none and whole rows; of integers the ends of their range, and beyond it unless one is stated."""
     if at.mask:
-        for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0)):
+        runs = (("false first", 0), ("false last", 0))
+        for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0), *runs):
             yield Proposal(
                 pattern_at(position, kind, number, number),
                 Grade.REFUSED,

@@ -29,6 +29,7 @@ from kernellab.verifier.cases.proposals import (
     SPECIAL_KINDS,
     Grade,
     Proposal,
+    codes,
     complexes,
     floats,
     in_order,
@@ -74,10 +75,13 @@ class Survey:
     """The drawn cases of ``base`` and what they reach; at most ``most`` cases, found in ``seconds`` of this thread."""
 
     def __init__(
-        self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True
-    ) -> None:
-        """Without ``conditions``, only cases on which a wrong answer is a failure, and a NaN in each argument."""
-        self.base, self.task, self.most = base, base.task, most
+        self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True,
+        given: Sequence[Proposal] = (), alone: bool = False,
+    ) -> None:  # fmt: skip
+        """Without ``conditions``, only cases on which a wrong answer is a failure, and a NaN in each argument.
+        Proposals that are ``given`` come before all others; ``alone``: they are all, and no edge is looked for."""
+        self.base, self.task, self.most = base, base.task, most + len(given)
+        self._given, self._alone = given, alone
         self.conditions = conditions
         self.cases: list[Drawn] = []
         self.edges: set[Edge] = set()
@@ -104,7 +108,7 @@ class Survey:
         from kernellab.verifier.boundary_checks.watch import warmed
 
         # nothing of NumPy comes to torch's dispatcher
-        watching = self.task.framework != "numpy"
+        watching = self.task.framework != "numpy" and not self._alone
         warmed()
         # a reference that names a dtype is captured for its float64 answer, once
         _ = self.base.references
@@ -116,7 +120,7 @@ class Survey:
         self._watch = self._run(self.base.args) if watching else None
         if self._watch is not None:
             self._take(self._watch, Grade.REFUSED)
-        for proposal in self._in_turn(self._proposals()):
+        for proposal in self._in_turn([*self._given, *([] if self._alone else self._proposals())]):
             self._pause()
             yield
             self._resume()
@@ -128,7 +132,8 @@ class Survey:
                 continue
             self._try(proposal)
         yield from self._solved()
-        self._add_exact()
+        if not self._alone:
+            self._add_exact()
         self._pause()
 
     def _affordable(self) -> int:
@@ -160,9 +165,11 @@ class Survey:
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
                 continue
-            if not value.numel() or is_float8(value) or value.dtype == torch.uint64:
+            if not value.numel() or value.dtype == torch.uint64:
                 continue
-            if value.is_complex():
+            if is_float8(value):
+                found += codes(spec.name, position) if domain in (None, "real") else ()
+            elif value.is_complex():
                 found += complexes(spec.name, position, value)
             elif value.is_floating_point():
                 found += floats(spec.name, position, value, legal_values(spec, value, domain), domain)

@@ -172,9 +172,10 @@ class CorrectRule:
     scalar_named: int = 5
     #: sizes at which a source may have another path
     paths: int = 3
-    #: those that the source compares with, and pairs of scalar arguments that are changed together
+    #: those that the source compares with; draws of two scalar arguments that are changed together, and of more
     scalar_compared: int = 8
-    scalar_pairs: int = 6
+    scalar_pairs: int = 16
+    scalar_draws: int = 8
     #: seconds that the reference may take for an infinite one
     scalar_seconds: float = 0.5
     #: threads of a team that is larger than any machine's loop expects
@@ -517,6 +518,12 @@ class DrawnRule:
     #: cases at a size at which a source may have another path, and seconds of this thread for making them
     path_cases: int = 12
     path_seconds: float = 0.25
+    #: arguments whose rows are in order at a long size, and seconds of this thread for making these cases
+    ordered: int = 2
+    ordered_seconds: float = 0.6
+    #: numbers of a source from here on may be a block's, and places about their multiples that are looked at
+    block: int = 16
+    seams: int = 4096
     #: seconds of calls in Triton's interpreter, of which each takes ten milliseconds or more
     interpreted: float = 0.4
     #: and of one call with a Dim as long as that allows

@@ -14,6 +14,7 @@ from kernellab.errors import counted
 from kernellab.records import Evidence, Trust
 from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes
+from kernellab.verifier.boundary_checks.drawn import ordered
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.long import both_long, wide
 from kernellab.verifier.compare.compare import metadata
@@ -95,6 +96,7 @@ def _correct(stages: Stages) -> str:
             stages.check(case, private=True)
             found = [*found, replace(case)]  # without its arguments
         found = [*found, *_all_over(stages)]
+        ordered(stages, max(found, key=lambda c: max((n for _, n in c.sizes), default=0)))
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
     if part:

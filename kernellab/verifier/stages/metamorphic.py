@@ -131,8 +131,10 @@ def _other_value(case: Case, position: int, index: int) -> float | int | None:
         whole = computable(value)
         flat = whole.reshape(-1)
         at: list[Any] = [int(i) for i in torch.unravel_index(torch.tensor(index), value.shape)]
-        taken = [whole[(*at[:dim], slice(None), *at[dim + 1 :])] for dim in apart(value)]
-        others = flat[~torch.isin(flat, torch.cat([flat[index : index + 1], *taken]))]
+        free = flat != flat[index]
+        for dim in apart(value):
+            free &= ~torch.isin(flat, whole[(*at[:dim], slice(None), *at[dim + 1 :])])
+        others = flat[free]
         return others[secrets.randbelow(others.numel())].item() if others.numel() else None
     legal = legal_values(spec, value, case.task.domain.get(spec.name))
     if legal.is_sorted:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import combinations, islice
+from itertools import combinations, cycle, islice
 from math import exp, inf, log, nan
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from kernellab.errors import TaskError, counted
 from kernellab.records import Author
 from kernellab.target import Backend
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import finite
+from kernellab.task.dtypes import alike, finite
 from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import families, legal_values
 from kernellab.task.sample.sizes import runs_at
@@ -111,7 +111,7 @@ def _along_flags(stages: Stages, base: Case) -> None:
     for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
         if isinstance(value, bool) and spec.name not in held and not _is_held(stages, position):
             turned = replace(base, held=tuple(not value if i == position else None for i in range(len(base.args))))
-            if cases.has_answer(turned):
+            if _has_answer(turned):
                 along(stages, turned)
 
 
@@ -181,11 +181,11 @@ def _in_one_place(stages: Stages, case: Case) -> None:
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
     for dim in range(max(1, min(most - 1, 3))):
         equal = layouts.with_equal_rows(case, dim)
-        if cases.has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
+        if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
             stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             break
     same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
-    if not all(_right(stages, *pair) for pair in same if cases.has_answer(pair[0])):
+    if not all(_right(stages, *pair) for pair in same if _has_answer(pair[0])):
         stages.context.findings.add(Mark(kind="tensor-given-twice"))
 
 
@@ -205,6 +205,15 @@ def _square(case: Case) -> list[Case]:
 _SQUARE = 32
 
 
+def _has_answer(case: Case) -> bool:
+    """Does the reference take the case? A matrix of equal rows has no inverse, and indices of one table may lie beyond
+    the end of another."""
+    try:
+        return bool(case.references)
+    except TaskError:
+        return False
+
+
 # -- scalars -----------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +221,7 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
     """Each number of the task at ``most`` other values, where the reference takes them and answers otherwise; and two
     of them together."""
     compared = compared_by(stages.source)[: CORRECT.scalar_compared if most == CORRECT.scalar_values else 2]
-    right: dict[int, Any] = {}
+    right: dict[int, list[Any]] = {}
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
@@ -221,20 +230,22 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
             stages.context.findings.add(held)
             continue
         named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
-        tried = list(islice(_other_values(base, position, named, compared), most + 2 * len(named) + len(compared)))
+        count = most + 2 * len(named) + len(compared) + 2 * min(len(compared), _SIDES)
+        tried = list(islice(_other_values(base, position, named, compared), count))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
         # a number may be right for calm inputs alone
         wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
         pairs = [(base, case) for case in tried]
-        pairs += [(wide, case) for case in islice(_other_values(wide, position), 1)] if cases.has_answer(wide) else []
+        pairs += [(wide, case) for case in islice(_other_values(wide, position), 1)] if _has_answer(wide) else []
         for before, case in pairs:
             if not _scalar_right(stages, before, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
         else:
             if tried:
-                right[position] = secrets.choice(tried).args[position]
+                right[position] = [case.args[position] for case in tried]
+            _as_integer(stages, base, position)
             if stages.context.interpreted or isinstance(base.args[position], bool):
                 continue
             if _at_ends(stages, position):
@@ -242,18 +253,47 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
                 _infinite(stages, base, position)
             else:
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
-    _two_scalars(stages, base, right)
+    _some_scalars(stages, base, right)
 
 
-def _two_scalars(stages: Stages, base: Case, right: Mapping[int, Any]) -> None:
-    """Numbers that are right alone, two at a time: a branch for one flag may forget the other."""
-    for one, two in islice(combinations(right, 2), CORRECT.scalar_pairs):
-        args = [*base.args]
-        args[one], args[two] = right[one], right[two]
-        case = base.given(tuple(args))
-        if cases.has_answer(case) and all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
-            name = stages.task.args[two].name
-            stages.context.findings.add(ScalarLimit(argument=name, value=base.args[two], refuted=True))
+def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]) -> None:
+    """Numbers that are right alone, two at a time and more: a branch for one flag may forget another."""
+    draw, told = secrets.SystemRandom(), set[int]()
+    pairs = list(combinations(right, 2))
+    draw.shuffle(pairs)
+    drawn: list[Sequence[int]] = [*islice(cycle(pairs), CORRECT.scalar_pairs)]
+    if len(right) > 2:
+        drawn += [[i for i in right if draw.random() < _AWAY] for _ in range(CORRECT.scalar_draws)]
+    for positions in drawn[: 3 if stages.context.interpreted else None]:
+        others = {i: draw.choice(right[i]) for i in positions}
+        if len(others) < 2 or not told.isdisjoint(others):
+            continue
+        case = base.given(tuple(others.get(i, value) for i, value in enumerate(base.args)))
+        if _has_answer(case) and all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
+            last = max(others)
+            told.add(last)
+            found = ScalarLimit(argument=stages.task.args[last].name, value=base.args[last], refuted=True)
+            stages.context.findings.add(found)
+
+
+#: how often a number is another where several are
+_AWAY = 0.7
+
+
+def _as_integer(stages: Stages, base: Case, position: int) -> None:
+    """Says where a float that is whole is not taken as the integer that a caller writes, where the reference answers
+    alike."""
+    value = base.args[position]
+    if not isinstance(value, float):
+        return
+    for number in (2, 3, 1, 0):
+        case, same = (base.with_change(("scalar", position, n)) for n in (number, float(number)))
+        if _has_answer(case) and _has_answer(same) and all(map(alike, case.native, same.native)):
+            if all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
+                name = stages.task.args[position].name
+                found = DrawnLimit(argument=name, values=f"{name} = {number}, an integer, not handled")
+                stages.context.findings.add(found)
+            return
 
 
 def _at_ends(stages: Stages, position: int) -> bool:
@@ -269,7 +309,7 @@ def _at_ends(stages: Stages, position: int) -> bool:
         for distance in (extent - 1 - secrets.randbelow(3), extent // 2 + secrets.randbelow(extent // 2)):
             for number in (distance, -distance):
                 case = long.with_change(("scalar", position, number))
-                if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
+                if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
                     continue
                 if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
                     return True  # a number of steps
@@ -288,7 +328,7 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
     scalar = stages.task.args[position].name
     told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
     at_zero = base.given((*base.args[:position], type(base.args[position])(0), *base.args[position + 1 :]))
-    like = cases.has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
+    like = _has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
     if like and not _right(stages, at_zero, lay_out(at_zero.args)):
         # the number alone does it, as where the reference divides by it: no argument is to blame
         stages.context.findings.add(DrawnLimit(argument=scalar, values=f"{scalar} = 0 not handled"))
@@ -304,11 +344,12 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
             for index, number in zip((0, value.numel() // 2, -1), numbers, strict=True):
                 changed.view(-1)[index] = number
             case = base.given(tuple(args))
-            if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
+            if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
                 break
             if not _right(stages, case, lay_out(case.args)):
                 what = "NaN" if numbers[0] != 0 else "0"
-                words = f"{what} in {spec.name} where {scalar} = 0 not handled"
+                how = "not handled" if all(map(finite, case.native)) or numbers[0] == 0 else "not propagated"
+                words = f"{what} in {spec.name} where {scalar} = 0 {how}"
                 stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
                 break
 
@@ -352,6 +393,8 @@ def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool
 
 #: the largest float that is tried: a reference may take as many steps
 _MOST = 1e3
+#: numbers that a source compares with of which both sides are tried
+_SIDES = 4
 #: an integer from here on is tried only where others have not changed the shape of an answer
 _SIZE = 2048
 
@@ -375,13 +418,16 @@ def _other_values(
         long = (1 << 15) + secrets.randbelow(1 << 15)
         # after those next to it, which tell whether it is a size or a number of steps
         equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
+        equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
         tried = tuple(dict.fromkeys((*near, *equal, far, *beside, long, -1, 0, 1, -far)))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
         large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
         near = (3 * value, value / 3) if value else (0.5, -0.5)
+        # on both sides of where a branch begins
         likely = [n for n in compared if abs(n) <= _MOST]
+        likely += [n * by for n in likely[:_SIDES] if n for by in (0.96, 1.04)]
         tried = tuple(dict.fromkeys((*near, *likely, large, -small, 1.0, -1.0, 0.0)))
     for other in tried:
         if other == value or (is_size and abs(other) >= _SIZE):
