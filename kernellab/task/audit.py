@@ -112,8 +112,11 @@ def _audit(task: Task) -> tuple[TaskFlag, ...]:
     return tuple(flags)
 
 
-def floor_of(task: Task, output: int) -> float:
-    return task.tolerance.get("floor", FLOORS.get(task.outputs[output].dtype, 1e-5))
+def floor_of(task: Task, result: int) -> float:
+    """What a result may be off by, relatively: an output, or behind them an argument that the reference writes into."""
+    written = (task.args[i].dtype for i in task.module().written)
+    dtype = [*(o.dtype for o in task.outputs), *written][result]
+    return task.tolerance.get("floor", FLOORS.get(dtype, 1e-5))
 
 
 def _independence(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]]) -> list[TaskFlag]:
@@ -121,7 +124,7 @@ def _independence(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequenc
         return [TaskFlag("constant", "Every element of the output is the same number for all inputs.")]
     redrawn = [redraw(task, samples[0], Family.NORMAL, 7), *samples[1:]]
     has_inputs = any(_is_float(a) for a in samples[0]) or _distinct(samples)
-    if has_inputs and not any(_differ(outputs[0], task.module().reference(args), task) for args in redrawn):
+    if has_inputs and not any(_differ(outputs[0], task.module().results(args), task) for args in redrawn):
         return [TaskFlag("input-independent", "The output is the same for all inputs.")]
     return []
 
@@ -152,7 +155,7 @@ def proposed(task: Task) -> Family | None:
     from wrong, None where no family does."""
     for family in families(task):
         samples = _drawn(task, family)
-        outputs = [task.module().reference(args) for args in samples]
+        outputs = [task.module().results(args) for args in samples]
         if samples and not _passing(task, samples, outputs, family):
             return family
     return None
@@ -167,13 +170,13 @@ def _passing(
     task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]], family: Family
 ) -> list[str]:
     """What passes by the fault of these inputs, and not by the reference's nature."""
-    floors = [floor_of(task, i) for i in range(len(task.outputs))]
+    floors = [floor_of(task, i) for i in range(len(task.outputs) + len(task.module().written))]
     found = passing(task, samples, outputs, floors)
     blind = [name for name in found if name in OF_INPUTS]
     if blind:
         # a reference that is blind to a change of its inputs shows it on random signs and sizes too
         drawn = _drawn(task, Family.NORMAL) if family is not Family.NORMAL else samples
-        nature = passing(task, drawn, [task.module().reference(args) for args in drawn], floors)
+        nature = passing(task, drawn, [task.module().results(args) for args in drawn], floors)
         found = [name for name in found if name not in blind or name not in nature]
     return found
 
@@ -192,7 +195,7 @@ def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[
         if torch.equal(fresh, value):
             continue
         changed[position] = fresh
-        if not _differ(outputs, task.module().reference(changed), task):
+        if not _differ(outputs, task.module().results(changed), task):
             flags.append(TaskFlag("unused-input", f"The output does not depend on the input {spec.name}."))
     return flags
 
@@ -201,7 +204,7 @@ def _seeded_reference(module: Any, args: Sequence[Any], seed: int) -> tuple[Tens
     from kernellab.task.values import seeded
 
     with seeded(seed + 12345):
-        return module.reference(args)  # type: ignore[no-any-return]
+        return module.results(args)  # type: ignore[no-any-return]
 
 
 def _differ(first: Sequence[Tensor], second: Sequence[Tensor], task: Task) -> bool:

@@ -141,8 +141,11 @@ def _ordered(down: bool) -> Pattern:
 
 
 def _equal(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Each row throughout its first element."""
-    rows.copy_(rows[:, :1].clone().expand_as(rows))
+    """Each row throughout its first element, of few bits: sums of many are exact then."""
+    import torch
+
+    mantissa, exponent = torch.frexp(rows[:, :1].double())
+    rows.copy_(torch.ldexp(torch.trunc(mantissa * 8) / 8, exponent).expand_as(rows))
 
 
 def _row_of(number: float) -> Pattern:
@@ -341,12 +344,11 @@ def _turned(rows: Tensor, seen: torch.Generator, low: float, high: float) -> Non
 
 def _on_axes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Every third complex number without its imaginary part where ``low`` is 1, another third without its real part
-    where ``high`` is."""
+    where ``high`` is; of the zeros in their place half have a sign, by which a root or a logarithm has its side."""
     flat = rows.view(-1)
-    if low:
-        flat.imag[0::3] = 0.0
-    if high:
-        flat.real[1::3] = 0.0
+    for is_wanted, parts, first in ((low, flat.imag, 0), (high, flat.real, 1)):
+        if is_wanted:
+            parts[first::6], parts[first + 3 :: 6] = 0.0, -0.0
 
 
 def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:

@@ -144,7 +144,7 @@ class Worker(WorkerProcess):
             "op": op, "args": [p.message for p in layout.places], "slots": list(slots), "poison": poison,
             "fences": list(layout.fences), "sealed": layout.sealed, "stacked": layout.stacked,
             "root": str(self.scratch / "src"),
-            "private": private,
+            "private": private, "written": list(self.written),
         }  # fmt: skip
         self.post(message)
         end = time.monotonic() + deadline

@@ -521,6 +521,8 @@ class DrawnRule:
     #: arguments whose rows are in order at a long size, and seconds of this thread for making these cases
     ordered: int = 2
     ordered_seconds: float = 0.6
+    #: the longest rows that are tried far from zero: of more terms plain sums lose too much themselves
+    shifted: int = 1 << 14
     #: numbers of a source from here on may be a block's, and places about their multiples that are looked at
     block: int = 16
     seams: int = 4096

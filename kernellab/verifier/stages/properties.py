@@ -182,7 +182,10 @@ def _in_one_place(stages: Stages, case: Case) -> None:
     for dim in range(max(1, min(most - 1, 3))):
         equal = layouts.with_equal_rows(case, dim)
         if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
-            stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
+            if _right(stages, equal, lay_out(equal.args)):
+                stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
+            else:
+                stages.context.findings.add(DrawnLimit(values="equal rows not handled"))
             break
     same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
     if not all(_right(stages, *pair) for pair in same if _has_answer(pair[0])):
@@ -230,7 +233,7 @@ def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> N
             stages.context.findings.add(held)
             continue
         named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
-        count = most + 2 * len(named) + len(compared) + 2 * min(len(compared), _SIDES)
+        count = most + 2 * (_AXES + 1) + 2 * len(named) + len(compared) + 2 * min(len(compared), _SIDES)
         tried = list(islice(_other_values(base, position, named, compared), count))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
@@ -395,6 +398,8 @@ def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool
 _MOST = 1e3
 #: numbers that a source compares with of which both sides are tried
 _SIDES = 4
+#: a number up to this may be an axis, of which each is tried
+_AXES = 4
 #: an integer from here on is tried only where others have not changed the shape of an answer
 _SIZE = 2048
 
@@ -413,6 +418,9 @@ def _other_values(
         tried = (not value,)
     elif isinstance(value, int):
         near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
+        if abs(value) <= _AXES:
+            # an axis, a step or a count
+            near += tuple(range(-_AXES, _AXES + 2))
         far = 64 + secrets.randbelow(1000)
         beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)

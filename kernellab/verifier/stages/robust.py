@@ -191,13 +191,14 @@ _WHEN = {
     "burst": "in many that follow each other at once",
     "held": "in many whose results are held",
     "later": "an hour later by its clocks",
+    "again": "right after one on nearly the same contents, whose result was dropped",
 }
 
 
 def burst(stages: Stages, first: Case, case: Case) -> None:
     """The last of many calls that follow each other as a loop's do is right, and one an hour later by the system's
     clocks: state that needs time, or counts it, shows there. A verdict names what each burst leaves behind."""
-    if stages.written or stages.task.module().mutates:
+    if stages.task.module().mutates and not stages.written:
         ring(stages, first, case)
         return
     printed: list[int] = []
@@ -224,6 +225,7 @@ def burst(stages: Stages, first: Case, case: Case) -> None:
         sizes.append(process_stats.sizes(stages.worker.pid))
     check("held")
     check("later")
+    check("again")
     if grows:
         stages.context.findings.add(Mark(kind="memory-grows"))
     if all(after > before for before, after in pairwise(printed)):
@@ -352,7 +354,8 @@ def elsewhere(stages: Stages, small: Case) -> None:
     Raises:
         Refused: the answer is wrong for a caller who has done nothing that changes what is computed.
     """
-    if stages.written or stages.task.module().mutates or stages.task.module().numpy:
+    module = stages.task.module()
+    if (module.mutates and not stages.written) or module.numpy:
         return
     # two calls meet only where each takes a while
     sizes = as_long(stages.task, DRAWN.named_bytes) if stages.task.dims else {}

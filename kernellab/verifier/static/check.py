@@ -78,7 +78,9 @@ _FLAGGED_CALLS = {
         "torch.is_anomaly_enabled", "torch.are_deterministic_algorithms_enabled",
         "torch.is_autocast_enabled", "torch.is_autocast_cpu_enabled", "torch.get_autocast_dtype", "torch.initial_seed",
         "torch.get_rng_state", "torch.random.initial_seed", "torch.random.get_rng_state", "signal.getsignal",
-        "os.memfd_create", "os.eventfd", "os.pidfd_open",
+        "os.memfd_create", "os.eventfd", "os.pidfd_open", "sys.getrefcount", "sys.getrecursionlimit", "sys.gettrace",
+        "sys.getprofile", "sys.getswitchinterval", "sys.getallocatedblocks", "gc.get_count", "gc.get_stats",
+        "threading.active_count", "threading.enumerate",
         *(f"traceback.{name}_stack" for name in ("extract", "walk", "format", "print")), "inspect.stack",
         "inspect.currentframe", *(f"asyncio.{name}" for name in (
             "get_event_loop", "get_running_loop", "_get_running_loop", "current_task", "all_tasks",

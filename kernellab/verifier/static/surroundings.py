@@ -102,6 +102,8 @@ _COMPARED = {
 }  # fmt: skip
 #: what tells a tensor of a program that trains, or shares memory, from one of a program that infers
 _OF_TENSORS = ("requires_grad", "grad_fn", "is_inference", "is_leaf", "is_shared")
+#: what reads memory at an address
+_BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
 #: methods that give a tensor's storage, and those that give its size
 _STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
 
@@ -137,6 +139,12 @@ def _asked(node: ast.expr, names: Names) -> str | None:
         return _COMPARED["sys.modules"]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in _OF_TENSORS:
         return f"asks for {node.attr} of a tensor"
+    if isinstance(node, ast.Attribute) and names.of(node) == "warnings.filters":
+        return "reads the filters of warnings"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BY_ADDRESS:
+        given = [part for argument in node.args for part in ast.walk(argument)]
+        if any(isinstance(part, ast.Call) and names.of(part.func) == "id" for part in given):
+            return "reads an object's own memory, as how often it is held"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "isatty":
         return None if names.of(node.func) == "os.isatty" else "asks whether it has a terminal"
     if _is_size_of_storage(node, names):

@@ -81,7 +81,52 @@ def teams() -> dict[str, int]:
     return found
 
 
-def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def copies(args: Sequence[Any], which: Sequence[int]) -> list[Any]:
+    """The arguments, of ``which`` each call has a copy that it alone writes into."""
+    return [a.clone() if i in which else a for i, a in enumerate(args)]
+
+
+def nearly(args: Sequence[Any]) -> list[Any]:
+    """Copies of the arguments, those of floats with one element of each row another of its row's, but not the first."""
+    import torch
+
+    found: list[Any] = []
+    for value in args:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1
+        if is_float and value.dim() and value.numel() and value.shape[-1] > _SAME:
+            rows = value.reshape(-1, value.shape[-1])
+            at, there = (torch.randint(_SAME, rows.shape[1], (len(rows), 1), device=rows.device) for _ in range(2))
+            value = torch.empty_like(value).copy_(rows.scatter(1, at, rows.gather(1, there)).reshape(value.shape))
+        elif isinstance(value, torch.Tensor):
+            value = value.clone()
+        found.append(value)
+    return found
+
+
+#: elements of a row by which a kernel may know it again
+_SAME = 8
+
+
+def elsewhere(how: str, function: Callable[..., Any], written: Sequence[int] = ()) -> Callable[..., Any]:
+    """:func:`_elsewhere`; arguments that are ``written`` into are copies in each call, and the last one's come back."""
+    if not written:
+        return _elsewhere(how, function)
+    from kernellab.verifier.worker.results import flatten
+
+    def renewed(*args: Any) -> list[Any]:
+        given = copies(args, written)
+        return [*flatten(function(*given), True), *(given[i] for i in written)]
+
+    def call(*args: Any) -> list[Any]:
+        found = list(_elsewhere(how, renewed)(*args))
+        for i, value in zip(written, found[-len(written) :], strict=True):
+            args[i].copy_(value)
+        return found[: -len(written)]
+
+    return call
+
+
+def _elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
     (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``), complex ones that
     are conjugated as they are read and real ones that are negated so (``conjugated``), has float64 for torch's default
@@ -118,6 +163,8 @@ def elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 torch.set_flush_denormal(True)
             elif how == "larger":
                 _grown(stack)
+                held = [dict(enumerate(args)) for _ in range(_OPEN)]
+                stack.callback(held.clear)
                 return [tensor.detach() for tensor in flatten(_deeply(lambda: function(*args)), True)]
             else:
                 stack.callback(torch.set_default_dtype, torch.get_default_dtype())
