@@ -10,6 +10,8 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
+import torch
+
 from kernellab.conditions import DrawnInPart, DrawnLimit, FixedArguments, FixedSizes, of
 from kernellab.records import Coverage
 from kernellab.task import ArgKind
@@ -19,6 +21,7 @@ from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases.changes import FILLED
 from kernellab.verifier.cases.proposals import Grade, Proposal, pattern_at
+from kernellab.verifier.cases.ranges import is_permutation, rises
 from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
@@ -27,8 +30,6 @@ from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
-    import torch
-
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
     from kernellab.verifier.stages.context import Findings
@@ -82,10 +83,25 @@ def ordered(stages: Stages, base: Case) -> None:
         for position, name, _ in islice(_free(base), DRAWN.ordered)
         for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
     ]
+    given += islice(_whole(base), 2 * DRAWN.ordered)
     survey = Survey(base, 0, DRAWN.ordered_seconds, given=given, alone=True)
     for _ in survey.make():
         pass
     _tried(stages, survey)
+
+
+def _whole(base: Case) -> Iterator[Proposal]:
+    """Masks that are true at one place of a row or nowhere, and integers in order and of equal rows, at a long size."""
+    for i, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
+        open_ = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in base.task.domain
+        if not open_ or value.dtype.is_floating_point or value.dtype.is_complex or not value.numel() or not value.dim():
+            continue
+        kinds = ("low", "false first") if value.dtype is torch.bool else ("equal", "ascending")
+        if value.dtype is not torch.bool and (is_permutation(value) or rises(value.reshape(-1, value.shape[-1]))):
+            continue
+        for kind in kinds:
+            words = f"long {spec.name} {kind if kind != 'low' else 'false throughout'} not handled"
+            yield Proposal(pattern_at(i, kind, 0, 0), Grade.CONDITION, words, True)
 
 
 def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
@@ -124,7 +140,13 @@ def _tried(stages: Stages, survey: Survey) -> int:
     conditions = {limit.values for limit in of(stages.context.findings.conditions, DrawnLimit)}
     left = len(survey.cases)
     end = time.monotonic() + (DRAWN.interpreted if stages.context.interpreted else inf)
-    for number, one in enumerate(survey.cases):
+    found = survey.cases
+    if stages.context.interpreted:
+        # of few, those that decide ties and one with a NaN
+        first = [*islice((c for c in found if c.exact), DRAWN.exact_first)]
+        first += [*islice((c for c in found if "NaN" in c.condition), 1)]
+        found = [*first, *(c for c in found if c not in first)]
+    for number, one in enumerate(found):
         # a busy machine leaves out what a quiet one tries, but for the first ones
         if time.monotonic() > end and number >= DRAWN.least:
             break

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations, cycle
+from itertools import combinations, combinations_with_replacement, cycle
 from math import exp, isfinite, lcm, log, log2
 
 from kernellab.records import Source
@@ -170,6 +170,9 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     inside = inside[: DRAWN.numbers] + [
         (d.name, n) for d in task.dims for n in [m for m in both if d.min <= m <= d.max and m != full[d.name]][:_BOTH]
     ]
+    # a branch on a whole number of blocks, as many as one is long
+    squares = [m * n for m, n in combinations_with_replacement([n for n in numbers if 8 <= n <= _LARGEST_TILE], 2)]
+    inside += [(d.name, n) for d in task.dims for n in [m for m in sorted(squares) if d.min <= m <= d.max][:_BOTH]]
     wanted = [partial(_named, task, *one) for one in inside]
     found = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
     if len(task.dims) < 2:

@@ -133,6 +133,28 @@ def _masked(at_end: bool) -> Pattern:
     return pattern
 
 
+def _square(kept: Callable[[Tensor, Tensor, int], Tensor]) -> Pattern:
+    """Square masks that are true where ``kept`` says so of row, column and their extent; but for the diagonal, with
+    some holes in half of them: one that is chosen by its corners or its first row is another in between."""
+
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        import torch
+
+        n = rows.shape[-1]
+        row, column = (torch.arange(len(rows)) % n)[:, None], torch.arange(n)
+        holes = torch.rand(tuple(rows.shape), generator=seen) < 0.2 * (torch.rand((), generator=seen) < 0.5)
+        rows.copy_((kept(row, column, n) & ~holes) | (row == column))
+
+    return pattern
+
+
+def _two_runs(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Each row in order up to its middle, and again behind it."""
+    half = rows.shape[-1] // 2
+    rows[:, :half] = rows[:, :half].sort(-1).values
+    rows[:, half:] = rows[:, half:].sort(-1).values
+
+
 def _ordered(down: bool) -> Pattern:
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         rows.copy_(rows.sort(-1, descending=down).values)
@@ -373,6 +395,8 @@ PATTERNS: dict[str, Pattern] = {
     "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
     "repeated": _repeated, "moved": _moved,
     "false first": _masked(False), "false last": _masked(True),
+    "triangle": _square(lambda i, j, n: j <= i), "band": _square(lambda i, j, n: (i - j).abs() <= max(1, n // 8)),
+    "blocks": _square(lambda i, j, n: i // max(1, n // 3) == j // max(1, n // 3)), "two runs": _two_runs,
     "ascending": _ordered(False), "descending": _ordered(True), "equal": _equal,
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),

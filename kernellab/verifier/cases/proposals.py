@@ -186,7 +186,9 @@ def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
 def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[Proposal]:
     """Of a mask all, none and whole rows; of integers the ends of their range, and beyond it unless one is stated."""
     if at.mask:
-        runs = (("false first", 0), ("false last", 0))
+        runs: tuple[tuple[str, int], ...] = (("false first", 0), ("false last", 0))
+        if value.dim() > 1 and value.shape[-1] == value.shape[-2]:
+            runs += (("triangle", 0), ("band", 0), ("blocks", 0))
         for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0), *runs):
             yield Proposal(
                 pattern_at(position, kind, number, number),
@@ -212,6 +214,8 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
         yield Proposal(pattern_at(position, "low", at.low, at.low), Grade.REFUSED, inside, True)
         yield Proposal(pattern_at(position, "high", at.high, at.high), Grade.REFUSED, inside, True)
         yield Proposal(pattern_at(position, "ends", at.low, at.high), Grade.REFUSED, inside)
+        for order in ("ascending", "descending", "two runs"):
+            yield Proposal(pattern_at(position, order, at.low, at.high), Grade.REFUSED, inside, True)
     elif is_permutation(value) and not stated:
         yield Proposal(pattern_at(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
     if at.is_sorted and not at.fixed:

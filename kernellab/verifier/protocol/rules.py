@@ -559,6 +559,7 @@ class DrawnRule:
     ties: int = 6
     #: comparisons of which exact ties are looked for, and the share of the seconds by which that ends
     exact_edges: int = 12
+    exact_first: int = 3
     exact_share: float = 1.4
     #: share of an output's root mean square by which the two answers for equal elements must differ then
     apart: float = 0.02

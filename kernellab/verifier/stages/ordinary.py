@@ -155,6 +155,9 @@ def _cases(stages: Stages) -> tuple[Case, ...]:
     return tuple(case for case, size in zip(cases, sizes, strict=True) if size <= CORRECT.ordinary_bytes)
 
 
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
 def _with_others(base: Case) -> list[Case]:
     """The case with one element in each row of its arguments from another draw, of integers and bools from another
     place of the row; none where no argument may be mixed."""
@@ -163,7 +166,10 @@ def _with_others(base: Case) -> list[Case]:
         value = args[i]
         if not isinstance(value, torch.Tensor) or not value.numel() or spec.static or spec.kind is not ArgKind.TENSOR:
             continue
-        rows = value.reshape(-1, value.shape[-1] if value.dim() else 1)
+        # torch moves no elements of unsigned integers of 16 bits and more
+        rows = (value.view(signed) if (signed := _SIGNED.get(value.dtype)) else value).reshape(
+            -1, value.shape[-1] if value.dim() else 1
+        )
         at, there = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
         if loose and value.shape == other.args[i].shape:
             mixed = rows.scatter(1, at, other.args[i].reshape(rows.shape).gather(1, at))
@@ -173,7 +179,7 @@ def _with_others(base: Case) -> list[Case]:
             mixed = mixed.scatter(1, there, rows.gather(1, at)) if apart(value) else mixed
         else:
             continue
-        args[i] = torch.empty_like(args[i]).copy_(mixed.reshape(args[i].shape))
+        args[i] = torch.empty_like(value).copy_(mixed.reshape(value.shape).view(value.dtype))
     case = base.given(tuple(args))
     try:
         return [case] if any(a is not b for a, b in zip(args, base.args, strict=True)) and case.native else []

@@ -8,39 +8,35 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, cycle, islice
-from math import exp, inf, log, nan
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, Mark, ScalarLimit, StridesLimit, of
 from kernellab.errors import TaskError, counted
 from kernellab.records import Author
 from kernellab.target import Backend
 from kernellab.task import ArgKind
-from kernellab.task.dtypes import alike, finite
+from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import Family, Support
-from kernellab.task.sample.inputs import families, legal_values
+from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
-from kernellab.verifier.cases import answers, cases
-from kernellab.verifier.cases.extents import alike as as_long
-from kernellab.verifier.cases.extents import compared_by, of_paths
-from kernellab.verifier.compare.compare import compare, metadata
-from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.protocol.memory import Layout, lay_out
+from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.extents import of_paths
+from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.attempt import anew, has_answer, is_right
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.stages.scalars import is_held, other_values, scalar_right, scalars
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
@@ -57,9 +53,9 @@ def properties(stages: Stages, base: Case) -> None:
     _strides(stages, base)
     if stages.context.interpreted:
         # a call takes long there
-        _scalars(stages, base, CORRECT.scalar_interpreted)
+        scalars(stages, base, CORRECT.scalar_interpreted)
         return
-    _scalars(stages, base)
+    scalars(stages, base)
     _domain(stages, base)
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
@@ -76,7 +72,7 @@ def cheapest(stages: Stages, base: Case) -> None:
         Refused: a scalar argument is ignored, or rows with gaps are misread where our own rules wrote the kernel.
     """
     _strides(stages, base)
-    _scalars(stages, base)
+    scalars(stages, base)
 
 
 def along_paths(stages: Stages) -> None:
@@ -91,15 +87,15 @@ def along_paths(stages: Stages) -> None:
         base = cases.case(stages.task, sizes, Family.OWN)
         if StridesLimit(contiguous="all") not in found:
             turned = next(layouts.transposed(base.args), None)
-            if not _right(stages, base, lay_out(base.args, strided=True)):
+            if not is_right(stages, base, lay_out(base.args, strided=True)):
                 add(StridesLimit(contiguous="all"))
             elif turned is not None and StridesLimit(contiguous="rows") not in found:
-                add(*(() if _right(stages, base, turned) else (StridesLimit(contiguous="rows"),)))
+                add(*(() if is_right(stages, base, turned) else (StridesLimit(contiguous="rows"),)))
         held = {limit.argument for limit in of(found, ScalarLimit)}
         for position, spec in enumerate(stages.task.args):
-            if spec.kind is ArgKind.SCALAR and spec.name not in held and not _is_held(stages, position):
-                others = list(islice(_other_values(base, position), 3))
-                if others and not _scalar_right(stages, base, secrets.choice(others), position):
+            if spec.kind is ArgKind.SCALAR and spec.name not in held and not is_held(stages, position):
+                others = list(islice(other_values(base, position), 3))
+                if others and not scalar_right(stages, base, secrets.choice(others), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
         along(stages, base)
     _along_flags(stages, cases.drawn_base(stages.task))
@@ -109,9 +105,9 @@ def _along_flags(stages: Stages, base: Case) -> None:
     """Values at edges for the other value of each flag."""
     held = {limit.argument for limit in of(stages.context.findings.conditions, ScalarLimit)}
     for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
-        if isinstance(value, bool) and spec.name not in held and not _is_held(stages, position):
+        if isinstance(value, bool) and spec.name not in held and not is_held(stages, position):
             turned = replace(base, held=tuple(not value if i == position else None for i in range(len(base.args))))
-            if _has_answer(turned):
+            if has_answer(turned):
                 along(stages, turned)
 
 
@@ -123,7 +119,7 @@ def _strides(stages: Stages, base: Case) -> None:
     tensors = [a for a in base.args if isinstance(a, torch.Tensor) and a.numel()]
     case = cases.case(stages.task, dict(base.sizes), Family.OWN)
     own = layouts.as_drawn(case.args)
-    if own is not None and not _right(stages, case, own):
+    if own is not None and not is_right(stages, case, own):
         raise stages.refused(
             case, "strided-inputs", "the task's own inputs are not contiguous, and the kernel misreads them"
         )
@@ -138,23 +134,23 @@ def _strides(stages: Stages, base: Case) -> None:
                 raise Refused(f"With non-contiguous inputs: {refused.reason}", found) from refused
             whole = True
             stages.context.findings.add(StridesLimit(contiguous="all"))
-            _anew(stages)
+            anew(stages)
         else:
             _each_layout(stages, case)
-    elif tensors and not _right(stages, case, layouts.stepped(case.args)):
+    elif tensors and not is_right(stages, case, layouts.stepped(case.args)):
         stages.context.findings.add(StridesLimit(contiguous="all"))
     whole = StridesLimit(contiguous="all") in stages.context.findings.conditions
     if not whole and stages.context.request.backend is Backend.CPU:
         _in_one_place(stages, case)
     if not tensors or stages.context.interpreted:
         return
-    if not _right(stages, case, layouts.between_vectors(case.args)):
+    if not is_right(stages, case, layouts.between_vectors(case.args)):
         stages.context.findings.add(AlignmentLimit())
     # on a device what begins at a multiple of 16 is compiled once
     usual = AlignmentLimit()
     each = stages.context.request.backend is Backend.CPU and usual not in stages.context.findings.conditions
     addresses = layouts.at_addresses(case.args, 1 if each else usual.bytes)
-    if not all(_right(stages, case, layout) for layout in addresses):
+    if not all(is_right(stages, case, layout) for layout in addresses):
         stages.context.findings.add(AlignmentLimit(bytes=layouts.LINE_BYTES))
 
 
@@ -164,12 +160,12 @@ def _each_layout(stages: Stages, case: Case) -> None:
     if stages.context.interpreted:
         # where a call takes milliseconds for each program
         case = cases.drawn_base(stages.task, interpreted=True)
-    if not all(_right(stages, case, layout) for layout in layouts.outer(case.args)):
+    if not all(is_right(stages, case, layout) for layout in layouts.outer(case.args)):
         add(StridesLimit(contiguous="all"))
-    elif not all(_right(stages, case, layout) for layout in layouts.transposed(case.args)):
+    elif not all(is_right(stages, case, layout) for layout in layouts.transposed(case.args)):
         add(StridesLimit(contiguous="rows"))
     elif not stages.context.interpreted and not all(
-        _right(stages, case, layout) for layout in layouts.with_gaps(case.args)
+        is_right(stages, case, layout) for layout in layouts.with_gaps(case.args)
     ):
         add(StridesLimit(contiguous="all"))
 
@@ -181,14 +177,14 @@ def _in_one_place(stages: Stages, case: Case) -> None:
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
     for dim in range(max(1, min(most - 1, 3))):
         equal = layouts.with_equal_rows(case, dim)
-        if _has_answer(equal) and not _right(stages, equal, layouts.expanded(equal, dim)):
-            if _right(stages, equal, lay_out(equal.args)):
+        if has_answer(equal) and not is_right(stages, equal, layouts.expanded(equal, dim)):
+            if is_right(stages, equal, lay_out(equal.args)):
                 stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             else:
                 stages.context.findings.add(DrawnLimit(values="equal rows not handled"))
             break
     same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
-    if not all(_right(stages, *pair) for pair in same if _has_answer(pair[0])):
+    if not all(is_right(stages, *pair) for pair in same if has_answer(pair[0])):
         stages.context.findings.add(Mark(kind="tensor-given-twice"))
 
 
@@ -206,261 +202,6 @@ def _square(case: Case) -> list[Case]:
 
 #: an extent of all Dims at which a product takes little
 _SQUARE = 32
-
-
-def _has_answer(case: Case) -> bool:
-    """Does the reference take the case? A matrix of equal rows has no inverse, and indices of one table may lie beyond
-    the end of another."""
-    try:
-        return bool(case.references)
-    except TaskError:
-        return False
-
-
-# -- scalars -----------------------------------------------------------------------------------------------------------
-
-
-def _scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
-    """Each number of the task at ``most`` other values, where the reference takes them and answers otherwise; and two
-    of them together."""
-    compared = compared_by(stages.source)[: CORRECT.scalar_compared if most == CORRECT.scalar_values else 2]
-    right: dict[int, list[Any]] = {}
-    for position, spec in enumerate(stages.task.args):
-        if spec.kind is not ArgKind.SCALAR:
-            continue
-        if _is_held(stages, position):
-            held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
-            stages.context.findings.add(held)
-            continue
-        named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
-        count = most + 2 * (_AXES + 1) + 2 * len(named) + len(compared) + 2 * min(len(compared), _SIDES)
-        tried = list(islice(_other_values(base, position, named, compared), count))
-        if not tried:
-            stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
-        # a number may be right for calm inputs alone
-        wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
-        pairs = [(base, case) for case in tried]
-        pairs += [(wide, case) for case in islice(_other_values(wide, position), 1)] if _has_answer(wide) else []
-        for before, case in pairs:
-            if not _scalar_right(stages, before, case, position):
-                stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
-                break
-        else:
-            if tried:
-                right[position] = [case.args[position] for case in tried]
-            _as_integer(stages, base, position)
-            if stages.context.interpreted or isinstance(base.args[position], bool):
-                continue
-            if _at_ends(stages, position):
-                _hidden_by_zero(stages, base, position)
-                _infinite(stages, base, position)
-            else:
-                stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
-    _some_scalars(stages, base, right)
-
-
-def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]) -> None:
-    """Numbers that are right alone, two at a time and more: a branch for one flag may forget another."""
-    draw, told = secrets.SystemRandom(), set[int]()
-    pairs = list(combinations(right, 2))
-    draw.shuffle(pairs)
-    drawn: list[Sequence[int]] = [*islice(cycle(pairs), CORRECT.scalar_pairs)]
-    if len(right) > 2:
-        drawn += [[i for i in right if draw.random() < _AWAY] for _ in range(CORRECT.scalar_draws)]
-    for positions in drawn[: 3 if stages.context.interpreted else None]:
-        others = {i: draw.choice(right[i]) for i in positions}
-        if len(others) < 2 or not told.isdisjoint(others):
-            continue
-        case = base.given(tuple(others.get(i, value) for i, value in enumerate(base.args)))
-        if _has_answer(case) and all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
-            last = max(others)
-            told.add(last)
-            found = ScalarLimit(argument=stages.task.args[last].name, value=base.args[last], refuted=True)
-            stages.context.findings.add(found)
-
-
-#: how often a number is another where several are
-_AWAY = 0.7
-
-
-def _as_integer(stages: Stages, base: Case, position: int) -> None:
-    """Says where a float that is whole is not taken as the integer that a caller writes, where the reference answers
-    alike."""
-    value = base.args[position]
-    if not isinstance(value, float):
-        return
-    for number in (2, 3, 1, 0):
-        case, same = (base.with_change(("scalar", position, n)) for n in (number, float(number)))
-        if _has_answer(case) and _has_answer(same) and all(map(alike, case.native, same.native)):
-            if all(map(finite, case.native)) and not _right(stages, case, lay_out(case.args)):
-                name = stages.task.args[position].name
-                found = DrawnLimit(argument=name, values=f"{name} = {number}, an integer, not handled")
-                stages.context.findings.add(found)
-            return
-
-
-def _at_ends(stages: Stages, position: int) -> bool:
-    """Is an integer right about the ends of long tensors, on both sides of 0, where it may be a place or a distance?"""
-    if not isinstance(stages.task.args[position].default, int) or not stages.task.dims:
-        return True
-    sizes = as_long(stages.task, CORRECT.family_bytes)
-    if not runs_at(stages.task, tuple(sizes.items())):
-        return True
-    long = cases.case(stages.task, sizes, Family.OWN)
-    extents = sorted({n for a in long.args if isinstance(a, torch.Tensor) for n in a.shape if n > _NO_END})[-2:]
-    for extent in extents:
-        for distance in (extent - 1 - secrets.randbelow(3), extent // 2 + secrets.randbelow(extent // 2)):
-            for number in (distance, -distance):
-                case = long.with_change(("scalar", position, number))
-                if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
-                    continue
-                if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
-                    return True  # a number of steps
-                if all(map(finite, case.native)) and not _scalar_right(stages, long, case, position):
-                    return False
-    return True
-
-
-#: an extent from here on has ends that are apart from its beginning
-_NO_END = 8
-
-
-def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
-    """Says of which argument zeros, a NaN or an infinity do not reach the answer, or do, otherwise than in the
-    reference where a number is 0: it has 0 * NaN there, which BLAS leaves out, or a power that is 1 for all of them."""
-    scalar = stages.task.args[position].name
-    told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
-    at_zero = base.given((*base.args[:position], type(base.args[position])(0), *base.args[position + 1 :]))
-    like = _has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
-    if like and not _right(stages, at_zero, lay_out(at_zero.args)):
-        # the number alone does it, as where the reference divides by it: no argument is to blame
-        stages.context.findings.add(DrawnLimit(argument=scalar, values=f"{scalar} = 0 not handled"))
-        return
-    for place, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
-        free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in (*stages.task.domain, *told)
-        if not (free and isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()):
-            continue
-        args = [*base.args]
-        args[position] = type(base.args[position])(0)
-        for numbers in ((0.0, -0.0, 1.0), (nan, inf, -inf)):
-            args[place] = changed = value.contiguous().clone()
-            for index, number in zip((0, value.numel() // 2, -1), numbers, strict=True):
-                changed.view(-1)[index] = number
-            case = base.given(tuple(args))
-            if not _has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
-                break
-            if not _right(stages, case, lay_out(case.args)):
-                what = "NaN" if numbers[0] != 0 else "0"
-                how = "not handled" if all(map(finite, case.native)) or numbers[0] == 0 else "not propagated"
-                words = f"{what} in {spec.name} where {scalar} = 0 {how}"
-                stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
-                break
-
-
-def _infinite(stages: Stages, base: Case, position: int) -> None:
-    """Says which infinity a number may not be, of those for which the reference ends and answers with numbers."""
-    name = stages.task.args[position].name
-    for number in (inf, -inf) if isinstance(base.args[position], float) else ():
-        case = base.with_change(("scalar", position, number))
-        try:
-            with answers.within(CORRECT.scalar_seconds):
-                wanted = [r.native for r in case.references]
-        except TaskError:
-            continue
-        alike = [w.shape for w in wanted] == [w.shape for w in base.native] and all(map(finite, wanted))
-        if alike and not _right(stages, case, lay_out(case.args)):
-            stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} = {number} not handled"))
-
-
-def _is_held(stages: Stages, position: int) -> bool:
-    """Has the kernel no parameter for a number of the task, which is then its default? The worker says so, and is
-    believed of a number that has one."""
-    accepted = stages.worker.accepted
-    return accepted is not None and position >= accepted and stages.task.args[position].default is not None
-
-
-def _scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:
-    """Is the kernel right with another number? Raises Refused where a float is ignored."""
-    got = _outputs(stages, case, lay_out(case.args))
-    if got is not None and _within(stages, case, got):
-        return True
-    value = base.args[position]
-    # by the rule for answers, not by equal bits: a sum in another order, or a little noise, hides nothing
-    ignored = got is not None and not stages.comparison.unlike(got, base.native) and _within(stages, base, got)
-    if ignored and isinstance(value, float) and stages.source.origin is not Author.RULES:
-        name, other = stages.task.args[position].name, case.args[position]
-        message = f"{name!r} was changed from {value} to {other:.6g} and the result did not change as it must"
-        raise stages.refused(case, "ignores-input", message)
-    return False
-
-
-#: the largest float that is tried: a reference may take as many steps
-_MOST = 1e3
-#: numbers that a source compares with of which both sides are tried
-_SIDES = 4
-#: a number up to this may be an axis, of which each is tried
-_AXES = 4
-#: an integer from here on is tried only where others have not changed the shape of an answer
-_SIZE = 2048
-
-
-def _other_values(
-    base: Case, position: int, named: Sequence[int] = (), compared: Sequence[float] = ()
-) -> Iterator[Case]:
-    """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise: next to it,
-    the numbers that a source has ``compared`` with, and those ``named`` by it and next to them, where a branch of it
-    begins."""
-    value = base.args[position]
-    is_size = False
-    tried: tuple[Any, ...]
-    near: tuple[Any, ...]
-    if isinstance(value, bool):
-        tried = (not value,)
-    elif isinstance(value, int):
-        near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
-        if abs(value) <= _AXES:
-            # an axis, a step or a count
-            near += tuple(range(-_AXES, _AXES + 2))
-        far = 64 + secrets.randbelow(1000)
-        beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
-        long = (1 << 15) + secrets.randbelow(1 << 15)
-        # after those next to it, which tell whether it is a size or a number of steps
-        equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
-        equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
-        tried = tuple(dict.fromkeys((*near, *equal, far, *beside, long, -1, 0, 1, -far)))
-    else:
-        # of other magnitudes, and of the other sign
-        draw = secrets.SystemRandom()
-        large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
-        near = (3 * value, value / 3) if value else (0.5, -0.5)
-        # on both sides of where a branch begins
-        likely = [n for n in compared if abs(n) <= _MOST]
-        likely += [n * by for n in likely[:_SIDES] if n for by in (0.96, 1.04)]
-        tried = tuple(dict.fromkeys((*near, *likely, large, -small, 1.0, -1.0, 0.0)))
-    for other in tried:
-        if other == value or (is_size and abs(other) >= _SIZE):
-            continue
-        case = base.with_change(("scalar", position, other))
-        try:
-            found = case.references
-        except TaskError:
-            continue
-        # a number of steps: more of them would take as much longer
-        is_size = is_size or case.reference_seconds > 8 * max(base.reference_seconds, 1e-4)
-        dtypes = [f.native.dtype for f in found] == [b.native.dtype for b in base.references]
-        if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in found):
-            continue
-        same_shapes = all(f.native.shape == b.native.shape for f, b in zip(found, base.references, strict=True))
-        is_size = is_size or not same_shapes
-        if not same_shapes or any(compare(b, f, limit)[0] is not None for b, f, limit in _triples(base, case)):
-            yield case
-
-
-def _triples(base: Case, case: Case) -> Iterator[tuple[Any, Any, Any]]:
-    from kernellab.verifier.compare.records import Limits
-
-    for before, now in zip(base.references, case.references, strict=True):
-        yield before.native, now, Limits.of(str(now.native.dtype).removeprefix("torch."))
 
 
 # -- values beyond the task's own --------------------------------------------------------------------------------------
@@ -503,7 +244,7 @@ def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
         sound = all(finite(r.native) for r in case.references)
     except TaskError:
         return False
-    return sound and not _right(stages, case, lay_out(case.args))
+    return sound and not is_right(stages, case, lay_out(case.args))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -525,10 +266,15 @@ def _threads(stages: Stages, base: Case) -> None:
     most = min(CORRECT.team_most, most_threads() // 2 - 4)
     rooms = sorted(n for n in stages.ahead.numbers if large <= n <= most)
     named = dict.fromkeys([*rooms[:1], *rooms[-1:]][: CORRECT.team_named])
-    for count, case in ((1, base), (cores + 3, base), (large, long), *((n + 1, long) for n in named)):
+    odd = {k: n - 1 + n % 2 for k, n in base.sizes}
+    ragged = cases.case(stages.task, odd, Family.OWN) if odd and runs_at(stages.task, tuple(odd.items())) else base
+    usual = (4, 8, secrets.choice((2, 16)))
+    teams = [(1, base), (cores + 3, base), (large, long), *((n + 1, long) for n in named)]
+    for count, case in (*teams, *((n, ragged) for n in usual)):
         stages.worker.team(count, stages.context.left(10.0))
         try:
-            stages.check(replace(case, seed=case.seed), op="slowly" if 1 < count <= large else "call")
+            slowly = 1 < count <= large and case is not ragged
+            stages.check(replace(case, seed=case.seed), op="slowly" if slowly else "call")
         except Refused as refused:
             found = evidence.as_race(refused.evidence)
             one = counted(count, "thread") + (", and fences around what it allocates" if 1 < count <= large else "")
@@ -536,44 +282,3 @@ def _threads(stages: Stages, base: Case) -> None:
         finally:
             if not stages.worker.gone():
                 stages.worker.team(stages.threads, stages.context.left(10.0))
-
-
-# -- inside ------------------------------------------------------------------------------------------------------------
-
-
-def _right(stages: Stages, case: Case, layout: Layout) -> bool:
-    got = _outputs(stages, case, layout)
-    return got is not None and _within(stages, case, got)
-
-
-def _within(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> bool:
-    return stages.comparison.first_wrong(case, outputs, counted=False) is None
-
-
-def _outputs(stages: Stages, case: Case, layout: Layout) -> list[Tensor] | None:
-    """The kernel's outputs for a case in ``layout``; None where it raises, crashes, or answers in another form."""
-    with _forgiving(stages) as failed:
-        stages.worker.write(0, layout, case.args)
-        seconds = stages.context.left(stages.call_deadline(case))
-        call = stages.worker.call(layout, (0,), seconds, poison=True)
-        stages.no_view(case, layout, call.outputs)
-        if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
-            return None
-        outputs = [stages.worker.read(o) for o in call.outputs]
-    return None if failed else outputs
-
-
-@contextmanager
-def _forgiving(stages: Stages) -> Iterator[list[WorkerFailure]]:
-    failed: list[WorkerFailure] = []
-    try:
-        yield failed
-    except WorkerFailure as failure:
-        failed.append(failure)
-        _anew(stages)
-
-
-def _anew(stages: Stages) -> None:
-    """A worker that has ended is started again."""
-    if stages.worker.gone() or stages.worker.closed:
-        stages.restart()

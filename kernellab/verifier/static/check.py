@@ -80,7 +80,8 @@ _FLAGGED_CALLS = {
         "torch.get_rng_state", "torch.random.initial_seed", "torch.random.get_rng_state", "signal.getsignal",
         "os.memfd_create", "os.eventfd", "os.pidfd_open", "sys.getrefcount", "sys.getrecursionlimit", "sys.gettrace",
         "sys.getprofile", "sys.getswitchinterval", "sys.getallocatedblocks", "gc.get_count", "gc.get_stats",
-        "threading.active_count", "threading.enumerate",
+        "threading.active_count", "threading.enumerate", "hash",
+        "torch.cuda.device_count", "torch.cuda.is_available", "torch.xpu.is_available",
         *(f"traceback.{name}_stack" for name in ("extract", "walk", "format", "print")), "inspect.stack",
         "inspect.currentframe", *(f"asyncio.{name}" for name in (
             "get_event_loop", "get_running_loop", "_get_running_loop", "current_task", "all_tasks",

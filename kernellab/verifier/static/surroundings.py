@@ -39,6 +39,7 @@ IN_CPP = (
     (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\.(?:[248]?byte|short|word|long|quad|incbin)\b",
      "puts code together from bytes"),
     (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
+    (r"\buintptr_t\b[^;{}\n]{0,80}>>", "asks where code or data lies by"),
     (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
     (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
     (r"\bstatic\s+(?:thread_local\s+)?(?:(?:std::)?atomic(?:<[^>\n]*>|_\w+)|(?:unsigned\s+|signed\s+)?(?:int|long|short|"
@@ -108,6 +109,19 @@ _BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
 _STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
 
 
+#: state of the interpreter, and of a machine, that a program is told by
+_STATE = {
+    "warnings.filters": "reads the filters of warnings", "sys.ps1": "asks whether it runs in a shell",
+    "builtins.get_ipython": "asks whether it runs in a notebook", "get_ipython": "asks whether it runs in a notebook",
+    "time.timezone": "reads the time zone", "time.tzname": "reads the time zone", "sys.flags": "reads sys.flags",
+}  # fmt: skip
+
+
+def _is_set(node: ast.expr, names: Names) -> bool:
+    made = isinstance(node, ast.Call) and names.of(node.func) in ("set", "frozenset")
+    return made or isinstance(node, (ast.Set, ast.SetComp))
+
+
 def _variable(node: ast.expr, names: Names) -> ast.expr | None:
     """The name of the environment's variable that an expression reads."""
     if isinstance(node, ast.Call) and node.args and names.of(node.func) in _READERS:
@@ -139,8 +153,16 @@ def _asked(node: ast.expr, names: Names) -> str | None:
         return _COMPARED["sys.modules"]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in _OF_TENSORS:
         return f"asks for {node.attr} of a tensor"
-    if isinstance(node, ast.Attribute) and names.of(node) == "warnings.filters":
-        return "reads the filters of warnings"
+    if isinstance(node, (ast.Attribute, ast.Call, ast.Name)) and names.of(node) in _STATE:
+        return _STATE[names.of(node)]
+    called = names.of(node.func) if isinstance(node, ast.Call) else ""
+    first = node.args if isinstance(node, ast.Call) else []
+    if called in ("hasattr", "getattr") and any(names.text(a) in ("get_ipython", "__IPYTHON__", "ps1") for a in first):
+        return "asks whether it runs in a notebook or a shell"
+    if called in ("list", "tuple", "iter", "enumerate", "next") and first and _is_set(first[0], names):
+        return "takes the order of a set, which differs between processes"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "storage_offset":
+        return "asks where in its storage a tensor begins"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BY_ADDRESS:
         given = [part for argument in node.args for part in ast.walk(argument)]
         if any(isinstance(part, ast.Call) and names.of(part.func) == "id" for part in given):
