@@ -159,7 +159,7 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
 
 def codes(name: str, position: int) -> Iterator[Proposal]:
     """All codes of eight bits: those of numbers, and those of NaN and infinities too."""
-    for kind, words in (("numbers", f"codes of {name} as drawn only"), ("all", not_propagated("NaN", name))):
+    for kind, words in (("numbers", f"codes of {name} as drawn only"), ("all", not_handled("NaN", name))):
         yield Proposal(("codes", position, secrets.randbits(31), kind), Grade.CONDITION, words, True, True)
 
 

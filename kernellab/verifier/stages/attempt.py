@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from kernellab.errors import TaskError
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout
@@ -16,15 +15,6 @@ from kernellab.verifier.protocol.memory import Layout
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-
-def has_answer(case: Case) -> bool:
-    """Does the reference take the case? A matrix of equal rows has no inverse, and indices of one table may lie beyond
-    the end of another."""
-    try:
-        return bool(case.references)
-    except TaskError:
-        return False
 
 
 def is_right(stages: Stages, case: Case, layout: Layout) -> bool:

@@ -34,7 +34,7 @@ from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
-from kernellab.verifier.stages.attempt import anew, has_answer, is_right
+from kernellab.verifier.stages.attempt import anew, is_right
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.stages.scalars import is_held, other_values, scalar_right, scalars
 
@@ -107,7 +107,7 @@ def _along_flags(stages: Stages, base: Case) -> None:
     for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
         if isinstance(value, bool) and spec.name not in held and not is_held(stages, position):
             turned = replace(base, held=tuple(not value if i == position else None for i in range(len(base.args))))
-            if has_answer(turned):
+            if cases.has_answer(turned):
                 along(stages, turned)
 
 
@@ -177,14 +177,14 @@ def _in_one_place(stages: Stages, case: Case) -> None:
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
     for dim in range(max(1, min(most - 1, 3))):
         equal = layouts.with_equal_rows(case, dim)
-        if has_answer(equal) and not is_right(stages, equal, layouts.expanded(equal, dim)):
+        if cases.has_answer(equal) and not is_right(stages, equal, layouts.expanded(equal, dim)):
             if is_right(stages, equal, lay_out(equal.args)):
                 stages.context.findings.add(Mark(kind="expanded-inputs-unsupported"))
             else:
                 stages.context.findings.add(DrawnLimit(values="equal rows not handled"))
             break
     same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
-    if not all(is_right(stages, *pair) for pair in same if has_answer(pair[0])):
+    if not all(is_right(stages, *pair) for pair in same if cases.has_answer(pair[0])):
         stages.context.findings.add(Mark(kind="tensor-given-twice"))
 
 

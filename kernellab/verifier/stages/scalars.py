@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-from kernellab.verifier.stages.attempt import has_answer, is_right, is_within, outputs_of
+from kernellab.verifier.stages.attempt import is_right, is_within, outputs_of
 
 
 def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
@@ -56,7 +56,7 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
         # a number may be right for calm inputs alone
         wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
         pairs = [(base, case) for case in tried]
-        pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if has_answer(wide) else []
+        pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if cases.has_answer(wide) else []
         for before, case in pairs:
             if not scalar_right(stages, before, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
@@ -88,7 +88,7 @@ def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]
         if len(others) < 2 or not told.isdisjoint(others):
             continue
         case = base.given(tuple(others.get(i, value) for i, value in enumerate(base.args)))
-        if has_answer(case) and all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
+        if cases.has_answer(case) and all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
             last = max(others)
             told.add(last)
             found = ScalarLimit(argument=stages.task.args[last].name, value=base.args[last], refuted=True)
@@ -107,7 +107,7 @@ def _as_integer(stages: Stages, base: Case, position: int) -> None:
         return
     for number in (2, 3, 1, 0):
         case, same = (base.with_change(("scalar", position, n)) for n in (number, float(number)))
-        if has_answer(case) and has_answer(same) and all(map(alike, case.native, same.native)):
+        if cases.has_answer(case) and cases.has_answer(same) and all(map(alike, case.native, same.native)):
             if all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
                 name = stages.task.args[position].name
                 found = DrawnLimit(argument=name, values=f"{name} = {number}, an integer, not handled")
@@ -128,7 +128,7 @@ def _at_ends(stages: Stages, position: int) -> bool:
         for distance in (extent - 1 - secrets.randbelow(3), extent // 2 + secrets.randbelow(extent // 2)):
             for number in (distance, -distance):
                 case = long.with_change(("scalar", position, number))
-                if not has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
+                if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
                     continue
                 if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
                     return True  # a number of steps
@@ -147,7 +147,7 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
     scalar = stages.task.args[position].name
     told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
     at_zero = base.given((*base.args[:position], type(base.args[position])(0), *base.args[position + 1 :]))
-    like = has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
+    like = cases.has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
     if like and not is_right(stages, at_zero, lay_out(at_zero.args)):
         # the number alone does it, as where the reference divides by it: no argument is to blame
         stages.context.findings.add(DrawnLimit(argument=scalar, values=f"{scalar} = 0 not handled"))
@@ -163,12 +163,11 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
             for index, number in zip((0, value.numel() // 2, -1), numbers, strict=True):
                 changed.view(-1)[index] = number
             case = base.given(tuple(args))
-            if not has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
+            if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in base.native]:
                 break
             if not is_right(stages, case, lay_out(case.args)):
                 what = "NaN" if numbers[0] != 0 else "0"
-                how = "not handled" if all(map(finite, case.native)) or numbers[0] == 0 else "not propagated"
-                words = f"{what} in {spec.name} where {scalar} = 0 {how}"
+                words = f"{what} in {spec.name} where {scalar} = 0 not handled"
                 stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
                 break
 
