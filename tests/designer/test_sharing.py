@@ -15,6 +15,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.designer.tile.gpu.sharing import Grid, grid_time, resident
 from kernellab.lowering import lower
+from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import Cost, cost
@@ -335,22 +336,71 @@ _MADE = {
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
 @pytest.mark.parametrize("made", _MADE)
 @pytest.mark.parametrize(
-    ("sum_of", "shape"), [("sum(0)", (4096, 512)), ("sum(1)", (64, 70000)), ("sum()", (3000, 700))]
+    ("sum_of", "shape", "small"),
+    [("sum(0)", (4096, 512), (300, 48)), ("sum(1)", (64, 70000), (3, 2500)), ("sum()", (3000, 700), (30, 70))],
 )
 def test_what_is_summed_and_returned_is_made_and_stored_once(
-    made: str, sum_of: str, shape: tuple[int, ...], target: Target
+    made: str, sum_of: str, shape: tuple[int, ...], small: tuple[int, ...], target: Target
 ) -> None:
-    text = (
-        f"import torch\ndef reference(x):\n    {_MADE[made]}\n    return y, y.{sum_of}\n"
-        f"def inputs():\n    return (torch.randn{shape},)\n"
-    )
-    task = load_task(text, "t")
-    sketch = first(task, target)
+    def task_of_shape(shape: tuple[int, ...]) -> Task:
+        body = f"    {_MADE[made]}\n    return y, y.{sum_of}\n"
+        return load_task(
+            f"import torch\ndef reference(x):\n{body}def inputs():\n    return (torch.randn{shape},)\n", "t"
+        )
+
+    sketch = first(task_of_shape(shape), target)
     assert sketch.count("load(x") == 1, "one launch reads x, once"
     assert "y0" not in [t.name for t in load_program(sketch).tensors if t.role is TensorRole.TEMP]
     assert sum("-> y0" in line for line in sketch.splitlines()) == 1
-    program = load_program(sketch)
-    x = torch.randn(shape)
-    got = run(program, {"x": x})
+    task = task_of_shape(small)
+    x = torch.randn(small)
+    got = run(load_program(first(task, target)), {"x": x})
     for name, want in zip(("y0", "y1"), task.module().reference((x.double(),)), strict=True):
-        torch.testing.assert_close(got[name].double().reshape(want.shape), want, rtol=2e-5, atol=2e-3)
+        torch.testing.assert_close(got[name].double().reshape(want.shape), want, rtol=2e-5, atol=2e-4)
+
+
+def lowered(task: Task) -> str:
+    program = load_program(first(task))
+    return lower(program, bind(program, task, {}, GPU), GPU).files["kernel.py"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "columns"),
+    [((64, 4096, 256), "bfloat16", 256), ((64, 8192, 256), "float32", 128), ((1, 65536, 256), "float32", 64)],
+)
+def test_lanes_that_scan_down_hold_whole_columns_where_programs_are_enough(
+    shape: tuple[int, ...], dtype: str, columns: int
+) -> None:
+    task = load_task(
+        f"import torch\ndef reference(x):\n    return x.float().cumsum(1)\n"
+        f"def inputs():\n    return (torch.randn{shape}.to(torch.{dtype}),)\n",
+        "t",
+    )
+    scan = first(task).split("sketch t_finish")[1]
+    (name,) = [w for w in ("COLS", "COLS2") if f" {w} = {columns} in" in scan]
+    assert f"a:a+{name}" in scan or f"k:k+{name}" in scan
+    launch = next(line for line in lowered(task).splitlines() if "t_finish_kernel[" in line)
+    assert ("num_warps=1)" in launch) == (columns > 64)
+
+
+def test_pieces_that_one_warp_scans_are_right() -> None:
+    text = first(task_of("x.cumsum(1)", (8, 4096, 2048)))
+    assert " = 128 in" in text and "DOWN2 = 8" in text
+    small = task_of("x.cumsum(1)", (1, 300, 70))
+    program = load_program(text.replace("8, 4096, 2048", "1, 300, 70").replace("4096", "300").replace("2048", "70"))
+    x = torch.randn(1, 300, 70)
+    (name,) = [t.name for t in program.tensors if t.role is TensorRole.OUT]
+    got = run(program, {program.inputs[0].name: x})[name]
+    torch.testing.assert_close(got.double(), small.module().reference((x.double(),))[0], rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize(("length", "online"), [(32000, False), (50304, True)])
+def test_rows_are_read_again_where_those_of_all_programs_stay_in_the_cache(length: int, online: bool) -> None:
+    text = (
+        "import torch\nimport torch.nn.functional as F\n\nGRAD = True\n\n"
+        "def reference(x, t):\n    return F.cross_entropy(x.float(), t)\n\n"
+        f"def inputs():\n    x = torch.randn(8192, {length}, dtype=torch.bfloat16)\n"
+        f"    return x, torch.randint(0, {length}, (8192,))\n"
+    )
+    sketch = first(load_task(backward_text(load_task(text, "forward")), "t"))
+    assert sketch.count("load(x[") == (2 if online else 3)

@@ -11,14 +11,15 @@ from kernellab.designer.tile import cpu as on_cpu
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu import launches as on_gpu
+from kernellab.designer.tile.gpu.sharing import columns_down
 from kernellab.designer.tile.order import sliceable
 
 #: the largest block of a row that streams through; a longer one only keeps more registers
 _BLOCK = 2048
 #: elements of the longest row that CUDA-C holds whole: the row and its scan lie in 48 KiB of shared memory
 _SHARED_ROW = 2048
-#: rows of a block down a strided axis, and columns (GPU)
-_DOWN, _COLUMNS = 16, 64
+#: rows of a block down a strided axis, and columns (GPU); rows of one whose columns are a warp's
+_DOWN, _COLUMNS, _FEW = 16, 64, 8
 
 
 def cpu(ctx: Context, k: Launch) -> Tiling:
@@ -56,10 +57,14 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
 def _gpu_down(ctx: Context, k: Launch, t: Tiling, axis: Axis, par: list[Axis]) -> Tiling:
     if not par:
         return t
-    blocks = {par[-1]: ctx.block("COLS", min(ctx.style.columns, _COLUMNS), par[-1], 16)}
+    columns = min(ctx.style.columns, _COLUMNS)
     if k.chunk is not None:
-        blocks[axis] = _down_chunk(ctx, k)
-    elif axis in sliceable(k, t.order) and ctx.size(axis) > 1:
+        columns = columns_down(ctx, k)
+        down = _FEW if columns > _COLUMNS else _DOWN
+        blocks = {par[-1]: ctx.block("COLS", columns, par[-1], 16), axis: _down_chunk(ctx, k, down)}
+        return _blocked(ctx, t, blocks)
+    blocks = {par[-1]: ctx.block("COLS", columns, par[-1], 16)}
+    if axis in sliceable(k, t.order) and ctx.size(axis) > 1:
         blocks[axis] = ctx.block("DOWN", _DOWN, axis, 8)
     return _blocked(ctx, t, blocks)
 
@@ -88,7 +93,7 @@ def _chunk_block(ctx: Context, k: Launch, most: int) -> str:
     return ctx.consts.add("BLOCK", default, choices or (default,))
 
 
-def _down_chunk(ctx: Context, k: Launch) -> str:
+def _down_chunk(ctx: Context, k: Launch, down: int = _DOWN) -> str:
     chunk = ctx.chunk(k)
-    down = min(_DOWN, chunk)
+    down = min(down, chunk)
     return ctx.consts.add("DOWN", down, tuple(c for c in (8, 16, 32) if c <= chunk) or (down,))

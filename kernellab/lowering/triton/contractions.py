@@ -18,7 +18,7 @@ _REDUCTIONS = {
     "reduce_sum": "tl.sum", "reduce_mean": "tl.sum", "reduce_prod": "kl_reduce_prod", "reduce_max": "kl_reduce_max",
     "reduce_min": "kl_reduce_min", "reduce_any": "kl_reduce_any", "argmax": "kl_argmax", "argmin": "kl_argmin",
 }  # fmt: skip
-_SCANS = {
+SCANS = {
     "add": "tl.cumsum", "mul": "tl.cumprod", "max": "kl_cummax", "min": "kl_cummin", "linear": "kl_linear_scan",
     "cumsum": "tl.cumsum", "cumprod": "tl.cumprod", "cummax": "kl_cummax", "cummin": "kl_cummin",
 }  # fmt: skip
@@ -72,7 +72,7 @@ def _argument(values: Values, value: Apply) -> Text:
 
 def scan(values: Values, value: Apply) -> Text:
     """``kl_cummax(x, 0, reverse=True)``: a scan along one axis, from its end where it is reversed."""
-    function = _SCANS[str(value.attr("combine", "") or value.op)]
+    function = SCANS[str(value.attr("combine", "") or value.op)]
     axis = value.attr("axis", 0)
     assert isinstance(axis, int)
     shape = value.args[0].type.shape

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names, tidy
-from kernellab.lowering.triton.contractions import RULES, dot, moments, outer_sum
+from kernellab.lowering.triton.contractions import RULES, SCANS, dot, moments, outer_sum
 from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
@@ -65,6 +65,8 @@ class Written:
     widest: int
     #: stages that hints ask for of its loops with products, 0 where none does
     stages: int
+    #: warps of a scan down columns whose lanes keep columns whole; 0 where it has none
+    down: int = 0
     #: it makes tensor descriptors, which need separate memory
     describes: bool = False
     #: its ``grid`` speaks of the chip's ``_cores``
@@ -133,8 +135,8 @@ class KernelWriter:
         lines = self.out.lines or [("    pass", 0)]
         return Written(
             f"{self._kernel.name}_kernel", lines, names_used(lines), dict(self.shapes.computed), body.host,
-            self._largest(), bool(dots), self._sums(), self._widest(), self._stages(), bool(self._described),
-            body.persistent, self.team,
+            self._largest(), bool(dots), self._sums(), self._widest(), self._stages(), self._down(),
+            bool(self._described), body.persistent, self.team,
         )  # fmt: skip
 
     @property
@@ -354,6 +356,18 @@ class KernelWriter:
     def _stages(self) -> int:
         loops = [s for s in statements(self._kernel.body) if isinstance(s, Loop) and _dots_in(s.body)]
         return max((s.hints.pipeline or 0 for s in loops), default=0)
+
+    def _down(self) -> int:
+        """One warp for each 512 bytes of a row of the narrowest tensor that is read: its lanes hold all rows of a tile,
+        and none waits for another. 0 where rows are shorter."""
+        applied = (v for s in statements(self._kernel.body) if isinstance(s, Assign) for v in subvalues(s.value))
+        scans = [v for v in applied if isinstance(v, Apply) and v.op in SCANS and len(v.type.shape) > 1]
+        rows = [v.type.shape[-1] for v in scans if v.attr("axis", 0) not in (-1, len(v.type.shape) - 1)]
+        sizes = [self.shapes.elements((row,)) for row in rows]
+        if not sizes or any(rest for _, rest in sizes):
+            return 0
+        narrow = min((t.dtype.bytes for t in self._program.tensors if t.name in self._kernel.reads), default=4)
+        return max(known for known, _ in sizes) * narrow // 512
 
     def _sums(self) -> int:
         found = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}

@@ -340,6 +340,8 @@ def _warps(kernel: Written) -> str:
     known, rest = kernel.elements
     if kernel.has_dot:
         return "8" if max(known, kernel.sums) > 128 * 64 else "4"
+    if kernel.down:
+        return str(kernel.down)
     share = 1024 // kernel.widest
     if rest:
         total = " * ".join([*([str(known)] if known > 1 else []), *rest])

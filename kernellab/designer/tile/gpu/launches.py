@@ -24,8 +24,8 @@ _PACKED, _UNPACKED_TILE = 8, 1 << 14
 #: lanes of a row's tile in blocks of a row, and elements of a lane: of rows off 16 bytes, and of others that are longer
 #: than so many of the longest that a tile holds
 _ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
-#: share of the second-level cache that rows may take which are read again
-_CACHED = 0.7
+#: share of the second-level cache that rows may take which are read again; programs of an SM that read narrow rows
+_CACHED, _PROGRAMS = 0.7, 4
 #: sums of one launch from which on their tiles are kept small, and the elements of all of them then
 _FEW_SUMS, _SUMMED = 9, 12800
 
@@ -81,10 +81,11 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in mine)
         once = odd and narrow_max
         # float32 of what is stored narrow: passes over the cache take less than a second exponential of each element;
-        # on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 128256 1.009 (0.851)
+        # on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 50304 1.039 (0.672: rows of
+        # all programs no longer stay in the cache), over 128256 1.009 (0.851)
         short = ctx.size(inner) <= 4 * ctx.style.whole_row
         narrow = short and bool(mine) and all(first.kind == "max" for first in mine) and widest_along(k, [inner]) <= 2
-        cached = narrow and not odd and k.varies and _stays_in_cache(ctx, k, inner)
+        cached = narrow and not odd and k.varies and _stays_in_cache(ctx, k, inner, _PROGRAMS)
         online = once or (not cached and any(first.arg.dtype == "float32" for first in mine))
         # a lane that keeps three results for an element has no registers for several elements
         length = ctx.style.row_block // (2 if once else 1) if online else _row_block(ctx, inner)
@@ -179,9 +180,9 @@ def _row_block(ctx: Context, inner: Axis) -> int:
     return block * row["times"] if row else block
 
 
-def _stays_in_cache(ctx: Context, k: Launch, inner: Axis) -> bool:
-    """Does the second-level cache hold a row for each core until it is read again, if a core has one program?"""
-    row = ctx.cores * ctx.size(inner) * widest_along(k, [inner])
+def _stays_in_cache(ctx: Context, k: Launch, inner: Axis, programs: int = 1) -> bool:
+    """Does the second-level cache hold a row for each of ``programs`` a core until it is read again?"""
+    row = programs * ctx.cores * ctx.size(inner) * widest_along(k, [inner])
     return ctx.style.measured and row <= _CACHED * (ctx.chip.l2_bytes or 0)
 
 
@@ -230,6 +231,10 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         elements = ctx.volume([*k.par, *k.red])
         if row := ctx.row("columns", length=ctx.size(inner), split=k.chunk is not None, elements=elements):
             columns, down, warps = row["columns"], row["down"], row["warps"]
+    if k.early and warps:
+        # what is made for a result as well wants several elements a thread: GELU's gradient with its sum down 16384
+        # rows of 4096 on an H200 0.156 ms, with twice the warps 0.205
+        warps = max(1, warps // 2)
     if len(k.reds) > _FEW_SUMS:
         # each sum is a tile in registers
         columns, warps = min(columns, 16), 4
