@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Any
 
 #: categories of characters that are seen nowhere and act on what is: controls, formats, lone surrogates
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _KEPT = frozenset("\n\t")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def shown(text: str) -> str:
     """``text`` with every control, format and unpaired character written as an escape (``\\x1b``); lines and tabs
     stay."""
-    if text.isascii() and not _CONTROL.search(text):
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(_escaped(c) if _hidden(c) else c for c in text.replace("\r\n", "\n"))
 
