@@ -18,6 +18,7 @@ import pytest
 
 #: file of tests -> `make test` takes one in so many of its parametrised tests
 SHARES = {
+    "teach/test_exam.py": 8,
     "agents/test_journal_size.py": 2,
     "evolve/test_agents.py": 2,
     "verifier/test_indistinguishable.py": 8,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kernellab.cli.output import emit, read_text, say
-from kernellab.errors import KernellabError
+from kernellab.errors import CourseError, KernellabError
 
 
 def doctor(
@@ -39,6 +39,9 @@ def grade(
     secret: Annotated[
         str, typer.Option(help="The word that `kernellab release --secret` drew the students' variants with.")
     ] = "",
+    students: Annotated[
+        Path | None, typer.Option(help="With --secret: the file of names that the variants were drawn for.")
+    ] = None,
     board: Annotated[Path | None, typer.Option(help="An HTML page of the class by points of verified answers.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
@@ -52,7 +55,7 @@ def grade(
     from dataclasses import asdict
 
     from kernellab.content import written
-    from kernellab.teach.exercise import course
+    from kernellab.teach.exercise import Course, course
     from kernellab.teach.grading import Mark, as_board, as_csv, notebooks, plain, seed_of, stay_outside, student_of
     from kernellab.teach.grading import grade as graded
     from kernellab.teach.judge import target_of
@@ -71,16 +74,26 @@ def grade(
 
     root = folder if folder.is_dir() else folder.parent
     stay_outside(root)
+    names = _names(students, secret)
     if secret:
         for path in notebooks(folder):
             if student_of(path, root) in course().lessons:
                 raise KernellabError(
                     f"{path} lies in no student's folder.", "Name the folder above the students' folders."
                 )
+
+    def course_of(path: Path) -> Course:
+        student = student_of(path, root)
+        if secret and student not in names:
+            raise CourseError(
+                f"{student} is no name of {students}, so that no variant was drawn for it.",
+                "Rename the folder as the list has it, or add the name and release its exam.",
+            )
+        return course(seed=seed_of(student, secret) if secret else "")
+
     with Verifier() as verifier:
         for mark in graded(
-            notebooks(folder),
-            lambda path: course(seed=seed_of(student_of(path, root), secret) if secret else ""),
+            notebooks(folder), course_of,
             lambda task, source, options: verifier.verify(task, source, target_of(source), options=options),
             lesson, tell, root,
         ):  # fmt: skip
@@ -114,19 +127,12 @@ def release(
     from kernellab.teach.exercise import course, lesson_file
     from kernellab.teach.grading import seed_of
 
-    if (students is None) != (not secret):
-        raise KernellabError("Variants need the names and a secret.", "Give both --students FILE and --secret WORD.")
+    names = _names(students, secret)
     name = course().lesson(lesson).name
     notebook = content("notebooks") / "lessons" / f"{name}.ipynb"
     if not notebook.is_file():
         raise KernellabError(f"The lesson {name} has no notebook here.", "Copy it by hand next to its exercises.")
-    names = [""]
-    if students is not None:
-        names = [line.strip() for line in read_text(students, "list of students").splitlines() if line.strip()]
-    for student in names:
-        if Path(student).name != student or student == "..":
-            raise KernellabError(f"{student!r} is no name of a folder.", "Write names without slashes.")
-    for student in names:
+    for student in names or [""]:
         place = out / student
         (place / "exercises").mkdir(parents=True, exist_ok=True)
         (place / "kernellab.toml").touch()
@@ -134,6 +140,21 @@ def release(
         text = lesson_file(name, seed_of(student, secret) if secret else "")
         say(f"wrote {written(place / 'exercises' / f'{name}.toml', text).parent.parent}")
     return 0
+
+
+def _names(students: Path | None, secret: str) -> list[str]:
+    """The names in the file of students; none without one. Raises KernellabError where no variant can be drawn."""
+    if (students is None) != (not secret):
+        raise KernellabError("Variants need the names and a secret.", "Give both --students FILE and --secret WORD.")
+    if students is None:
+        return []
+    names = [line.strip() for line in read_text(students, "list of students").splitlines() if line.strip()]
+    if not names:
+        raise KernellabError(f"{students} has no names.", "Write one a line.")
+    for student in names:
+        if Path(student).name != student or student == "..":
+            raise KernellabError(f"{student!r} is no name of a folder.", "Write names without slashes.")
+    return names
 
 
 def lab(

@@ -12,10 +12,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -219,13 +220,21 @@ def _read(files: tuple[tuple[Path, int], ...], seed: str) -> Course:
     return Course(dict(sorted(lessons.items())), common)
 
 
+def variants(vary: Sequence[Any]) -> list[dict[str, str]]:
+    """All variants that a file's ``vary`` describes: a list of tables is one choice, a list of such lists a choice from
+    each of them."""
+    groups = vary if vary and isinstance(vary[0], list) else [vary]
+    return [{name: value for table in chosen for name, value in table.items()} for chosen in product(*groups)]
+
+
 def _drawn(row: dict[str, Any], seed: str) -> dict[str, Any]:
-    """The exercise in one of its variants: ``vary`` is a list of tables, of which the seed takes one."""
-    variants = row.get("vary")
-    if not isinstance(variants, list) or not variants:
+    """The exercise in one of its variants, which the seed takes."""
+    vary = row.get("vary")
+    if not isinstance(vary, list) or not vary:
         return row
     number = int.from_bytes(hashlib.sha256(f"{seed}:{row.get('id')}".encode()).digest()[:8], "big") if seed else 0
-    values = variants[number % len(variants)]
+    every = variants(vary)
+    values = every[number % len(every)]
     return {**row, "vary": values, "task": filled(str(row.get("task", "")), values)}
 
 

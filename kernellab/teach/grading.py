@@ -124,8 +124,8 @@ def grade(
 ) -> Iterator[Mark]:  # fmt: skip
     """The marks of each notebook, for the exercises of ``lesson`` or for those that it answers; equal answers to equal
     tasks are judged once. Of a student's answers to one exercise in several notebooks the best counts, once.
-    ``course_of`` gives the exercises as the notebook's student has them. Notebooks are named from ``root`` on, or from
-    the folder that all lie in.
+    ``course_of`` gives the exercises as the notebook's student has them, or raises CourseError: it is not read.
+    Notebooks are named from ``root`` on, or from the folder that all lie in.
 
     Raises:
         VerifierError, TargetError: nothing can be judged on this machine.
@@ -135,15 +135,15 @@ def grade(
     if root is None:
         root = Path(os.path.commonpath([path.parent for path in files])) if files else Path()
     for path in files:
-        course, title = course_of(path), plain(str(path.relative_to(root)))
-        student = plain(student_of(path, root))
-        wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
+        title, student = plain(str(path.relative_to(root))), plain(student_of(path, root))
         try:
+            course = course_of(path)
             given = answers(path, course)
         except CourseError as error:
             tell(path, error)
             yield Mark(student, title, "", 0.0, 0, f"not read: {error}", judged=False)
             continue
+        wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
         named = [
             name for name in wanted or given if any(name == e.id for n in course.lessons.values() for e in n.exercise)
         ]
