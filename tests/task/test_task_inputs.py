@@ -192,3 +192,13 @@ def test_a_task_of_gigabytes_is_audited_without_drawing_them() -> None:
     assert args is not None and sum(a.numel() for a in args) < 1 << 18
     # kibibytes: the whole input would be 64 GiB
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20
+
+
+def test_what_is_written_into_arguments_and_another_dtype_are_no_faults_of_a_task() -> None:
+    written = "import torch\ndef reference(x, y):\n    x.add_(torch.softmax(y, -1))\n"
+    written += "def inputs():\n    return torch.randn(8, 32), torch.randn(8, 32)\n"
+    assert not quality(load_task(written))
+    assert not quality(load_task(task_of("x.to(torch.float8_e5m2)", "torch.randn(8, 32) * 10")))
+    kept = "import torch\ndef reference(x, y):\n    x.add_(y, alpha=0)\n"
+    kept += "def inputs():\n    return torch.randn(8, 32), torch.randn(8, 32)\n"
+    assert {"identity", "unused-input"} & {f.rule for f in quality(load_task(kept))}

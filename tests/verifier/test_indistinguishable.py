@@ -133,6 +133,16 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
         ("x._version > 3", "compares a tensor's version with a number"),
         ("x.untyped_storage().nbytes() > 64 * x.nbytes", "asks how large a tensor's storage is"),
         ("len(x.untyped_storage()) > x.nbytes", "asks how large a tensor's storage is"),
+        ("len(warnings.filters) > 60", "reads the filters of warnings"),
+        ("__import__('warnings').filters.__len__() > 60", "reads the filters of warnings"),
+        ("sys.getrefcount(x) > 6", "calls sys.getrefcount"),
+        ("ctypes.c_ssize_t.from_address(id(x)).value > 6", "reads an object's own memory"),
+        ("hasattr(builtins, 'get_ipython')", "asks whether it runs in a notebook"),
+        ("torch.cuda.device_count() > 0", "calls torch.cuda.device_count"),
+        ("list({'a', 'b'})[0] == 'a'", "takes the order of a set"),
+        ("hash('round') % 16 == 0", "calls hash"),
+        ("sys.gettrace() is not None", "calls sys.gettrace"),
+        ("x.storage_offset() > 100_000", "asks where in its storage a tensor begins"),
         ("not x.is_leaf", "asks for is_leaf of a tensor"),
         ("x.is_shared()", "asks for is_shared of a tensor"),
         ("torch.is_autocast_enabled('cpu')", "calls torch.is_autocast_enabled"),
@@ -144,7 +154,7 @@ def test_a_source_that_reads_whose_process_it_is_or_what_day_is_flagged_by_name(
     ],
 )
 def test_a_source_that_reads_the_environment_or_files_of_the_system_is_flagged_by_name(read: str, told: str) -> None:
-    imports = "import os, signal, sys, tempfile, torch\nfrom pathlib import Path\n"
+    imports = "import builtins, ctypes, os, signal, sys, tempfile, torch, warnings\nfrom pathlib import Path\n"
     text = f"{imports}def kernel(x):\n    return x if {read} else x + 1\n"
     flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
     assert any(flag.startswith(f"surroundings: {told}") for flag in flags), flags

@@ -27,7 +27,8 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     place of both, ``("hidden", argument, argument, seed)``: zeros in the first and infinities in the second,
     ``("near", argument, argument, seed)``: nearly the first one's rows in the second, ``("shared",
     argument, argument, seed)``: elements of the second in the first, ``("codes", argument, seed, "all" or
-    "numbers")``: each code of a float8, ``("sparse", argument, seed, places, number)``: zeros but for ``number`` and
+    "numbers")``: each code of a float8, ``("bits", argument, seed)``: any 64 bits,
+    ``("sparse", argument, seed, places, number)``: zeros but for ``number`` and
     its neighbours at these places of rows, eight in each, or ``("last", -1, seed, ((argument, low, high),
     ...))``: the last elements of each are its largest and its smallest, some rows of masks are true throughout, and
     half of its integers are one number."""
@@ -63,6 +64,10 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
         out[where] = patterned(args[where], *change[2:])
     elif kind == "codes":
         out[where] = _codes(args[where], change[2], change[3] == "numbers")
+    elif kind == "bits":
+        seen = torch.Generator().manual_seed(change[2])
+        drawn = torch.randint(-(1 << 63), (1 << 63) - 1, tuple(args[where].shape), generator=seen)
+        out[where] = drawn.view(args[where].dtype).to(args[where].device)
     elif kind == "sparse":
         out[where] = _sparse(args[where], *change[2:])
     elif kind == "halves":
@@ -100,6 +105,8 @@ def in_words(names: Sequence[str], shape_of: Callable[[int], Sequence[int]], cha
         return f"other elements in {name}"
     if kind == "pattern":
         return f"{change[2]} in {name}"
+    if kind == "bits":
+        return f"any bits in {name}"
     if kind == "codes":
         return f"each code in {name}"
     if kind == "sparse":

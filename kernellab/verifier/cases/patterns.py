@@ -134,15 +134,15 @@ def _masked(at_end: bool) -> Pattern:
 
 
 def _square(kept: Callable[[Tensor, Tensor, int], Tensor]) -> Pattern:
-    """Square masks that are true where ``kept`` says so of row, column and their extent; but for the diagonal, with
-    some holes in half of them: one that is chosen by its corners or its first row is another in between."""
+    """Square masks that are true where ``kept`` says so of row, column and their extent; with some holes between the
+    first row and the last one, but for the diagonal: what is told by these two rows is another in between."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
 
         n = rows.shape[-1]
         row, column = (torch.arange(len(rows)) % n)[:, None], torch.arange(n)
-        holes = torch.rand(tuple(rows.shape), generator=seen) < 0.2 * (torch.rand((), generator=seen) < 0.5)
+        holes = (torch.rand(tuple(rows.shape), generator=seen) < 0.2) & (row > 0) & (row < n - 1)
         rows.copy_((kept(row, column, n) & ~holes) | (row == column))
 
     return pattern

@@ -188,7 +188,7 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
     if at.mask:
         runs: tuple[tuple[str, int], ...] = (("false first", 0), ("false last", 0))
         if value.dim() > 1 and value.shape[-1] == value.shape[-2]:
-            runs += (("triangle", 0), ("band", 0), ("blocks", 0))
+            runs += (("triangle", 0), (secrets.choice(("band", "blocks")), 0))
         for kind, number in (("low", 0), ("high", 1), ("a whole row true", 1), ("a whole row false", 0), *runs):
             yield Proposal(
                 pattern_at(position, kind, number, number),

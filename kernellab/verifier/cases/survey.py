@@ -165,9 +165,15 @@ class Survey:
             domain = self.task.domain.get(spec.name)
             if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
                 continue
-            if not value.numel() or value.dtype == torch.uint64:
+            if not value.numel():
                 continue
-            if is_float8(value):
+            if value.dtype == torch.uint64:
+                # patterns are made of signed integers
+                found.append(Proposal(
+                    ("bits", position, secrets.randbits(31)), Grade.CONDITION, f"{spec.name} from 2^63 on not handled",
+                    True, True,
+                ))  # fmt: skip
+            elif is_float8(value):
                 found += codes(spec.name, position) if domain in (None, "real") else ()
             elif value.is_complex():
                 found += complexes(spec.name, position, value)
