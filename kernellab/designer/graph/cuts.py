@@ -7,6 +7,7 @@ the graph is not cut off; it is stored as an output by its own launch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,8 @@ _GATHERS = named(Role.GATHER)
 _SEARCHES = frozenset(("searchsorted", "bucketize"))
 #: reductions, and how many elements are few for one
 _REDUCTIONS, _SHORT = named(Role.REDUCE), 16
+#: reductions that read each element once
+_IN_ONE_READ = frozenset(("sum", "mean", "prod", "amax", "amin")) & _REDUCTIONS
 #: they read a value at other places than they are asked at; of the writing ones that holds for what is written
 _WRITES = frozenset(("slice_scatter", "select_scatter"))
 _MOVES = named(Role.PART, Role.MOVE, Role.GATHER) - _WRITES
@@ -147,6 +150,7 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
     neighbours the next step reads. Without this, n steps that are written out take the neighbours' number to the nth.
     """
     costs = _costs(graph, cut)
+    readers = Counter(ref.name for node in graph.nodes for ref in node.refs())
     searches = {n.name for n in graph.nodes if n.aten in _SEARCHES}
     asked: dict[str, frozenset[tuple[str, ...]]] = {name: frozenset(((),)) for name in outputs}
     stored: set[str] = set()
@@ -165,7 +169,7 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
                 read = frozenset((node.name, *place) for place in places)
             elif made or node.aten in VIEWS:
                 read = places
-            elif node.aten in _REDUCTIONS and ref.name in outputs:
+            elif node.aten in _IN_ONE_READ and ref.name in outputs and readers[ref.name] == 1:
                 # what leaves the graph is stored by the launch that sums it
                 read = frozenset(((),))
             else:
