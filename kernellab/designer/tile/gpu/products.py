@@ -13,10 +13,12 @@ from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.launches import tells, untiled
 from kernellab.designer.tile.gpu.seeds import Product, Tile, product_tile
 
+#: parts of a number that lie packed and are unpacked in a step
+_PARTS = 4
 #: registers that a result takes besides its sum: what its factors are split into, or what scalar products reuse
 _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
-#: elements of the shortest step that tensor cores take; parts of a number that lie packed and are unpacked in a step
-_STEP, _PARTS = 16, 4
+#: elements of the shortest step that tensor cores take
+_STEP = 16
 #: elements of a sum that ends before the copy engine's start pays, and of one that few tiles share
 _SHORT, _LONG = 768, 2048
 
