@@ -317,7 +317,9 @@ class Stages:
             if together and not right_with_own_inputs(found) and self.is_edge(case):
                 name = "edge-tile"
             found = found.model_copy(update={"signature": name or found.signature})
-        found = found.model_copy(update={"tried": [*found.tried, *self.constant()]})
+        if (case.family is not Family.OWN or case.change or case.held) and all(one.right for one in found.tried):
+            # values decide, and not sizes
+            found = found.model_copy(update={"tried": [*found.tried, *self.constant()]})
         which = f"Output {output}: " if len(self.limits) > 1 else ""
         if output >= len(self.task.outputs):
             which = f"Argument {self.output_name(output)!r}, which the reference writes into: "
@@ -380,6 +382,7 @@ class Stages:
         if base is None:
             return []
         found: list[Tried] = []
+        fresh = False
         end = min(time.monotonic() + _CONTRAST_SECONDS / 2, self.context.end)
         for one in constants(self.task, base.args):
             if time.monotonic() > end or len(found) == _CONSTANTS_TOLD:
@@ -387,8 +390,10 @@ class Stages:
             case = base.given(one.args).judged_as(Family.EDGES)
             if not cases.has_answer(case) or not all(map(finite, case.native)) or self._is_right(case):
                 continue
-            # what is told was computed by a process that no secret case has met
-            self.worker.close()
+            if not fresh:
+                # what is told was computed by a process that no secret case has met
+                self.worker.close()
+                fresh = True
             if (wrong := self._wrong_there(case)) is not None:
                 sizes = dict(case.sizes) or evidence.static_sizes(self.task)
                 found.append(
