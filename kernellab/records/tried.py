@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -20,3 +22,27 @@ class Tried(BaseModel):
     first_wrong: list[int] | None = None
     got: float | str | None = None
     want: float | str | None = None
+
+    @property
+    def words(self) -> str:
+        """``M=33, x all 0: wrong, first at [0, 3]: got nan, want 0``."""
+        at = ", ".join(
+            [*(f"{name}={size}" for name, size in self.sizes.items()), *filter(None, [filled(self.contents)])]
+        )
+        if self.first_wrong is not None:
+            which = f"output {self.output}, " if self.output else ""
+            return (
+                f"{at}: wrong, {which}first at {self.first_wrong}: got {_number(self.got)}, want {_number(self.want)}"
+            )
+        if self.contents and not self.right and self.output is None:
+            return f"{at}: wrong: no result of the reference's form"
+        return f"{at}: {'right' if self.right else 'wrong'}"
+
+
+def filled(contents: Mapping[str, float]) -> str:
+    """``x all 0, w all 1``."""
+    return ", ".join(f"{name} all {value:g}" for name, value in contents.items())
+
+
+def _number(value: float | str | None) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -53,8 +53,10 @@ _ELSEWHERE = 0.3
 def search_documents(context: Context, request: SearchRequest) -> SearchResult:
     """Search the documents of the sketch language, the DSLs, chips and patterns; the nearest sections come first."""
     from kernellab.knowledge.pages import read_page
-    from kernellab.knowledge.rank import scores
+    from kernellab.knowledge.rank import scores, words
 
+    if not words(request.words):
+        raise ToolError(f"There is no word to look for in {request.words!r}.", "Give a few words, or list_documents.")
     known = documents(context.workspace)
     sections = [
         (name, section.title, section.text)
@@ -123,10 +125,9 @@ def read_document(context: Context, request: ReadRequest) -> ReadResult:
 
     known = documents(context.workspace)
     if request.document not in known:
-        near = get_close_matches(request.document, known, 3, 0.3)
-        raise ToolError(
-            f"There is no document {request.document!r}.", f"Near it: {', '.join(near or list(known)[:5])}."
-        )
+        near = get_close_matches(request.document, known, 3, 0.6)
+        remedy = f"Near it: {', '.join(near)}." if near else "list_documents names them all."
+        raise ToolError(f"There is no document {request.document!r}.", remedy)
     text = page_of(known[request.document].read_text(encoding="utf-8"), request.page)
     rest = f"Page {text.page + 1} continues." if text.page < text.pages else ""
     own = whose(known[request.document], context.workspace)
@@ -150,6 +151,9 @@ def list_documents(context: Context, request: ListRequest) -> ListResult:
     """List the documents by name."""
     known = documents(context.workspace)
     names = [name for name in known if name.startswith(request.folder)]
+    if not names:
+        folders = ", ".join(f"{folder}/" for folder in dict.fromkeys(name.partition("/")[0] for name in known))
+        raise ToolError(f"No document's name begins with {request.folder!r}.", f"The folders: {folders}.")
     own = {name: told for name in names if (told := whose(known[name], context.workspace))}
     told = f" {counted(len(own), 'is', 'are')} the workspace's own." if own else ""
     return ListResult(

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
 from kernellab.records.tried import Tried
-from kernellab.task.sample.constants import in_words
 from kernellab.tools.tool import Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ def _reason(task: Task, judged: Verdict | Ranking) -> str:
     evidence = judged.evidence
     if evidence is None:
         return judged.reason
-    constant = next((_case(one) for one in evidence.tried if one.contents), "")
+    constant = next((one.words for one in evidence.tried if one.contents), "")
     also = f" With constant contents, which are public: {constant}." if constant else ""
     if not _is_drawn(task, judged):
         return judged.reason + also
@@ -282,27 +281,11 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
         wrong_fraction=evidence.wrong_fraction if shown else None,
         error_map=evidence.error_map[:_ROWS] if shown else [],
         # of a case of another family the first is the task's own inputs at the drawn sizes
-        tried=[_case(one) for one in tried if shown or one.contents or dict(one.sizes) != dict(evidence.sizes)],
+        tried=[one.words for one in tried if shown or one.contents or dict(one.sizes) != dict(evidence.sizes)],
         reproduce=next((_again(task, one) for one in tried if one.contents), ""),
         compiler=compiler,
         remedy=remedy,
     )
-
-
-def _case(one: Tried) -> str:
-    """``M=33, x all 0: wrong, first at [0, 3]: got nan, want 0``."""
-    at = [f"{name}={size}" for name, size in one.sizes.items()]
-    told = "right" if one.right else "wrong"
-    if one.first_wrong is not None:
-        which = f"output {one.output}, " if one.output else ""
-        told = f"wrong, {which}first at {one.first_wrong}: got {_number(one.got)}, want {_number(one.want)}"
-    elif one.contents and not one.right and one.output is None:
-        told = "wrong: no result of the reference's form"
-    return f"{', '.join([*at, *([in_words(one.contents)] if one.contents else [])])}: {told}"
-
-
-def _number(value: float | str | None) -> str:
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _again(task: Task, one: Tried) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from kernellab.errors import ProfileError
 from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
 
 
@@ -31,7 +32,10 @@ def profile_model(context: Context, request: ProfileRequest) -> ProfileResult:
     if not isinstance(text, str):
         raise ToolError(f"There is no model file {request.model!r}.", "Name a Python file of the workspace.")
     # with a line's end it is a text to all that takes a text or a path
-    found = profile(f"{text}\n", train=request.train, device=request.device or None)
+    try:
+        found = profile(f"{text}\n", train=request.train, device=request.device or None)
+    except ProfileError as error:
+        raise ToolError(f"{request.model}: {error.message}", error.remedy) from None
     result = ProfileResult(
         summary=" ".join(head(found)),
         next="Write the first region as a task file, and describe_task.", step_ms=found.step_ms,

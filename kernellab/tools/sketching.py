@@ -57,7 +57,9 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
     """Describe a task: arguments with symbolic shapes and dtypes, dims, outputs, precision, the chip and its bound."""
     from kernellab.dsls.machine import busy
 
+    context.progress("reads the task")
     task = context.task(request.task)
+    context.progress("looks at the machine, whose rates are measured where they are not known")
     target = context.target(request.dsl, request.task)
     arguments = [
         Argument(name=a.name, kind=a.kind.value, dtype=a.dtype, shape=[str(e) for e in a.shape], value=a.value)
@@ -80,10 +82,10 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
         dims={dim.name: f"{dim.min} to {dim.max}" for dim in task.dims},
         precision=", ".join(f"{kind} in {name}" for kind, name in task.precision.items())
         or "as the reference's dtypes",
-        tolerance=", ".join(f"{name} {value:g}" for name, value in task.tolerance.items()) or "by the output's dtype",
+        tolerance=_tolerance(task),
         domain={name: str(domain) for name, domain in task.domain.items()},
         target=str(target),
-        bound_ms=bound,
+        bound_ms=bound if bound is None else float(f"{bound:.3g}"),
         rough=rough,
         headroom=_headroom(context, request.task),
         reference=page_of(task.text, request.page),
@@ -91,6 +93,21 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
 
 
 _ROUGH = "Other work runs on the machine, or ran while its rates were measured: times and bounds are rough."
+
+
+def _tolerance(task: Task) -> str:
+    """By the output's dtype, or what the task states: the numbers that docs/explanation/verdict.md explains."""
+    from kernellab.verifier.compare.records import Limits
+
+    told = []
+    for output in dict.fromkeys(o.dtype for o in task.outputs):
+        limits = Limits.of(output, dict(task.tolerance))
+        exact = not output.startswith(("float", "bfloat", "complex"))
+        told.append(
+            f"{output}: equal" if exact else f"{output}: relative Frobenius error at most {limits.floor:g} (floor), or "
+            f"near the framework's own; at most {limits.tau:g} of the elements off by more than {limits.tau:g} (tau)"
+        )  # fmt: skip
+    return "; ".join(told)
 
 
 def _bound(task: Task, target: Target) -> float | None:

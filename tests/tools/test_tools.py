@@ -136,6 +136,8 @@ def test_the_tools_load_neither_sdk(context: Context) -> None:
 def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     described = call("describe_task", {"task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(described, TaskResult)
+    assert "float32: relative Frobenius error at most" in described.tolerance and "tau" in described.tolerance
+    assert described.bound_ms == float(f"{described.bound_ms:.3g}")
     assert described.dims == {"M": "1 to 4096", "N": "1 to 2048"} and described.bound_ms is not None
     checked = call("check_sketch", {"sketch": SKETCH}, context)
     assert isinstance(checked, CheckResult) and checked.ok
@@ -427,6 +429,10 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("verify_source", {"task": "twice.py"}, "with or without files, or a path"),
         ("verify_source", {"task": "twice.py", "path": "../x"}, "outside of the workspace"),
         ("read_document", {"document": "language/overveiw.md"}, "Near it: language/overview.md"),
+        ("read_document", {"document": "../../pyproject.toml"}, "list_documents names them all"),
+        ("list_documents", {"folder": "zzz"}, "No document's name begins with 'zzz'"),
+        ("search_documents", {"words": " ,"}, "no word to look for"),
+        ("profile_model", {"model": "twice.py"}, "twice.py: model defines neither"),
         ("read_document", {"document": "../../pyproject.toml"}, "There is no document"),
         ("session_state", {"session": "none"}, "begin_session begins one"),
         ("search_status", {"run": "none"}, "There is no run"),

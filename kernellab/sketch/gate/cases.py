@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.errors import TaskError
+from kernellab.records.tried import filled
 from kernellab.sketch.gate.reference import reference_flops
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.bind_task import aligned
@@ -14,7 +15,6 @@ from kernellab.sketch.program.ints import IntKind
 from kernellab.sketch.program.program import AtomicAdd, Program, Scatter
 from kernellab.sketch.program.walk import statements
 from kernellab.task import Dim, Task
-from kernellab.task.sample.constants import in_words
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.shrink import (
     LEAST_SLIDING,
@@ -64,7 +64,7 @@ class Case:
         """The sizes, other numbers and constant contents in words."""
         sizes = [f"{k} = {v}" for k, v in self.sizes.items()] or ["the task's own shapes"]
         numbers = [f"{k} = {v}" for k, v in self.numbers.items()]
-        return ", ".join(sizes + numbers + ([in_words(self.contents)] if self.contents else []))
+        return ", ".join(sizes + numbers + ([filled(self.contents)] if self.contents else []))
 
 
 def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:

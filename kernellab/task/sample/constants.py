@@ -35,15 +35,6 @@ class Constant:
     args: tuple[Any, ...]
     contents: Mapping[str, float]
 
-    @property
-    def words(self) -> str:
-        return in_words(self.contents)
-
-
-def in_words(contents: Mapping[str, float]) -> str:
-    """``x all 0, w all 1``."""
-    return ", ".join(f"{name} all {value:g}" for name, value in contents.items())
-
 
 def constants(task: Task, args: Sequence[Any]) -> Iterator[Constant]:
     """``args`` with the float inputs that may be constant: together, then one at a time. Parameters stay as they are;

@@ -29,6 +29,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None, told
     evidence = verdict.evidence or Evidence()
     lines += _compiler_lines(evidence, files or {}, verdict.reason)
     lines += [*failing_case(verdict), *(line for line in contrast_lines(evidence) if line not in told)]
+    lines += [f"with constant contents, too: {one.words}" for one in evidence.tried if one.contents][:1]
     if evidence.output is not None and evidence.output:
         lines.append(f"output number {evidence.output} (from 0)")
     lines += [fact.line for fact in wrong_elements(evidence, verdict.reason)]
