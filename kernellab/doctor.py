@@ -67,13 +67,14 @@ def diagnose(probe_models: bool = False) -> Diagnosis:
     """
     compilers = {name: _compiler(name, arguments) for name, arguments in _COMPILERS.items()}
     packages = {name: installed(name) for name in _PACKAGES}
+    of_agents = {name: installed(name) for name in ("mcp", "agent-client-protocol")}
     dsls = {name: _dsl(name) for name in ADAPTERS}
     gpus = [chip for index in range(len(gpu_products())) if (chip := gpu_chip(index)) is not None]
     return Diagnosis(
         chips=(cpu_chip(), *gpus),
         dsls=dsls,
         compilers={name: found for name, found in compilers.items() if found},
-        packages={name: found for name, found in packages.items() if found},
+        packages={name: found for name, found in {**packages, **of_agents}.items() if found},
         sandbox=sandbox(),
         models=models_of(probe_models),
         agents=agents_of(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
+from kernellab.conditions import Mark, joined
 from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
 from kernellab.records.tried import Tried
@@ -103,6 +104,7 @@ def rank_source(context: Context, request: SourceRequest) -> RankResult:
     task, source = context.task(request.task), source_of(context, request)
     options = RankOptions(allow_library=request.allow_library)
     target = context.target(source.dsl, request.task)
+    context.progress("starts the judge where none is warm, builds the kernel and looks at it")
     found = context.judge().rank(task, source, target, options=options, cancel=context.cancel)
     return RankResult(
         summary=at_host(target, found.text or f"failed at {found.stage.value}: {_reason(task, found)}"),
@@ -161,6 +163,10 @@ def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
     verdict = context.judge().verify(
         task, source, target, options=options, progress=_told(context), cancel=context.cancel
     )
+    if context.bound is None:
+        # whoever calls a server is confined by no one
+        marks = joined(verdict.conditions, [Mark(kind="agent-shared-machine")])
+        verdict = verdict.model_copy(update={"conditions": marks})
     found = verdict_result(task, verdict)
     short = _short(request.level, verdict, target)
     return found.model_copy(update={"summary": " ".join(filter(None, (at_host(target, found.summary), short)))})

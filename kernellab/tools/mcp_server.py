@@ -96,7 +96,8 @@ class Handlers:
             return {"resources": []}
         folder = self.context.workspace
         rows = [
-            {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown", "description": whose(path, folder)}
+            {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown"}
+            | ({"description": told} if (told := whose(path, folder)) else {})
             for name, path in documents(folder).items()
         ]
         for session in sessions(self.context.workspace)[-20:]:

@@ -87,12 +87,12 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     from kernellab.session import design, sessions
 
     task = context.task(request.task)
-    context.count()
     before = set(sessions(context.workspace))
-    session = design(
-        task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
-        workspace=context.workspace,
-    )  # fmt: skip
+    with context.counted():
+        session = design(
+            task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
+            workspace=context.workspace,
+        )  # fmt: skip
     # one that was there already is not this call's to end
     return _rested(context, session, session.stop if session.id not in before else _nothing)
 
@@ -137,7 +137,9 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     followed = (t for t in turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
     judged = next(followed, mine)
     outcome = (
-        f"Your turn {placed}: {lines[judged.number - 1].line.strip().removesuffix('.')}." if judged is not None else ""
+        f"Your turn {placed}: {' '.join(lines[judged.number - 1].line.split()).removesuffix('.')}."
+        if judged is not None
+        else ""
     )
     if state.elsewhere:
         reason = "Until it rests there, what you submit is refused."
@@ -223,7 +225,9 @@ def turn_detail(context: Context, request: TurnRequest) -> TurnResult:
     head = f"Turn {turn.number}, {turn.role.value} by {turn.author.value}."
     if request.what == "verdict" and turn.verdict is not None:
         task = context.task(request.session)
-        return TurnResult(summary=head, next=MATERIAL, verdict=verdict_result(task, turn.verdict))
+        told = verdict_result(task, turn.verdict)
+        told = told.model_copy(update={"next": "Improve it, or keep it."}) if told.passed else told
+        return TurnResult(summary=head, next=MATERIAL, verdict=told)
     if request.what == "source" and turn.candidate is not None:
         source = turn.candidate.source
         name = request.file or main_file(source)
@@ -248,8 +252,8 @@ def submit_sketch(context: Context, request: SubmitSketchRequest) -> SessionResu
     """Put a sketch into a session as a Designer's turn. The Coder and the Verifier follow."""
     session = context.session(request.session, resume=True)
     before = len(session.turns)
-    context.count()
-    session.edit_sketch(request.sketch, Author.MODEL)
+    with context.counted():
+        session.edit_sketch(request.sketch, Author.MODEL)
     return _rested(
         context, session, _broken_off(session), _placed(session, before, lambda turn: turn.sketch == request.sketch)
     )
@@ -286,8 +290,8 @@ def submit_source(context: Context, request: SubmitSourceRequest) -> SessionResu
         raise ToolError("There is no file in it.", "Give files={'kernel.py': ...}.")
     session = context.session(request.session, resume=True)
     before = len(session.turns)
-    context.count()
-    session.edit_source(dict(request.files), Author.MODEL)
+    with context.counted():
+        session.edit_source(dict(request.files), Author.MODEL)
 
     def is_it(turn: Turn) -> bool:
         return turn.candidate is not None and request.files.items() <= turn.candidate.source.files.items()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -197,6 +198,16 @@ class Context:
         """One more kernel goes to a judge. Raises ToolError: so many did that the judge would be an oracle."""
         self._shared.count()
 
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """As :meth:`count`, but for what is refused inside: no judge met it."""
+        self.count()
+        try:
+            yield
+        except KernellabError:
+            self._shared.give_back()
+            raise
+
     def close(self) -> None:
         self._shared.close()
 
@@ -229,6 +240,11 @@ class _Shared:
                     "Choose with cost_sketch and lens first; start the server again to go on.",
                 )
             self._asked += 1
+
+    def give_back(self) -> None:
+        with self._lock:
+            if 0 < self._asked <= MOST_VERDICTS:
+                self._asked -= 1
 
     def close(self) -> None:
         with self._lock:

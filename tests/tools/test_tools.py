@@ -324,6 +324,8 @@ def test_a_verdict_that_is_less_than_was_asked_for_says_why(context: Context) ->
     arguments = {"task": "twice.py", "sketch": SKETCH, "dsl": "cpp", "level": "T3"}
     found = call("verify_source", arguments, context)
     assert isinstance(found, VerifyResult) and found.passed and found.trust == "T2"
+    # a client of the server is confined by no one, here as in a session
+    assert "agent shared the machine" in found.label
     assert re.search(r"T3, a sealed replay on a GPU, was asked for: this verdict is T2, since .* no GPU", found.summary)
 
 
@@ -548,6 +550,13 @@ def test_documents_of_the_tasks_dsl_come_before_those_of_others(context: Context
     # one that the words name is asked for
     found = call("search_documents", {"words": "triton load mask", "dsl": "cpp"}, context).model_dump()
     assert found["passages"][0]["document"].startswith("dsl/triton")
+
+
+def test_what_is_refused_before_a_judge_meets_it_is_no_verdict(context: Context) -> None:
+    for wrong in ({"dsl": "fortran"}, {"roles": {"cook": "rules"}}, {"roles": {"coder": "agent:zork"}}):
+        with pytest.raises(KernellabError):
+            call("begin_session", {"task": "twice.py", **wrong}, context)
+    assert context._shared._asked == 0
 
 
 def test_a_call_that_is_cancelled_ends_the_session_that_it_began(context: Context) -> None:
