@@ -39,6 +39,9 @@ _SECONDS = 60.0
 #: seconds of the processor's time that a worker and a dry call of an answer may use: answers in the interpreter and
 #: sketches use 4 at most, dry calls 6; what builds C++ itself may need a minute
 _WORKER, _BUILDS, _DRY = 30.0, 150.0, 60
+#: bytes of inputs at most in a quick look: sixty students' judges share a server's memory, and a lesson's own sizes are
+#: smaller; an answer that asks to pass meets all of them
+_LONGEST = 8 << 20
 #: a refused answer whose relative error is below this is drawn again, so many times
 _NEAR, _DRAWN_AGAIN = 1e-2, 4
 #: the chip that the shown Triton and CUDA C++ are written for
@@ -355,9 +358,10 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
 
 
 def _options(source: Source, level: Trust) -> VerifyOptions:
-    """A quick look has a limit on the processor's time, which no load of the machine moves."""
+    """A quick look has a limit on the processor's time, which no load of the machine moves, and one on memory."""
     most = _WORKER if source.origin is Author.RULES or source.dsl == "triton" else _BUILDS
-    return VerifyOptions(level=level, processor=most if level is Trust.T1 else 0.0)
+    quick = level is Trust.T1
+    return VerifyOptions(level=level, processor=most if quick else 0.0, longest=_LONGEST if quick else 0)
 
 
 def _near(verdict: Verdict) -> bool:

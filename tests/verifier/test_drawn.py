@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from pytest import MonkeyPatch
 
 from kernellab.conditions import DrawnInPart, DrawnLimit, ScalarLimit, of
 from kernellab.errors import TaskError
-from kernellab.records import Author, Source, Stage, Verdict
+from kernellab.records import Author, Source, Stage, Trust, Verdict
 from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
@@ -26,11 +27,12 @@ from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.extents import large, two_long
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.last_elements import decided_last
-from kernellab.verifier.cases.long import both_long
+from kernellab.verifier.cases.long import both_long, wide
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.cases.proposals import Grade
 from kernellab.verifier.cases.ranges import is_safe, runs
 from kernellab.verifier.cases.survey import Survey
+from kernellab.verifier.protocol.options import VerifyOptions
 
 from .kit import TARGET, Judge
 
@@ -909,6 +911,26 @@ def test_the_one_dim_of_a_task_is_long_as_two_of_others_are(judge: Judge, monkey
         with device.on("cuda"):
             size = input_bytes(task, two_long(task, {"N": 2_000_000}))
         assert size <= most and (gigabytes == 4 or size > 8 * 65_535 * 1024)
+
+
+def test_a_quick_look_goes_as_far_as_it_is_told_and_a_whole_verdict_farther(judge: Judge) -> None:
+    task = load_task(
+        'import torch\nfrom kernellab import Dim\nN = Dim("N", 1, 100_000_000)\n'
+        "def reference(x):\n    return x * 2\ndef inputs(N=20_000):\n    return torch.randn(N)\n",
+        "capped",
+    )
+    known = [cases.case(task, {"N": n}, Family.OWN) for n in (3, 20_000)]
+    for case in islice(wide(task, known, 8 << 20), 2):
+        assert input_bytes(task, dict(case.sizes)) <= 8 << 20
+    assert (
+        input_bytes(task, two_long(task, {"N": 20_000}, 8 << 20))
+        <= 8 << 20
+        < input_bytes(task, two_long(task, {"N": 20_000}))
+    )
+    capped = kernel(task, "torch.cat([x[: 15 * 2**18] * 2, torch.zeros_like(x[15 * 2**18 :])])")
+    quick = VerifyOptions(level=Trust.T1, longest=8 << 20, allow_library=True)
+    assert judge(capped, task, options=quick).passed
+    assert not judge(capped, task, options=quick.model_copy(update={"level": Trust.T2})).passed
 
 
 def test_an_interpreter_meets_a_size_past_the_largest_number_of_the_source() -> None:

@@ -106,13 +106,15 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
     return _taken(task, wanted, most, [dict(full)], tries=2)
 
 
-def two_long(task: Task, full: Mapping[str, int]) -> Sizes:
-    """Two Dims, drawn in secret, as long and as equal as some memory allows, the others as declared; or the one."""
+def two_long(task: Task, full: Mapping[str, int], longest: int = 0) -> Sizes:
+    """Two Dims, drawn in secret, as long and as equal as some memory allows, or ``longest`` bytes where that is not 0,
+    the others as declared; or the one."""
     names = random.SystemRandom().sample(list(full), min(2, len(full)))
     least, most = DRAWN.long_bytes
     if device.current() != "cpu":
         least, most = (min(n, device.free() // DEVICE.long_share) for n in DEVICE.long_bytes)
-    return _longest(task, full, names, min(most, max(least, 4 * input_bytes(task, full))))
+    some = min(most, max(least, 4 * input_bytes(task, full)))
+    return _longest(task, full, names, min(some, longest or some))
 
 
 def alike(task: Task, most: int) -> Sizes:

@@ -13,25 +13,27 @@ from kernellab.verifier.cases.extents import large, two_long
 from kernellab.verifier.protocol.rules import CORRECT, DEVICE, DRAWN
 
 
-def both_long(task: Task, known: Sequence[cases.Case]) -> cases.Case | None:
-    """A case of the task's own inputs with two Dims, or the one, longer at once than in those ``known``; None where
-    :func:`_within_time` has none."""
+def both_long(task: Task, known: Sequence[cases.Case], longest: int = 0) -> cases.Case | None:
+    """A case of the task's own inputs with two Dims, or the one, longer at once than in those ``known``, with at most
+    ``longest`` bytes of inputs where that is not 0; None where :func:`_within_time` has none."""
     full = task.module().default_sizes()
     if not full or not known:
         return None
-    sizes = two_long(task, full)
+    sizes = two_long(task, full, longest)
     if input_bytes(task, sizes) <= max(input_bytes(task, dict(c.sizes)) for c in known):
         return None
     return _within_time(task, known, sizes, DRAWN.long_seconds if device.current() == "cpu" else DEVICE.long_seconds)
 
 
-def wide(task: Task, known: Sequence[cases.Case]) -> Iterator[cases.Case]:
+def wide(task: Task, known: Sequence[cases.Case], longest: int = 0) -> Iterator[cases.Case]:
     """Cases of the task's own inputs with each Dim anywhere in the most of its range, without end while the reference
-    takes them in time: branches on large sizes lie there, and the ends of ranges are seldom odd."""
+    takes them in time: branches on large sizes lie there, and the ends of ranges are seldom odd. ``longest`` is as in
+    :func:`both_long`."""
     full = task.module().default_sizes()
     if not full or not known:
         return
     most = DRAWN.wide_bytes if device.current() == "cpu" else min(DEVICE.wide_bytes, device.free() // DEVICE.long_share)
+    most = min(most, longest or most)
     while most > CORRECT.family_bytes:
         found = _within_time(task, known, large(task, full, most), DRAWN.wide_seconds)
         if found is None:

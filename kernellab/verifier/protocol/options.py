@@ -50,6 +50,9 @@ class VerifyOptions(Record):
     budget: float = Field(default=rules.TIMING.budget, gt=0)
     #: seconds of the processor's time that a worker of the candidate may use to build and in calls; 0 means no limit
     processor: float = Field(default=0.0, ge=0)
+    #: bytes of inputs at most, for a quick look (T1) on a machine with little memory, of cases that are far longer than
+    #: the task's; 0 means no limit. What branches on larger sizes is not seen; a timed verification has no such limit
+    longest: int = Field(default=0, ge=0)
     #: threads of candidate, baselines and reference; 0 means what the machine gives
     threads: int = Field(default=0, ge=0)
     #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework

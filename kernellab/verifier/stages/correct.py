@@ -89,11 +89,13 @@ def _correct(stages: Stages) -> str:
             stages.check(case)
             found = [*found, case]
     else:
-        long = both_long(stages.task, found)
+        options = stages.context.options
+        longest = options.longest if options.level is Trust.T1 else 0
+        long = both_long(stages.task, found, longest)
         if long is not None:
             stages.check(long)
             found = [*found, long]
-        for case in islice(wide(stages.task, found), DRAWN.wide):
+        for case in islice(wide(stages.task, found, longest), DRAWN.wide):
             stages.check(case, private=True)
             found = [*found, replace(case)]  # without its arguments
         found = [*found, *_all_over(stages)]
