@@ -10,7 +10,7 @@ import pytest
 from teach_parts import ROOT, WrongAnswer, tasks, wrong_answers
 
 from kernellab.dsls.machine import detect_target
-from kernellab.teach.exercise import course
+from kernellab.teach.exercise import course, solution
 from kernellab.teach.hints import hint_for, row_for
 from kernellab.teach.judge import Reached, is_sketch, judge, judge_sketch
 from kernellab.teach.progress import Attempt, Progress, tried_hash
@@ -71,3 +71,12 @@ def test_lines_that_are_no_answer_are_said_to_be_none_before_anything_is_built(t
 
     outcome = judge(text, found.task(exercise), exercise.goals, verify)
     assert outcome.reached is Reached.UNREADABLE and hint_for(exercise, outcome, found, Progress(()), text) is not None
+
+
+def test_a_wrong_value_for_masked_elements_gets_the_exercises_hint_and_not_the_common_one() -> None:
+    """What they hold is added to each number or counted with each: the common hints speak of a factor or a dtype."""
+    for lesson in course(ROOT).lessons.values():
+        for exercise in (one for one in lesson.exercise if one.goals.dsl == "triton"):
+            if re.search(r"\bother=", solution(exercise.id) or ""):
+                known = {key for row in exercise.hints for key in row.when}
+                assert {"off-by-scale", "off-by-constant", "wrong-values", "accumulate-dtype"} <= known, exercise.id
