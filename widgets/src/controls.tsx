@@ -21,6 +21,12 @@ const ACTIONS: Action[] = [
   { action: "stop", word: "Stop", title: "End the session; everything so far is kept (Shift+X)" },
 ];
 
+/** The turn that is looked at becomes the newest of its line, so what comes after it is followed. */
+async function fork(view: View, turn: string): Promise<void> {
+  const { error } = await view.send({ action: "fork", turn });
+  if (!error && view.at.peek() === turn) view.follow();
+}
+
 export function Controls({ view }: { view: View }) {
   const head = view.state.head.value;
   const sending = view.sending.value;
@@ -40,7 +46,7 @@ export function Controls({ view }: { view: View }) {
             title={title}
             disabled={!head.can[action] || (action === "fork" && at === null)}
             busy={sending.has(action)}
-            onClick={() => view.send(action === "fork" ? { action, turn: at ?? "" } : { action })}
+            onClick={() => (action === "fork" ? void fork(view, at ?? "") : view.send({ action }))}
           >
             <span class="kl-word">{word}</span>
           </Button>

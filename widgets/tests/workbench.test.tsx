@@ -98,6 +98,12 @@ describe("the buttons", () => {
     await shown.change(() => shown.kernel.put("shown", "t2"));
     await shown.click("[data-action=fork]");
     expect(shown.kernel.acts()).toEqual([{ action: "fork", turn: "t2" }]);
+    // a refusal leaves what is looked at; after a fork the turns that come are followed
+    await shown.change(() => shown.kernel.done("It is running."));
+    expect(shown.kernel.get("shown")).toBe("t2");
+    await shown.click("[data-action=fork]");
+    await shown.change(() => shown.kernel.done());
+    await vi.waitFor(() => expect(shown.kernel.get("shown")).toBe(""));
   });
 
   it("change roles and policy when the kernel says so, not before", async () => {
