@@ -18,7 +18,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -198,13 +198,11 @@ def used_gpus() -> list[int]:
 
 def _profiled(workload: Workload, step: Any, steps: int) -> list[list[Any]]:
     """The outermost events of each of ``steps`` steps, in order."""
-    # the profiler's own notices go to stderr, and are nothing for a person
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     cuda = workload.device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
     with _ranges(workload.model):
         step()  # the hooks' first call compiles nothing, but warms their code
-        with profile(activities=activities, acc_events=True) as run:
+        with _profile(*activities) as run:
             # the first step warms the profiler
             for _ in range(1 + steps):
                 with record_function(_STEP):
@@ -221,6 +219,34 @@ def _profiled(workload: Workload, step: Any, steps: int) -> list[list[Any]]:
         if number:
             runs[number - 1].append(event)
     return runs[1:]
+
+
+@contextmanager
+def _profile(*activities: ProfilerActivity) -> Iterator[Any]:
+    """torch's profiler, which prints nothing.
+
+    Kineto calls it an error that another thread imported torch (a notebook has it imported while a cell is typed), and
+    prints that past its log level. What does not start raises.
+    """
+    # its notices are nothing for a person
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with ExitStack() as stack:
+        with _without_stderr():
+            run = stack.enter_context(profile(activities=activities, acc_events=True))
+        yield run
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """What C++ code writes to the process's stderr meanwhile is lost."""
+    held, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(held, 2)
+        os.close(held)
+        os.close(nowhere)
 
 
 @contextmanager
@@ -321,7 +347,7 @@ def _note_us() -> float:
 
     with torch.no_grad():
         plain = min(work() for _ in range(5))
-        with profile(activities=[ProfilerActivity.CPU], acc_events=True) as run:
+        with _profile(ProfilerActivity.CPU) as run:
             noted = min(work() for _ in range(5))
     each = len(run.events() or ()) / (5 * calls)
     return max(0.0, noted - plain) / each if each else 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -366,3 +368,14 @@ def test_rows_without_a_kernel_are_told_apart(gpt, monkeypatch) -> None:
     assert late.outcome == over.outcome == "not tried" and "the time was up" in late.text
     assert f"{activation(gpt).name}, which covers some of the same" in over.text
     uninstall(gpt)
+
+
+def test_the_profiler_prints_nothing_where_another_thread_imported_torch() -> None:
+    """As in a notebook, which imports it while a cell is typed; Kineto calls that an error."""
+    code = (
+        "import threading; t = threading.Thread(target=__import__, args=('torch',)); t.start(); t.join();"
+        "from kernellab.model_integration import measure; print(measure._note_us() >= 0);"
+        "import os; os.write(2, b'heard')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("True\n", "heard")
