@@ -12,6 +12,14 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 3600)} h ${String(Math.floor((whole % 3600) / 60)).padStart(2, "0")} min`;
 }
 
+/** A guess, said no more exactly than it is: 41.3 -> "40 s", 190 -> "3 min" */
+export function guess(seconds: number): string {
+  const step = seconds < 10 ? 1 : 5;
+  const near = Math.round(seconds / step) * step;
+  if (near < 60) return `${near} s`;
+  return seconds < 3570 ? `${Math.round(seconds / 60)} min` : duration(seconds);
+}
+
 /** 950 -> "950", 12_345 -> "12.3k", 2_500_000 -> "2.5M" */
 export function count(value: number): string {
   if (!Number.isFinite(value)) return NONE;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { canSend, edited, opened, step } from "../src/card-state";
 import { ticks, toPixels } from "../src/chart";
-import { count, duration, NONE, percent, plural, si, three, times } from "../src/format";
+import { count, duration, guess, NONE, percent, plural, si, three, times } from "../src/format";
 import { diffKind } from "../src/panels/difference";
 import { describe as inWords, runs } from "../src/panels/error-map";
 import { attainable, boundWords, frame, turnTicks } from "../src/panels/roofline";
@@ -54,6 +54,9 @@ describe("numbers", () => {
     [1234, "1234"],
     [Number.POSITIVE_INFINITY, NONE],
   ])("%d is '%s' in three digits", (value, words) => expect(three(value)).toBe(words));
+  it("say a guess no more exactly than it is", () => {
+    expect([3.2, 41.3, 57.6, 119, 3600].map(guess)).toEqual(["3 s", "40 s", "1 min", "2 min", "1 h 00 min"]);
+  });
   it("say times, percents and plurals", () => {
     expect([times(2.913), times(12.34), times(null), percent(0.617), plural(1, "turn"), plural(2, "turn")]).toEqual([
       "2.91x",

@@ -2,7 +2,7 @@
 import type { ComponentChild } from "preact";
 import { useRef } from "preact/hooks";
 import { save } from "../download";
-import { count, duration, plural } from "../format";
+import { count, duration, guess, plural } from "../format";
 import { nameOf, passSave, typing } from "../keys";
 import { Notices } from "../notices";
 import { Tooltip } from "../tooltip";
@@ -101,7 +101,7 @@ function Pace({ view }: { view: MonitorView }) {
   const elapsed = useElapsed(began, running);
   const parts = [
     running ? `${duration(elapsed)} so far` : duration(spent),
-    ...(running && left !== null && left >= 1 ? [`about ${duration(left)} left`] : []),
+    ...(running && left !== null && left >= 1 ? [`about ${guess(left)} left`] : []),
     ...(tokens > 0 ? [`${count(tokens)} tokens`] : []),
   ];
   return <span class="kl-dim kl-mon-pace">{parts.join(", ")}</span>;

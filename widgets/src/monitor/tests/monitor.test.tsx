@@ -112,7 +112,7 @@ describe("rows", () => {
     const { kernel, find, does } = await show();
     const pace = { began: Date.now() / 1000 - 65, spent: 60, left: 120, tokens: 0 };
     await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "running" }));
-    expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, about 2 min 00 s left$/);
+    expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, about 2 min left$/);
     await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "finished", left: null }));
     expect(find(".kl-mon-pace").textContent).toBe("1 min 00 s");
   });
