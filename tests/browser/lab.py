@@ -211,6 +211,8 @@ def served(root: Path, home: Path, **environment: str) -> Iterator[Server]:
     settings = home / "config/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True, exist_ok=True)
     (settings / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
+    # jupyter-collaboration keeps its table of documents there, and makes no folder for it
+    (home / "data").mkdir(exist_ok=True)
     # the palette's commands, also where the package was installed before it had them
     extensions = home / "share/labextensions"
     extensions.mkdir(parents=True, exist_ok=True)
