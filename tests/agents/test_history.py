@@ -137,6 +137,17 @@ def test_code_is_compared_with_what_it_was_made_from_and_noise_is_no_lesson() ->
     assert "gate()" in history_text((rules, best, unclear)) and "avoid" not in history_text((rules, best, unclear))
 
 
+def test_nothing_of_a_rewritten_text_is_to_be_avoided() -> None:
+    """What of it took the time is not known: the same idea may pay when it is written otherwise."""
+    best = code(*LINES, ms=1.0)
+    slower = code(*(f"other{n}();" for n in range(len(LINES) + 3)), ms=2.0, meant="End at the length.")
+    text = history_text((attempt(4.0, code="lowered", author=Author.MODEL, coder=Author.RULES), best, slower))
+    assert "rewritten" in text and "avoid" not in text
+    faster = code(*(f"other{n}();" for n in range(len(LINES) + 3)), ms=0.5, meant="End at the length.")
+    text = history_text((attempt(4.0, code="lowered", author=Author.MODEL, coder=Author.RULES), best, faster))
+    assert "Paid, keep" in text
+
+
 def test_a_value_is_to_be_tried_only_where_the_best_code_has_a_use_for_it() -> None:
     assert "Not measured, try: BLOCK = 64." in history_text((FIRST, VALUE, LINE, CODE))
     unused = attempt(0.8, LINE.sketch or "", 128, code="int BLOCK = 128;", author=Author.MODEL, coder=Author.MODEL)

@@ -237,6 +237,11 @@ def test_a_coder_is_told_how_near_how_fast_and_what_may_be_called(knowledge: Kno
         "places",
     )
     assert limit_lines(replace(brief, task=places))[0] == "Tolerance: int64 must be equal to the reference's."
+    assert "a rounding of the floats" in limit_lines(replace(brief, task=places))[1]
+    shifts = load_task(
+        "import torch\ndef reference(x):\n    return x >> 2\ndef inputs():\n    return (torch.arange(9),)\n", "shifts"
+    )
+    assert not any("rounding" in line for line in limit_lines(replace(brief, task=shifts))), "no float is in it"
     assert "The bound is 750 us" in told
     assert "which is not shown, took 2500 us, 1.00x eager [0.90, 1.10], no difference." in told
     assert "is refused" in told and "composes" not in told

@@ -513,7 +513,7 @@ def test_an_earlier_kernel_is_gone_back_to_only_where_it_was_faster(task: Any) -
 
 
 def test_code_of_another_sketch_is_no_code_to_begin_with(task: Any) -> None:
-    other = SKETCH.replace("BM = 64", "BM = 64 in {32, 64}")
+    other = SKETCH.replace("K, 8)", "K, 16)").replace("k+8", "k+16")
     history = (Attempt(sketch=other, gate=RIGHT, verdict=passed(2.0, ms=3.0)),)
     said = advice(task, passed(1.2, ms=5.0, sol=0.1), RouteKind.CODER, history=history)
     assert "an earlier kernel, of another sketch, was 1.67 times as fast" in said and "begin with its code" not in said

@@ -284,6 +284,39 @@ def test_what_is_at_no_line_is_not_said_to_be_shared_by_lines() -> None:
     assert "aster lines" not in words(40)
 
 
+@pytest.mark.parametrize(
+    ("counts", "waiting", "words"),
+    [
+        ((3, 3, 3), 0, "No line of the kernel has more than"),
+        ((3, 3, 3), 40, "do not say which line to change"),
+        ((9, 2, 2), 40, "of the samples at the kernel's lines"),
+    ],
+)
+def test_what_is_said_of_the_lines_fits_their_part_of_the_samples(
+    counts: tuple[int, ...], waiting: int, words: str
+) -> None:
+    """Threads that waited for a core have most of the samples, or none."""
+    source, target = lowered(), detect_target("cpp")
+    lines: dict[int, HotSpot] = {}
+    for spot in everywhere(source).spots:
+        for line in hot_lines(source, HotSpots(samples=1, spots=(spot,))):
+            lines.setdefault(line.line, spot)
+    spread = counts if waiting else (3,) * len(lines)
+    spots = tuple(s.model_copy(update={"count": n}) for s, n in zip(lines.values(), spread, strict=False))
+    hot = HotSpots(samples=sum(s.count for s in spots) + waiting, spots=spots, waiting=waiting)
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(
+        passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.1,
+        environment=Environment(threads=2, load=11.0),
+    )  # fmt: skip
+    candidate = Candidate(id="c", source=source, sketch=NORM_SKETCH)
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    brief = RouteBrief(NORM, target, NORM_SKETCH, gate, candidate, verdict, turns_left=3)
+    said, _ = slow_because(brief, RouteKind.CODER)
+    every = ("No line of the kernel has", "do not say which line to change", "of the samples at the kernel's lines")
+    assert words in said and sum(other in said for other in every) == 1, said
+
+
 def test_samples_that_no_line_stands_out_of_are_said_to_be_shared_by_many() -> None:
     source, target = lowered(), detect_target("cpp")
     # two samples of a line are chance, and no prompt names it

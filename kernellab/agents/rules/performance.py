@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import Attempt, RouteBrief, best_of, tied, times_as_fast
+from kernellab.agents.briefs import Attempt, RouteBrief, best_of, design_of, tied, times_as_fast
 from kernellab.agents.rules.sampled import hot_line
 from kernellab.agents.rules.slow import (
     MOSTLY_CALL_MS,
@@ -387,9 +387,10 @@ def _gain_over_best(brief: RouteBrief) -> float | None:
 
 
 def _is_of_best_sketch(brief: RouteBrief) -> bool:
-    """Is the best of the earlier kernels one of this sketch? Code of another design is none to begin with."""
+    """Is the best of the earlier kernels one of this sketch, whatever its tunables? Code of another design is none to
+    begin with."""
     best = best_of(brief.history)
-    return best is None or best.sketch == brief.sketch
+    return best is None or design_of(best.sketch or "", {})[0] == design_of(brief.sketch or "", {})[0]
 
 
 def _from_cost(cost: Cost, target: Target, guess: bool, name: str = "the sketch") -> tuple[list[str], list[str]]:

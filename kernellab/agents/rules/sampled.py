@@ -20,6 +20,8 @@ _HOT_LINES, _BEGIN_SHARE, _OUTSIDE_SHARE = 3, 0.3, 0.2
 _LEAST_SAMPLES, ENOUGH_SAMPLES = 5, 10
 #: the share from which what is not the kernel's lines is what to look at
 _ELSEWHERE_SHARE = 0.4
+#: the share from which on a part is most of the samples
+_MOST = 0.5
 
 
 def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
@@ -45,6 +47,13 @@ def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
         if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
             both = hottest.share + second.share
             return f"Begin at {hottest.place} and {second.place}, where {both:.0%} of the samples are."
+        own = 1.0 - outside_of(hot, found)
+        if own < _MOST and hottest.share >= _MOST * own and hottest.count >= _LEAST_SAMPLES:
+            return (
+                f"Begin at {hottest.place}, which has {hottest.share / own:.0%} of the samples at the kernel's lines."
+            )
+        if own < _MOST:
+            return "Most samples are at no line of the kernel: they do not say which line to change."
         return (
             f"No line of the kernel has more than {hottest.share:.0%} of the samples: change what a loop loads, keeps "
             "and repeats, and not one line of it."

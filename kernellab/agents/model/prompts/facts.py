@@ -99,6 +99,11 @@ def limit_lines(brief: Brief) -> list[str]:
     rules = [f"{' and '.join(rounded)} {near}"] if rounded else []
     rules += [f"{' and '.join(exact)} must be equal to the reference's"] if exact else []
     lines = [f"Tolerance: {'; '.join(rules)}."] if rules else []
+    if exact and any(arg.is_float for arg in task.args):
+        lines.append(
+            "Where integers or bools are made of floats, those that a rounding of the floats puts on the other side of "
+            "a limit are no fault."
+        )
     lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
     if task.strict:
         lines.append("float32 must be right to 1e-4 (rtol and atol) beside float32 eager: products in TF32 are not.")
