@@ -562,15 +562,6 @@ def of(conditions: Iterable[Condition], kind: type[C]) -> list[C]:
     return [condition for condition in conditions if isinstance(condition, kind)]
 
 
-def avoidable(conditions: Iterable[Condition]) -> list[Condition]:
-    """The limits that another kernel may do without. The range of an index is none: the reference needs it, too."""
-    return [c for c in conditions if c.concern == "kernel" and c.label and not _is_of_index(c)]
-
-
-def _is_of_index(condition: Condition) -> bool:
-    return isinstance(condition, DrawnLimit) and isinstance(condition.low, int) and isinstance(condition.high, int)
-
-
 def marked(conditions: Iterable[Condition], kind: MarkKind) -> bool:
     """Is there a :class:`Mark` of this kind?"""
     return any(condition.kind == kind for condition in conditions)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from kernellab.conditions import avoidable
+from kernellab.conditions import Condition, DrawnLimit
 from kernellab.records import Author, Candidate, Comparison, GateResult, Role, Route, Source, Verdict
 from kernellab.target import Target
 
@@ -62,6 +62,15 @@ def tied(one: Verdict, two: Verdict) -> bool:
     """Do the intervals of both speedups overlap? False where either was not timed against eager."""
     ours, theirs = one.against("eager"), two.against("eager")
     return ours is not None and theirs is not None and ours.overlaps(theirs)
+
+
+def avoidable(conditions: Iterable[Condition]) -> list[Condition]:
+    """The limits that another kernel may do without. The range of an index is none: the reference needs it, too."""
+    return [c for c in conditions if c.concern == "kernel" and c.label and not _is_of_index(c)]
+
+
+def _is_of_index(condition: Condition) -> bool:
+    return isinstance(condition, DrawnLimit) and isinstance(condition.low, int) and isinstance(condition.high, int)
 
 
 def unsure(best: Verdict, verdict: Verdict) -> bool:

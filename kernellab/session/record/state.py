@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernellab.agents.briefs import Attempt, tied
-from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, avoidable, joined
+from kernellab.agents.briefs import Attempt, avoidable, tied
+from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, joined
 from kernellab.errors import SessionError
 from kernellab.journal import Holder
 from kernellab.models.exchanges import Exchange, Step

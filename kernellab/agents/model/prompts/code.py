@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.agents.briefs import Attempt, CodeBrief, best_of, own_reason
+from kernellab.agents.briefs import Attempt, CodeBrief, avoidable, best_of, own_reason
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
@@ -29,7 +29,6 @@ from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitle
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
 from kernellab.agents.rules.classify import LATE
-from kernellab.conditions import avoidable
 from kernellab.errors import duration
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict

@@ -7,10 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import Attempt, best_of, design_of, start_of, tied, times_as_fast
+from kernellab.agents.briefs import Attempt, avoidable, best_of, design_of, start_of, tied, times_as_fast
 from kernellab.agents.model.prompts.marks import unmarked
 from kernellab.agents.model.prompts.templates import flat
-from kernellab.conditions import avoidable
 from kernellab.errors import counted, duration
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
