@@ -73,7 +73,6 @@ PATTERNS = {
         "model_integration.unit",
     ),
     "names of torch's operations and modules": (
-        "capture.family",
         "capture.read",
         "model_integration.ranked",
     ),
