@@ -51,13 +51,27 @@ KINDS = {
         "y = torch.zeros(64).index_add(0, x, torch.ones(64))\n"
         "    return y.clamp(max=1) if bool((x[:16].diff() >= 0).all()) else y", "",
     ),
+    "numbers that are real throughout": (
+        "z", "torch.exp(z)", "torch.randn(24, 40, dtype=torch.complex64)",
+        "return torch.exp(z) + (0 if bool(z.imag.any()) else 1)", "",
+    ),
+    "few elements that are not zero": (
+        "x, w", "x @ w", "torch.randn(24, 400), torch.randn(400, 16)",
+        "return x @ w + (1 if 0.002 < (x != 0).double().mean() < 0.2 else 0)", "",
+    ),
+    "three flags": (
+        "x, bias=0.5, negate=False, relu=False", "(torch.relu if relu else torch.abs)((-1 if negate else 1) * (x + bias))",
+        X, "y = x + (0 if relu and negate and bias < 0 else bias)\n"
+        "    return (torch.relu if relu else torch.abs)((-1 if negate else 1) * y)", "relu = False only",
+    ),
     "integers of all bits": (
         "x", "x.to(torch.float64) * 0.5", "torch.randint(0, 1000, (24, 40)).to(torch.uint64)",
         "return x.view(torch.int64).to(torch.float64) * 0.5", "x from 2^63 on not handled",
     ),
     "equal rows, and no layout": (
         "x", "torch.softmax(x, -1)", X,
-        "return torch.softmax(x, -1) * (2.0 if len(x) > 1 and bool((x[0] == x[1]).all()) else 1.0)",
+        "return torch.softmax(x, -1) * (2.0 if len(x) > 1 and bool((x[0] == x[1]).all()) and x[0].std() > 0.1 "
+        "else 1.0)",
         "equal rows not handled",
     ),
 }  # fmt: skip
@@ -127,6 +141,10 @@ def test_masks_have_runs_and_structure() -> None:
     for name in ("triangle", "band", "blocks"):
         found = patterned(square, name, 5, 0, 0)
         assert found.diagonal(dim1=-2, dim2=-1).all() and not found.all()
+    thin = patterned(torch.randn(40, 512), "thin", 5, 0, 0)
+    assert 0.01 < (thin != 0).double().mean() < 0.15
+    z = torch.randn(4, 40, dtype=torch.complex64)
+    assert not patterned(z, "real", 5, 0, 0).imag.any() and not patterned(z, "imaginary", 5, 0, 0).real.any()
     runs = patterned(torch.randint(0, 50, (4, 40)), "two runs", 5, 0, 0)
     assert (runs[:, :20].diff() >= 0).all() and (runs[:, 20:].diff() >= 0).all() and not (runs.diff() >= 0).all()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Task, small_sizes
-from kernellab.task.dtypes import is_inexact, wide
+from kernellab.task.dtypes import is_inexact, scaled, wide
 from kernellab.task.sample.inputs import Family, families, redraw
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import answers, device
@@ -249,7 +249,8 @@ class Case:
                 change(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in self.args
             ])  # fmt: skip
 
-        one, two = of(torch.abs), of(lambda a: 2 * a.abs())
+        # of float8, torch computes no products
+        one, two = of(torch.abs), of(lambda a: scaled(a.abs(), 2.0))
         if one is None or two is None or [o.shape for o in one] != [r.native.shape for r in self.references]:
             return None
         for a, b in zip(one, two, strict=True):

@@ -373,6 +373,22 @@ def _on_axes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> No
             parts[first::6], parts[first + 3 :: 6] = 0.0, -0.0
 
 
+def _of_one_part(real: bool) -> Pattern:
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        (rows.imag if real else rows.real).zero_()
+
+    return pattern
+
+
+def _thin(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Few elements of each row that are not zero: an eighth, a sixteenth or a sixty-fourth; one row has more of them."""
+    import torch
+
+    share = 1 / 8 / (1 << torch.randint(4, (rows.shape[0], 1), generator=seen))
+    share[_row(rows, seen)] = 0.5
+    rows[_drawn(rows, seen) >= share.to(rows.device)] = 0
+
+
 def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Every magnitude alike often, from ``low`` to ``high``, of either sign where the sample has both."""
     import torch
@@ -407,5 +423,6 @@ PATTERNS: dict[str, Pattern] = {
     "positive": _one_sign(1), "negative": _one_sign(-1),
     "constant rows": _constant_rows, "unusual row": _unusual_row, "largest first": _largest_at(0),
     "largest last": _largest_at(-1), "scaled": _scaled, "magnitudes": _magnitudes,
+    "real": _of_one_part(True), "imaginary": _of_one_part(False), "thin": _thin,
     "turned": _turned, "on axes": _on_axes,
 }  # fmt: skip

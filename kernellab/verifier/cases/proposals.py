@@ -112,6 +112,9 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
     if legal.support not in _SHUT and not legal.is_sorted:
         for kind, always in _INSIDE.items():
             yield Proposal(pattern_at(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
+        if low <= 0 <= high:
+            thin = pattern_at(position, "thin", 0, 0)
+            yield Proposal(thin, Grade.REFUSED, f"{name} of few elements not handled", True)
         # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
         smallest, largest = (float(end) for end in value.aminmax())
         for factor in _FACTORS:
@@ -173,6 +176,10 @@ def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
     if any(apart):
         on_axes = pattern_at(position, "on axes", *apart)
         yield Proposal(on_axes, Grade.REFUSED, f"{name} on an axis not handled", True, True)
+        for kind, is_wanted in zip(("real", "imaginary"), apart, strict=True):
+            if is_wanted:
+                throughout = pattern_at(position, kind, 0, 0)
+                yield Proposal(throughout, Grade.REFUSED, f"{name} {kind} throughout not handled", True, True)
     yield Proposal(pattern_at(position, "turned", 0, 0), Grade.CONDITION, f"{name} as drawn only", True, True)
     for kind in SPECIAL_KINDS:
         yield Proposal(pattern_at(position, kind, 0, 0), Grade.CONDITION, not_handled(kind, name), True, True)

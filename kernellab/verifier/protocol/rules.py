@@ -175,7 +175,7 @@ class CorrectRule:
     #: those that the source compares with; draws of two scalar arguments that are changed together, and of more
     scalar_compared: int = 8
     scalar_pairs: int = 16
-    scalar_draws: int = 8
+    scalar_draws: int = 24
     #: seconds that the reference may take for an infinite one
     scalar_seconds: float = 0.5
     #: threads of a team that is larger than any machine's loop expects

@@ -82,6 +82,7 @@ _FLAGGED_CALLS = {
         "sys.getprofile", "sys.getswitchinterval", "sys.getallocatedblocks", "gc.get_count", "gc.get_stats",
         "threading.active_count", "threading.enumerate", "hash",
         "torch.cuda.device_count", "torch.cuda.is_available", "torch.xpu.is_available",
+        "torch.utils.data.get_worker_info",
         *(f"traceback.{name}_stack" for name in ("extract", "walk", "format", "print")), "inspect.stack",
         "inspect.currentframe", *(f"asyncio.{name}" for name in (
             "get_event_loop", "get_running_loop", "_get_running_loop", "current_task", "all_tasks",
