@@ -60,7 +60,8 @@ KINDS = {
         "return x @ w + (1 if 0.002 < (x != 0).double().mean() < 0.2 else 0)", "",
     ),
     "three flags": (
-        "x, bias=0.5, negate=False, relu=False", "(torch.relu if relu else torch.abs)((-1 if negate else 1) * (x + bias))",
+        "x, bias=0.5, negate=False, relu=False",
+        "(torch.relu if relu else torch.abs)((-1 if negate else 1) * (x + bias))",
         X, "y = x + (0 if relu and negate and bias < 0 else bias)\n"
         "    return (torch.relu if relu else torch.abs)((-1 if negate else 1) * y)", "relu = False only",
     ),

@@ -32,6 +32,8 @@ _COMPUTES = re.compile(
     r"v?(?:f|s|sn|as|d)?printf|f?puts|f?putc|putchar|fwrite|fflush|write|perror|stdout|stderr|"
     r"qsort(?:_r)?|bsearch|l?labs|abs|l?l?div|ato(?:i|l|ll|f)|rand(?:_r)?|srand(?:om)?|random|[del]?[jlmn]?rand48(?:_r)?|"
     r"(?:frexp|ldexp|scalbl?n|modf|copysign|isnan|isinf|finite|signbit|fpclassify)[fl]?|"
+    # the page's size and how many processors there are tell no judge from a user
+    r"exit|strerror(?:_r)?|nanosleep|usleep|sleep|getpagesize|sysconf|"
     r"abort|assert(?:_fail|_perror_fail)?|stack_chk_fail|chk_fail|cxa_\w+|errno_location|tls_get_addr|gmon_start__|"
     r"ctype_\w+_loc|to(?:low|upp)er|is(?:al(?:num|pha)|blank|cntrl|x?digit|graph|lower|print|punct|space|upper)|"
     r"pthread_(?:create|join|detach|self|equal|exit|once|(?:mutex|mutexattr|cond|condattr|rwlock|spin|barrier|key)_\w+|"

@@ -381,7 +381,7 @@ def _of_one_part(real: bool) -> Pattern:
 
 
 def _thin(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Few elements of each row that are not zero: an eighth, a sixteenth or a sixty-fourth; one row has more of them."""
+    """Few elements of each row that are not zero: an eighth to a sixty-fourth of them; of one row, a half."""
     import torch
 
     share = 1 / 8 / (1 << torch.randint(4, (rows.shape[0], 1), generator=seen))
