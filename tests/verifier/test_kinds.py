@@ -61,9 +61,9 @@ KINDS = {
     ),
     "three flags": (
         "x, bias=0.5, negate=False, relu=False",
-        "(torch.relu if relu else torch.abs)((-1 if negate else 1) * (x + bias))",
+        "(torch.relu if relu else torch.sin)((-1 if negate else 1) * (x + bias))",
         X, "y = x + (0 if relu and negate and bias < 0 else bias)\n"
-        "    return (torch.relu if relu else torch.abs)((-1 if negate else 1) * y)", "relu = False only",
+        "    return (torch.relu if relu else torch.sin)((-1 if negate else 1) * y)", "relu = False only",
     ),
     "integers of all bits": (
         "x", "x.to(torch.float64) * 0.5", "torch.randint(0, 1000, (24, 40)).to(torch.uint64)",

@@ -49,6 +49,8 @@ class Proposal:
     #: what the kernel is right for where it is wrong here
     right: DrawnLimit = ANY
     covered: frozenset[str] = frozenset()
+    #: is it tried before others, of which some find no time?
+    first: bool = False
 
 
 def in_order(proposals: list[Proposal]) -> list[Proposal]:
@@ -64,7 +66,7 @@ def in_order(proposals: list[Proposal]) -> list[Proposal]:
     told = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
     others = [p for p in proposals if p not in told]
     secrets.SystemRandom().shuffle(others)
-    others.sort(key=lambda p: (p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+    others.sort(key=lambda p: (not p.first, p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
     found: list[Proposal] = []
     while told or others:
         found += [*told[:1], *others[:1]]
@@ -114,7 +116,7 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
             yield Proposal(pattern_at(position, kind, low, high), Grade.REFUSED, f"{name} {kind} not handled", always)
         if low <= 0 <= high:
             thin = pattern_at(position, "thin", 0, 0)
-            yield Proposal(thin, Grade.REFUSED, f"{name} of few elements not handled", True)
+            yield Proposal(thin, Grade.REFUSED, f"{name} of few elements not handled", True, first=True)
         # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
         smallest, largest = (float(end) for end in value.aminmax())
         for factor in _FACTORS:
@@ -203,6 +205,7 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
                 f"{name} as drawn only",
                 True,
                 beyond=at.fixed,
+                first=(kind, number) in runs,
             )
         yield Proposal(
             pattern_at(position, "uniform", 0, 1), Grade.REFUSED, f"{name} as drawn only", True, beyond=at.fixed

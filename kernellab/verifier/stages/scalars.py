@@ -84,7 +84,7 @@ def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]
     if len(right) > 2:
         drawn += [[i for i in right if draw.random() < _AWAY] for _ in range(CORRECT.scalar_draws)]
     for positions in drawn[: 3 if stages.context.interpreted else None]:
-        others = {i: draw.choice(right[i]) for i in positions}
+        others = {i: _drawn(right[i], draw.randrange(2) == 0) for i in positions}
         if len(others) < 2 or not told.isdisjoint(others):
             continue
         case = base.given(tuple(others.get(i, value) for i, value in enumerate(base.args)))
@@ -95,8 +95,14 @@ def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]
             stages.context.findings.add(found)
 
 
+def _drawn(values: Sequence[Any], below: bool) -> Any:
+    """One of them, of one sign as often as of the other."""
+    of_sign = [v for v in values if (v < 0) == below]
+    return secrets.choice(of_sign or values)
+
+
 #: how often a number is another where several are
-_AWAY = 0.7
+_AWAY = 0.8
 
 
 def _as_integer(stages: Stages, base: Case, position: int) -> None:
