@@ -28,6 +28,7 @@ from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
+from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.extents import of_paths
 from kernellab.verifier.protocol.memory import lay_out
@@ -36,7 +37,6 @@ from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.attempt import anew, is_right
 from kernellab.verifier.stages.refused import Refused
-from kernellab.verifier.stages.scalars import is_held, other_values, scalar_right, scalars
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
