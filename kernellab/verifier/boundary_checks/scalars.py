@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-from kernellab.verifier.stages.attempt import is_right, is_within, outputs_of
+from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
 
 
 def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:

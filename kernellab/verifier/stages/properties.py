@@ -25,6 +25,7 @@ from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
+from kernellab.verifier.boundary_checks.attempt import anew, is_right
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
@@ -35,7 +36,6 @@ from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
-from kernellab.verifier.stages.attempt import anew, is_right
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
