@@ -65,7 +65,7 @@ def along(stages: Stages, base: Case) -> None:
         Refused: as :func:`drawn`.
     """
     seams = list(_seams(base, stages.ahead.numbers))
-    survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds, given=seams)
+    survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds, given=seams, named=True)
     for _ in survey.make():
         pass
     _tried(stages, survey)

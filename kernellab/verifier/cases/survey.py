@@ -76,12 +76,13 @@ class Survey:
 
     def __init__(
         self, base: Case, most: int = DRAWN.cases, seconds: float = DRAWN.seconds, conditions: bool = True,
-        given: Sequence[Proposal] = (), alone: bool = False,
+        given: Sequence[Proposal] = (), alone: bool = False, named: bool = False,
     ) -> None:  # fmt: skip
         """Without ``conditions``, only cases on which a wrong answer is a failure, and a NaN in each argument.
-        Proposals that are ``given`` come before all others; ``alone``: they are all, and no edge is looked for."""
+        Proposals that are ``given`` come before all others; ``alone``: they are all, and no edge is looked for.
+        ``named``: the sizes of ``base`` are numbers of a source, so that no integer stands for one of them."""
         self.base, self.task, self.most = base, base.task, most + len(given)
-        self._given, self._alone = given, alone
+        self._given, self._alone, self._named = given, alone, named
         self.conditions = conditions
         self.cases: list[Drawn] = []
         self.edges: set[Edge] = set()
@@ -269,7 +270,7 @@ class Survey:
             self._ranges[position] = is_at
         found = list(of_range(name, position, value, is_at, domain is not None))
         if domain is None and not is_at.mask:
-            extents = {n for a in self.base.args if hasattr(a, "shape") for n in a.shape}
+            extents = {n for a in self.base.args if hasattr(a, "shape") and not self._named for n in a.shape}
             for number in sorted(n for n in {0, 1, *extents} if not is_at.low <= n <= is_at.high)[:6]:
                 if not sized:
                     found.append(number_at(name, position, "low", number, ""))
