@@ -80,9 +80,9 @@ def unsure(best: Verdict, verdict: Verdict) -> bool:
     ours, theirs = verdict.against("eager"), best.against("eager")
     if not verdict.passed or ours is None or theirs is None or not tied(verdict, best):
         return False
-    mended = len(avoidable(verdict.conditions)) < len(avoidable(best.conditions))
+    fewer = len(avoidable(verdict.conditions)) < len(avoidable(best.conditions))
     wide = ours.high > _WIDE * ours.low
-    return wide or mended or (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
+    return wide or fewer or (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
 
 
 def own_reason(route: Route) -> str:

@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS leases (
     since REAL
 ) STRICT;
 """
-#: what a file of an earlier version lacks
+#: what a file of an earlier version does not have
 _SINCE = "ALTER TABLE leases ADD COLUMN since REAL"
 
 

@@ -46,10 +46,10 @@ def _forgiving(stages: Stages) -> Iterator[list[WorkerFailure]]:
         yield failed
     except WorkerFailure as failure:
         failed.append(failure)
-        anew(stages)
+        restart_ended(stages)
 
 
-def anew(stages: Stages) -> None:
+def restart_ended(stages: Stages) -> None:
     """A worker that has ended is started again."""
     if stages.worker.gone() or stages.worker.closed:
         stages.restart()

@@ -243,12 +243,12 @@ def other_values(
             # an axis, a step or a count
             near += tuple(range(-_AXES, _AXES + 2))
         far = 64 + secrets.randbelow(1000)
-        beside = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
+        near_named = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)
         # after those next to it, which tell whether it is a size or a number of steps
         equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
         equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
-        tried = tuple(dict.fromkeys((*near, *equal, far, *beside, long, -1, 0, 1, -far)))
+        tried = tuple(dict.fromkeys((*near, *equal, far, *near_named, long, -1, 0, 1, -far)))
         if not few and _is_free(base, position, (far, long)):
             tried = (*tried[:-1], *((1 << 31) + far, -(1 << 31) - far, -far))
     else:

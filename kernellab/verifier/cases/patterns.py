@@ -135,7 +135,7 @@ def _masked(at_end: bool) -> Pattern:
 
 def _square(kept: Callable[[Tensor, Tensor, int], Tensor]) -> Pattern:
     """Square masks that are true where ``kept`` says so of row, column and their extent; with some holes between the
-    first row and the last one, but for the diagonal: what is told by these two rows is another in between."""
+    first row and the last one, but for the diagonal: what these two rows say does not hold in between."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch

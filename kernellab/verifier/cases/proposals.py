@@ -234,7 +234,7 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
         yield Proposal(repeated, Grade.CONDITION, f"equal neighbours in {name} not handled", True, True)
     if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
-    # what was tried is told, and not what the samples held: these are few, and of small sizes
+    # the words name what was tried, and not what the samples held: these are few, and of small sizes
     patterns: list[tuple[str, int, int, bool, str]] = []
     if at.least < 0 <= at.low:
         patterns.append(("uniform", max(at.least, -at.high - 1), -1, True, f"{name} below 0 not handled"))

@@ -58,7 +58,7 @@ _OF_ALL_VALUES = ("edge-tile", "accumulate-dtype")
 
 #: after a wrong answer, so long are other sizes tried
 _CONTRAST_SECONDS = 2.0
-#: constant contents that are told where they are wrong
+#: constant contents that the evidence names where they are wrong
 _CONSTANTS_TOLD = 2
 
 

@@ -109,7 +109,7 @@ _BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
 _STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
 
 
-#: state of the interpreter, and of a machine, that a program is told by
+#: state of the interpreter, and of a machine, by which a program is known
 _STATE = {
     "warnings.filters": "reads the filters of warnings", "sys.ps1": "asks whether it runs in a shell",
     "builtins.get_ipython": "asks whether it runs in a notebook", "get_ipython": "asks whether it runs in a notebook",
