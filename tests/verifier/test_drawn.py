@@ -588,7 +588,7 @@ def test_unsigned_integers_in_which_torch_computes_little_are_drawn_or_left_alon
     survey = Survey(cases.case(task, {}, Family.OWN))
     for _ in survey.make():
         pass
-    assert bool(survey.cases) == (dtype != "uint64")
+    assert survey.cases
     assert all(str(one.case.args[0].dtype) == f"torch.{dtype}" for one in survey.cases)
 
 

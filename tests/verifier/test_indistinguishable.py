@@ -188,6 +188,13 @@ def test_a_variable_of_the_sources_own_dsl_is_no_surrounding_and_one_of_another_
     assert any("TILER_NUM_THREADS" in flag for flag in flags[1]), flags
 
 
+def test_keywords_that_a_kernel_takes_and_does_not_read_are_flagged() -> None:
+    for body, flagged in (("1", True), ("options['alpha']", False)):
+        text = f"def kernel(x, *numbers, **options):\n    return x + {body}\n"
+        flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
+        assert any("**options" in flag for flag in flags) is flagged, flags
+
+
 def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_is_not() -> None:
     counting = "n = 0\ndef kernel(x):\n    global n\n    n += 1\n    return x if n > 40 else x + 1\n"
     looping = "def kernel(x):\n    n = 0\n    while n < 4:\n        n += 1\n    return x + n\n"

@@ -506,7 +506,7 @@ class DrawnRule:
 
     #: cases of a verification and of a ranking, those of the solver in addition, and seconds of the judge's own
     #: thread in which they are found; the share of these that is spent before the solver begins
-    cases: int = 28
+    cases: int = 36
     rank_cases: int = 10
     solved: int = 6
     #: pairs of arguments that get special values at one place

@@ -323,6 +323,9 @@ class _Rules:
             yield self._flag("lazy", f"defines {node.name}", node.lineno)
         if any(self.names.of(d) == "torch.compile" for d in node.decorator_list):
             yield self._fatal("library-call", "asks torch.compile for its kernel", node.lineno)
+        rest = surroundings.swallowed(node) if node.name in self.entries else None
+        if rest is not None:
+            yield self._flag("surroundings", f"takes **{rest} and reads none: numbers by keyword are lost", node.lineno)
         yield from self._result_cache(node)
 
     def _result_cache(self, node: ast.FunctionDef) -> Iterator[Finding]:

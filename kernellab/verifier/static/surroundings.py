@@ -221,3 +221,11 @@ def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
             name = target.attr if isinstance(target, ast.Attribute) else base.id
             if name in compared:
                 yield name, node.lineno
+
+
+def swallowed(function: ast.FunctionDef) -> str | None:
+    """The name under which a function takes all keyword arguments, and reads none of them."""
+    rest = function.args.kwarg
+    if rest is None or any(isinstance(n, ast.Name) and n.id == rest.arg for n in ast.walk(function)):
+        return None
+    return rest.arg
