@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
-from kernellab.records import Author, Role
+from kernellab.records import Author, GateState, Role
 from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
@@ -141,6 +141,13 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
         if judged is not None
         else ""
     )
+    stands = mine is not None and not mine.error and (mine.gate is None or mine.gate.state is not GateState.WRONG)
+    if stands and judged is mine and head is not None and mine not in state.path(head.id):
+        # another client submitted at the same time, and its turn came on top
+        outcome += (
+            f" It was not judged: turn {head.number} of another client came on top. fork_session at turn {placed}, or "
+            "submit it again."
+        )
     if state.elsewhere:
         reason = "Until it rests there, what you submit is refused."
     elif session.status is SessionStatus.PAUSED and head is not None:

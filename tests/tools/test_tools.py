@@ -44,6 +44,7 @@ from kernellab.tools.desk import Desk
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, source_of
 from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
+from kernellab.tools.sessions import _state
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
 from kernellab.verifier.cases.cases import PROBES
 
@@ -695,6 +696,19 @@ def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context
     assert ("designer", "model") in authors and authors.count(("verifier", "rules")) == 2
     with pytest.raises(ToolError, match="has no sketch"):
         call("turn_detail", {"session": "twice", "turn": 3, "what": "sketch"}, context)
+
+
+def test_a_sketch_on_top_of_which_another_clients_came_is_said_not_to_be_judged(context: Context) -> None:
+    call("begin_session", {"task": "twice.py", "dsl": "cpp", "roles": {"coder": "human"}}, context)
+    first = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
+    assert "not judged" not in first["summary"]
+    session = open_session("twice", context.workspace, resume=True)
+    one = next(turn for turn in session.turns if turn.sketch == SKETCH)
+    session.fork(one.parent)
+    other = SKETCH.replace("relu(t) * 2.0", "2.0 * relu(t)")
+    call("submit_sketch", {"session": "twice", "sketch": other}, context)
+    words = _state(session, one.number).summary
+    assert f"Your turn {one.number}" in words and "It was not judged: turn" in words and "fork_session" in words
 
 
 def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernellab.records import Evidence, Stage, Verdict
-from kernellab.verifier.protocol.remedies import REMEDIES, remedy
+from kernellab.records.tried import Tried
+from kernellab.verifier.protocol.remedies import OF_LARGE_SIZES, REMEDIES, remedy
 
 ROOM = Path(__file__).parents[2] / "kernellab" / "verifier"
 #: what refuses, and which of its arguments is the signature
@@ -48,3 +49,15 @@ def test_only_a_refusal_has_a_remedy() -> None:
     refused = Verdict(passed=False, stage=Stage.ROBUST, reason="Wrong.", evidence=Evidence(signature="race"))
     assert remedy(refused) == REMEDIES["race"]
     assert remedy(refused.model_copy(update={"passed": True})) == ""
+
+
+def test_a_wrong_value_at_large_sizes_alone_is_no_wrong_formula() -> None:
+    def of(sizes: dict[str, int], *tried: Tried, signature: str = "wrong-values") -> str:
+        evidence = Evidence(signature=signature, sizes=sizes, tried=tried)
+        return remedy(Verdict(passed=False, stage=Stage.CORRECT, reason="Wrong.", evidence=evidence))
+
+    small, large = Tried(sizes={"M": 33}, right=True), Tried(sizes={"M": 4000}, right=True)
+    assert of({"M": 3000}, small) == OF_LARGE_SIZES
+    for tried in ((), (small, large), (small.model_copy(update={"right": False}),)):
+        assert of({"M": 3000}, *tried) == REMEDIES["wrong-values"]
+    assert of({"M": 3000}, small, signature="race") == REMEDIES["race"]

@@ -93,10 +93,22 @@ REMEDIES = {
 }
 
 
+#: of values that are wrong without a pattern, where every smaller size is right
+OF_LARGE_SIZES = (
+    "It is right at each smaller size that was tried: look at what changes with size (index width, tails, scratch "
+    "memory, a branch on a size)."
+)
+_OF_FORMULAS = frozenset({"wrong-values", "scattered"})
+
+
 def remedy(verdict: Verdict) -> str:
     """What to do about a verdict that refuses, by its signature; "" where it passed or nothing is known."""
     evidence = verdict.evidence or Evidence()
-    return "" if verdict.passed else REMEDIES.get(evidence.signature or "", "")
+    if verdict.passed:
+        return ""
+    if evidence.signature in _OF_FORMULAS and right_where_smaller(evidence):
+        return OF_LARGE_SIZES
+    return REMEDIES.get(evidence.signature or "", "")
 
 
 def lost_digits(evidence: Evidence) -> bool:
@@ -108,3 +120,11 @@ def right_with_own_inputs(evidence: Evidence) -> bool:
     """Is it right at the failing sizes with the task's own inputs, so that values decide and not sizes?"""
     own = [case for case in evidence.tried if case.right and case.family in ("", "inputs")]
     return evidence.family not in (None, "", "inputs") and any(case.sizes == evidence.sizes for case in own)
+
+
+def right_where_smaller(evidence: Evidence) -> bool:
+    """Is it right in each case that was tried, all of them at smaller sizes?"""
+    failing = evidence.sizes or {}
+    return bool(evidence.tried) and all(
+        case.right and any(size < failing.get(name, 0) for name, size in case.sizes.items()) for case in evidence.tried
+    )
