@@ -43,8 +43,8 @@ from kernellab.tools import Context, ToolError, call, tools
 from kernellab.tools.desk import Desk
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, source_of
 from kernellab.tools.profiling import ProfileResult
-from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.sessions import _state
+from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
 from kernellab.verifier.cases.cases import PROBES
 
