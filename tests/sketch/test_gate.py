@@ -512,3 +512,22 @@ def test_contents_that_a_task_excludes_are_not_tried() -> None:
     tried = [dict(one.contents) for one in constants(task, task.module().sample({"N": 32}, seed=0))]
     assert {"y": 0.0} in tried and {"x": 1.0, "y": 1.0} in tried
     assert all(one.get("x", 1.0) > 0 for one in tried)
+
+
+@pytest.mark.parametrize("declared", ["k = -3", "k"])
+@pytest.mark.parametrize("place", ["(n + k) % N", "n % N + k"])
+def test_a_constexpr_of_an_index_may_be_negative(declared: str, place: str) -> None:
+    text = "import torch\ndef reference(x, k):\n    return torch.roll(x, -k)\ndef inputs():\n    return torch.randn(1000), -3\n"
+    sketch = f"""sketch turned {{
+    symbols: N;
+    tensors: x[N]: f32; y[N]: f32 out;
+    constexpr: {declared};
+    @llm_hint("parallel", "coreidx")
+    for n in range(0, N):
+        load(x[{place}] -> v)
+        store(v -> y[n])
+}}
+"""
+    found = gate(sketch, load_task(text, "turned"))
+    assert found.state is (GateState.RIGHT if "% N" in place[-4:] else GateState.WRONG), found.reason
+    assert "extent" not in found.reason

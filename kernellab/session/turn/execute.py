@@ -337,8 +337,8 @@ def _refuse_stopped(cancel: threading.Event | None) -> None:
 def _next_to_best(
     bench: Bench, state: State, source: Source, verdict: Verdict, cancel: threading.Event
 ) -> tuple[str, Comparison] | None:
-    """A kernel timed in one run with the best one until then, where the intervals of their speedups overlap and the
-    lower ends order them otherwise than the speedups do; None elsewhere, and where that run gives nothing."""
+    """A kernel timed in one run with the best one until then, where it is ``unsure`` which is better; None elsewhere,
+    and where that run gives nothing."""
     best = state.best()
     if best is None or not unsure(best.verdict, verdict):
         return None

@@ -145,7 +145,7 @@ def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[
         values.pop(name)
     unfit = [(c.span, told) for c in program.constexprs if c.name in values and (told := c.unfit(values[c.name]))]
     if not unfit and (loop := standing(program, values)) is not None:
-        unfit = [(loop.span, f"The loop over {loop.var} has the step 0.")]
+        unfit = [(loop.span, f"The step of the loop over {loop.var} is not above 0.")]
     if unfit:
         remedy = "Give its constexpr another value."
         found = [diagnostic("constexpr-value", s.line, s.col, what=told, remedy=remedy) for s, told in unfit]

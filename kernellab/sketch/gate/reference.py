@@ -61,7 +61,7 @@ def steady(task: Task, args: Sequence[Any]) -> bool:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return x
         sign = torch.randint(2, tuple(x.shape), generator=generator) * 2 - 1
-        return x * (1 + sign * torch.finfo(x.dtype).eps).to(x.dtype)
+        return x * (1 + sign.double() * torch.finfo(x.dtype).eps).to(x.dtype)
 
     def answers(values: Sequence[Any]) -> tuple[Tensor, ...]:
         exact = reference64(task, values)

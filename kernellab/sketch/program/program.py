@@ -99,11 +99,11 @@ class Constexpr:
         if not self.is_extent:
             return "" if isinstance(value, float) or abs(value) <= _LARGEST else f"{told} is no number of float64."
         if isinstance(value, float) and not value.is_integer():
-            return f"{told} is an extent and not a whole number."
-        return "" if 0 <= value <= _MOST_EXTENT else f"{told} is an extent, which is from 0 to {_MOST_EXTENT}."
+            return f"{told} is an extent or an index and not a whole number."
+        return "" if abs(value) <= _MOST_EXTENT else f"{told} is an extent or an index, which has 32 bits."
 
 
-#: of an extent, which has 32 bits in a kernel; of a number; and up to where one is written out
+#: of an extent or index, which has 32 bits in a kernel; of a number; and up to where one is written out
 _MOST_EXTENT, _LARGEST, _DIGITS = 2**31 - 1, int(float_info.max), 10**20
 
 

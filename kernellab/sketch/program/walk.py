@@ -30,13 +30,14 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def standing(program: Program, constexpr: Mapping[str, int | float]) -> Loop | None:
-    """The first loop whose step is 0 at these values, which never ends; None where there is none."""
+    """The first loop whose step is 0 at these values, or is made negative by them: it never ends. None: there is none."""
     integers = {name: int(value) for name, value in constexpr.items() if float(value).is_integer()}
     for kernel in program.kernels:
         for stmt in statements(kernel.body):
             if isinstance(stmt, Loop) and stmt.step.names() <= integers.keys():
                 with suppress(ZeroDivisionError):
-                    if stmt.step.evaluate(integers) == 0:
+                    step = stmt.step.evaluate(integers)
+                    if step == 0 or (step < 0 and stmt.step.names()):
                         return stmt
     return None
 
