@@ -228,7 +228,7 @@ class SpecialValues(_Condition):
     """A NaN or an infinity in an input does not reach the result as it does in the reference."""
 
     kind: Literal["special-values"] = "special-values"
-    _label: ClassVar[str] = "{value} not propagated"
+    _label: ClassVar[str] = "{value} not handled"
     value: Literal["NaN", "inf"]
 
 

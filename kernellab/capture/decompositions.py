@@ -213,6 +213,10 @@ def max_pool(rank: int) -> Callable[..., Any]:
     return pool
 
 
+#: windows that an element lies in, up to which it reads them all
+_MOST_WINDOWS = 16
+
+
 def max_pool_backward(rank: int) -> Callable[..., Any]:
     """The gradients that an element gets from the windows in which it is the largest: read by each element, so that
     nothing is added in memory."""
@@ -232,6 +236,8 @@ def max_pool_backward(rank: int) -> Callable[..., Any]:
             [_window_at(along + q, t, m, step, e, out) for t in range(_windows(m, step, e))]
             for along, q, m, step, e, out in zip(here, p, k, s, d, sizes_out, strict=True)
         ]
+        if math.prod(map(len, seen)) > _MOST_WINDOWS:
+            return NotImplemented
         total = None
         for chosen in itertools.product(*seen):
             index: Any = (..., *(at for at, _ in chosen))

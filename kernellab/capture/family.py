@@ -5,7 +5,7 @@ One vocabulary for the documents of known designs, for examples, for reports and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
@@ -67,6 +67,14 @@ class _Look:
                 open_ += [ref.name for ref in by_name[name].refs()] if name in by_name else []
         return nodes
 
+    def made_of(self, names: Set[str]) -> set[str]:
+        """Names of the nodes that are computed from one of ``names``, in one pass: nodes stand in their order."""
+        made: set[str] = set()
+        for node in self.nodes:
+            if any(ref.name in names or ref.name in made for ref in node.refs()):
+                made.add(node.name)
+        return made
+
 
 def family_of(graph: Graph) -> Family:
     """The family of a captured graph: the first rule that holds, from what decides most of the cost to what least."""
@@ -81,13 +89,16 @@ def _attention(look: _Look) -> bool:
     if look.has(Role.ATTENTION):
         return True
     products = {node.name for node in look.nodes if _is_product(look, node)}
-    for node, word in zip(look.nodes, look.words, strict=True):
-        by_name = role_of(word) is Role.SOFTMAX and word != "logsumexp"
-        if not (by_name or word in ("exp", "exp2")) or not products & look.before(node):
-            continue  # an exponential that no product is under, such as a decay, makes no softmax of scores
-        after = [n for n in look.nodes if node.name in look.before(n)]
-        if any(n.name in products for n in after) and (by_name or any(n.aten == "sum" for n in after)):
-            return True
+    # an exponential that no product is under, such as a decay, makes no softmax of scores
+    scores = look.made_of(products)
+    softmaxes = {n.name for n in look.nodes if role_of(n.aten) is Role.SOFTMAX and n.aten != "logsumexp"} & scores
+    if products & look.made_of(softmaxes):
+        return True
+    for node in look.nodes:
+        if node.aten in ("exp", "exp2") and node.name in scores:
+            after = look.made_of({node.name})
+            if products & after and any(n.aten == "sum" and n.name in after for n in look.nodes):
+                return True
     return False
 
 

@@ -73,7 +73,8 @@ def grade(
             written(csv, as_csv(marks))
 
     root = folder if folder.is_dir() else folder.parent
-    stay_outside(root)
+    if folder.is_dir():
+        stay_outside(root)
     names = _names(students, secret)
     if secret:
         for path in notebooks(folder):

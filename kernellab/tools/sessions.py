@@ -206,6 +206,8 @@ def _rested(
                 session.wait(_LOOK)
     finally:
         end()
+    if session.failure is not None:
+        raise session.failure
     return _state(session, placed)
 
 

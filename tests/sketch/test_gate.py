@@ -517,7 +517,8 @@ def test_contents_that_a_task_excludes_are_not_tried() -> None:
 @pytest.mark.parametrize("declared", ["k = -3", "k"])
 @pytest.mark.parametrize("place", ["(n + k) % N", "n % N + k"])
 def test_a_constexpr_of_an_index_may_be_negative(declared: str, place: str) -> None:
-    text = "import torch\ndef reference(x, k):\n    return torch.roll(x, -k)\ndef inputs():\n    return torch.randn(1000), -3\n"
+    text = "import torch\ndef reference(x, k):\n    return torch.roll(x, -k)\n"
+    text += "def inputs():\n    return torch.randn(1000), -3\n"
     sketch = f"""sketch turned {{
     symbols: N;
     tensors: x[N]: f32; y[N]: f32 out;

@@ -231,10 +231,11 @@ def test_sizes_at_which_roundings_show_name_no_missing_mask(off: float, name: st
     stages: Any = SimpleNamespace(
         source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: [],
         task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: True,
+        constant=lambda: [],
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evidence, "reproduction", lambda *_: "")
-        patch.setattr(evidence, "_static_sizes", lambda task: {})
+        patch.setattr(evidence, "static_sizes", lambda task: {})
         refused = Stages._wrong(stages, tried, 0, got.float(), found)  # type: ignore[arg-type]
     assert refused.evidence is not None and refused.evidence.signature == name
 

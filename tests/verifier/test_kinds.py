@@ -33,7 +33,7 @@ KINDS = {
     ),
     "codes that are no numbers": (
         "x", "x.float() * 2", "torch.randn(24, 40).to(torch.float8_e4m3fn)", "return x.float().nan_to_num(480.0) * 2",
-        "NaN in x not propagated",
+        "NaN in x not handled",
     ),
     "an axis": (
         "x, dim=-1", "torch.softmax(x, dim)", X, "return torch.softmax(x, 0 if dim == 0 else -1)", "dim = -1 only",

@@ -46,6 +46,9 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
+#: warps that a program may have
+_MOST_WARPS = 32
+
 
 @dataclass(frozen=True)
 class Written:
@@ -359,7 +362,7 @@ class KernelWriter:
 
     def _down(self) -> int:
         """One warp for each 512 bytes of a row of the narrowest tensor that is read: its lanes hold all rows of a tile,
-        and none waits for another. 0 where rows are shorter."""
+        and none waits for another. 0 where rows are shorter; at most what a program may have."""
         applied = (v for s in statements(self._kernel.body) if isinstance(s, Assign) for v in subvalues(s.value))
         scans = [v for v in applied if isinstance(v, Apply) and v.op in SCANS and len(v.type.shape) > 1]
         rows = [v.type.shape[-1] for v in scans if v.attr("axis", 0) not in (-1, len(v.type.shape) - 1)]
@@ -367,7 +370,7 @@ class KernelWriter:
         if not sizes or any(rest for _, rest in sizes):
             return 0
         narrow = min((t.dtype.bytes for t in self._program.tensors if t.name in self._kernel.reads), default=4)
-        return max(known for known, _ in sizes) * narrow // 512
+        return min(_MOST_WARPS, max(known for known, _ in sizes) * narrow // 512)
 
     def _sums(self) -> int:
         found = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}

@@ -30,7 +30,8 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def standing(program: Program, constexpr: Mapping[str, int | float]) -> Loop | None:
-    """The first loop whose step is 0 at these values, or is made negative by them: it never ends. None: there is none."""
+    """The first loop that never ends at these values: its step is 0, or made negative by them; None where there is
+    none."""
     integers = {name: int(value) for name, value in constexpr.items() if float(value).is_integer()}
     for kernel in program.kernels:
         for stmt in statements(kernel.body):

@@ -126,7 +126,9 @@ def constexpr_values(
                 "Choose values that keep it, or have its author change it.",
             )
     if still := standing(program, values):
-        raise NotRunnable(f"{still.var} never advances: its step is not above 0.", "Give the step's constexpr another value.")
+        raise NotRunnable(
+            f"{still.var} never advances: its step is not above 0.", "Give the step's constexpr another value."
+        )
     return values
 
 

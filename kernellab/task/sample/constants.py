@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
+from kernellab.task.dtypes import is_float8
 from kernellab.task.sample.draw import Legal, Support
 from kernellab.task.sample.inputs import legal_values, small_sample
 from kernellab.task.task import ArgKind, Task
@@ -74,7 +75,8 @@ def with_contents(task: Task, args: Sequence[Any], contents: Mapping[str, float]
             filled = torch.full_like(like, int(number) if whole else number, memory_format=torch.contiguous_format)
         except (RuntimeError, OverflowError, ValueError):
             filled = None
-        if filled is None or (whole and int(number) != number):
+        is_other = like.dtype == torch.bool and number not in (0, 1)
+        if filled is None or is_other or (whole and int(number) != number):
             dtype = str(like.dtype).removeprefix("torch.")
             raise TaskError(f"{name} of {dtype} cannot be all {number:g}.", "Give a number that its dtype has.")
         out[places[name]] = filled
@@ -101,7 +103,8 @@ def _allowed(task: Task) -> tuple[tuple[float, ...], ...]:
 
 
 def _is_float(value: Any) -> bool:
-    return bool(getattr(value, "is_floating_point", lambda: False)())
+    """Is it a tensor of floats that can be compared? Those of eight bits cannot."""
+    return bool(getattr(value, "is_floating_point", lambda: False)()) and not is_float8(value)
 
 
 def _fits(number: float, legal: Legal, stated: bool, least: float | None) -> bool:

@@ -113,7 +113,7 @@ def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
         blocks = sorted((m for m in numbers if DRAWN.block <= m < n), reverse=True)
         seams = ((m * k + d) for m in blocks for k in range(1, (n - 1) // m + 1) for d in (0, -1, 1))
         places = list(dict.fromkeys(at for at in islice(seams, DRAWN.seams) if at < n))
-        if not places or legal.support is Support.NONPOSITIVE:
+        if not places or legal.support is Support.NONPOSITIVE or not legal.low <= 0 or legal.high < 1:
             continue
         room = FILLED * (value.numel() // n)
         first, rest = places[: room // 2], places[room // 2 :]

@@ -20,6 +20,7 @@ from kernellab.task.meta.operators import watching
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.inputs import families
 from kernellab.task.sample.sizes import runs_at
+from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import compared_by
@@ -30,9 +31,6 @@ from kernellab.verifier.protocol.rules import CORRECT
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
-
-
-from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
 
 
 def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
@@ -88,6 +86,12 @@ def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]
         if len(others) < 2 or not told.isdisjoint(others):
             continue
         case = base.given(tuple(others.get(i, value) for i, value in enumerate(base.args)))
+        try:
+            # counts that each end in time may multiply
+            with answers.within(CORRECT.scalar_seconds + 8 * base.reference_seconds):
+                _ = case.references
+        except TaskError:
+            continue
         if cases.has_answer(case) and all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
             last = max(others)
             told.add(last)

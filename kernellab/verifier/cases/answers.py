@@ -301,6 +301,8 @@ def within(seconds: float) -> Iterator[None]:
     Raises:
         TaskError: the time was over.
     """
+    import torch
+
     caller, guard, left = threading.get_ident(), threading.Lock(), [True]
 
     def end() -> None:
@@ -310,9 +312,10 @@ def within(seconds: float) -> Iterator[None]:
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
-    timer.start()
+    graded = torch.is_grad_enabled()
     try:
         try:
+            timer.start()
             yield
         finally:
             with guard:
@@ -321,6 +324,8 @@ def within(seconds: float) -> Iterator[None]:
             # what was sent and has not come
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(caller), None)
     except _Over:
+        # it may have come within a context of the reference
+        torch.set_grad_enabled(graded)
         raise TaskError(
             f"The reference did not end within {seconds:g} s.", "Let it end for each value that its arguments may have."
         ) from None

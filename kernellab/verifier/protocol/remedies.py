@@ -126,5 +126,6 @@ def right_where_smaller(evidence: Evidence) -> bool:
     """Is it right in each case that was tried, all of them at smaller sizes?"""
     failing = evidence.sizes or {}
     return bool(evidence.tried) and all(
-        case.right and any(size < failing.get(name, 0) for name, size in case.sizes.items()) for case in evidence.tried
+        case.right and case.sizes != failing and all(n <= failing.get(name, 0) for name, n in case.sizes.items())
+        for case in evidence.tried
     )

@@ -402,10 +402,11 @@ class Stages:
         return found
 
     def _wrong_there(self, case: Case) -> dict[str, Any] | None:
-        """The first wrong element of a case, empty where there is no answer; None where it is right."""
+        """The first wrong element of a case, empty where there is no answer; None where it is right, or no time is
+        left."""
         outputs = self._answers(case)
         if outputs is None:
-            return {}
+            return {} if time.monotonic() < self.context.end else None
         wrong = self.comparison.first_wrong(case, outputs, counted=False)
         if wrong is None:
             return None

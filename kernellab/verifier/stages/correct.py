@@ -118,12 +118,16 @@ def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
     for dim in stages.task.dims[: DRAWN.ends]:
         lengths = [(dict(c.sizes)[dim.name], c.sizes) for c in found if dict(c.sizes)[dim.name] <= DRAWN.shifted]
         sizes = max(lengths, default=(0, ()))[1]
+        if not sizes:
+            continue
         case = cases.glance(cases.case(stages.task, dict(sizes), Family.OFFSET))
-        if not sizes or not all(map(finite, case.native)):
+        if not cases.has_answer(case) or not all(map(finite, case.native)):
             continue
         try:
             stages.check(case)
-        except Refused:
+        except Refused as refused:
+            if refused.evidence is None or refused.evidence.first_wrong is None:
+                raise  # it is no matter of digits
             if stages.worker.gone() or stages.worker.closed:
                 stages.restart()
             stages.context.findings.add(DrawnLimit(values="long rows far from 0 not handled"))

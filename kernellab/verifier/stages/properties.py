@@ -39,6 +39,7 @@ from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
+    from kernellab.task.dims import Dim
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
@@ -250,6 +251,11 @@ def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
+def _odd(size: int, dim: Dim) -> int:
+    """An odd size next to ``size`` within the range of ``dim``; ``size`` where there is none."""
+    return next((n for n in (size, size - 1, size + 1) if n % 2 and dim.min <= n <= dim.max), size)
+
+
 def _threads(stages: Stages, base: Case) -> None:
     """One thread, and more than there are cores: another share of the work, another order; and many on two long rows,
     which all of them share. Where there are several, they are held up by chance where they touch what torch allocates:
@@ -266,7 +272,7 @@ def _threads(stages: Stages, base: Case) -> None:
     most = min(CORRECT.team_most, most_threads() // 2 - 4)
     rooms = sorted(n for n in stages.ahead.numbers if large <= n <= most)
     named = dict.fromkeys([*rooms[:1], *rooms[-1:]][: CORRECT.team_named])
-    odd = {k: n - 1 + n % 2 for k, n in base.sizes}
+    odd = {dim.name: _odd(dict(base.sizes)[dim.name], dim) for dim in stages.task.dims}
     ragged = cases.case(stages.task, odd, Family.OWN) if odd and runs_at(stages.task, tuple(odd.items())) else base
     usual = (4, 8, secrets.choice((2, 16)))
     teams = [(1, base), (cores + 3, base), (large, long), *((n + 1, long) for n in named)]

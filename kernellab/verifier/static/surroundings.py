@@ -39,7 +39,7 @@ IN_CPP = (
     (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\.(?:[248]?byte|short|word|long|quad|incbin)\b",
      "puts code together from bytes"),
     (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
-    (r"\buintptr_t\b[^;{}\n]{0,80}>>", "asks where code or data lies by"),
+    (r"\buintptr_t\b\s*[)\w][^;{}\n]{0,80}>>\s*\(?\d", "asks where code or data lies by"),
     (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
     (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
     (r"\bstatic\s+(?:thread_local\s+)?(?:(?:std::)?atomic(?:<[^>\n]*>|_\w+)|(?:unsigned\s+|signed\s+)?(?:int|long|short|"
