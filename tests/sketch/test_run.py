@@ -374,7 +374,7 @@ def test_a_deadline_ends_a_run() -> None:
     [
         ("for k in range(1000000000000):\n    store(x -> Y[m, 0:N])", ""),
         ("for k in range(1000000000000):\n    if k < 0:\n        store(x -> Y[m, 0:N])", ""),
-        ("load(X[m, 0:BLOCK] -> z, pad=0)\nstore(x -> Y[m, 0:N])", "    constexpr: BLOCK = 100000000000;"),
+        ("load(X[m, 0:BLOCK] -> z, pad=0)\nstore(x -> Y[m, 0:N])", "    constexpr: BLOCK = 2000000000;"),
     ],
     ids=["turns", "empty turns", "tile"],
 )  # fmt: skip

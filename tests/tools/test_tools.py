@@ -925,7 +925,7 @@ def test_an_agents_note_is_no_persons(context: Context) -> None:
 
 
 def test_pages_join_to_the_text() -> None:
-    text = "".join(f"line {n}\n" for n in range(2000)) + "x" * 20_000 + "\u0001" * 2000
+    text = "".join(f"line {n}\n" for n in range(2000)) + "x" * 20_000 + "\u4e00" * 2000
     pages = page_of(text).pages
     assert "".join(page_of(text, n).text for n in range(1, pages + 1)) == text
     assert max(length(page_of(text, n)) for n in range(1, pages + 1)) <= PAGE + 100

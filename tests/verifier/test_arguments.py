@@ -87,7 +87,7 @@ def test_an_answer_that_is_kept_by_samples_of_integers_is_refused(judge: Judge) 
 
 def test_integers_that_cannot_change_alone_are_told_from_those_that_are_drawn_each_by_itself() -> None:
     def two(draw: Any) -> bool:
-        return independent(draw(), draw())
+        return independent([draw()], [draw()], 0)
 
     torch.manual_seed(0)
     assert two(lambda: torch.randint(0, 50, (24, 40))) and two(lambda: torch.rand(24, 40) > 0.3)

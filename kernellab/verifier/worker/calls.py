@@ -260,6 +260,7 @@ class Worker:
                 with contextlib.suppress(Exception):
                     results = [function(*other) for other in others]
                     results.clear()
+                torch_is_as_before()
                 answers.append(function(*witness.copies(args, message["written"])))
                 torch_is_as_before()
             last = function(*args)

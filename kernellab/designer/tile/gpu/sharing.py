@@ -148,7 +148,8 @@ def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
         threads = min(512, max(32, length // 16))
         whole = grid_time(Grid(programs, read + written, 1, resident(threads, 2 * length, chip)), chip)
     again = 0.0 if read <= 0.7 * (chip.l2_bytes or 0) else read
-    found, tried = [Pieces(1, whole if along else whole * _ACROSS)], 2
+    passes_on = not along and columns_down(ctx, k) <= _COLUMNS
+    found, tried = [Pieces(1, whole * _ACROSS if passes_on else whole)], 2
     while length // tried >= (_PIECE if along else _ROWS):
         if _few_pieces(ctx, axis, -(-length // tried), along):
             wide = not along and (columns := columns_down(ctx, k, tried)) > _COLUMNS
