@@ -25,8 +25,9 @@ from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_sizes, missed, missed_by_call
-from kernellab.teach.host_code import host_fault, library_fault
 from kernellab.teach.machine import packed_share
+from kernellab.teach.read.host_code import host_fault, library_fault
+from kernellab.teach.read.kernel_code import kernel_fault
 from kernellab.teach.uses import without
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -228,6 +229,9 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if goals.dsl == "triton" and (fault := library_fault(module, goals.avoids)) is not None:
             line, said = fault
             return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-avoids", "check"), line=line)
+        if goals.dsl == "triton" and (fault := kernel_fault(module)) is not None:
+            line, said = fault
+            return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-kernel", "check"), line=line)
         outcome = _verified(source, task, verify, level, None)
         return (
             _compiled(outcome, source, task, goals, verify)

@@ -26,7 +26,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task
-from kernellab.teach.host_code import is_jitted
+from kernellab.teach.read.host_code import is_jitted
 from kernellab.teach.wrong import ends, fails
 
 T = TypeVar("T")

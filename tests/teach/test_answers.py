@@ -21,9 +21,9 @@ from kernellab.teach.exercise import course, solution
 from kernellab.teach.feedback import Timed
 from kernellab.teach.goals import Facts, _synchronous
 from kernellab.teach.grading import _share
-from kernellab.teach.host_code import host_fault
 from kernellab.teach.judge import Outcome, Reached, _compiled, judge, judge_sketch, source_of, translations
 from kernellab.teach.measure import Figures
+from kernellab.teach.read.host_code import host_fault
 from kernellab.teach.uses import needs, without
 from kernellab.verifier import Verifier
 

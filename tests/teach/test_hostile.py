@@ -17,8 +17,8 @@ from triton.language import standard
 
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.grading import _share
-from kernellab.teach.host_code import library_fault
 from kernellab.teach.judge import Reached, judge, judge_sketch
+from kernellab.teach.read.host_code import library_fault
 
 
 def _own(exercise: str, *edits: tuple[str, str]) -> str:

@@ -13,6 +13,13 @@ _COUNTS = frozenset(("numel", "size", "stride", "dim", "cdiv", "next_power_of_2"
 _ALLOCATES = frozenset(("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "contiguous"))
 #: attributes of a tensor that are no tensors
 _FACTS = frozenset(("shape", "ndim", "dtype", "device", "is_cuda", "itemsize", "nbytes"))
+#: what else of a tensor, of PyTorch and of Triton host code may read: nothing that differs between the interpreter and
+#: a call for the compiler
+_READ = frozenset(
+    ("T", "mT", "data", "language", "constexpr", "contiguous_format", "preserve_format", "inf", "bool",
+     "bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+     "uint64", "float8_e4m3fn", "float8_e5m2")
+)  # fmt: skip
 #: decorators of a function that Triton compiles, and what they may call
 _DECORATORS = frozenset(("jit", "autotune"))
 _IN_DECORATORS = frozenset((*_DECORATORS, "Config"))
@@ -30,6 +37,8 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tu
     """The first line of host code that is more than an allocation or a launch, and a sentence; None for none.
     ``tensors`` are the places of the task's arguments that are tensors; None: all are."""
     jitted = {s.name for s in module.body if isinstance(s, ast.FunctionDef) and is_jitted(s)} - {"kernel"}
+    imported = [a for s in module.body if isinstance(s, (ast.Import, ast.ImportFrom)) for a in s.names]
+    modules = {(a.asname or a.name).partition(".")[0] for a in imported if a.name in {*_MODULES, "language", "math"}}
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef):
             if is_jitted(statement) and statement.name in jitted:
@@ -37,7 +46,7 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tu
                     return line, f"A default or an annotation of {statement.name} is computed; write a constant."
                 continue
             if statement.name == "kernel":
-                if found := next(_faults(statement, jitted, tensors), None):
+                if found := next(_faults(statement, jitted, tensors, modules), None):
                     return found
                 continue
         elif (
@@ -69,7 +78,9 @@ def library_fault(module: ast.Module, avoids: Collection[str]) -> tuple[int, str
     return None
 
 
-def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | None) -> Iterator[tuple[int, str]]:
+def _faults(
+    host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | None, modules: set[str]
+) -> Iterator[tuple[int, str]]:
     own = host.args
     if host.decorator_list or own.posonlyargs or own.kwonlyargs or own.vararg or own.kwarg:
         yield host.lineno, "`kernel` names its arguments one by one, without a decorator, `*` or `/`."
@@ -87,6 +98,8 @@ def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | 
     handed = [v for c in launches if isinstance(c, ast.Call) for v in (*c.args, *(k.value for k in c.keywords))]
     passed = {v.id for v in handed if isinstance(v, ast.Name)} - inputs
     grids = [call.func for call in launches if isinstance(call, ast.Call)]
+    devices = [k.value for k in ast.walk(host) if isinstance(k, ast.keyword) and k.arg == "device"]
+    owners = [node.value for node in ast.walk(host) if isinstance(node, ast.Attribute)]
     known = _tensors(host, inputs)
     for node in ast.walk(host):
         line = getattr(node, "lineno", host.lineno)
@@ -102,6 +115,13 @@ def _faults(host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | 
                 yield line, f"Host code computes with a tensor; {_ONLY}"
         elif isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
             yield line, f"Host code writes elements; {_ONLY}"
+        elif isinstance(node, ast.Attribute) and node.attr in ("device", "is_cuda"):
+            if node not in devices or node.attr == "is_cuda":
+                yield line, f"Host code reads {node.attr}; a kernel is the same on each: write `device=x.device` alone."
+        elif isinstance(node, ast.Attribute) and node.attr not in _FACTS | _COUNTS | _ALLOCATES | _READ:
+            yield line, f"Host code reads {node.attr}; {_ONLY}"
+        elif isinstance(node, ast.Name) and node.id in modules and node not in owners:
+            yield line, f"Host code takes the module {node.id} for a value; {_ONLY}"
         elif isinstance(node, ast.Subscript) and node not in grids and _is_tensor(node.slice, known):
             yield line, f"Host code gathers elements; {_ONLY}"
         elif isinstance(node, ast.Return) and node.value is not None:

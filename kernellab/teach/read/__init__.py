@@ -1,0 +1,1 @@
+"""The texts of answers, read before anything runs."""
