@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict
 
 from kernellab.content import content, module_command
 from kernellab.errors import CourseError, JudgeBusy
+from kernellab.teach.read.limits import too_long
 from kernellab.verifier.sandbox import sandbox
 
 if sys.version_info >= (3, 11):
@@ -116,9 +117,10 @@ def attempted(source: str) -> Attempt:
     """Which holes ``source`` gets through.
 
     Raises:
-        CourseError: there is no sandbox here.
+        CourseError: there is no sandbox here; the text is too long.
         JudgeBusy: the judge gave no answer in time.
     """
+    _short(source)
     names = holes()
     with _Judge() as judge:
         late: list[Ruling] = []
@@ -154,6 +156,7 @@ def repaired(repairs: str) -> Repaired:
     Raises:
         CourseError, JudgeBusy: as :func:`attempted`; the text cannot be read.
     """
+    _short(repairs)
     try:
         ast.parse(repairs)
     except SyntaxError as error:
@@ -173,6 +176,11 @@ def repaired(repairs: str) -> Repaired:
     closed = () if refused else tuple(name for name in holes() if name not in {k.hole for k in passed})
     late = next((ruling.why for ruling in rulings.values() if ruling.late), "")
     return Repaired(closed, tuple(k.name for k in passed), refused, late)
+
+
+def _short(text: str) -> None:
+    if said := too_long(text):
+        raise CourseError(said, "The lesson's own kernels have some hundred.")
 
 
 def _among(kernel: Kernel, met: Sequence[Kernel]) -> str:

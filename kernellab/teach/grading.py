@@ -21,20 +21,21 @@ from html import escape
 from pathlib import Path
 
 from kernellab.content import WORKSPACE, content, find_workspace
-from kernellab.errors import CourseError, JudgeBusy, KernellabError, TargetError, VerifierError
+from kernellab.errors import CourseError, JudgeBusy, KernellabError, Overtime, TargetError, VerifierError
 from kernellab.records import Trust
 from kernellab.sketch.check import load_program
 from kernellab.task import Task
 from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
 from kernellab.teach.goals import facts
-from kernellab.teach.judge import Outcome, Reached, Verify, judge, judge_sketch, unmet
+from kernellab.teach.judge import READING, Outcome, Reached, Verify, judge, judge_sketch, unmet
+from kernellab.teach.read.limits import processor_time
 
 #: hears of each notebook that was graded, or why it was not
 Told = Callable[[Path, "CourseError | None"], None]
 
 #: the magic at the head of an answer cell: its exercise
-_ANSWER = re.compile(r"\s*%%kernel_exercise\s+(?P<id>[a-z0-9-]+)[^\n]*\n(?P<text>.*)", re.DOTALL)
+_ANSWER = re.compile(r"\s*%%kernel_exercise\s+(?P<id>[a-z0-9-]+)(?![a-z0-9-])[^\n]*\n(?P<text>.*)", re.DOTALL)
 #: the head of a cell of the attack lesson
 _ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>.*)", re.DOTALL)
 
@@ -43,6 +44,8 @@ _ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>
 _OF_A_WORKSPACE = ("kernellab.toml", WORKSPACE, "exercises", "knowledge", "lessons", "solutions")
 #: bytes of a notebook, at most: the course's own have 1 MB, and its text takes several times as many when it is read
 _MOST_BYTES = 32_000_000
+#: folders within each other in what is handed in, at most: their names make a path that the system reads
+_MOST_FOLDERS = 10
 #: signatures of an answer that was ended for the time it took
 _LATE = frozenset(("processor", "hang", "deadline"))
 #: a student's answers that may end so; after them no other is judged, or one notebook holds up a class
@@ -63,14 +66,29 @@ class Mark:
 
 
 def notebooks(folder: Path) -> list[Path]:
-    """The notebooks below ``folder``, or itself. Raises CourseError where there is none."""
-    found = [folder] if folder.is_file() else sorted(
-        path for path in folder.rglob("*")
-        if path.suffix.lower() == ".ipynb" and ".ipynb_checkpoints" not in path.parts and not path.is_dir()
-    )  # fmt: skip
+    """The notebooks below ``folder``, or itself, and of each student the first folder that is not read: :func:`answers`
+    says why. Raises CourseError where there is none."""
+    found = [folder] if folder.is_file() else sorted(_below(folder))
     if not found:
         raise CourseError(f"There is no notebook in {folder}.", "Name a folder of .ipynb files, or one of them.")
     return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    unread: dict[str, Path] = {}
+    for path, folders, files in os.walk(folder, onerror=lambda error: _unread(unread, folder, Path(error.filename))):
+        here = Path(path)
+        if len(here.relative_to(folder).parts) >= _MOST_FOLDERS:
+            for name in folders:
+                _unread(unread, folder, here / name)
+            folders.clear()
+        folders[:] = [name for name in folders if name != ".ipynb_checkpoints"]
+        yield from (here / name for name in files if Path(name).suffix.lower() == ".ipynb")
+    yield from unread.values()
+
+
+def _unread(unread: dict[str, Path], folder: Path, path: Path) -> None:
+    unread.setdefault(student_of(path / "_", folder), path)
 
 
 def stay_outside(graded: Path) -> None:
@@ -93,7 +111,11 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
         CourseError: it is no notebook, or a link to one.
     """
     found: dict[str, tuple[str, ...]] = {}
-    if notebook.is_symlink() or (notebook.exists() and not notebook.is_file()):
+    if os.path.isdir(notebook) and not os.path.islink(notebook):
+        raise CourseError(
+            f"{notebook} cannot be read, or lies below {_MOST_FOLDERS} others.", "Ask for the notebooks in one folder."
+        )
+    if os.path.islink(notebook) or (os.path.exists(notebook) and not os.path.isfile(notebook)):
         raise CourseError(f"{notebook} is no file, or a link to another's.", "Ask for the file itself.")
     for source in _code(notebook):
         if answer := _ANSWER.match(source):
@@ -202,7 +224,13 @@ class _Marker:
         key = (exercise.id, task.hash, text)
         if key not in self.judged:
             found = judge(text, task, exercise.goals, self.verify, Trust.T1, exercise.mistakes)
-            self.judged[key] = found, _share(found, text, task, exercise, course, path)
+            share = 0.0
+            try:
+                with processor_time(READING):
+                    share = _share(found, text, task, exercise, course, path)
+            except Overtime as error:
+                found = replace(found, said=error.message, keys=("processor",))
+            self.judged[key] = found, share
             self.late[student] += bool(_LATE & set(found.keys))
         outcome, share = self.judged[key]
         if _LATE & set(outcome.keys):

@@ -28,6 +28,7 @@ from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_
 from kernellab.teach.machine import packed_share
 from kernellab.teach.read.host_code import host_fault, library_fault
 from kernellab.teach.read.kernel_code import kernel_fault
+from kernellab.teach.read.limits import processor_time, too_long
 from kernellab.teach.uses import without
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -37,6 +38,8 @@ Verify = Callable[[Task, Source, VerifyOptions], Verdict]
 
 #: seconds of a thread's own time after which an answer's cases end; several times what the slowest needs
 _SECONDS = 60.0
+#: seconds of the main thread's processor time for all that is done with an answer's text, the gate among it
+READING = 90.0
 #: seconds of the processor's time that a worker and a dry call of an answer may use: answers in the interpreter and
 #: sketches use 4 at most, dry calls 6; what builds C++ itself may need a minute
 _WORKER, _BUILDS, _DRY = 30.0, 150.0, 60
@@ -97,6 +100,8 @@ def judge(
     Raises:
         VerifierError, TargetError: it cannot be judged on this machine.
     """
+    if said := too_long(text):
+        return Outcome(Reached.UNREADABLE, said, ("length",))
     if not any(line.strip() and not line.strip().startswith("#") for line in text.splitlines()):
         return Outcome(Reached.UNREADABLE, "There is no answer in the cell yet.", ("empty", "check"))
     if not is_sketch(text):
@@ -104,14 +109,22 @@ def judge(
     if goals.dsl:
         said = f"This is a sketch, and the exercise asks for a kernel in {goals.dsl}."
         return Outcome(Reached.OTHER, said, ("goal-dsl", "check"))
-    outcome, program = judge_sketch(text, task, goals, mistakes)
-    if program is None:
-        return outcome
     try:
-        source = lowered(program, task)
-    except KernellabError as error:
-        return Outcome(Reached.UNREADABLE, str(error), ("lowering", "check"), facts=outcome.facts)
+        with processor_time(READING):
+            outcome, program = judge_sketch(text, task, goals, mistakes)
+            source = _source(program, task) if program is not None else outcome
+    except Overtime as error:
+        return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
+    if isinstance(source, Outcome):
+        return replace(source, facts=outcome.facts)
     return _verified(source, task, verify, level, outcome.facts)
+
+
+def _source(program: Program, task: Task) -> Source | Outcome:
+    try:
+        return lowered(program, task)
+    except KernellabError as error:
+        return Outcome(Reached.UNREADABLE, str(error), ("lowering", "check"))
 
 
 def judge_sketch(

@@ -1,0 +1,59 @@
+"""What reading one answer may cost: a length, and the processor's time. A class is graded one after another."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from kernellab.errors import Overtime
+
+#: characters of an answer; the longest reference answer has 1 536
+MOST_TEXT = 20_000
+#: seconds of all threads' time between two looks at the main thread's
+_LOOKS = 0.5
+
+
+def too_long(text: str) -> str:
+    """What is said of an answer of more than :data:`MOST_TEXT` characters; "" for a shorter one."""
+    if len(text) <= MOST_TEXT:
+        return ""
+    return f"The cell has {len(text)} characters, and at most {MOST_TEXT} are read: leave out what it does not need."
+
+
+class _Ended(BaseException):
+    """Nothing that catches errors catches it."""
+
+
+@contextmanager
+def processor_time(seconds: float) -> Iterator[None]:
+    """What is within may use ``seconds`` of the main thread's processor time; other threads have no limit.
+
+    Raises:
+        Overtime: it used more.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_PROF)[0]:
+        yield  # signals reach the main thread alone; an outer limit holds
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if time.thread_time() - began > seconds:
+            raise _Ended
+
+    began = time.thread_time()
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, min(seconds, _LOOKS), _LOOKS)
+    try:
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    except _Ended:
+        raise Overtime(
+            f"Reading the answer takes more than {seconds:.0f} s of the processor's time.", "Write it shorter."
+        ) from None
+    finally:
+        signal.signal(signal.SIGPROF, before)
