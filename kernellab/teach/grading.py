@@ -13,7 +13,8 @@ import io
 import json
 import os
 import re
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -48,6 +49,9 @@ _MOST_BYTES = 32_000_000
 _MOST_FOLDERS = 10
 #: signatures of an answer that was ended for the time it took
 _LATE = frozenset(("processor", "hang", "deadline"))
+#: seconds of the clock after which no other attack of a student is judged: one that waits for something uses no
+#: processor, and is not late; those of a whole lesson take some 60
+_ATTACKS_SECONDS = 600.0
 #: a student's answers that may end so; after them no other is judged, or one notebook holds up a class
 _MOST_LATE = 3
 
@@ -196,6 +200,8 @@ class _Marker:
         self.attacks: dict[tuple[str, str], tuple[set[str], str]] = {}
         #: a student -> answers that were ended for the time they took
         self.late: Counter[str] = Counter()
+        #: a student -> seconds of the clock that the attacks took
+        self.spent: dict[str, float] = defaultdict(float)
 
     def mark(
         self, student: str, title: str, exercise: Exercise, texts: Sequence[str], course: Course, path: Path
@@ -242,7 +248,11 @@ class _Marker:
         holes: set[str] = set()
         failure, busy = "", False
         for text in dict.fromkeys(texts):
-            key = (exercise.attack, text)
+            key, began = (exercise.attack, text), time.monotonic()
+            if self.spent[student] > _ATTACKS_SECONDS:
+                busy = True
+                failure = f"the rest was not judged: this student's attacks took more than {_ATTACKS_SECONDS:.0f} s"
+                break
             try:
                 if key not in self.attacks:
                     late: list[str] = []
@@ -264,6 +274,8 @@ class _Marker:
                 self.late[student] += 1
                 busy, failure = True, failure or error.message
                 continue
+            finally:
+                self.spent[student] += time.monotonic() - began
             holes |= self.attacks[key][0]
             failure = failure or self.attacks[key][1]
             if self.late[student] >= _MOST_LATE:

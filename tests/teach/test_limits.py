@@ -113,3 +113,22 @@ def test_folders_within_folders_are_one_students_fault(tmp_path: Path, name: str
     assert [student for student, _ in said] == ["honest", "hostile", "hostile"]
     assert said[0][1] == "no answer cell"
     assert sum(reason.startswith("not read: ") and "lies below" in reason for _, reason in said) == 1
+
+
+def test_attacks_that_wait_hold_up_no_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+
+    def attempted(source: str) -> attack.Attempt:
+        judged.append(source)
+        time.sleep(0.2)
+        return attack.Attempt(attack.Ruling(accepted=False, why="refused"))
+
+    monkeypatch.setattr(attack, "attempted", attempted)
+    monkeypatch.setattr(grading, "_ATTACKS_SECONDS", 0.5)
+    cells = [f"%%kernel_attack\n{n}" for n in range(100)]
+    files = [_notebook(tmp_path / "hostile" / f"{n}.ipynb", *cells[n * 50 : n * 50 + 50]) for n in range(2)]
+    files.append(_notebook(tmp_path / "other" / "a.ipynb", "%%kernel_attack\nother"))
+    marks = list(grade(files, lambda path: course(ROOT), _verify))
+    assert len(judged) == 4 and judged[-1] == "other"
+    assert [mark.judged for mark in marks] == [False, False, True]
+    assert "the rest was not judged" in marks[0].reason
