@@ -235,16 +235,8 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if source.dsl != goals.dsl:
             said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
             return Outcome(Reached.OTHER, said, ("goal-dsl", "check"))
-        tensors = [place for place, arg in enumerate(task.args) if arg.is_tensor]
-        if goals.dsl == "triton" and (fault := host_fault(module, tensors)) is not None:
-            line, said = fault
-            return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-host", "check"), line=line)
-        if goals.dsl == "triton" and (fault := library_fault(module, goals.avoids)) is not None:
-            line, said = fault
-            return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-avoids", "check"), line=line)
-        if goals.dsl == "triton" and (fault := kernel_fault(module)) is not None:
-            line, said = fault
-            return Outcome(Reached.OTHER, f"Line {line}: {said}", ("goal-kernel", "check"), line=line)
+        if goals.dsl == "triton" and (fault := _not_asked(module, task, goals)) is not None:
+            return fault
         outcome = _verified(source, task, verify, level, None)
         return (
             _compiled(outcome, source, task, goals, verify)
@@ -256,6 +248,27 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
         return Outcome(Reached.OTHER, said, ("goal-sketch", "check"))
     return _verified(source, task, verify, level, None)
+
+
+def _not_asked(module: ast.Module, task: Task, goals: Goals) -> Outcome | None:
+    """What is said of an answer in Triton that does what its exercise does not ask for, by its text."""
+    tensors = [place for place, arg in enumerate(task.args) if arg.is_tensor]
+    checks: tuple[tuple[str, Callable[[], tuple[int, str] | None]], ...] = (
+        ("goal-host", lambda: host_fault(module, tensors)),
+        ("goal-avoids", lambda: library_fault(module, goals.avoids)),
+        ("goal-kernel", lambda: kernel_fault(module)),
+    )
+    try:
+        with processor_time(READING):
+            found = next(((key, fault) for key, check in checks if (fault := check()) is not None), None)
+    except Overtime as error:
+        return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
+    except RecursionError:
+        return Outcome(Reached.UNREADABLE, "It is nested too deeply to be read.", ("syntax", "check"))
+    if found is None:
+        return None
+    key, (line, said) = found
+    return Outcome(Reached.OTHER, f"Line {line}: {said}", (key, "check"), line=line)
 
 
 def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify: Verify) -> Outcome:

@@ -69,6 +69,20 @@ def test_the_courses_own_answers_are_far_below_the_limit() -> None:
     assert max(len(solution(exercise.id) or "") for exercise in tasks()) * 5 < MOST_TEXT
 
 
+@pytest.mark.parametrize(
+    "line", ["tl" + ".T" * 400, "x" + ".q" * 400, "-" * 900 + "tl", "a" * 9000, "x + " + "-" * 900 + "x"]
+)
+@pytest.mark.parametrize("place", ["kernel", "host"])
+def test_what_is_nested_or_long_is_one_short_sentence(line: str, place: str) -> None:
+    found = course(ROOT)
+    asked = found.exercise("triton-softmax")
+    own = "    weights = " if place == "kernel" else "    return y"
+    text = (solution("triton-softmax") or "").replace(own, f"    a = ({line}).q\n{own}", 1)
+    assert line in text
+    outcome = judge(text, found.task(asked), asked.goals, _verify)
+    assert not outcome.reached.good and len(outcome.said) < 300 and "\n" not in outcome.said
+
+
 def test_reading_ends_at_its_limit_whatever_catches_errors() -> None:
     began = time.thread_time()
     with pytest.raises(Overtime, match="more than 1 s"), processor_time(1):

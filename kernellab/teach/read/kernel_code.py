@@ -41,6 +41,8 @@ _OF_VALUES = _METHODS | {"T", "advance", "dtype", "element_ty", "logical_and", "
 _PYTHON = frozenset(("range", "min", "max", "abs", "int", "float", "bool", "len"))
 _OF_TRITON = frozenset(("cdiv", "next_power_of_2"))
 _ANNOTATIONS = frozenset(("int", "float", "bool", "str"))
+#: characters of a name that is told, at most
+_SHOWN = 80
 _DECORATORS = frozenset(("jit", "autotune", "Config"))
 _SYNTAX = (
     ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
@@ -58,7 +60,7 @@ def kernel_fault(module: ast.Module) -> tuple[int, str] | None:
     for function in jitted:
         if found := next(names.faults(function), None):
             line, name = found
-            return line, f"It uses {name}, which a kernel in this exercise may not."
+            return line, f"It uses {name[:_SHOWN]}, which a kernel in this exercise may not."
     return None
 
 
