@@ -132,7 +132,7 @@ def kernel(x, z):
         ("triton-sum", "def kernel(x, z):\n    return 3.0 * x + z\n", "asks for triton"),
         ("triton-sum", RIGHT, "asks for a kernel in triton"),
         ("two-inputs", "%kernel_challenge add", "invalid syntax"),
-        ("triton-sum", f"x = {'-' * 100_000}1", "nested too deeply"),
+        ("triton-sum", f"x = {'-' * 19_000}1", "nested too deeply"),
         ("triton-sum", "import triton\n# \ud800", "no file can"),
         ("triton-sum", "import triton\n# \0", "cannot contain null bytes"),
         ("triton-sum", JITTED.format("q: tl.constexpr = exec('1')"), "write a constant"),

@@ -101,7 +101,7 @@ def test_reading_ends_at_its_limit_whatever_catches_errors() -> None:
 def test_a_sketch_that_takes_too_long_to_read_is_late_and_no_ones_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "READING", 1.0)
+    monkeypatch.setattr(judging, "READING", 0.05)
     place = "[i{n}:i{n}+8]"
     loop = f"    for i{{n}} in range(0, N, 8):\n        load(x{place} -> a{{n}})\n        store(a{{n}} -> y{place})\n"
     loops = "".join(loop.format(n=n) for n in range(160))
