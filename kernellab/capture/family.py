@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from kernellab.capture.graph import LOOP, Body, Extent, Graph, Node
 from kernellab.operations.aten import POINTWISE, Role, role_of
@@ -55,11 +56,15 @@ class _Look:
         """Has an operation one of ``roles``?"""
         return any(role_of(word) in roles for word in self.words)
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.nodes}
+
     def before(self, node: Node) -> set[str]:
         """Names of everything that ``node`` is computed from."""
         nodes: set[str] = set()
         open_ = [ref.name for ref in node.refs()]
-        by_name = {n.name: n for n in self.nodes}
+        by_name = self.by_name
         while open_:
             name = open_.pop()
             if name not in nodes:
@@ -109,8 +114,7 @@ def _is_product(look: _Look, node: Node) -> bool:
 
 def _sums_a_product(look: _Look, node: Node) -> bool:
     """Is it the sum of two different values' product, one of which is broadcast against the other?"""
-    by_name = {n.name: n for n in look.nodes}
-    source = by_name.get(next((ref.name for ref in node.refs()), ""))
+    source = look.by_name.get(next((ref.name for ref in node.refs()), ""))
     if source is None or source.aten != "mul":
         return False
     if any(_is_mask(look, ref.name) for ref in source.refs()):
@@ -124,7 +128,7 @@ def _sums_a_product(look: _Look, node: Node) -> bool:
 
 def _is_mask(look: _Look, name: str) -> bool:
     """Is a value made of bools, by casts and changes of shape alone?"""
-    by_name = {n.name: n for n in look.nodes}
+    by_name = look.by_name
     bools = {i.name for i in look.graph.inputs if i.dtype == "bool"}
     while name in by_name and by_name[name].dtype != "bool":
         node = by_name[name]
@@ -210,9 +214,9 @@ def _loss(look: _Look) -> bool:
 def _indexing(look: _Look) -> bool:
     """Elements are picked by an index that an argument gives, or that is computed from one."""
     given = {i.name for i in look.graph.inputs if i.name not in look.graph.constants}
-    whole = {i.name for i in look.graph.inputs if "int" in i.dtype or i.dtype == "bool"}
+    whole = look.made_of({i.name for i in look.graph.inputs if "int" in i.dtype or i.dtype == "bool"})
     for node, word in zip(look.nodes, look.words, strict=True):
-        if role_of(word) in (Role.GATHER, Role.SCATTER) and whole & look.before(node):
+        if role_of(word) in (Role.GATHER, Role.SCATTER) and node.name in whole:
             return True
         picked_by = [ref.name for ref in node.refs()][1:] if role_of(word) is Role.GATHER else []
         if any(given & {name, *_made_of(look, name)} for name in picked_by):
@@ -224,8 +228,8 @@ def _softmax(look: _Look) -> bool:
     """A softmax or a log of a sum of exponentials, by name or written out."""
     if look.has(Role.SOFTMAX):
         return True
-    exps = {n.name for n in look.nodes if n.aten in ("exp", "exp2")}
-    return any(exps & look.before(n) and n.aten == "sum" for n in look.nodes)
+    after = look.made_of({n.name for n in look.nodes if n.aten in ("exp", "exp2")})
+    return any(n.aten == "sum" and n.name in after for n in look.nodes)
 
 
 def _normalisation(look: _Look) -> bool:
@@ -254,7 +258,7 @@ def _is_of_rows(look: _Look, node: Node) -> bool:
 
 
 def _made_of(look: _Look, name: str) -> set[str]:
-    node = next((n for n in look.nodes if n.name == name), None)
+    node = look.by_name.get(name)
     return look.before(node) if node is not None else set()
 
 
@@ -266,7 +270,8 @@ def _pairwise(look: _Look) -> bool:
         if role_of(node.aten) not in POINTWISE or len(operands) != 2 or len({ref.name for ref in node.refs()}) != 2:
             continue
         spread = all(shape and _spreads(shape, node.shape) for shape in operands)
-        if spread and any(role_of(n.aten) in _SUMS and node.name in look.before(n) for n in look.nodes):
+        after = look.made_of({node.name}) if spread else set()
+        if any(role_of(n.aten) in _SUMS and n.name in after for n in look.nodes):
             return True
     return False
 

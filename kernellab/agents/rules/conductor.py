@@ -238,7 +238,7 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
 
 
 def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True, best: Verdict | None = None) -> str:
-    """What is told of a kernel that passed; ``best`` is the best of its session, which may be an earlier one."""
+    """The words on a kernel that passed; ``best`` is the best of its session, which may be an earlier one."""
     eager = verdict.against("eager")
     # figures stand in the verdict, which a later measurement of the same kernel refines
     slower = eager is not None and eager.high < 1

@@ -41,7 +41,7 @@ _OF_VALUES = _METHODS | {"T", "advance", "dtype", "element_ty", "logical_and", "
 _PYTHON = frozenset(("range", "min", "max", "abs", "int", "float", "bool", "len"))
 _OF_TRITON = frozenset(("cdiv", "next_power_of_2"))
 _ANNOTATIONS = frozenset(("int", "float", "bool", "str"))
-#: characters of a name that is told, at most
+#: characters of a name that a sentence quotes, at most
 _SHOWN = 80
 _DECORATORS = frozenset(("jit", "autotune", "Config"))
 _SYNTAX = (

@@ -46,10 +46,4 @@ def _forgiving(stages: Stages) -> Iterator[list[WorkerFailure]]:
         yield failed
     except WorkerFailure as failure:
         failed.append(failure)
-        restart_ended(stages)
-
-
-def restart_ended(stages: Stages) -> None:
-    """A worker that has ended is started again."""
-    if stages.worker.gone() or stages.worker.closed:
-        stages.restart()
+        stages.restart_ended()

@@ -192,8 +192,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
         unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
         outputs = [] if unlike else [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
-        if stages.worker.gone() or stages.worker.closed:
-            stages.restart()
+        stages.restart_ended()
         if one.grade is not Grade.REFUSED:
             return False
         found = evidence.of_failure(stages.context.adapter, stages.source, failure, case)

@@ -181,19 +181,10 @@ def minus_zeros(stages: Stages, base: Case) -> None:
 _SIGNED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: operators whose answer may be either of two equal zeros
 _EITHER = ("maximum", "minimum", "fmax", "fmin", "relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold")
-_COPIES = (
-    "clone",
-    "_to_copy",
-    "copy",
-    "cat",
-    "stack",
-    "detach",
-    "contiguous",
-    "index_select",
-    "gather",
-    "flip",
-    "roll",
-)
+#: operators that move elements as they are
+_COPIES = frozenset(
+    ("clone", "_to_copy", "copy", "cat", "stack", "detach", "contiguous", "index_select", "gather", "flip", "roll")
+)  # fmt: skip
 
 
 class _Mixes(Exception):

@@ -199,9 +199,7 @@ def _run(
     except WorkerFailure as failure:
         if not off and failure.kind in _OF_LIMITS:
             raise stages.failed("honest", failure, case) from failure
-    if stages.worker.gone() or stages.worker.closed:
-        stages.restart()
-    elif not seen:
+    if not stages.restart_ended() and not seen:
         # it raised in the middle: what was armed must be taken away
         seen = stages.worker.ghost(None, stages.context.left(HONEST.ghost_seconds))
     return right, seen

@@ -391,7 +391,7 @@ class Stages:
             if not cases.has_answer(case) or not all(map(finite, case.native)) or self._is_right(case):
                 continue
             if not fresh:
-                # what is told was computed by a process that no secret case has met
+                # the evidence was computed by a process that no secret case has met
                 self.worker.close()
                 fresh = True
             if (wrong := self._wrong_there(case)) is not None:
@@ -419,8 +419,7 @@ class Stages:
     def _answers(self, case: Case) -> list[Tensor] | None:
         """The candidate's outputs for a case; None where it gives none of the reference's form."""
         try:
-            if self.worker.gone() or self.worker.closed:
-                self.restart()
+            self.restart_ended()
             call = self.call(case)
             if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
                 return None
@@ -454,6 +453,13 @@ class Stages:
         """The candidate again in a fresh worker."""
         self.worker.close()
         self._worker = self.start(self.source)
+
+    def restart_ended(self) -> bool:
+        """Starts the candidate again where its worker has ended; had it?"""
+        ended = self.worker.gone() or self.worker.closed
+        if ended:
+            self.restart()
+        return ended
 
     # -- words
 

@@ -128,8 +128,7 @@ def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
         except Refused as refused:
             if refused.evidence is None or refused.evidence.first_wrong is None:
                 raise  # it is no matter of digits
-            if stages.worker.gone() or stages.worker.closed:
-                stages.restart()
+            stages.restart_ended()
             stages.context.findings.add(DrawnLimit(values="long rows far from 0 not handled"))
             return
 
@@ -183,8 +182,7 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
         if failure.kind == "left-running":
             # says nothing of what memory holds
             raise stages.failed("correct", failure, case) from failure
-        if stages.worker.gone() or stages.worker.closed:
-            stages.restart()
+        stages.restart_ended()
         words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
         return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case), []
     wrong = stages.comparison.first_wrong(case, outputs)

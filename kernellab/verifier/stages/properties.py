@@ -25,7 +25,7 @@ from kernellab.task.sample.draw import Family, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
-from kernellab.verifier.boundary_checks.attempt import is_right, restart_ended
+from kernellab.verifier.boundary_checks.attempt import is_right
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
@@ -135,7 +135,7 @@ def _strides(stages: Stages, base: Case) -> None:
                 raise Refused(f"With non-contiguous inputs: {refused.reason}", found) from refused
             whole = True
             stages.context.findings.add(StridesLimit(contiguous="all"))
-            restart_ended(stages)
+            stages.restart_ended()
         else:
             _each_layout(stages, case)
     elif tensors and not is_right(stages, case, layouts.stepped(case.args)):

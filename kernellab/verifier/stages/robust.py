@@ -328,8 +328,7 @@ def launches(stages: Stages) -> None:
         except WorkerFailure as failure:
             if failure.kind == "launch-limit":
                 raise stages.failed("robust", failure, case) from failure
-            if stages.worker.gone() or stages.worker.closed:
-                stages.restart()
+            stages.restart_ended()
 
 
 #: callers of another kind, and the mark of a kernel that answers wrongly for them (None: it is refused) and of one that
@@ -374,8 +373,7 @@ def elsewhere(stages: Stages, small: Case) -> None:
                 ]
             mismatch = stages.comparison.unlike(outputs, case.native)
         except WorkerFailure:
-            if stages.worker.gone() or stages.worker.closed:
-                stages.restart()
+            stages.restart_ended()
             found = if_raised
         else:
             wrong = None if mismatch is not None else stages.comparison.first_wrong(case, outputs, counted=False)

@@ -248,6 +248,8 @@ class Worker:
     def again(self, message: dict[str, Any], _: list[int]) -> None:
         """Calls right after others on nearly the same contents, whose results were dropped: the memory that a result
         is given then holds an answer to those. The first answer that is unlike the others is answered."""
+        import torch
+
         function = self.function
 
         def looped(*args: Any) -> Any:
@@ -260,17 +262,13 @@ class Worker:
                 with contextlib.suppress(Exception):
                     results = [function(*other) for other in others]
                     results.clear()
-                torch_is_as_before()
+                # as before each call
+                torch.set_flush_denormal(False)
                 answers.append(function(*witness.copies(args, message["written"])))
-                torch_is_as_before()
+                torch.set_flush_denormal(False)
             last = function(*args)
             ones = flatten(last, True)
             return next((one for one in answers if not witness.same(flatten(one, True), ones)), last)
-
-        def torch_is_as_before() -> None:
-            import torch
-
-            torch.set_flush_denormal(False)
 
         self._call_by(looped, message)
 

@@ -138,7 +138,7 @@ def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
     if axis is None:
         return None
     length, along = ctx.size(axis), axis is axis_order(ctx, k)[-1]
-    columns = 1 if along else min(ctx.style.columns, 64)
+    columns = 1 if along else min(ctx.style.columns, _COLUMNS)
     programs = -(-ctx.volume(k.par) // columns)
     step = _BLOCK if along else 16
     read, written = _bytes(ctx, k, _read(k)), _bytes(ctx, k, k.outs)
