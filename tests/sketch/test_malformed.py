@@ -132,3 +132,61 @@ def test_a_line_that_cannot_be_read_hides_no_wrong_name_elsewhere() -> None:
     found = [(d.line, d.rule) for d in check(text).errors]
     assert {(3, "unknown-dtype"), (7, "unknown-name"), (12, "unknown-operation"), (16, "unknown-name")} <= set(found)
     assert all(rule in ("bracket", "syntax") for line, rule in found if line in (10, 11))
+
+
+#: each declaration, and the same without its colon, or with its first word misspelt
+_DECLARED = {
+    "symbols: M, N;": ("symbols M, N;", "symbol: M, N;", "Symbols: M, N;"),
+    "tensors: X[M, N]: f32; Y[M, N]: f32 out;": (
+        "tensors X[M, N]: f32; Y[M, N]: f32 out;", "tensor: X[M, N]: f32; Y[M, N]: f32 out;"
+    ),
+    "constexpr: T = 8;": ("constexpr T = 8;", "constexprs: T = 8;"),
+}  # fmt: skip
+_BODY = "    for m in range(M):\n        load(X[m, 0:T] -> x)\n        store(x -> Y[m, 0:T])\n"
+_WHOLE = "\n".join(["sketch s {", *(f"    {line}" for line in _DECLARED), f"{_BODY}}}\n"])
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(r, w) for r, several in _DECLARED.items() for w in several])
+def test_a_declaration_that_cannot_be_read_is_one_error_with_its_remedy(right: str, wrong: str) -> None:
+    """What it would have declared is missed nowhere else."""
+    (found,) = check(_WHOLE.replace(right, wrong)).errors
+    word = right.partition(":")[0]
+    assert found.line == _WHOLE[: _WHOLE.index(right)].count("\n") + 1
+    if wrong.startswith(f"{word} "):
+        assert found.message == "The declaration has no colon." and "colon" not in found.remedy.partition("symbols:")[2]
+    else:
+        assert found.remedy == f"Did you mean '{word}'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("hello", 1),
+        ("\n\nhello\nworld", 3),
+        ("x = 1", 1),
+        ("}", 1),
+        ("symbols: M;", 1),
+        ("import torch\n\ndef f():\n  pass\n", 1),
+    ],
+)
+def test_a_text_without_a_sketch_says_that_alone(text: str, line: int) -> None:
+    (found,) = check(text).errors
+    assert (found.line, found.rule, found.message) == (line, "no-sketch", "The text has no sketch.")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [("", "hello\n", 9), ("", "x = 1\n", 9), ("", "symbols: K;\n", 9), ("", "}\n", 9),
+     ("```sketch\n", "```\n", 1), ("Here it is:\n", "", 1)],
+)  # fmt: skip
+def test_what_stands_outside_of_a_sketch_is_one_error_that_says_so(before: str, after: str, line: int) -> None:
+    (found,) = check(f"{before}{_WHOLE}{after}").errors
+    assert (found.line, found.rule) == (line, "layout")
+    assert ("closes no sketch" if after == "}\n" else "outside of a sketch") in found.message
+
+
+def test_no_remedy_is_the_word_that_is_written() -> None:
+    for text in (*SAMPLES, _WHOLE):
+        for word in ("symbols", "tensors", "constexpr", "sketch", "for"):
+            for found in check(re.sub(rf"({word}:? \w+)", r"\1 zz", text, count=1)).errors:
+                assert found.remedy != f"Did you mean '{word}'?", (word, found)

@@ -20,12 +20,12 @@ from kernellab.sketch.program.program import If, Loop, Program, Statement, Tile
 from kernellab.sketch.program.walk import standing
 from kernellab.sketch.resolve import Readings, resolve
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.messages import diagnostic
+from kernellab.sketch.syntax.messages import diagnostic, nearest
 from kernellab.sketch.syntax.parse import parse_with_faults, too_deep
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.sketch.syntax.printer import format
 from kernellab.sketch.syntax.tree import Span
-from kernellab.sketch.syntax.words import DECLARATION
+from kernellab.sketch.syntax.words import DECLARATIONS
 from kernellab.target import Chip
 
 _LOCK = threading.RLock()
@@ -270,6 +270,8 @@ _WRITES = (
     re.compile(r"^\s*for\s+([A-Za-z_]\w*)"),
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
+#: a declaration, also where its first word is misspelt or its colon is missing
+_DECLARES = re.compile(r"\s*([A-Za-z]\w*)(?:\s*:|\s+(?=[A-Za-z_]))(.*)", re.DOTALL)
 
 
 def beside_unread(text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
@@ -297,7 +299,8 @@ def _line(lines: list[str], number: int) -> str:
 
 def _written(line: str) -> set[str]:
     """The names that a line declares or writes, by its text alone."""
-    declared = DECLARATION.match(line)
-    if declared and declared[1] != "require":
+    declared = _DECLARES.match(line)
+    kind = declared and nearest(declared[1].lower(), DECLARATIONS)
+    if declared and kind and kind.known != "require":
         return set(_WORD.findall(declared[2]))
     return {name for pattern in _WRITES for group in pattern.findall(line) for name in _WORD.findall(group)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -22,7 +23,7 @@ from kernellab.sketch.syntax.layout import LineKind, LogicalLine, cut
 from kernellab.sketch.syntax.lexers import LayoutLexer, LineLexer, Lines, misplaced
 from kernellab.sketch.syntax.messages import diagnostic, nearest
 from kernellab.sketch.syntax.reader import Head, Misplaced
-from kernellab.sketch.syntax.words import DECLARATIONS
+from kernellab.sketch.syntax.words import DECLARATION, DECLARATIONS
 
 #: the reader of lines and its cache are shared by all threads
 _LOCK = threading.RLock()
@@ -56,17 +57,34 @@ def too_deep(text: str) -> Diagnostic:
 
 def _parse(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
     layout = cut(text)
+    if all(line.kind is not LineKind.SKETCH for line in layout.lines):
+        # what its lines lack as statements follows from this
+        first = layout.lines[0].line if layout.lines else 1
+        return tree.SketchFile((), layout.trailing), [diagnostic("no-sketch", first, 1)]
     faults = [diagnostic("bracket", line, col, what=what) for line, col, what in layout.faults]
     read = [(line, _read_line(line, faults)) for line in layout.lines]
     try:
         sketches: Any = _file_parser().parse(Lines(read, faults))
     except UnexpectedToken as error:
-        faults.append(explain_layout(error.token, text))
+        outside = _outside(layout.lines)
+        faults = [fault for fault in faults if fault.line not in outside]
+        faults.append(explain_layout(error.token, text, outside))
         return None, _in_order(faults)
-    if not sketches and not faults:
-        faults.append(diagnostic("no-sketch", 1, 1))
     result = tree.SketchFile(tuple(sketches), layout.trailing)
     return result, _in_order(faults)
+
+
+def _outside(lines: Sequence[LogicalLine]) -> set[int]:
+    """The numbers of the lines that stand in no sketch."""
+    found, inside = set(), False
+    for line in lines:
+        if line.kind is LineKind.SKETCH:
+            inside = True
+        elif not inside:
+            found.add(line.line)
+        elif line.kind is LineKind.CLOSE:
+            inside = False
+    return found
 
 
 def _in_order(faults: list[Diagnostic]) -> list[Diagnostic]:
@@ -196,6 +214,7 @@ _TELLING = (
 )
 
 _FOREIGN = (
+    (re.compile(rf"\s*(?:{'|'.join(DECLARATIONS)})\b(?!\s*[:=(.\[])"), "The declaration has no colon.", "Write one after its first word, as in symbols: M; N;"),
     (re.compile(r"\s*while\b"), "There is no while loop in a sketch.", "Write for i in range(...)."),
     (re.compile(r"\s*def\b"), "There are no functions in a sketch.", "Write the statements out, or start a second sketch."),
     (re.compile(r"\s*(?:import|from)\b"), "A sketch imports nothing.", "Drop the line."),
@@ -223,11 +242,13 @@ def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) ->
         char = error.char
         return diagnostic("syntax", row, col, what=f"The character '{char}' has no meaning here.", remedy="Drop it.")
     actual = "the line ends" if error.token.type == "$END" else f"'{error.token}' stands"
-    expected = _wanted(error)
+    expected = _wanted(error, bool(DECLARATION.match(line.text)))
     what = f"Expected {expected}, but {actual} here." if expected else f"'{error.token}' is not expected here."
     if error.token.type == "$END" and not expected:
         what = "The statement is not complete."
-    near = nearest(line.text.split()[0], ("sketch", "for", *DECLARATIONS))
+    known = ("sketch", "for", *DECLARATIONS)
+    first = line.text.split()[0].rstrip(":")
+    near = nearest(first, known) if first not in known else None
     return diagnostic("syntax", row, col, what=what, remedy=str(near or "Complete or correct this statement."))
 
 
@@ -239,22 +260,28 @@ def _place(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) -> 
     return line.line + max(row, 1) - 1, max(col, 1)
 
 
-def _wanted(error: UnexpectedToken) -> str:
+def _wanted(error: UnexpectedToken, declares: bool) -> str:
     expected = set(error.accepts or error.expected)
     if {"NAME", "NUMBER"} <= expected:
         return "a value"
-    words = [_WORDS[name] for name in _TELLING if name in expected]
+    # between statements a semicolon is always possible, between declarations it is what is left out
+    telling = (*_TELLING, "_SEMI") if declares else _TELLING
+    words = [_WORDS[name] for name in telling if name in expected]
     return " or ".join(words[:2])
 
 
-def explain_layout(token: Token, text: str) -> Diagnostic:
-    """The diagnostic of a line that is right in itself and stands in the wrong place."""
+def explain_layout(token: Token, text: str, outside: Collection[int]) -> Diagnostic:
+    """The diagnostic of a line that is right in itself and stands in the wrong place. ``outside`` holds the numbers of
+    the lines in no sketch."""
     if token.type == "$END":
         last = text.rstrip().count("\n") + 1
         return diagnostic(
             "layout", last, 1, what="The text ends inside a sketch or a block.", remedy="Close the sketch with '}'."
         )
     line = token.line or 1
+    if line in outside:
+        what, remedy = _CLOSES_NOTHING if token.type == "L_CLOSE" else _OUTSIDE
+        return diagnostic("layout", line, token.column or 1, what=what, remedy=remedy)
     what, remedy = _LAYOUT.get(token.type, ("This line is not allowed here.", "Move it into a sketch's body."))
     if token.type in ("DEDENT", "L_CLOSE", "L_SIMPLE"):
         what = "The block or hint before this line has no statement."
@@ -262,6 +289,8 @@ def explain_layout(token: Token, text: str) -> Diagnostic:
     return diagnostic("layout", line, token.column or 1, what=what, remedy=remedy)
 
 
+_OUTSIDE = ("This line stands outside of a sketch.", "Move it between the braces of sketch name { ... }, or drop it.")
+_CLOSES_NOTHING = ("This '}' closes no sketch.", "Drop it.")
 _LAYOUT = {
     "L_SKETCH": ("A sketch starts inside another.", "Close the one before with '}'."),
     "L_ELSE": ("This else has no if.", "Align it with its if."),
