@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ from kernellab.errors import SessionError
 from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
 from kernellab.records.tried import Tried
 from kernellab.tools.tool import Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
+from kernellab.verifier.protocol.remedies import OWN_PART, remedy
 
 if TYPE_CHECKING:
     from kernellab.lens.records import Fact, Lens
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from kernellab.task import Task
 
 _TASK = "A task's Python file below the workspace, or the name of a session."
+#: stages whose words count cases of the judge's
+_OF_CASES = (Stage.SMOKE, Stage.CORRECT, Stage.ROBUST, Stage.HONEST)
+#: seconds between two reports of a stage that goes on
+_GOES_ON = 2.0
 #: rows of an error map and lines of a compiler's log in a result
 _ROWS = 16
 
@@ -186,24 +192,39 @@ def at_host(target: Target, sentence: str) -> str:
 
 
 def _told(context: Context) -> Callable[[StageResult], None]:
+    """Tells the stages as they begin and end, and of a long one that it goes on. The number of a case would tell which
+    one failed, and what a stage says when it ends names the sizes that the judge drew."""
+    last: tuple[Stage | None, StageState, float] = (None, StageState.NOT_REACHED, 0.0)
+
     def tell(part: StageResult) -> None:
-        # what a stage says when it ends names the sizes that the judge drew
-        words = part.note if part.state is StageState.RUNNING else part.state.value
-        context.progress(f"{part.name.value} {words}".strip())
+        nonlocal last
+        runs, now = part.state is StageState.RUNNING, time.monotonic()
+        if runs and last[:2] == (part.name, part.state) and now - last[2] < _GOES_ON:
+            return
+        last = (part.name, part.state, now)
+        if runs:
+            note = "" if part.name in _OF_CASES else part.note
+            words = f"{note} {part.seconds:.0f} s"
+        else:
+            words = part.state.value
+        context.progress(f"{part.name.value} {words.strip()}")
 
     return tell
 
 
 def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     """A verdict as an agent sees it."""
-    from kernellab.verifier.protocol.remedies import remedy
-
-    slower = "Eager is faster: improve it, or keep eager."
-    following = slower if verdict.slower_than_eager else "Submit it to a session, or improve it."
+    eager = verdict.against("eager")
+    if verdict.slower_than_eager:
+        following = "Eager is faster: improve it, or keep eager."
+    elif eager is not None and not eager.distinguishable:
+        following = "No faster than eager as measured: improve it, or measure again when the machine is quiet."
+    else:
+        following = "Submit it to a session, or improve it."
     return VerifyResult(
         summary=f"{verdict.outcome}, {verdict.trust.value}: "
         f"{'; '.join(filter(None, [verdict.text, verdict.sol_text, _reason(task, verdict)]))}",
-        next=following if verdict.passed else _next(verdict),
+        next=following if verdict.passed else told_remedy(verdict) or "Fix what the failure shows.",
         passed=verdict.passed,
         stage=verdict.stage.value,
         trust=verdict.trust.value,
@@ -217,24 +238,32 @@ def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
         bound_ms=verdict.sol_ms,
         bound_share=verdict.bound_share,
         own_share=verdict.own_share,
-        failure=_failure(task, verdict, remedy(verdict) or ""),
+        failure=_failure(task, verdict, told_remedy(verdict)),
     )
 
 
-def _next(verdict: Verdict) -> str:
-    from kernellab.verifier.protocol.remedies import remedy
+#: remedies that name what a shell gives, as a caller of tools has it
+_OF_LIBRARY = f"{OWN_PART}; allow_library=true accepts the framework's work, labelled so."
+_OF_TOOLS = {
+    "library": _OF_LIBRARY, "library-call": _OF_LIBRARY, "no-kernel": _OF_LIBRARY,
+    "close": "Multiply in full float32 (no TF32), or state the framework's precision in the task.",
+    "deadline": "Do less work in a call, and compile less: a verification has a limit of time.",
+    "baseline": "Run the reference by itself, and leave compare_compile out.",
+}  # fmt: skip
 
-    asked = verdict.evidence is not None and verdict.evidence.signature in ("library", "library-call", "no-kernel")
-    told = remedy(verdict) or "Fix what the failure shows."
-    return f"{told} What a shell calls --allow-library is allow_library=true here." if asked else told
+
+def told_remedy(verdict: Verdict) -> str:
+    """What a caller of tools may do about a verdict that refuses; "" where it passed or nothing is known."""
+    signature = verdict.evidence.signature if verdict.evidence is not None else None
+    known = remedy(verdict)
+    return _OF_TOOLS.get(signature or "", known) if known else ""
 
 
-def turn_texts(created: Created, turns: Sequence[Turn]) -> list[str]:
-    """Each turn in a line, as an agent sees it: without what the judge drew, also where a route quotes it."""
-    from kernellab.session.record.view import turn_line
+def told_turns(created: Created, turns: Sequence[Turn]) -> list[Turn]:
+    """The turns as an agent sees them: without what the judge drew, also where a route quotes it."""
     from kernellab.task import load_task
 
-    lines, quoted = [], False
+    told, quoted = [], False
     for turn in turns:
         verdict, route = turn.verdict, turn.route
         if verdict is not None and not verdict.passed:
@@ -243,8 +272,8 @@ def turn_texts(created: Created, turns: Sequence[Turn]) -> list[str]:
             verdict = verdict.model_copy(update={"reason": _reason(task, verdict)})
         if route is not None and quoted:
             route = route.model_copy(update={"reason": "", "suggestion": ""})
-        lines.append(turn_line(turn.model_copy(update={"verdict": verdict, "route": route})))
-    return lines
+        told.append(turn.model_copy(update={"verdict": verdict, "route": route}))
+    return told
 
 
 def _is_drawn(task: Task, judged: Verdict | Ranking) -> bool:

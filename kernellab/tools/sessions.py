@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author, GateState, Role
-from kernellab.tools.judging import VerifyResult, turn_texts, verdict_result
+from kernellab.tools.judging import VerifyResult, told_turns, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
@@ -117,18 +117,21 @@ _ANSWERS = {
 def _state(session: Session, placed: int = 0) -> SessionResult:
     """``placed`` is the number of a turn that the call put there: what became of it comes first."""
     from kernellab.session import QuestionKind, SessionStatus
+    from kernellab.session.record.view import outcome as outcome_of
+    from kernellab.session.record.view import turn_line
 
     state = session.state
     turns = list(state.turns.values())
     best = state.best()
     question = state.question
     numbers = {t.id: t.number for t in turns}
+    told = told_turns(state.created, turns)
     lines = [
         TurnLine(
             number=t.number, parent=numbers.get(t.parent or ""), role=t.role.value, author=t.author.value,
-            line=line[:300],
+            line=turn_line(t)[:300],
         )
-        for t, line in zip(turns, turn_texts(state.created, turns), strict=True)
+        for t in told
     ]  # fmt: skip
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
@@ -136,11 +139,10 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     # of another agent's turn none of these is a part
     followed = (t for t in turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
     judged = next(followed, mine)
-    outcome = (
-        f"Your turn {placed}: {' '.join(lines[judged.number - 1].line.split()).removesuffix('.')}."
-        if judged is not None
-        else ""
-    )
+    outcome = ""
+    if judged is not None:
+        at = "" if judged is mine else f" was judged at turn {judged.number}"
+        outcome = f"Your turn {placed}{at}: {outcome_of(told[judged.number - 1]).removesuffix('.')}."
     stands = mine is not None and not mine.error and (mine.gate is None or mine.gate.state is not GateState.WRONG)
     if stands and judged is mine and head is not None and mine not in state.path(head.id):
         # another client submitted at the same time, and its turn came on top
@@ -188,10 +190,13 @@ def _rested(
 ) -> SessionResult:  # fmt: skip
     """The session once it rests, or after ``PATIENCE`` seconds; progress is each new turn. ``placed``: see _state. A
     call that is cancelled ends by ``end_it`` what it began."""
+    from kernellab.session.record.view import turn_line
+
     told: list[str] = []
 
     def tell(changed: Session) -> None:
-        line = turn_texts(changed.state.created, changed.turns)[-1] if changed.turns else ""
+        turns = told_turns(changed.state.created, changed.turns)
+        line = turn_line(turns[-1]) if turns else ""
         if line and told[-1:] != [line]:
             told.append(line)
             context.progress(line)

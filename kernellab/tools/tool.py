@@ -181,11 +181,13 @@ class Context:
         """
         from kernellab.verifier.sandbox.beneath import read_beneath
 
+        if "\0" in name:
+            raise ToolError(f"{name!r} holds a NUL.", "Give a path without it.")
         folder = Path(os.path.abspath(self.folder or self.workspace))
         path = Path(os.path.normpath(folder / name))
         wanted = (lambda file: Path(file).suffix in endings) if endings else None
         for root in (folder, folder.resolve()):
-            if path.is_relative_to(root) and "\0" not in name:
+            if path.is_relative_to(root):
                 return read_beneath(folder, path.relative_to(root), wanted)
         where = "your folder" if self.folder else "the workspace"
         raise ToolError(f"{name!r} lies outside of {where}.", f"Give a path below {where}.")

@@ -33,7 +33,7 @@ from kernellab.memory.memory import Memory
 from kernellab.memory.records import Provenance, Skill
 from kernellab.model_integration import ranked
 from kernellab.models.tokens import estimate
-from kernellab.records import Author, Role
+from kernellab.records import Author, Comparison, Evidence, Role, Stage, StageResult, StageState, Timing, Verdict
 from kernellab.session import open_session
 from kernellab.session.record.records import Note
 from kernellab.sketch.check import load_program
@@ -41,12 +41,13 @@ from kernellab.sketch.program.bind import bind
 from kernellab.task import load_task
 from kernellab.tools import Context, ToolError, call, tools
 from kernellab.tools.desk import Desk
-from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, source_of
+from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, _told, source_of, verdict_result
 from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sessions import _state
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
 from kernellab.verifier.cases.cases import PROBES
+from kernellab.verifier.protocol.remedies import REMEDIES
 
 TASK = """
 import torch
@@ -330,6 +331,58 @@ def test_a_verdict_that_is_less_than_was_asked_for_says_why(context: Context) ->
     assert re.search(r"T3, a sealed replay on a GPU, was asked for: this verdict is T2, since .* no GPU", found.summary)
 
 
+def test_a_stage_that_goes_on_is_told_from_time_to_time_without_its_case(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()  # a second a report
+    monkeypatch.setattr("kernellab.tools.judging.time.monotonic", lambda: float(next(clock)))
+    heard: list[str] = []
+    tell = _told(context.of_call(heard.append, context.cancel))
+    for stage in (Stage.BUILD, Stage.CORRECT, Stage.ROBUST):
+        tell(StageResult(name=stage, state=StageState.RUNNING))
+        for n in range(1, 40):
+            words = f"case {n} of 39" if stage is Stage.CORRECT else f"drawn input {n} of 39"
+            tell(StageResult(name=stage, state=StageState.RUNNING, seconds=n, note=words))
+        tell(StageResult(name=stage, state=StageState.PASSED, note="39 cases at M=77"))
+    tell(StageResult(name=Stage.FAST, state=StageState.RUNNING, note="timing against eager"))
+    assert heard[-1] == "fast timing against eager 0 s" and "correct passed" in heard
+    judged = [line for line in heard if line.startswith(("correct", "robust"))]
+    assert 30 < len(judged) < 50 and not any("of" in line or "M=" in line for line in judged)
+
+
+@pytest.mark.parametrize("signature", REMEDIES)
+def test_a_remedy_names_nothing_that_a_caller_of_tools_lacks(context: Context, signature: str) -> None:
+    """Neither a shell's option nor a notebook's cell; what is not told has a word of next all the same."""
+    failed = Verdict(passed=False, stage=Stage.ROBUST, reason="Wrong.", evidence=Evidence(signature=signature))
+    found = verdict_result(context.task("twice.py"), failed)
+    assert found.failure is not None and found.failure.remedy == found.next != ""
+    assert not re.search(r"(?<!\w)--\w|\bcell\b|reproduc", found.next)
+
+
+def test_what_the_sandbox_refuses_has_its_remedy(context: Context) -> None:
+    writes = f"open({str(context.workspace / 'x')!r}, 'w')"
+    body = "def kernel(x):\n    {inside}\n    return torch.relu(x) * 2.0\n"
+    for first, inside in ((writes, "pass"), ("import os", writes)):
+        kernel = f"import torch\n{first}\n{body.format(inside=inside)}"
+        arguments = {"task": "twice.py", "files": {"kernel.py": kernel}, "dsl": "cpp", "allow_library": True}
+        found = call("verify_source", {**arguments, "level": "T1"}, context)
+        assert isinstance(found, VerifyResult) and found.failure is not None and not found.passed
+        assert (found.failure.signature, found.next) == ("denied", REMEDIES["denied"])
+    assert not (context.workspace / "x").exists()
+
+
+def test_what_follows_a_verdict_goes_by_its_interval(context: Context) -> None:
+    for (low, high), words in {
+        (1.1, 1.4): "Submit it",
+        (0.7, 1.8): "No faster than eager",
+        (0.5, 0.8): "keep eager",
+    }.items():
+        time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+        against = Comparison(baseline="eager", speedup=(low + high) / 2, low=low, high=high, baseline_time=time)
+        passed = Verdict(passed=True, stage=Stage.FAST, reason="Right.", comparisons=[against])
+        assert words in verdict_result(context.task("twice.py"), passed).next
+
+
 #: tells by its own words and values which case it is called with
 TELLING = {
     "raises": "    raise RuntimeError(f'LEAK {tuple(x.shape)} {float(x.flatten()[0])}')",
@@ -368,6 +421,8 @@ def test_a_kernel_cannot_tell_an_agent_the_case_that_the_judge_drew(context: Con
         found += [call("turn_detail", {"session": "twice", "turn": verdicts[-1]}, context)]
     told = "".join(one.model_dump_json() for one in found) + "".join(progress)
     assert "failed at" in told
+    # which of so many cases failed would tell it, too
+    assert progress and not re.search(r"\d+ of \d+", "".join(progress))
     # cases that are tried afterwards, and constant contents, are the same each time
     tried = re.findall(r'["\s](M=\d+, N=\d+)(?:, x all [^:]*)?: ', told)
     constant = (
@@ -427,6 +482,7 @@ def test_the_judge_is_no_oracle(context: Context, monkeypatch: pytest.MonkeyPatc
         ("gate_sketch", {"sketch": 3, "tsk": "x"}, "sketch should be a text; task is missing; tsk is unknown"),
         ("describe_task", {"task": "../twice.py"}, "outside of the workspace"),
         ("describe_task", {"task": "/etc/passwd"}, "outside of the workspace"),
+        ("describe_task", {"task": "twice.py\0"}, "holds a NUL"),
         ("describe_task", {"task": "nothing.py"}, "no task file or session 'nothing.py'"),
         ("describe_task", {"task": TASK}, "Write the text to a file of the workspace"),
         ("verify_source", {"task": "twice.py"}, "with or without files, or a path"),
@@ -690,7 +746,9 @@ def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context
     assert mine["best"].startswith("Turn ") and "agent shared the machine" in mine["conditions"]
     assert any("agent shared the machine" in turn["line"] for turn in mine["turns"])
     placed = next(turn for turn in mine["turns"] if turn["author"] == "model")
-    assert mine["summary"].startswith(f"Your turn {placed['number']}: {placed['number'] + 2} verifier")
+    number = placed["number"]
+    assert mine["summary"].startswith(f"Your turn {number} was judged at turn {number + 2}: passed")
+    assert "  " not in mine["summary"], "a sentence, no row of a table"
     assert mine["head"] == mine["turns"][-1]["number"] and mine["turns"][-1]["parent"] == mine["head"] - 1
     authors = [(turn["role"], turn["author"]) for turn in mine["turns"]]
     assert ("designer", "model") in authors and authors.count(("verifier", "rules")) == 2
@@ -902,8 +960,9 @@ def test_of_two_agents_each_is_told_of_its_own_turn(context: Context) -> None:
     session = open_session("twice", context.workspace, resume=False)
     mine = [next(t for t in session.turns if t.sketch == sketch and t.by_tool) for sketch in sketches]
     for one, turn in zip(told, mine, strict=True):
-        assert one.summary.startswith(f"Your turn {turn.number}: "), one.summary
-        number = int(one.summary.split(": ")[1].split()[0])
+        said = re.match(rf"Your turn {turn.number}(?: was judged at turn (\d+))?: ", one.summary)
+        assert said, one.summary
+        number = int(said[1] or turn.number)
         assert turn in session.state.path(session.state.turn(number).id), "the verdict is of a turn that stands on it"
 
 

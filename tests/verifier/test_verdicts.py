@@ -40,6 +40,9 @@ def test_an_honest_kernel_passes_all_stages(judge: Judge) -> None:
     assert list(dict.fromkeys(name for name, _ in under_way)) == list(Stage)
     cases = [note for name, note in under_way if name is Stage.CORRECT and note]
     assert cases == [f"case {n} of {len(cases)}" for n in range(1, len(cases) + 1)] and len(cases) > 3
+    drawn, coverage = [note for name, note in under_way if name is Stage.ROBUST and note], verdict.coverage
+    assert coverage is not None
+    assert drawn == [f"drawn input {n} of {coverage.cases + coverage.untried}" for n in range(1, coverage.cases + 1)]
     assert (Stage.FAST, "timing against eager") in under_way
     assert verdict.time is not None and verdict.time.median_ms > 0
     eager = verdict.against("eager")

@@ -47,7 +47,7 @@ def drawn(stages: Stages, survey: Survey) -> str:
     Raises:
         Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
     """
-    left, untried = _tried(stages, survey), survey.untried
+    left, untried = _tried(stages, survey, told=True), survey.untried
     found = Coverage(
         edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
         dropped=survey.dropped, untried=untried + left,
@@ -135,8 +135,9 @@ def _free(base: Case) -> Iterator[tuple[int, str, Legal]]:
             yield i, spec.name, legal
 
 
-def _tried(stages: Stages, survey: Survey) -> int:
-    """Runs the cases and adds the conditions that follow; how many the time has left untried. Raises Refused."""
+def _tried(stages: Stages, survey: Survey, told: bool = False) -> int:
+    """Runs the cases and adds the conditions that follow; how many the time has left untried. ``told``: whoever waits
+    hears of each, of as many as a verdict's flag counts. Raises Refused."""
     conditions = {limit.values for limit in of(stages.context.findings.conditions, DrawnLimit)}
     left = len(survey.cases)
     end = time.monotonic() + (DRAWN.interpreted if stages.context.interpreted else inf)
@@ -151,6 +152,8 @@ def _tried(stages: Stages, survey: Survey) -> int:
         if time.monotonic() > end and number >= DRAWN.least:
             break
         left -= 1
+        if told:
+            stages.context.tell(f"drawn input {number + 1} of {len(found) + survey.untried}")
         if one.grade is Grade.CONDITION and not conditions.isdisjoint({one.condition, *one.covered}):
             continue
         if not _right(stages, one, survey.base):

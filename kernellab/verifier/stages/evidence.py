@@ -140,9 +140,15 @@ def reproduction(source: Source, case: Case) -> str:
     )
 
 
+#: signatures of exceptions that have a remedy of their kind
+_EXCEPTIONS = {
+    "SyntaxError": "syntax", "ImportError": "import", "ModuleNotFoundError": "import", "PermissionError": "denied",
+}  # fmt: skip
+
+
 def _exception_name(failure: WorkerFailure) -> str:
     kind = str(failure.detail.get("type", "exception"))
-    return {"SyntaxError": "syntax", "ImportError": "import", "ModuleNotFoundError": "import"}.get(kind, "exception")
+    return _EXCEPTIONS.get(kind, "exception")
 
 
 def static_sizes(task: Task) -> dict[str, int]:
