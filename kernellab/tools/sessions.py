@@ -16,6 +16,7 @@ from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result
 
 if TYPE_CHECKING:
     from kernellab.session import Question, Session, Turn
+    from kernellab.session.record.state import State
 
 _SESSION = "A session's name or id."
 #: seconds that a tool waits for the turns that follow
@@ -117,7 +118,6 @@ _ANSWERS = {
 def _state(session: Session, placed: int = 0) -> SessionResult:
     """``placed`` is the number of a turn that the call put there: what became of it comes first."""
     from kernellab.session import QuestionKind, SessionStatus
-    from kernellab.session.record.view import outcome as outcome_of
     from kernellab.session.record.view import turn_line
 
     state = session.state
@@ -136,22 +136,14 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
     mine = state.turn(placed) if placed else None
-    # of another agent's turn none of these is a part
-    followed = (t for t in turns if t.verdict is not None and mine in state.path(t.id)) if mine else iter(())
-    judged = next(followed, mine)
-    outcome = ""
-    if judged is not None:
-        at = "" if judged is mine else f" was judged at turn {judged.number}"
-        outcome = f"Your turn {placed}{at}: {outcome_of(told[judged.number - 1]).removesuffix('.')}."
-    stands = mine is not None and not mine.error and (mine.gate is None or mine.gate.state is not GateState.WRONG)
-    if stands and judged is mine and head is not None and mine not in state.path(head.id):
-        # another client submitted at the same time, and its turn came on top
-        outcome += (
-            f" It was not judged: turn {head.number} of another client came on top. fork_session at turn {placed}, or "
-            "submit it again."
-        )
+    outcome = _became(state, mine, told, head, session.resting) if mine is not None else ""
     if state.elsewhere:
         reason = "Until it rests there, what you submit is refused."
+    elif state.cut_off and head is not None:
+        goes_on = ", and it is verified then, too" if head.role is Role.VERIFIER else ""
+        onto = next((t.number for t in turns if t.id == state.standing_on), None)
+        stands = f"What is submitted next stands on turn {onto}{goes_on}. " if onto else ""
+        reason = f"The process that worked at turn {head.number} is gone. {stands}".strip()
     elif session.status is SessionStatus.PAUSED and head is not None:
         # its reason names what a person calls
         reason = f"What is submitted next stands on turn {head.number}."
@@ -174,6 +166,42 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
         best=f"Turn {best.number}: {best.verdict.text}, {best.verdict.trust.value}." if best is not None else "",
         conditions=[*best.verdict.labels, *best.verdict.flags] if best is not None else [],
     )  # fmt: skip
+
+
+def _became(state: State, mine: Turn, told: list[Turn], head: Turn | None, rests: bool) -> str:
+    """What became of the turn that a call put there: its verdict, or why it has none. ``told`` are the turns as an
+    agent sees them."""
+    from kernellab.session import TurnState
+    from kernellab.session.record.view import outcome
+
+    after = [t for t in state.turns.values() if t.number > mine.number]
+    verdicts = [t for t in after if t.role is Role.VERIFIER and _judges(state, t, mine)]
+    judged = next((t for t in verdicts if t.verdict is not None), mine)
+    at = "" if judged is mine else f" was judged at turn {judged.number}"
+    said = f"Your turn {mine.number}{at}: {outcome(told[judged.number - 1]).removesuffix('.')}."
+    if judged is not mine or mine.error or (mine.gate is not None and mine.gate.state is GateState.WRONG):
+        return said
+    # one that was overtaken goes on, too
+    running = next((t.number for t in verdicts if t.state in (TurnState.RUNNING, TurnState.SUPERSEDED)), 0)
+    if running:
+        return f"{said} It is judged at turn {running}, which goes on." if rests and not state.cut_off else said
+    over = next((t for t in after if t.by_tool or t.author is Author.HUMAN), None)
+    if not rests or over is None or head is mine:
+        return said
+    who = "a person" if over.author is Author.HUMAN else "another client"
+    return (
+        f"{said} It was not judged: turn {over.number} of {who} came on top. fork_session at turn {mine.number}, or "
+        "submit it again."
+    )
+
+
+def _judges(state: State, verifier: Turn, mine: Turn) -> bool:
+    """Is the Verifier's turn about the code of ``mine``, or about what the session's Coder made of its sketch? Another
+    client's work may stand between."""
+    wrote = state.source_turn(verifier.id)
+    if wrote is None or wrote is mine:
+        return wrote is not None
+    return not wrote.by_tool and state.sketch_turn(wrote.id) is mine
 
 
 def _answer(question: Question) -> str:

@@ -769,6 +769,57 @@ def test_a_sketch_on_top_of_which_another_clients_came_is_said_not_to_be_judged(
     assert f"Your turn {one.number}" in words and "It was not judged: turn" in words and "fork_session" in words
 
 
+def test_a_verdict_is_told_to_whose_kernel_it_is_about(context: Context) -> None:
+    """Of two clients, one gives code and the other a sketch on top of it, before there is a verdict."""
+    call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
+    session = open_session("twice", context.workspace, resume=True)
+    before = len(session.turns)
+    session.edit_source({"kernel.py": CARELESS}, Author.MODEL)
+    session.edit_sketch(SKETCH, Author.MODEL)
+    session.wait(110)
+    source, sketch = (t for t in session.turns[before:] if t.by_tool)
+    assert (source.role, sketch.role) == (Role.CODER, Role.DESIGNER)
+    judged = next(t for t in session.turns[before:] if t.verdict is not None and t.verdict.passed)
+    assert _state(session, sketch.number).summary.startswith(
+        f"Your turn {sketch.number} was judged at turn {judged.number}: passed"
+    )
+    words = _state(session, source.number).summary
+    own = [t for t in session.turns[before:] if t.verdict and session.state.source_turn(t.id) is source]
+    if own:  # it came before the other client's
+        assert words.startswith(f"Your turn {source.number} was judged at turn {own[0].number}: failed")
+    else:
+        assert "passed" not in words and f"not judged: turn {sketch.number} of another client" in words
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from kernellab.records import Role, StageState
+from kernellab.session import design
+session = design(Path(sys.argv[1], "twice.py").read_text(), dsl="cpp", name="twice", workspace=sys.argv[1])
+while not any(t.role is Role.VERIFIER for t in session.turns):
+    pass
+print("judging", flush=True)
+session.wait(110)
+"""
+
+
+def test_after_a_killed_server_a_session_says_what_became_of_its_turn_and_goes_on(context: Context) -> None:
+    server = subprocess.Popen([sys.executable, "-c", KILLED, str(context.workspace)], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None and server.stdout.readline() == "judging\n"
+    server.kill()
+    server.wait(60)
+    found = call("session_state", {"session": "twice"}, context).model_dump()
+    last = found["turns"][-1]
+    assert (last["role"], found["status"]) == ("verifier", "paused")
+    words = f"The process that worked at turn {last['number']} is gone. What is submitted next stands on turn "
+    assert f"{words}{last['number'] - 1}, and it is verified then, too." in found["summary"]
+    found = call("submit_sketch", {"session": "twice", "sketch": SKETCH}, context).model_dump()
+    mine = next(turn for turn in found["turns"] if turn["author"] == "model")
+    assert mine["parent"] == last["number"] - 1
+    assert found["summary"].startswith(f"Your turn {mine['number']} was judged at turn ")
+
+
 def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) -> None:
     call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
     session = open_session("twice", context.workspace, resume=True)
