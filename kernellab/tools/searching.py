@@ -134,9 +134,9 @@ class InjectRequest(RunRequest):
 def search_inject(context: Context, request: InjectRequest) -> RunResult:
     """Put a sketch among the candidates of a search; it is checked, gated and ranked as every other."""
     run = _run(context, request.run)
-    context.count()
     known = set(run.state.proposals)
-    run.inject(sketch=request.sketch, island=request.island, why=request.why, author=Author.MODEL)
+    with context.counted():
+        run.inject(sketch=request.sketch, island=request.island, why=request.why, author=Author.MODEL)
     end = time.monotonic() + _PATIENCE
     while not (mine := _put(run, request.sketch, known)) and time.monotonic() < end and not context.cancel.wait(0.05):
         pass

@@ -895,6 +895,7 @@ def test_an_agents_sketch_is_a_candidate_of_a_search_and_is_told_as_the_agents(c
         with pytest.raises(KernellabError) as raised:
             call("search_inject", {"run": "twice", **arguments}, context)
         assert raised.value.remedy
+    assert context._shared._asked == 3, "what is refused costs no verdict"
 
 
 @pytest.mark.parametrize("consent", [False, True], ids=["no consent", "consent"])
