@@ -30,13 +30,16 @@ class Estimate(Record):
     tokens: int
     #: runs of this workspace that it was taken from
     runs: int
+    #: does an agent take part, whose turn may give more candidates than the one that is counted?
+    agents: bool = False
 
     @property
     def text(self) -> str:
         since = f"by {counted(self.runs, 'earlier run')} here" if self.runs else "by usual figures"
         tokens = f", {self.tokens:,} tokens" if self.tokens else ""
+        more = " and what else an agent's turns give" if self.agents else ""
         return (
-            f"At most {self.evaluations} candidates, about {_minutes(self.seconds)} "
+            f"At most {self.evaluations} candidates{more}, about {_minutes(self.seconds)} "
             f"({_minutes(self.device_seconds)} of it measuring{tokens}), {since}."
         )
 
@@ -62,4 +65,5 @@ def estimate(knobs: Knobs, dsl: str, model: bool, earlier: Iterable[RunState] = 
     return Estimate(
         evaluations=count, seconds=min(most, seconds if knobs.score == "rank" else count * 0.5),
         device_seconds=min(most, measuring), tokens=asked * USUAL_TOKENS, runs=len(same),
+        agents=any(name.startswith("agent:") for name in knobs.shares),
     )  # fmt: skip

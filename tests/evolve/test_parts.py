@@ -516,6 +516,8 @@ def test_an_estimate_counts_candidates_and_learns_from_earlier_runs() -> None:
     assert "by usual figures" in first.text
     modelled = estimate(Knobs(rounds=1, parallel=1, score="model"), "cpp", False).text
     assert modelled == "At most 14 candidates, about 7 s (0 s of it measuring), by usual figures."
+    agents = Knobs(rounds=1, parallel=1, score="model", vary="agent:x=0.5")
+    assert "14 candidates and what else an agent's turns give, about" in estimate(agents, "cpp", False).text
     assert estimate(Knobs(), "cpp", False, [state([1.0, 2.0])]).runs == 1
     short = estimate(Knobs(budget="minutes=2"), "cpp", False)
     assert (short.seconds, short.device_seconds) == (120.0, 120.0) and "about 2 min" in short.text
