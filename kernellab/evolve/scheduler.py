@@ -187,6 +187,10 @@ class Scheduler:
         # this run was cut off: what was proposed and has no evaluation
         for proposal in self.state.waiting:
             self._start(proposal)
+        missing = self.state.knobs.size - self.state.made[self.state.round]
+        if self.state.round and self._open_round() and self.state.population() and missing > 0:
+            # requests to models and agents were lost with the process
+            self.asking.send(self._made(missing).asks)
 
     def _turn(self) -> None:
         self._obey()

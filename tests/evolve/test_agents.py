@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from kernellab.errors import EvolveError, SessionError
 from kernellab.evolve import evolve
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
+from kernellab.evolve.run import open_run
 from kernellab.evolve.vary.bandit import arms, order
 from kernellab.evolve.vary.prompt_variants import LINEAGE
 from kernellab.models import ChatRequest, ReplayModel, read_replay, write_replay
@@ -117,6 +119,36 @@ def _agent_works() -> bool:
         with suppress(psutil.Error):  # it may end meanwhile
             found.append("scripted" in str(process.cmdline()))
     return any(found)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from kernellab.evolve import evolve
+text = Path(sys.argv[1], "twice.py").read_text()
+run = evolve(text, "cpp", name="twice", workspace=sys.argv[1], rounds=1, parallel=2, islands=1, score="model",
+             vary="agent:scripted=0.5", memory="off")
+while not (len(run.state.evaluations) > 1 and run.state.doing):
+    pass
+print("asked", flush=True)
+run.wait(100)
+"""
+
+
+def test_an_agent_whose_turn_a_kill_cut_off_is_asked_again(tmp_path: Path) -> None:
+    write_agent(tmp_path, {"sleep": 100})
+    (tmp_path / "twice.py").write_text(TASK)
+    search = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert search.stdout is not None and search.stdout.readline() == "asked\n"
+    search.kill()
+    search.wait(60)
+    run = open_run("twice", tmp_path)
+    assert not any(p.operator.startswith("agent") for p in run.state.proposals.values())
+    write_agent(tmp_path, submit(SKETCH))
+    until(lambda: not run.worker, 60)
+    state = run.work().wait(100).state
+    made = [p for p in state.proposals.values() if p.operator == "agent:scripted/lineage"]
+    assert [p.sketch for p in made] == [SKETCH] and state.evaluations[made[0].number].passed
 
 
 def test_a_direction_that_a_person_edits_reaches_an_agent_that_works(tmp_path: Path) -> None:
