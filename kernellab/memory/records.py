@@ -8,10 +8,20 @@ from __future__ import annotations
 import hashlib
 import time
 from enum import Enum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from kernellab.records import Record, Source, Trust
+from kernellab.verifier.protocol.sanitize import shown
+
+
+def _in_a_line(text: str) -> str:
+    return shown(" ".join(text.split()))
+
+
+#: what lists show: others wrote it where a store is a team's, and it poses as no other row and hides nothing
+Line = Annotated[str, AfterValidator(_in_a_line)]
 
 
 class Purpose(str, Enum):
@@ -64,14 +74,14 @@ class Value(Record):
 class Kernel(Record):
     """A verified kernel. ``graph`` names the computation without names, sizes and dtypes; ``task`` the task's text."""
 
-    name: str
+    name: Line
     task: str
     graph: str
     operator_class: str
     words: tuple[str, ...] = ()
-    dsl: str
+    dsl: Line
     backend: str
-    chip: str
+    chip: Line
     #: what chips have alike for which a kernel is built the same (:attr:`kernellab.target.Chip.family`); "": not known
     chip_family: str = ""
     dtype: str
@@ -127,7 +137,7 @@ class Failure(Record):
 class Skill(Record):
     """Advice with its measured effect: the candidates ``before`` and ``after`` and the ratio of their times."""
 
-    advice: str
+    advice: Line
     change: str
     ratio: float
     low: float
