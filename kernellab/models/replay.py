@@ -98,7 +98,7 @@ def read_replay(path: Path) -> Replay:
         raise _unusable(f"The replay file {path} cannot be read: {reason}.") from None
     try:
         header = json.loads(lines[0])
-    except ValueError:
+    except (ValueError, RecursionError):  # brackets without end
         header = {}
     if not isinstance(header, Mapping) or header.get("format") != _FORMAT:
         raise _unusable(f"{path} is not a replay file: its first line is not the header of one.")

@@ -221,3 +221,11 @@ def test_whatever_was_recorded_is_answered(tmp_path_factory: pytest.TempPathFact
     model = model_of(tmp_path_factory.mktemp("replay"), *kept)
     for texts, reply in talks:
         assert model.ask(ChatRequest(asked(*texts))).text == reply
+
+
+def test_brackets_without_end_are_no_recording(tmp_path: Path) -> None:
+    head = write_replay(tmp_path / "a.replay", []).read_text()
+    for text in ("[" * 200_000, f"{head.rstrip()}\n{'[' * 200_000}\n"):
+        (tmp_path / "a.replay").write_text(text)
+        with pytest.raises(ModelError):
+            read_replay(tmp_path / "a.replay")
