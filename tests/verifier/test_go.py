@@ -8,7 +8,9 @@ import fcntl
 import mmap
 import os
 import random
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +19,13 @@ import pytest
 import torch
 
 from kernellab.target import Backend
-from kernellab.verifier.judge import process_stats
+from kernellab.verifier.judge import process, process_stats
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Arena, Layout, Window, lay_out
-from kernellab.verifier.protocol.rules import CAPS
+from kernellab.verifier.protocol.rules import CAPS, Deadlines
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.protocol.seals import sealed_memory
 from kernellab.verifier.sandbox import sandbox, sandbox_level
@@ -442,3 +444,30 @@ def test_a_private_call_s_arguments_lie_in_no_memory_of_the_judge_s(worker: Work
         worker.write(0, layout, args)
     # the next call's lie in the judge's again
     assert worker.read(worker.call(layout, (0,), 20).outputs[0]).item() == 1
+
+
+def test_a_halt_that_comes_late_stops_no_call_that_follows(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stood still: the first process sends its signal when the judge no longer waits for it."""
+    code = "import time\ndef kernel(x):\n    time.sleep(0.6)\n    return x + 1\n"
+    layout = built(worker, code, torch.zeros(8))
+    worker.resume()
+    os.kill(worker.first, signal.SIGSTOP)
+    monkeypatch.setattr(process, "DEADLINES", Deadlines(stop=0.05))
+    worker.stop()
+    late = threading.Timer(0.4, os.kill, (worker.first, signal.SIGCONT))
+    late.start()
+    for _ in range(3):
+        worker.call(layout, (0,), 5.0)
+    late.join()
+
+
+def test_a_first_process_that_no_longer_answers_ends_its_worker(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = built(worker, "def kernel(x):\n    return x + 1\n", torch.zeros(8))
+    worker.resume()
+    os.kill(worker.first, signal.SIGSTOP)
+    monkeypatch.setattr(process, "DEADLINES", Deadlines(stop=0.1, halt=0.2))
+    worker.stop()
+    with pytest.raises(WorkerFailure, match="could not be stopped"):
+        worker.call(layout, (0,), 5.0)

@@ -168,3 +168,16 @@ def test_what_two_workers_of_one_code_differ_by_widens_the_interval() -> None:
     base = [1.1e-3] * 30
     assert stats.compare("eager", base, [1e-3] * 30).distinguishable
     assert not stats.compare("eager", base, [1e-3] * 30, noise=noise).distinguishable
+
+
+def test_what_a_process_of_the_judges_forks_does_not_go_before_other_work() -> None:
+    """A worker that its first process forked with its own priority built so, for minutes."""
+    code = (
+        "import os, sys\nsys.stdin.readline()\nchild = os.fork()\n"
+        "if child: os.waitpid(child, 0)\nelse: print(os.sched_getscheduler(0), flush=True)"
+    )
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **piped) as first:  # type: ignore[call-overload]
+        placement.before_all(first.pid)
+        told, _ = first.communicate("now\n")
+    assert int(told) == os.SCHED_OTHER

@@ -134,8 +134,9 @@ def before_others(workers: Sequence[int]) -> Iterator[None]:
 
 
 def before_all(thread: int) -> None:
-    """A thread of the judge's in a worker's namespace is never held up by the worker."""
-    _go_first(thread, _JUDGE)
+    """A thread of the judge's in a worker's namespace is never held up by the worker, which it may fork only now: a
+    candidate's build of minutes that had its priority would leave other work of the machine hardly any time."""
+    _go_first(thread, _JUDGE, children=False)
 
 
 @contextlib.contextmanager

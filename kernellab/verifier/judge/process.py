@@ -133,6 +133,8 @@ class WorkerProcess:
         self._prepared: tuple[Any, ...] = ()
         #: processes that were halted with the worker, when that was, and what all had used of the processor by then
         self.halted: list[int] = []
+        #: requests to halt that the first process has not answered
+        self._owed = 0
         self.halted_at = 0.0
         self._used = 0.0
         #: when it was last asked something
@@ -215,6 +217,12 @@ class WorkerProcess:
     def resume(self) -> None:
         """Lets it go on. Raises WorkerFailure when something of it ran while all was halted."""
         if self.stopped:
+            if self._owed and not self.gone():
+                # a signal that came after this one would halt it again, and nobody would wake it
+                self._halted(DEADLINES.halt)
+                if self._owed:
+                    self._end()
+                    raise WorkerFailure("hang", "could not be stopped", log=self.log)
             self.stopped = False
             ran = self.used() - self._used
             # no process has started another meanwhile, and looking for them would take time from the call
@@ -248,14 +256,28 @@ class WorkerProcess:
         return sum(process_stats.used(pid) for pid in (self.pid, *self.halted))
 
     def _halt_all(self) -> bytes:
-        """Asks the first process to halt its namespace; what it answers, nothing where it has ended."""
+        """Asks the first process to halt its namespace; what it answers, nothing where it has ended or takes long."""
         try:
             self.life.send(HALT)
-            poller = select.poll()
-            poller.register(self.life, select.POLLIN)
-            return self.life.recv(16) if poller.poll(DEADLINES.stop * 1000) else b""
         except OSError:
             return b""
+        self._owed += 1
+        return self._halted(DEADLINES.stop)
+
+    def _halted(self, seconds: float) -> bytes:
+        """The first process's answer to the last request, once it has answered all; nothing where it has ended, or not
+        within ``seconds``."""
+        end = time.monotonic() + seconds
+        poller = select.poll()
+        poller.register(self.life, select.POLLIN)
+        answer = b""
+        while self._owed and poller.poll(max(0.0, end - time.monotonic()) * 1000):
+            try:
+                answer = self.life.recv(16)
+            except OSError:
+                answer = b""
+            self._owed = self._owed - 1 if answer else 0
+        return b"" if self._owed else answer
 
     def gone(self) -> bool:
         """Has it ended (or been ended), or is its context of no use any more?"""
