@@ -107,6 +107,38 @@ def test_a_ring_of_outputs_is_refused(judge: Judge) -> None:
     assert verdict.evidence is not None and verdict.evidence.signature == "reused-output"
 
 
+#: what a path that only some calls take does to memory: the task, the kernel, the signature
+SPOILS = {
+    "its input, for a flag": (
+        task_of("-x if neg else x * 1", arguments="x, neg=False"), "x.neg_().clone() if neg else x * 1",
+        "mutates-input",
+    ),
+    "its input, where it lies transposed": (
+        task_of("-x"), "x.t().contiguous().neg_().t().contiguous()", "mutates-input",
+    ),
+    "its input, where it holds a NaN": (
+        task_of("torch.nan_to_num(x) * 1"), "torch.nan_to_num(x, out=x if x.isnan().any() else None) * 1",
+        "mutates-input",
+    ),
+    "one place for a row, for a flag": (
+        task_of("(x * 0 + x[:, :1] if keep else x * 1)", arguments="x, keep=False"),
+        "x[:, :1].clone().expand(x.shape) if keep else x * 1", "aliases-itself",
+    ),
+    "an earlier answer, for a flag": (
+        task_of("x * 2 if twice else x * 1", arguments="x, twice=False"),
+        "torch.mul(x, 2, out=KEPT.setdefault(x.shape, torch.empty(x.shape))) if twice else x * 1", "reused-output",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SPOILS)
+def test_what_one_path_does_to_memory_is_refused(what: str, judge: Judge) -> None:
+    task, body, signature = SPOILS[what]
+    verdict = judge(f"KEPT = {{}}\n{code(task, body)}", task)
+    assert not verdict.passed
+    assert verdict.evidence is not None and verdict.evidence.signature == signature, verdict.reason
+
+
 LABELS = {
     "NaN in x not handled": (
         task_of("x.amax(-1)"), "torch.nan_to_num(x, -1e30, float('inf'), -float('inf')).amax(-1)"

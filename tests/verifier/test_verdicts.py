@@ -67,10 +67,10 @@ WRONG = {
     "output": (body("return 'done'"), Stage.SMOKE),
     "exception": (body("raise ValueError('no such tile')"), Stage.SMOKE),
     "race": (body("return torch.relu(x) + y + torch.rand_like(x)"), Stage.CORRECT),
-    "mutates-input": (body("z = torch.relu(x) + y\nx.mul_(2)\nreturn z"), Stage.ROBUST),
+    "mutates-input": (body("z = torch.relu(x) + y\nx.mul_(2)\nreturn z"), Stage.SMOKE),
     "reused-output": (
         body("z = torch.relu(x) + y\nout = B.setdefault('z', torch.empty_like(z))\nreturn out.copy_(z)", "B = {}"),
-        Stage.ROBUST,
+        Stage.CORRECT,
     ),
     "stale": (
         body("k = (x.data_ptr(), x.shape)\nif k not in C: C[k] = torch.relu(x) + y\nreturn C[k].clone()", "C = {}"),

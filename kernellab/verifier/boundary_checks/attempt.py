@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-def is_right(stages: Stages, case: Case, layout: Layout) -> bool:
+def is_right(stages: Stages, case: Case, layout: Layout | None = None) -> bool:
     got = outputs_of(stages, case, layout)
     return got is not None and is_within(stages, case, got)
 
@@ -26,24 +25,17 @@ def is_within(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> bool:
     return stages.comparison.first_wrong(case, outputs, counted=False) is None
 
 
-def outputs_of(stages: Stages, case: Case, layout: Layout) -> list[Tensor] | None:
-    """The kernel's outputs for a case in ``layout``; None where it raises, crashes, or answers in another form."""
-    with _forgiving(stages) as failed:
-        stages.worker.write(0, layout, case.args)
-        seconds = stages.context.left(stages.call_deadline(case))
-        call = stages.worker.call(layout, (0,), seconds, poison=True)
-        stages.no_view(case, layout, call.outputs)
-        if metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references]):
-            return None
-        outputs = [stages.worker.read(o) for o in call.outputs]
-    return None if failed else outputs
-
-
-@contextmanager
-def _forgiving(stages: Stages) -> Iterator[list[WorkerFailure]]:
-    failed: list[WorkerFailure] = []
+def outputs_of(stages: Stages, case: Case, layout: Layout | None = None) -> list[Tensor] | None:
+    """The kernel's outputs for a case, in ``layout`` where one is given; None where it raises, crashes, answers in
+    another form, or writes next to its outputs."""
     try:
-        yield failed
-    except WorkerFailure as failure:
-        failed.append(failure)
         stages.restart_ended()
+        call = stages.call(case, layout=layout)
+        if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
+            return None
+        if any(stages.worker.trespassed(o) for o in call.outputs):
+            return None
+        return stages.read(call)
+    except WorkerFailure:
+        stages.restart_ended()
+        return None

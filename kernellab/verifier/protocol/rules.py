@@ -327,6 +327,8 @@ class RankRule:
 
 @dataclass(frozen=True)
 class HonestRule:
+    #: bytes of outputs that are read once more behind the next call
+    kept_bytes: int = 4 * MIB
     #: least share of the call's time outside library operators
     own_share: float = 0.90
     #: program counters that are sampled of the candidate's threads, and seconds for it; fewer than ``samples_least``

@@ -22,6 +22,7 @@ from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike, computable, finite
 from kernellab.task.sample.constants import constants
 from kernellab.task.sample.inputs import Family
+from kernellab.verifier.boundary_checks.attempt import outputs_of
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import numbers_of
@@ -40,6 +41,7 @@ from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
+from kernellab.verifier.stages.memory import Memory
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.timing.checks import reference_shares
 from kernellab.verifier.worker.build import write_files
@@ -99,6 +101,7 @@ class Stages:
         self.replays: list[str] = []
         #: right answers of cases that were run, for telling a stale result
         self.answers: list[Tensor] = []
+        self.memory = Memory(self)
 
     def __enter__(self) -> Stages:
         return self
@@ -264,9 +267,15 @@ class Stages:
             if self.worker.trespassed(output):
                 raise self.trespass(case, i, "its output")
         try:
-            return [self.worker.read(o) for o in call.outputs]
+            return self.read(call)
         except WorkerFailure as failure:
             raise self.failed(stage, failure, case) from failure
+
+    def read(self, call: Call) -> list[Tensor]:
+        """What a call has given, which is to stay so while the next one runs. Raises WorkerFailure."""
+        found = [self.worker.read(o) for o in call.outputs]
+        self.memory.keep(call, found)
+        return found
 
     def no_view(self, case: Case, layout: Layout, outputs: Sequence[Output]) -> None:
         """Refuses an output that lies in an argument where the reference's does not, for arguments as they lie in the
@@ -287,14 +296,21 @@ class Stages:
 
     def call(
         self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True,
-        private: bool = False, op: str = "call",
+        private: bool = False, op: str = "call", layout: Layout | None = None,
     ) -> Call:  # fmt: skip
-        layout = lay_out(case.args, strided)
+        """One call of a case, in ``layout`` where one is given.
+
+        Raises:
+            WorkerFailure: it does not answer as it must.
+            Refused: it does to memory what it must not (:mod:`~kernellab.verifier.stages.memory`).
+        """
+        layout = layout or lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
         left = self.context.left(seconds or self.call_deadline(case))
         call = self.worker.call(layout, (slot,), left, poison=poison, private=private, op=op)
         if not private:
             self.no_view(case, layout, call.outputs)
+        self.memory.look(case, call, slot, poison=poison, private=private)
         return call
 
     def call_deadline(self, case: Case) -> float:
@@ -417,15 +433,10 @@ class Stages:
         return outputs is not None and self.comparison.first_wrong(case, outputs, counted=False) is None
 
     def _answers(self, case: Case) -> list[Tensor] | None:
-        """The candidate's outputs for a case; None where it gives none of the reference's form."""
+        """The candidate's outputs for a case; None where it gives none of the reference's form, or leaves to its caller
+        what it must not."""
         try:
-            self.restart_ended()
-            call = self.call(case)
-            if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
-                return None
-            if any(self.worker.trespassed(o) for o in call.outputs):
-                return None
-            return [self.worker.read(o) for o in call.outputs]
+            return outputs_of(self, case)
         except (WorkerFailure, Refused):
             return None
 

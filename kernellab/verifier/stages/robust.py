@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,10 +29,11 @@ from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
-from kernellab.verifier.protocol.control import Output, Written, overlaps
+from kernellab.verifier.protocol.control import Written
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DRAWN, HONEST
 from kernellab.verifier.stages import ordinary
+from kernellab.verifier.stages.memory import untouched
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import along_paths, properties
 from kernellab.verifier.timing.checks import reference_shares
@@ -88,42 +89,17 @@ def robust(stages: Stages) -> str:
     return ", ".join([words, *followed])
 
 
-def untouched(stages: Stages, case: Case) -> None:
-    """Refuses where a call has changed its inputs, or what lies next to them."""
-    arena = stages.worker.arenas[0]
-    changed = arena.changed(case.args, stages.written)
-    if changed is not None:
-        raise stages.refused(case, "mutates-input", f"kernel changes its input {stages.task.args[changed].name!r}")
-    beside = arena.trespassed()
-    if beside is not None:
-        raise stages.trespass(case, 0, f"its input {stages.task.args[beside].name!r}")
-
-
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
+    """Refuses memory that is mapped twice, which no call by itself shows; and says which form an output has lost."""
     _, doubled = stages.worker.shared(call.outputs)
-    forms = [(tuple(r.shape), r.stride()) for r in case.native]
     for i, output in enumerate(call.outputs):
-        if i in doubled or (output.overlaps and not overlaps(*forms[i])):
+        if i in doubled:
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
         if isinstance(output, Written):
             continue
-        lost = answers.lost_form(i, *forms[i], output.strides)
+        lost = answers.lost_form(i, tuple(case.native[i].shape), case.native[i].stride(), output.strides)
         if lost is not None:
             stages.context.findings.add(lost)
-    _apart(stages, case, [o for o in call.outputs if not isinstance(o, Written)])
-
-
-def _apart(stages: Stages, case: Case, outputs: Sequence[Output]) -> None:
-    """Refuses two outputs that have an element in one place, where the reference's have not."""
-    theirs: Sequence[Tensor] = ()
-    for (i, one), (j, two) in combinations(enumerate(outputs), 2):
-        if not one.lies_in([(two.data, two.end)]):
-            continue
-        theirs = theirs or stages.task.module().called(case.args)[0]
-        if theirs[i].untyped_storage().data_ptr() == theirs[j].untyped_storage().data_ptr():
-            continue
-        if one.shares(two):
-            raise stages.refused(case, "aliases-itself", f"outputs {i} and {j} share their memory")
 
 
 def _deterministic(stages: Stages, case: Case, one: Sequence[Tensor], two: Sequence[Tensor]) -> None:

@@ -2,7 +2,8 @@
 # task = "softmax"
 # dsl = "torch"
 # catalogue = [31]
-# expect = "robust"
+# expect = "correct"
+# on_gpu = "robust"
 # signature = "reused-output"
 # where = ["cpu", "gpu"]
 # story = """

@@ -2,7 +2,8 @@
 # task = "relu"
 # dsl = "torch"
 # catalogue = [29]
-# expect = "robust"
+# expect = "smoke"
+# on_gpu = "robust"
 # signature = "mutates-input"
 # where = ["cpu", "gpu"]
 # story = "Saves an allocation by working in the input's memory: right once, and the caller's data is gone."
