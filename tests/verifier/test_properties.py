@@ -157,6 +157,17 @@ LABELS = {
         task_of("torch.relu(x)", "def inputs(M=64, N=300):\n    return torch.randn(M, N)\n", more=DIMS),
         "torch.as_strided(x, x.shape, (x.shape[1], 1)).relu() if x.shape[1] > 1024 else x.relu()",
     ),
+    "rows contiguous only": (
+        task_of("torch.relu(x)"),
+        "torch.as_strided(x, x.shape, (1, x.stride(1)) if x.stride(1) > 1 else x.stride()).relu()",
+    ),
+    "rows contiguous only ": (
+        task_of("torch.relu(x)", "def inputs():\n    return torch.randn(6, 30, 50)\n"),
+        "torch.as_strided(x, x.shape, (x.stride(0), 1, x.stride(2)) if x.stride(2) > 1 else x.stride()).relu()",
+    ),
+    "expanded inputs not read": (
+        task_of("torch.relu(x)"), "(x.contiguous() if x.stride(1) else torch.as_strided(x, x.shape, (50, 1))).relu()"
+    ),
     "large x not handled": (
         task_of("torch.log_softmax(x, -1) if log else torch.softmax(x, -1)", arguments="x, log=False"),
         "torch.softmax(x, -1).log() if log else torch.softmax(x, -1)",
@@ -170,7 +181,7 @@ def test_what_not_every_kernel_takes_is_told(label: str, judge: Judge) -> None:
     task, body = LABELS[label]
     verdict = judge(code(task, body), task)
     assert verdict.passed, verdict.reason
-    assert label in verdict.label
+    assert label.strip() in verdict.label
 
 
 def test_sizes_lie_beside_the_full_one_and_all_over_the_range() -> None:

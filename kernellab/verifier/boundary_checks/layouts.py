@@ -46,6 +46,17 @@ def transposed(args: Sequence[Any]) -> Iterator[Layout]:
             yield from (_placed(args, _channels_last, alone=i) for i in images[:_ALONE])
 
 
+def cycled(args: Sequence[Any]) -> Iterator[Layout]:
+    """Of three or more dimensions the first one innermost, or the last one outermost, as ``permute`` gives them; and
+    every other element along each, with rows and columns in turn outermost."""
+    if _of_rank(args, 3):
+        yield _placed(args, partial(_ordered, lambda n: (*range(1, n), 0)))
+        yield _placed(args, partial(_ordered, lambda n: (n - 1, *range(n - 1))))
+    if _of_rank(args, 2):
+        yield stepped(args)
+        yield _placed(args, lambda shape: tuple(2 * s for s in _swapped(shape)))
+
+
 def with_gaps(args: Sequence[Any]) -> Iterator[Layout]:
     """Rows with a gap of one tensor alone; and every other element of a longer one for each vector next to matrices."""
     wide = _of_rank(args, 2)
@@ -123,11 +134,11 @@ def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
 
 
 def with_equal_rows(case: Case, dim: int = 0) -> Case:
-    """The case with the first slice along ``dim``, never the last dimension, in place of all of them, of each tensor of
-    two or more dimensions; weights stay as they are."""
+    """The case with the first slice along ``dim`` in place of all of them, of each tensor of two or more dimensions, or
+    along the last one (-1) of each; weights stay as they are."""
 
     def of(repeats: bool, arg: Any) -> Any:
-        wide = isinstance(arg, torch.Tensor) and arg.dim() >= dim + 2 and arg.shape[dim] > 1
+        wide = isinstance(arg, torch.Tensor) and _can_repeat(arg.dim(), dim) and arg.shape[dim] > 1
         return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and repeats else arg
 
     return replace(case, held=tuple(of(repeats, a) for repeats, a in zip(_repeats(case), case.args, strict=True)))
@@ -137,12 +148,16 @@ def expanded(case: Case, dim: int = 0) -> Layout:
     """A layout for the arguments of such a case in which those slices lie in one place."""
     plain = lay_out(case.args)
     places = tuple(
-        replace(p, strides=(*p.strides[:dim], 0, *p.strides[dim + 1 :]))
-        if repeats and len(p.shape) >= dim + 2 and 0 not in p.shape
+        replace(p, strides=tuple(0 if i == dim % len(p.shape) else s for i, s in enumerate(p.strides)))
+        if repeats and _can_repeat(len(p.shape), dim) and 0 not in p.shape
         else p
         for repeats, p in zip(_repeats(case), plain.places, strict=True)
     )
     return Layout(places, plain.size)
+
+
+def _can_repeat(rank: int, dim: int) -> bool:
+    return rank >= 1 if dim == -1 else rank >= dim + 2
 
 
 def _repeats(case: Case) -> list[bool]:
@@ -166,6 +181,15 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
         return contiguous(shape)
     strides = contiguous((*shape[:-2], shape[-1], shape[-2]))
     return (*strides[:-2], strides[-1], strides[-2])
+
+
+def _ordered(order: Callable[[int], tuple[int, ...]], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of dimensions that lie in an ``order``, from the outermost to the innermost, of their number."""
+    if len(shape) < 3:
+        return contiguous(shape)
+    dims = order(len(shape))
+    found = dict(zip(dims, contiguous(tuple(shape[d] for d in dims)), strict=True))
+    return tuple(found[d] for d in range(len(shape)))
 
 
 def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     written late; sizes at the Dims' ends, other layouts and other scalars."""
     from kernellab.verifier.boundary_checks.drawn import drawn
     from kernellab.verifier.boundary_checks.fences import reads_inside
-    from kernellab.verifier.stages.memory import untouched
+    from kernellab.verifier.boundary_checks.memory import untouched
     from kernellab.verifier.stages.properties import cheapest
     from kernellab.verifier.stages.robust import late, overwritten, ring
 

@@ -23,6 +23,7 @@ from kernellab.task.dtypes import alike, computable, finite
 from kernellab.task.sample.constants import constants
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.boundary_checks.attempt import outputs_of
+from kernellab.verifier.boundary_checks.memory import Memory
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import numbers_of
@@ -41,7 +42,6 @@ from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
 from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
-from kernellab.verifier.stages.memory import Memory
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.timing.checks import reference_shares
 from kernellab.verifier.worker.build import write_files
@@ -302,7 +302,7 @@ class Stages:
 
         Raises:
             WorkerFailure: it does not answer as it must.
-            Refused: it does to memory what it must not (:mod:`~kernellab.verifier.stages.memory`).
+            Refused: it does to memory what it must not (:mod:`~kernellab.verifier.boundary_checks.memory`).
         """
         layout = layout or lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)

@@ -163,7 +163,7 @@ def _each_layout(stages: Stages, case: Case) -> None:
         case = cases.drawn_base(stages.task, interpreted=True)
     if not all(is_right(stages, case, layout) for layout in layouts.outer(case.args)):
         add(StridesLimit(contiguous="all"))
-    elif not all(is_right(stages, case, layout) for layout in layouts.transposed(case.args)):
+    elif not all(is_right(stages, case, one) for one in (*layouts.transposed(case.args), *layouts.cycled(case.args))):
         add(StridesLimit(contiguous="rows"))
     elif not stages.context.interpreted and not all(
         is_right(stages, case, layout) for layout in layouts.with_gaps(case.args)
@@ -176,7 +176,7 @@ def _in_one_place(stages: Stages, case: Case) -> None:
     if stages.context.interpreted:
         return
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
-    for dim in range(max(1, min(most - 1, 3))):
+    for dim in (*range(max(1, min(most - 1, 3))), -1):
         equal = layouts.with_equal_rows(case, dim)
         if cases.has_answer(equal) and not is_right(stages, equal, layouts.expanded(equal, dim)):
             if is_right(stages, equal, lay_out(equal.args)):

@@ -20,6 +20,7 @@ from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
+from kernellab.verifier.boundary_checks.memory import untouched
 from kernellab.verifier.boundary_checks.modes import left_to_caller, other_mode_differs
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.cases import Case
@@ -33,7 +34,6 @@ from kernellab.verifier.protocol.control import Written
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import DRAWN, HONEST
 from kernellab.verifier.stages import ordinary
-from kernellab.verifier.stages.memory import untouched
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import along_paths, properties
 from kernellab.verifier.timing.checks import reference_shares
