@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
+
+#: the largest of the usual tiles
+_TILE = 64
 
 
 class Tried(BaseModel):
@@ -37,6 +40,12 @@ class Tried(BaseModel):
         if self.contents and not self.right and self.output is None:
             return f"{at}: wrong: no result of the reference's form"
         return f"{at}: {'right' if self.right else 'wrong'}"
+
+
+def fails_at_whole_tiles(tried: Iterable[Tried]) -> bool:
+    """Was the task's own input wrong where each size is a multiple of the usual tiles?"""
+    own = [case for case in tried if case.family in ("", "inputs") and case.sizes and not case.contents]
+    return any(not case.right and all(size % _TILE == 0 for size in case.sizes.values()) for case in own)
 
 
 def filled(contents: Mapping[str, float]) -> str:

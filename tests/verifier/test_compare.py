@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernellab.records import Source
+from kernellab.records.tried import Tried
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
@@ -237,6 +238,30 @@ def test_sizes_at_which_roundings_show_name_no_missing_mask(off: float, name: st
         patch.setattr(evidence, "reproduction", lambda *_: "")
         patch.setattr(evidence, "static_sizes", lambda task: {})
         refused = Stages._wrong(stages, tried, 0, got.float(), found)  # type: ignore[arg-type]
+    assert refused.evidence is not None and refused.evidence.signature == name
+
+
+@pytest.mark.parametrize(("wrong_at", "name"), [(64, "unwritten"), (33, "edge-tile")])
+def test_what_lies_behind_an_input_is_no_tail_where_whole_tiles_have_it_too(wrong_at: int, name: str) -> None:
+    """The last plane alone reaches past the end of a table: its place in the output says nothing of tiles."""
+    reference = case((3, 64))
+    assert reference.double is not None
+    got = reference.double.float()
+    got[2, ::5] = torch.tensor([-1], dtype=torch.int32).view(torch.float32)
+    found = judged(got, reference)
+    assert found is not None and found.rule == "non-finite"
+    tried = SimpleNamespace(sizes=(), family=Family.OWN, seed=1, change=None, held=(), args=(), words="N=64")
+    tried.references, tried.task = [reference], SimpleNamespace(dims=())
+    others = [Tried(sizes={"N": 1}, right=True), Tried(sizes={"N": wrong_at}, right=False)]
+    stages: Any = SimpleNamespace(
+        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: others,
+        task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: False,
+        constant=lambda: [],
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "reproduction", lambda *_: "")
+        patch.setattr(evidence, "static_sizes", lambda task: {})
+        refused = Stages._wrong(stages, tried, 0, got, found)  # type: ignore[arg-type]
     assert refused.evidence is not None and refused.evidence.signature == name
 
 

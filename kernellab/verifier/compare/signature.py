@@ -39,12 +39,13 @@ _SIDES_PIECE = 1 << 22
 
 def numeric(
     got: Tensor, want: Tensor, mismatch: Mismatch, *, earlier: Sequence[Tensor] = (), inputs: Sequence[Tensor] = (),
-    fresh: bool = False, narrow: bool = False,
+    fresh: bool = False, narrow: bool = False, edge: bool = True,
 ) -> str:  # fmt: skip
     """The most telling name that fits one wrong output.
 
     ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments;
-    ``fresh``: see :func:`holds_fresh`; ``narrow``: see :func:`stored_narrow`.
+    ``fresh``: see :func:`holds_fresh`; ``narrow``: see :func:`stored_narrow`; ``edge``: a partial tile may be
+    the cause.
     """
     if mismatch.rule in ("shape", "dtype", "count"):
         return mismatch.rule
@@ -60,13 +61,14 @@ def numeric(
     if mismatch.rule == "scale":
         return "off-by-scale"
     assert mismatch.wrong is not None
-    if at_edge(mismatch.wrong) and not of_rounding(g, w, mismatch):
+    if edge and at_edge(mismatch.wrong) and not of_rounding(g, w, mismatch):
         return "edge-tile"
     if mismatch.rule == "exact" and fresh:
         return "unwritten"
     if mismatch.rule == "non-finite":
         # poison read past the end of an input reaches the last rows only
-        return "edge-tile" if at_edge(~torch.isfinite(g) & mismatch.wrong) else "unwritten" if fresh else "nan"
+        ends = edge and at_edge(~torch.isfinite(g) & mismatch.wrong)
+        return "edge-tile" if ends else "unwritten" if fresh else "nan"
     if not bool(mismatch.wrong.any()):
         return "wrong-values"  # each is within its limit, and they are not as a whole
     if _transposed(g, w):

@@ -16,7 +16,7 @@ from torch import Tensor
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
-from kernellab.records.tried import Tried
+from kernellab.records.tried import Tried, fails_at_whole_tiles
 from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike, computable, finite
@@ -320,7 +320,14 @@ class Stages:
     def _wrong(self, case: Case, output: int, got: Tensor, mismatch: Mismatch) -> Refused:
         reference = case.references[output]
         found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
-        found = found.model_copy(update={"tried": self._contrast(case)})
+        tried = self._contrast(case)
+        if found.signature == "edge-tile" and fails_at_whole_tiles(tried):
+            # what lies behind an input or was never stored to shows at an output's end at every size
+            other = evidence.of_mismatch(
+                self.source, case, output, got, reference, mismatch, earlier=self.answers, edge=False
+            )
+            found = other if other.signature == "unwritten" else found
+        found = found.model_copy(update={"tried": tried})
         if mismatch.rule == "tau" and found.signature in _OF_ALL_VALUES and right_with_own_inputs(found):
             found = found.model_copy(update={"signature": "wrong-values"})
         if found.signature not in _CERTAIN and found.signature != "edge-tile":

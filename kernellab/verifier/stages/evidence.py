@@ -25,9 +25,10 @@ _LOG = 20_000
 
 def of_mismatch(
     source: Source, case: Case, output: int, got: Tensor | None, reference: Reference | None, mismatch: Mismatch,
-    *, earlier: Sequence[Tensor] = (), name: str | None = None,
+    *, earlier: Sequence[Tensor] = (), name: str | None = None, edge: bool = True,
 ) -> Evidence:  # fmt: skip
-    """Evidence of a wrong output; ``name`` overrides the signature that the numbers suggest."""
+    """Evidence of a wrong output; ``name`` overrides the signature that the numbers suggest. ``edge``: a partial tile
+    may be the cause."""
     base: dict[str, Any] = {
         "sizes": dict(case.sizes) or static_sizes(case.task),
         "family": case.family.value,
@@ -52,6 +53,7 @@ def of_mismatch(
             inputs=inputs,
             fresh=signature.holds_fresh(got, mismatch.wrong),
             narrow=signature.stored_narrow(got, reference.native),
+            edge=edge,
         ),
         first_wrong=where,
         got=_value(got, where),
