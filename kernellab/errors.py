@@ -22,9 +22,11 @@ def counted(number: int, noun: str, many: str = "") -> str:
 
 def told_apart(got: float | str | None, want: float | str | None) -> str:
     """``got 1.5, want 2``: two values in as many digits as tell them apart."""
-    pairs = [(str(got), str(want))]
-    if isinstance(got, float) and isinstance(want, float):
-        pairs = [(f"{got:.{digits}g}", f"{want:.{digits}g}") for digits in (6, 9, 17)]
+
+    def digits(value: float | str | None, count: int) -> str:
+        return f"{value:.{count}g}" if isinstance(value, float) else str(value)
+
+    pairs = [(digits(got, count), digits(want, count)) for count in (6, 9, 17)]
     one, other = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     return f"got {one}, want {other}"
 

@@ -68,7 +68,7 @@ def infer(module: TaskModule) -> Shapes:
                 _vary(runs, module.dims)
                 # a split into pieces of a fixed size: how many there are may differ between the cases
                 runs += [run for sizes in module.listed.sizes if (run := observe(module, sizes, real=False))]
-            return _fitted([*runs, *_steps_of_extents(module, runs)], module.dims)
+            return _fitted([*runs, *_steps_of_extents(module, runs)], module)
         except TaskError as error:
             first = first or error
             # fewer sizes, or sizes in one ratio, would fit a rule that those of the first step refute
@@ -88,8 +88,9 @@ def _vary(runs: Sequence[Observation], dims: Sequence[Dim]) -> None:
             raise TaskError(f"The reference runs at one size of {dim.name} only.", "Fix that extent.")
 
 
-def _fitted(runs: Sequence[Observation], dims: Sequence[Dim]) -> Shapes:
-    base = runs[0]
+def _fitted(runs: Sequence[Observation], module: TaskModule) -> Shapes:
+    base, dims = runs[0], module.dims
+    names = dict(enumerate(p.name for p in module.parameters()))
     _same_structure(runs)
     inputs: list[Given] = []
     for i, value in enumerate(base.inputs):
@@ -97,9 +98,9 @@ def _fitted(runs: Sequence[Observation], dims: Sequence[Dim]) -> Shapes:
             inputs.append(value)
             continue
         shapes = [run.inputs[i][0] for run in runs]
-        inputs.append((_fit_shape(f"argument {i + 1}", shapes, runs, dims), value[1], False))
+        inputs.append((_fit_shape(names.get(i, f"argument {i}"), shapes, runs, dims), value[1], False))
     outputs = tuple(
-        OutputSpec(_fit_shape(f"output {i + 1}", [run.outputs[i][0] for run in runs], runs, dims), dtype)
+        OutputSpec(_fit_shape(f"output {i}", [run.outputs[i][0] for run in runs], runs, dims), dtype)
         for i, (_, dtype, _) in enumerate(base.outputs)
     )
     return Shapes(tuple(inputs), base.state, outputs)
@@ -384,7 +385,7 @@ def _fit_shape(
         expr = fit(values, [r.sizes for r in runs], names)
         if expr is None:
             raise TaskError(
-                f"Dimension {axis + 1} of {what} follows no simple rule of the Dims: "
+                f"The extent of {what} in dimension {axis} (from 0) follows no simple rule of the Dims: "
                 f"{values[0]} at {runs[0].sizes}, {values[1]} at {runs[1].sizes}.",
                 "Give that extent a separate Dim, or fix it.",
             )

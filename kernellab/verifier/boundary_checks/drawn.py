@@ -273,5 +273,5 @@ def _with_remedy(reason: str, one: Drawn) -> str:
         return text
     return (
         f"{text} The task's own inputs never draw such values: where they do not occur, "
-        f"state DOMAIN = {{{one.argument!r}: 'fixed'}}."
+        f"the task may state DOMAIN = {{{one.argument!r}: 'fixed'}}."
     )
