@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from kernellab.agents.briefs import Attempt, RouteBrief
 from kernellab.agents.model.prompts.verdict import verdict_lines
-from kernellab.agents.rules.advice import contrast_lines, failing_case
+from kernellab.agents.rules.advice import advise, contrast_lines, failing_case
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.fixes import fixes
 from kernellab.records import (
@@ -21,6 +22,7 @@ from kernellab.records import (
     Evidence,
     GateResult,
     GateState,
+    RouteKind,
     Stage,
     Tried,
     Verdict,
@@ -231,6 +233,29 @@ def test_a_mask_is_missing_in_the_dimension_that_the_sizes_name() -> None:
     assert "Mask" in suggested(EDGE.model_copy(update={"evidence": EDGE.evidence.model_copy(update={"tried": turned})}))
 
 
+def test_a_dimension_that_the_sketch_takes_point_by_point_has_no_last_tile() -> None:
+    points = SKETCH.replace("symbols: M, N", "symbols: N").replace("[M", "[3").replace("range(M)", "range(3)")
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 4096)\ndef reference(x, s):\n"
+        "    return x * s[:, None]\ndef inputs(N=100):\n    return torch.randn(3, N), torch.randn(3)\n",
+        "three",
+    )
+    shown = Evidence(signature="edge-tile", sizes={"N": 33}, first_wrong=[2, 0], wrong_fraction=0.1)
+    verdict = EDGE.model_copy(update={"evidence": shown})
+    brief = RouteBrief(task, TARGET, points, RIGHT, candidate(), verdict, turns_left=3)
+    assert "dimension of 3" not in advise(brief, RouteKind.CODER)
+    tiles = points.replace("range(3)", "range(0, 3, 2)").replace("[m", "[m:m+2").replace("x * s", "x * s[:, None]")
+    assert "dimension of 3" in advise(replace(brief, sketch=tiles), RouteKind.CODER)
+
+
+def test_the_cases_that_were_tried_stand_in_the_order_of_their_sizes() -> None:
+    cases = [(4000, 32000), (8, 8), (15, 15)]
+    evidence = Evidence(tried=[Tried(sizes={"N": n, "E": e}, right=False) for n, e in cases])
+    right = Tried(sizes={"N": 2, "E": 1}, right=True)
+    told = contrast_lines(evidence.model_copy(update={"tried": [*evidence.tried, right]}))
+    assert any("wrong at (N=8, E=8); (N=15, E=15); (N=4000, E=32000)" in line for line in told)
+
+
 def test_the_failing_case_stands_once() -> None:
     evidence = tried("N", (16, 32), (15, 18)).model_copy(update={"sizes": {"N": 15}, "family": "scaled"})
     silent = EDGE.model_copy(update={"evidence": evidence, "reason": "It differs."})
@@ -406,6 +431,10 @@ GIVEN: dict[str, tuple[Any, Any]] = {
     ),
     "Fix the sketch": (lambda: suggested(None, gated()), lambda: suggested(None, gated(cases=3))),
     "Fix what the": (lambda: suggested(failed(Stage.ROBUST)), lambda: suggested(BUILD)),
+    "Follow one wrong element": (
+        lambda: suggested(failed(Stage.CORRECT, signature="wrong-values", wrong_fraction=0.2, first_wrong=[1, 2])),
+        lambda: suggested(failed(Stage.CORRECT, signature="wrong-values", wrong_fraction=1.0, first_wrong=[1, 2])),
+    ),
     "made from sketch line": (
         lambda: suggested(BUILD, candidate=candidate(line_map={"kernel.cpp": {2: 9}})),
         lambda: suggested(BUILD),
@@ -469,7 +498,7 @@ ELSEWHERE = {
     "tests/lens/test_hot_lines.py": (
         "Begin at ", "around the lines", "No line of the kernel has more than",
         "so by the cost model the time goes into",
-        "look at the calls of them",
+        "look at the calls of them", "the compiler makes vectors", "begin there",
         "was not sampled", "threads that start or wait", "Faster lines change", "in the call and its host code",
     ),
 }  # fmt: skip

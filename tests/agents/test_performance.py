@@ -237,7 +237,7 @@ def test_the_work_goes_where_more_is_lost(task: Any) -> None:
     assert "The sketch allows 536.9 us and the code takes 5000 us" in slow.suggestion
     own = Candidate(id="c", source=Source(dsl="cpp", files={"kernel.cpp": ""}), sketch=SKETCH, author=Author.MODEL)
     by_hand = RulesConductor().route(replace(brief(task, passed(2.0, ms=5.0, sol=0.25)), candidate=own))
-    assert "The machine allows 250 us and the code takes 5000 us" in by_hand.suggestion
+    assert "The bound is 250 us and the code takes 5000 us" in by_hand.suggestion
     assert not any("roofline" in fact.text for fact in by_hand.facts)
 
 

@@ -15,11 +15,17 @@ from kernellab.agents.model.prompts.route import performance_lines
 from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.performance import slow_because
-from kernellab.agents.rules.sampled import _LEAST_SAMPLES, rounded_shares, time_goes
+from kernellab.agents.rules.sampled import (
+    _LEAST_SAMPLES,
+    _hot_sketch_line,
+    _on_single_numbers,
+    rounded_shares,
+    time_goes,
+)
 from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge
-from kernellab.lens.cpp.hot import helpers_in, hot_lines
+from kernellab.lens.cpp.hot import HotLine, helpers_in, hot_lines
 from kernellab.records import (
     Author,
     Candidate,
@@ -334,6 +340,53 @@ def test_samples_that_no_line_stands_out_of_are_said_to_be_shared_by_many() -> N
     words, _ = slow_because(brief, RouteKind.CODER)
     assert not time_goes(source, verdict)
     assert "No line of the kernel has more than" in words and "do not say" not in words
+
+
+def routed(source: Source, hot: HotSpots, sketch: str = NORM_SKETCH) -> RouteBrief:
+    time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)
+    verdict = Verdict(passed=True, stage=Stage.FAST, reason="Right.", time=time, hot=hot, sol_ms=0.01)
+    candidate = Candidate(id="c", source=source, sketch=sketch)
+    gate = GateResult(state=GateState.RIGHT, reason="Right.")
+    return RouteBrief(NORM, detect_target("cpp"), sketch, gate, candidate, verdict, turns_left=3)
+
+
+def test_that_no_vectors_are_made_is_said_of_several_lines_without_them_alone() -> None:
+    def told(*bits: int, share: float = 0.3, arithmetic: bool = True) -> str:
+        lines = [HotLine("k.cpp", n, "", share, 50, bits=wide, arithmetic=arithmetic) for n, wide in enumerate(bits, 7)]
+        return _on_single_numbers(HotSpots(samples=50, waiting=0), lines)
+
+    assert told(0, 0, 0).startswith("90% of the samples are at 3 lines (k.cpp:7 to 9) whose arithmetic is on single")
+    assert "the compiler makes vectors" in told(0, 0)
+    assert not told(512, 512, 512) and not told(0, 512, 512), "most of it is on vectors"
+    assert not told(0, 0, 0, arithmetic=False), "loads and stores alone"
+    assert not told(0), "one line is named as such"
+    assert not told(0, 0, 0, share=0.1), "most samples are at no line"
+
+
+def test_larger_iterations_are_advised_only_where_there_are_many() -> None:
+    source = lowered()
+    first = at_a_line(source)
+    # neither the waiting threads nor the call have most of the samples, and together they have
+    hot = HotSpots(samples=20, spots=(first.model_copy(update={"count": 7}),), waiting=7)
+    many = routed(source, hot)
+    assert "larger iterations help" in slow_because(many, RouteKind.DESIGNER)[0]
+    one = NORM_SKETCH.replace('    @llm_hint("parallel", "grididx")\n', "")
+    told = slow_because(routed(source, hot, one), RouteKind.DESIGNER)[0]
+    assert "have 65% of the samples" in told and "larger iterations" not in told
+    called = HotSpots(samples=20, spots=(first.model_copy(update={"count": 7}),), waiting=6)
+    assert "larger iterations" not in slow_because(routed(source, called), RouteKind.DESIGNER)[0]
+    assert "in one piece" in slow_because(many, RouteKind.CODER)[0]
+    assert "in one piece" not in slow_because(routed(source, called), RouteKind.CODER)[0]
+
+
+def test_a_sketch_s_hot_line_is_where_to_begin_only_where_much_of_the_time_is() -> None:
+    def told(share: float, sketch: int = 3, bits: int = 512) -> str:
+        return _hot_sketch_line([HotLine("k.cpp", 7, "", share, 50, sketch, bits, arithmetic=True)])
+
+    assert told(0.6) == "The code of sketch line 3 has 60% of the samples: begin there."
+    assert "vectors want an axis" in told(0.6, bits=0) and "vectors want" not in told(0.6)
+    assert told(0.1) == "The code of no line of the sketch has more than 10% of the samples."
+    assert not told(0.6, sketch=0), "code that no line of the sketch stands for"
 
 
 def test_helpers_with_code_of_their_own_are_named() -> None:

@@ -25,7 +25,7 @@ _MOSTLY = 0.5
 #: of errors that lie like those of a tail, at sizes where other values are right
 _OF_VALUES = (
     "At these sizes it is right with the task's own inputs, so values decide: look for equal ones, large ones, small "
-    "ones whose digits a difference loses, rounding next to a limit, and a pad that is not neutral."
+    "ones whose digits a difference loses, rounding next to a limit, and a pad or a mask's value that is not neutral."
 )
 #: an error this small next to the output's norm, of nearly all elements, is no tail's
 _LITTLE = 1e-3
@@ -165,7 +165,18 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         return f"Fix {first.place}."
     # the sizes say more, and the reason stands with the evidence
     told = multiple(evidence) or limit(evidence)
-    return "" if told else f"Fix what the {verdict.stage.value} stage found."
+    if told:
+        return ""
+    if evidence.first_wrong is not None:
+        smallest = min((case for case in evidence.tried if not case.right), default=None, key=_elements)
+        at = smallest.sizes if smallest is not None else evidence.sizes
+        where = f" at {_sizes(at)}" if at and smallest is not None else f" {evidence.first_wrong}"
+        return f"Follow one wrong element{where} through the code, and compare each step with the reference's."
+    return f"Fix what the {verdict.stage.value} stage found."
+
+
+def _elements(case: Tried) -> int:
+    return sum(case.sizes.values())
 
 
 def _about_time(brief: RouteBrief) -> str:
@@ -268,7 +279,7 @@ def contrast_lines(evidence: Evidence) -> list[str]:
         ]
     lines = []
     if wrong:
-        smallest = min(wrong, key=lambda case: sum(case.sizes.values()))
+        smallest = min(wrong, key=_elements)
         if smallest.sizes != evidence.sizes:
             lines.append(f"The smallest failing size is {_sizes(smallest.sizes)}.")
         lines.append(f"Right at {_several(right)}; wrong at {_several(wrong)}.")
@@ -280,6 +291,7 @@ def contrast_lines(evidence: Evidence) -> list[str]:
 
 def _several(cases: Sequence[Tried]) -> str:
     """``S=32, 64``, or each with all of its sizes where there are several Dims that differ."""
+    cases = sorted(cases, key=_elements)
     alike = [case for case in cases if len(set(case.sizes.values())) == 1]
     if len(alike) == len(cases):
         names = "=".join(cases[0].sizes)
@@ -390,7 +402,7 @@ def _edge_dimension(brief: RouteBrief, evidence: Evidence) -> tuple[str, int | N
     """
     tiled = {extent for place in _places(brief, None) for extent in place.over}
     found, size = _last_in(brief, evidence)
-    if found and (not tiled or found in tiled or not found.isidentifier()):
+    if found and (not tiled or (found if found.isidentifier() else str(size)) in tiled):
         return found, size
     return _ragged(brief, evidence, tiled)
 

@@ -174,7 +174,8 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "race": (
         (
             _always,
-            "Runs differ: two parallel iterations write one element, or an element is read that was not written yet.",
+            "Runs differ: parallel iterations write one element or share a variable, or something is read before it is "
+            "written, such as a local array without a first value.",
         ),
     ),
     "scattered": (

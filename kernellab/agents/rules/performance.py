@@ -20,7 +20,7 @@ from kernellab.agents.rules.slow import (
 )
 from kernellab.errors import KernellabError, SketchError, counted, duration, kilobytes
 from kernellab.records import Author, Role, RouteFact, RouteKind, Verdict
-from kernellab.target import Target
+from kernellab.target import Backend, Target
 from kernellab.verifier.audit.trace import Cost as Work
 from kernellab.verifier.audit.trace import trace
 
@@ -96,6 +96,8 @@ def must_finish(brief: RouteBrief) -> str:
     if not brief.improve:
         return f"Nobody asked for more. {hot_of(brief) if is_slow(brief.verdict) else ''}".strip()
     timed = brief.verdict is not None and brief.verdict.time is not None
+    if brief.target.backend is Backend.INTERPRETER:
+        return "No time is compared in Triton's interpreter."
     if brief.headroom is None and not (timed and brief.turns_left > 0 and unasked(brief)):
         return "How far it is from the bound is not known."
     if brief.headroom is not None and brief.headroom >= ENOUGH:
@@ -129,7 +131,7 @@ def unasked(brief: RouteBrief) -> list[Role]:
 
 def untried(brief: RouteBrief) -> str:
     """What a session that ends below its target leaves untried, and what that would cost; empty where nothing is."""
-    if brief.headroom is not None and brief.headroom >= ENOUGH:
+    if brief.target.backend is Backend.INTERPRETER or (brief.headroom is not None and brief.headroom >= ENOUGH):
         return ""
     cost = f" (about {brief.request_tokens:,.0f} tokens a request)" if brief.request_tokens else ""
     left = [f"the {role.value} was not asked for something faster{cost}" for role in unasked(brief) if brief.improve]
@@ -286,7 +288,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
         return f"Make it faster{why}. Change one thing at a time.", [RouteFact(text=fact) for fact in facts]
     follows = brief.candidate is None or brief.candidate.author is Author.RULES
     # lines of other code say nothing of the sketch that a Designer revises
-    hot = hot_line(brief, to, lines=follows or to is RouteKind.CODER)
+    hot = hot_line(brief, to, lines=follows or to is RouteKind.CODER, at_once=cost.parallelism)
     # what was sampled stands in place of what a model guesses, and a sketch's cost says nothing of other code
     words, found = _of_launches(cost, brief.target, brief.allow_library, guess=follows and not hot)
     words = [hot, *words] if hot else words or ["Change one thing at a time."]
@@ -360,8 +362,8 @@ def _about_code(
     sketch or not. ``samples`` were taken."""
     # of two limits that are about the same the prompt names one
     own = follows and not standing.sketch_at_bound
-    limit, who = (standing.sketch_ms, "sketch") if own else (standing.bound_ms, "machine")
-    allowed = f"The {who} allows {duration(limit)} and the code takes {duration(standing.time_ms)}"
+    limit, said = (standing.sketch_ms, "The sketch allows") if own else (standing.bound_ms, "The bound is")
+    allowed = f"{said} {duration(limit)} and the code takes {duration(standing.time_ms)}"
     if gain is not None and gain * GAIN < 1 and not same:
         allowed += f"; by the speedups an earlier kernel, of another sketch, was {1 / gain:.2f} times as fast"
     elif gain is not None and gain * GAIN < 1:

@@ -22,12 +22,14 @@ _LEAST_SAMPLES, ENOUGH_SAMPLES = 5, 10
 _ELSEWHERE_SHARE = 0.4
 #: the share from which on a part is most of the samples
 _MOST = 0.5
+#: up to so many parallel iterations a core, threads start and wait no less where these are fewer
+_FEW = 8
 
 
-def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
+def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True, at_once: float | None = None) -> str:
     """The line with the most samples (if ``lines`` are to be named), what keeps threads from them, or what a GPU's
     warps wait for, in a sentence; empty where that is not known, or prompts leave it out. A Designer, who has no lines
-    of code, gets the sketch's line alone."""
+    of code, gets the sketch's line alone. ``at_once``: the sketch's parallel iterations, where they are known."""
     if brief.verdict is None or brief.candidate is None or "profile" in brief.ablation:
         return ""
     told = time_goes(brief.candidate.source, brief.verdict)
@@ -38,10 +40,12 @@ def hot_line(brief: RouteBrief, to: RouteKind, lines: bool = True) -> str:
     hot = brief.verdict.hot
     if hot is None or hot.samples < ENOUGH_SAMPLES or not (found := hot_lines(brief.candidate.source, hot)):
         return ""
-    if (around := _elsewhere(brief, brief.verdict, hot, found, to)) or not lines:
+    if (around := _elsewhere(brief, brief.verdict, hot, found, to, at_once)) or not lines:
         return around
     if to is RouteKind.DESIGNER:
         return _hot_sketch_line(found)
+    if single := _on_single_numbers(hot, found):
+        return single
     if (hottest := found[0]).share < _BEGIN_SHARE:
         second = found[1] if len(found) > 1 else None
         if second is not None and second.share >= _HOT_SHARE and hottest.share + second.share >= _ELSEWHERE_SHARE:
@@ -67,9 +71,32 @@ def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
     for line in lines:
         shares[line.sketch] = shares.get(line.sketch, 0.0) + (line.share if line.sketch else 0.0)
     number = max(shares, key=lambda n: shares[n])
+    if not shares[number]:
+        return ""
     if shares[number] < _BEGIN_SHARE:
         return f"The code of no line of the sketch has more than {shares[number]:.0%} of the samples."
-    return f"The code of sketch line {number} has {shares[number]:.0%} of the samples."
+    mine = [line for line in lines if line.sketch == number]
+    single = sum(line.share for line in mine if line.single)
+    said = f"The code of sketch line {number} has {shares[number]:.0%} of the samples"
+    if single >= _MOST * shares[number]:
+        return f"{said}, with arithmetic on single numbers: its vectors want an axis of independent elements."
+    return f"{said}: begin there."
+
+
+def _on_single_numbers(hot: HotSpots, lines: Sequence[HotLine]) -> str:
+    """That most of the time at lines goes into arithmetic without vectors, over several lines, in a sentence; else
+    empty."""
+    single = [line for line in lines if line.single and line.count >= _LEAST_SAMPLES]
+    share = sum(line.share for line in single)
+    own = 1.0 - outside_of(hot, lines)
+    if len(single) < 2 or own < _MOST or share < _MOST * own:
+        return ""
+    first, last = min(line.line for line in single), max(line.line for line in single)
+    return (
+        f"{share:.0%} of the samples are at {len(single)} lines ({single[0].file}:{first} to {last}) whose arithmetic "
+        "is on single numbers: write those loops so that the compiler makes vectors of them, without branches, calls "
+        "and remainders, or write the vectors."
+    )
 
 
 def other_load(verdict: Verdict) -> str:
@@ -80,7 +107,7 @@ def other_load(verdict: Verdict) -> str:
 
 
 def _elsewhere(
-    brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine], to: RouteKind
+    brief: RouteBrief, verdict: Verdict, hot: HotSpots, lines: Sequence[HotLine], to: RouteKind, at_once: float | None
 ) -> str:  # fmt: skip
     """What most samples are in, where that is not the kernel's lines, in a sentence."""
     outside = outside_of(hot, lines)
@@ -114,13 +141,12 @@ def _elsewhere(
     if other_load(verdict) and waiting >= call:
         return ""  # most of what is at no line waited for a core
     if to is RouteKind.DESIGNER:
-        return (
-            f"Threads that start or wait and the call have {waiting + call:.0%} of the samples: larger iterations help."
-        )
-    return (
-        f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
-        "have the rest. Give each thread more work in one piece."
-    )
+        many = at_once is not None and at_once > _FEW * brief.target.chip.cores
+        helps = ": larger iterations help" if waiting >= call and many else ""
+        return f"Threads that start or wait and the call have {waiting + call:.0%} of the samples{helps}."
+    said = f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
+    helps = " Give each thread more work in one piece." if waiting >= call else ""
+    return f"{said}have the rest.{helps}"
 
 
 def _has_temporaries(brief: RouteBrief) -> bool:

@@ -45,6 +45,11 @@ class HotLine:
         return round(self.share * self.samples)
 
     @property
+    def single(self) -> bool:
+        """Is its arithmetic on single numbers, and not on vectors?"""
+        return self.arithmetic and not self.bits
+
+    @property
     def place(self) -> str:
         return f"{self.file}:{self.line}{f' (sketch line {self.sketch})' if self.sketch else ''}"
 
@@ -57,9 +62,9 @@ class HotLine:
         quoted = shorten(code, _QUOTED, placeholder=" ...")
         text = f"{self.share:.0%} of {self.samples} samples of the kernel's time are at {place}, `{quoted}`"
         if self.arithmetic:
-            text += f"; its arithmetic is on {f'vectors of {self.bits} bits' if self.bits else 'single numbers'}"
+            text += f"; its arithmetic is on {'single numbers' if self.single else f'vectors of {self.bits} bits'}"
         if self.stack >= _SPILLS:
-            text += f"; {self.stack:.0%} of these are at instructions that use the stack"
+            text += f"; {self.stack:.0%} of these are at instructions that use the stack (a local array, or a spill)"
         return f"{text}."
 
 
