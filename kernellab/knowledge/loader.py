@@ -95,7 +95,7 @@ class Knowledge:
         """The sections on these rules of the checker, each with a sketch that breaks it; None where there is none."""
         pages = [(path, page) for path, page in self._pages("language") if path.stem == "errors"]
         chosen = [s for _, page in pages for rule in rules for s in page.sections if s.title.endswith(f" {rule}")]
-        text = f"# Wrong sketches\n\nThese are wrong; the checker says why.\n\n{_join(chosen)}"
+        text = f"# Wrong sketches\n\n{_join(chosen)}"
         return Passage("Wrong sketches", "language/errors.md", text, self._whose(pages)) if chosen else None
 
     # -- DSLs

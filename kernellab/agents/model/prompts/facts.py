@@ -16,6 +16,8 @@ from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
+from kernellab.verifier.cases.device import runs_tf32
+from kernellab.verifier.compare.records import Limits
 
 #: what decides a time, by the cost model's word
 DECIDES = {"compute": "arithmetic", "memory": "memory traffic"}
@@ -78,9 +80,23 @@ def bound_lines(brief: Brief) -> list[str]:
         decides = f"; {DECIDES['compute' if found.flops_ms > found.bytes_ms else 'memory']} decides it" if found else ""
         call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
         lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
+        if found is not None and found.flops_ms > found.bytes_ms:
+            lines.append(
+                "It counts the reference's operations, integer ones too; fewer may pass it "
+                f"(memory alone: {rough(brief)}{duration(found.bytes_ms)})."
+            )
+        elif found is not None and total <= _cache(chip):
+            lines.append(
+                f"It is by the memory's rate; what a call finds in the cache of {kilobytes(_cache(chip))} comes faster."
+            )
         if rough(brief):
             lines.append("It is rough: it rests on the rates above, which are not the judge's own yet.")
     return lines
+
+
+def _cache(chip: Chip) -> int:
+    """Bytes of a CPU's last cache, which holds what the call before left; 0 on a GPU, where it is cleared."""
+    return (chip.l3_bytes or chip.l2_bytes or 0) if chip.kind == "cpu" else 0
 
 
 def rough(brief: Brief) -> str:
@@ -91,14 +107,13 @@ def rough(brief: Brief) -> str:
 def limit_lines(brief: Brief) -> list[str]:
     """How near the result must come, in which precision, and whether the library may be called."""
     task = brief.task
-    given = ", ".join(f"{name} {value:g}" for name, value in sorted(task.tolerance.items()))
     dtypes = dict.fromkeys(output.dtype for output in task.outputs)
     rounded = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat", "complex"))]
     exact = [dtype for dtype in dtypes if dtype not in rounded]
-    near = f"may differ by {given or 'what rounding in that dtype makes'}"
-    rules = [f"{' and '.join(rounded)} {near}"] if rounded else []
+    rules = [f"{dtype} by {_near(Limits.of(dtype, dict(task.tolerance), runs_tf32(task)))}" for dtype in rounded]
     rules += [f"{' and '.join(exact)} must be equal to the reference's"] if exact else []
-    lines = [f"Tolerance: {'; '.join(rules)}."] if rules else []
+    against = " from float64 (more where eager is far)" if rounded else ""
+    lines = [f"Tolerance{against}: {'; '.join(rules)}."] if rules else []
     if exact and any(arg.is_float for arg in task.args):
         lines.append(
             "Where integers or bools are made of floats, those that a rounding of the floats puts on the other side of "
@@ -110,6 +125,14 @@ def limit_lines(brief: Brief) -> list[str]:
     if brief.allow_library:
         lines.append("A kernel may also compose with the framework's library here; it is labelled so.")
     return lines
+
+
+def _near(limits: Limits) -> str:
+    """How far an output may be from float64's answer, on the task's own inputs."""
+    return (
+        f"{limits.floor:g} of its norm, {limits.element():g} of an element plus the rms, and in {100 * limits.tau:g} % "
+        f"of the elements {limits.tau:g} of themselves"
+    )
 
 
 def shown_kernel(brief: Brief) -> Attempt | None:
@@ -223,6 +246,11 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
         )
     if once:
         return lines  # what each tensor takes stands with the bound
+    if found.bound == "memory" and sum(t.unique for t in found.tensors) <= _cache(brief.target.chip):
+        lines.append(
+            f"That is by the memory's rate; the tensors fit into the cache of {kilobytes(_cache(brief.target.chip))}, "
+            "from which they come faster."
+        )
     moved = []
     for tensor in sorted(found.tensors, key=lambda t: -t.slow):
         again = (

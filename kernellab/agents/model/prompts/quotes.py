@@ -23,8 +23,8 @@ from kernellab.task import Task
 if TYPE_CHECKING:
     from kernellab.knowledge import DslDocuments, Knowledge, Passage
 
-#: the wrong sketches that a Designer is shown: what first sketches most often get wrong
-_WRONG = ("tile-index-as-offset", "race")
+#: the wrong sketch that a Designer is shown: what first sketches most often get wrong
+_WRONG = ("tile-index-as-offset",)
 
 #: the sections of the language's exact rules that say what its tables in short do not
 _BEYOND = ("Several sketches", "Values from outside")
@@ -160,7 +160,7 @@ def own_language(kind: str = "gpu", library: bool = True) -> Quote:
     loop_hints, axes, memory_hints = (
         [word for word in words if word not in left_out] for words in (LOOP_HINTS, AXES, MEMORY_HINTS)
     )
-    symbols = ", ".join(f"`{op.symbol}`" for op in OPS.values() if op.symbol)
+    symbols = f"`{' '.join(op.symbol for op in OPS.values() if op.symbol)}`"
     text = render(
         "language", "language", symbols=symbols, kind=kind,
         operations=operations, dtypes=DTYPES, loop_hints=_explained(loop_hints), axes=axes,
