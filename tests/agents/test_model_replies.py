@@ -93,6 +93,17 @@ def test_edits_are_made_to_the_shown_text_whatever_their_order() -> None:
     assert apply_edits(FILES, edits)["k.cpp"] == "int a = 2;\nint d;\nfor (;;) {\n    b += a;\n    c -= a;\n}\n"
 
 
+def test_of_a_file_that_was_not_shown_no_lines_are_quoted() -> None:
+    wrong = [Edit("k.cpp", "int z = 1;\n", "int z = 2;\n", 1)]
+    for unseen, told in (((), "The nearest lines"), (("k.cpp",), "k.cpp was not shown to you")):
+        with pytest.raises(AnswerError) as refused:
+            apply_edits(FILES, wrong, unseen)
+        assert told in refused.value.findings[0]
+    assert "nearest" not in refused.value.findings[0]
+    right = [Edit("k.cpp", "int a = 1;\n", "int a = 2;\n", 1)]
+    assert apply_edits(FILES, right, ("k.cpp",)) == apply_edits(FILES, right)
+
+
 @pytest.mark.parametrize(
     ("edits", "told"),
     [

@@ -135,7 +135,8 @@ def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) ->
         return base.source
     files = {**base.files, **base.shown, **answer.files}
     if answer.edits:
-        files = apply_edits(files, [_as_shown(edit, base) for edit in answer.edits])
+        unseen = base.files.keys() - base.shown.keys() - answer.files.keys()
+        files = apply_edits(files, [_as_shown(edit, base) for edit in answer.edits], unseen)
     files |= {name: in_full(name, files[name], base.sketch) for name in base.in_short}
     source = base.source or Source(dsl=brief.target.dsl, files={}, origin=author)
     line_map = {

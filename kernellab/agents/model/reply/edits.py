@@ -7,7 +7,7 @@ reported with the nearest place, for its author to copy from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
@@ -16,8 +16,8 @@ from kernellab.agents.model.reply.answers import AnswerError, Edit
 _NEAR = 0.5
 
 
-def apply_edits(files: Mapping[str, str], edits: Sequence[Edit]) -> dict[str, str]:
-    """The files after the edits, each made to the text that its author was shown.
+def apply_edits(files: Mapping[str, str], edits: Sequence[Edit], unseen: Collection[str] = ()) -> dict[str, str]:
+    """The files after the edits, each made to the text that its author was shown; of ``unseen`` files no text was.
 
     Raises:
         AnswerError: an edit whose text stands nowhere or twice, or edits that overlap; ``findings`` has a sentence for
@@ -31,7 +31,12 @@ def apply_edits(files: Mapping[str, str], edits: Sequence[Edit]) -> dict[str, st
             findings.append(f"Edit {edit.number}: there is no file {edit.file}; there are {', '.join(sorted(files))}.")
             continue
         place = _find(text, edit)
-        if isinstance(place, str):
+        if isinstance(place, str) and edit.file in unseen:
+            findings.append(
+                f"Edit {edit.number}: {edit.file} was not shown to you, and has no such lines. Leave it as it is, or "
+                "write the whole file."
+            )
+        elif isinstance(place, str):
             findings.append(place)
         else:
             spans.setdefault(edit.file, []).append((*place, edit.number))
