@@ -376,3 +376,13 @@ def test_the_least_whole_number_is_found_in_the_dtype_of_the_division(by: str) -
     task = load_task(text + "def inputs():\n    return (torch.arange(4, dtype=torch.int32),)\n", "quotient")
     with pytest.raises(TaskError, match="divided by -1"):
         task.module().results([torch.full((4,), -(2**31), dtype=torch.int32)])
+
+
+def test_an_extent_that_follows_no_dim_is_named_by_its_argument() -> None:
+    text = (
+        "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 64)\n"
+        "def reference(places, scores):\n    return scores * 2\n"
+        "def inputs(N=8):\n    return torch.zeros(N), torch.randn(3, (N * N * 37) % 61 + 2)\n"
+    )
+    with pytest.raises(TaskError, match=r"extent of scores in dimension 1 \(from 0\) follows no simple rule"):
+        load_task(text, "odd")
