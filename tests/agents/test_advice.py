@@ -15,6 +15,7 @@ from kernellab.agents.model.prompts.verdict import verdict_lines
 from kernellab.agents.rules.advice import advise, contrast_lines, failing_case
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.fixes import fixes
+from kernellab.errors import told_apart
 from kernellab.records import (
     Author,
     CompilerLine,
@@ -580,3 +581,8 @@ def test_a_dimension_that_has_no_name_is_not_said_to_be_without_tiles() -> None:
     )  # fmt: skip
     told = RulesConductor().route(brief).suggestion
     assert "the dimension of 144" in told and "no tiles" not in told and "144=144" not in told
+
+
+def test_a_value_next_to_one_that_is_no_number_has_as_few_digits() -> None:
+    assert told_apart("nan", -1.3660883903503418) == "got nan, want -1.36609"
+    assert told_apart(1.0000001, 1.0000002) == "got 1.0000001, want 1.0000002"

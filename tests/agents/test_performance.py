@@ -230,6 +230,16 @@ def test_each_improver_is_asked_before_no_gain_ends_it_and_the_end_says_what_is_
     assert "Left untried" not in near.reason
 
 
+def test_where_no_time_is_compared_no_one_is_to_be_asked_for_a_faster_kernel(task: Any) -> None:
+    right = passed(2.0).model_copy(update={"time": None, "comparisons": []})
+    both = frozenset({Role.DESIGNER, Role.CODER})
+    end = replace(brief(task, right), headroom=None, improvers=both)
+    interpreted = replace(end, target=replace(end.target, dsl="triton", backend=Backend.INTERPRETER))
+    said = RulesConductor().route(interpreted).reason
+    assert "No time is compared in Triton's interpreter." in said and "Left untried" not in said and "bound" not in said
+    assert "interpreter" not in RulesConductor().route(end).reason
+
+
 def test_the_work_goes_where_more_is_lost(task: Any) -> None:
     assert route(task, passed(2.0, ms=0.7, sol=0.1)).to is RouteKind.DESIGNER
     slow = route(task, passed(2.0, ms=5.0, sol=0.25))

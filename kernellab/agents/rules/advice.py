@@ -83,7 +83,7 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
         return facts
     facts += [RouteFact(text=f"changed since it last passed: {at}") for at in _changed_since_it_passed(brief)[:5]]
     place = f"passed at {verdict.trust.value}" if verdict.passed else f"stage {verdict.stage.value}"
-    facts.append(RouteFact(text=f"{place}: {verdict.reason}", of_stage=True))
+    facts.append(RouteFact(text=f"{place}: {verdict.said}", of_stage=True))
     evidence = verdict.evidence or Evidence()
     told = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
     facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]

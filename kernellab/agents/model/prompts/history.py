@@ -125,7 +125,7 @@ def _cut(text: str, start: int) -> str:
 
 def _result(verdict: Verdict, elsewhere: bool) -> str:
     if elsewhere or not verdict.passed:
-        return verdict.outcome + ("" if elsewhere else f": {verdict.reason}")
+        return verdict.outcome + ("" if elsewhere else f": {verdict.said}")
     time = f"{duration(verdict.time.median_ms)}, " if verdict.time is not None else ""
     eager = verdict.against("eager")
     limits = "; ".join(condition.label for condition in avoidable(verdict.conditions))

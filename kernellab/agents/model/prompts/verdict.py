@@ -25,7 +25,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None, told
     """
     if verdict.passed:
         return [f"passed at {verdict.trust.value}: {verdict.reason}", *verdict_figures(verdict)]
-    lines = [f"failed at {verdict.stage.value}: {verdict.reason}"]
+    lines = [f"failed at {verdict.stage.value}: {verdict.said}"]
     evidence = verdict.evidence or Evidence()
     lines += _compiler_lines(evidence, files or {}, verdict.reason)
     lines += [*failing_case(verdict), *(line for line in contrast_lines(evidence) if line not in told)]
