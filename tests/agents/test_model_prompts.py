@@ -15,6 +15,7 @@ from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.model.prompts.code import base_of
 from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
+from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
 from kernellab.agents.model.prompts.quotes import Library, own_language
 from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
@@ -583,6 +584,21 @@ def test_known_designs_are_those_of_what_the_task_does() -> None:
     picked, added = told(PICKED), told(ADDED)
     assert "atomic_add" not in picked and "Rows of a table" in picked
     assert "no two iterations" in added and "Top-k" not in added and "need no atomics" not in added
+
+
+def test_helpers_are_said_to_be_in_a_namespace_where_they_are(knowledge: Knowledge) -> None:
+    assert "may call (in the namespace kl)\n" in prompt(briefs(CPU)["code"], knowledge).messages[-1].content
+    triton = prompt(briefs(GPU)["code"], knowledge).messages[-1].content
+    assert "namespace" not in triton
+
+
+def test_a_reason_is_told_without_its_signatures_name() -> None:
+    evidence = Evidence(signature="wrong-values", wrong_fraction=0.5)
+    tagged = FAILED.model_copy(update={"reason": "5 of 9 elements are wrong; wrong-values.", "evidence": evidence})
+    assert verdict_lines(tagged)[0] == "failed at correct: 5 of 9 elements are wrong."
+    other = tagged.model_copy(update={"reason": "It is said that wrong-values."})
+    assert verdict_lines(other)[0].endswith(": It is said that wrong-values."), "no name at the end"
+    assert history_text([Attempt(verdict=tagged)]).count("wrong-values") == 0
 
 
 def test_each_part_of_the_result_has_its_own_limit() -> None:

@@ -175,7 +175,8 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     else:
         page = helpers_page(base.files, base.files.get(base.main_file, ""))
         if page.strip():
-            text = render("coder", "helpers", page=page, fence=fence)
+            spaced = any(is_helper(name) and "namespace kl " in text for name, text in base.files.items())
+            text = render("coder", "helpers", page=page, fence=fence, spaced=spaced)
             parts.append(Part("helpers", "kernellab.lowering", text, rank=4))
     parts += code_parts(brief)
     last = brief.history[-1].candidate if brief.history else None
