@@ -85,6 +85,13 @@ def unsure(best: Verdict, verdict: Verdict) -> bool:
     return wide or fewer or (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
 
 
+def reason_of(verdict: Verdict) -> str:
+    """A verdict's reason without its signature's name at the end, which is no word of a sentence."""
+    name = verdict.evidence.signature if verdict.evidence is not None else None
+    plain = verdict.reason.removesuffix(f"; {name}.") if name else verdict.reason
+    return verdict.reason if plain == verdict.reason else f"{plain}."
+
+
 def own_reason(route: Route) -> str:
     """A route's reason without what the verdict says, for a text that has the verdict, too; empty where nothing is
     left."""

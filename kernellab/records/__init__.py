@@ -357,14 +357,6 @@ class Verdict(Record):
     timed_again: tuple[Comparison, ...] = ()
 
     @property
-    def said(self) -> str:
-        """The reason without its signature's name at the end, which is no word of a sentence."""
-        name = self.evidence.signature if self.evidence is not None else None
-        return (
-            f"{self.reason.removesuffix(f'; {name}.')}." if name and self.reason.endswith(f"; {name}.") else self.reason
-        )
-
-    @property
     def outcome(self) -> str:
         """``passed``, or at which stage it failed."""
         return "passed" if self.passed else f"failed at {self.stage.value}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import CodeBrief, RouteBrief
+from kernellab.agents.briefs import CodeBrief, RouteBrief, reason_of
 from kernellab.agents.rules.classify import LATE
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
@@ -83,7 +83,7 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
         return facts
     facts += [RouteFact(text=f"changed since it last passed: {at}") for at in _changed_since_it_passed(brief)[:5]]
     place = f"passed at {verdict.trust.value}" if verdict.passed else f"stage {verdict.stage.value}"
-    facts.append(RouteFact(text=f"{place}: {verdict.said}", of_stage=True))
+    facts.append(RouteFact(text=f"{place}: {reason_of(verdict)}", of_stage=True))
     evidence = verdict.evidence or Evidence()
     told = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
     facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]

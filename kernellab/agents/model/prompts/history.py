@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from kernellab.agents.briefs import Attempt, avoidable, best_of, design_of, start_of, tied, times_as_fast
+from kernellab.agents.briefs import Attempt, avoidable, best_of, design_of, reason_of, start_of, tied, times_as_fast
 from kernellab.agents.model.prompts.marks import unmarked
 from kernellab.agents.model.prompts.templates import flat
 from kernellab.errors import counted, duration
@@ -125,7 +125,7 @@ def _cut(text: str, start: int) -> str:
 
 def _result(verdict: Verdict, elsewhere: bool) -> str:
     if elsewhere or not verdict.passed:
-        return verdict.outcome + ("" if elsewhere else f": {verdict.said}")
+        return verdict.outcome + ("" if elsewhere else f": {reason_of(verdict)}")
     time = f"{duration(verdict.time.median_ms)}, " if verdict.time is not None else ""
     eager = verdict.against("eager")
     limits = "; ".join(condition.label for condition in avoidable(verdict.conditions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernellab.agents.briefs import reason_of
 from kernellab.agents.model.prompts.facts import verdict_figures
 from kernellab.agents.rules.advice import contrast_lines, failing_case, wrong_elements
 from kernellab.conditions import WeakTask, flags
@@ -25,7 +26,7 @@ def verdict_lines(verdict: Verdict, files: Mapping[str, str] | None = None, told
     """
     if verdict.passed:
         return [f"passed at {verdict.trust.value}: {verdict.reason}", *verdict_figures(verdict)]
-    lines = [f"failed at {verdict.stage.value}: {verdict.said}"]
+    lines = [f"failed at {verdict.stage.value}: {reason_of(verdict)}"]
     evidence = verdict.evidence or Evidence()
     lines += _compiler_lines(evidence, files or {}, verdict.reason)
     lines += [*failing_case(verdict), *(line for line in contrast_lines(evidence) if line not in told)]
