@@ -587,9 +587,9 @@ def test_known_designs_are_those_of_what_the_task_does() -> None:
 
 
 def test_helpers_are_said_to_be_in_a_namespace_where_they_are(knowledge: Knowledge) -> None:
-    assert "may call (in the namespace kl)\n" in prompt(briefs(CPU)["code"], knowledge).messages[-1].content
+    assert "may call (functions are in `kl::`)\n" in prompt(briefs(CPU)["code"], knowledge).messages[-1].content
     triton = prompt(briefs(GPU)["code"], knowledge).messages[-1].content
-    assert "namespace" not in triton
+    assert "kl::" not in triton
 
 
 def test_a_reason_is_told_without_its_signatures_name() -> None:
