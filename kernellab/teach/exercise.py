@@ -63,10 +63,11 @@ class Goals(_Data):
     operations at the task's own sizes, at most.
     ``asynchronous``: a chip for which the sketch's loads become copies of its copy engine.
     ``dsl``: the language that a kernel is to be written in, in place of a sketch. Of one in Triton are counted, by what
-    Triton's compiler makes of a call at the largest sizes that the task declares: ``launches``; ``parallel``, the
-    programs of the launch that has most; ``programs``, the same at most; ``tile``, bytes of the largest tile of floats,
-    at most; ``loads``, instructions that load, at most; and ``uses``, operations of its first text (TTIR), such as
-    ``dot``.
+    Triton's compiler makes of a call and by what runs in its interpreter, at the task's own sizes and at the largest
+    that it declares: ``launches``; ``parallel``, the programs of the launch that has most, which share what is loaded;
+    ``programs``, the same at most; ``tile``, bytes of the largest tile of floats, at most; ``loads``, instructions that
+    load, at most, none of which loads an element twice in a program; and ``uses``, operations of its first text
+    (TTIR), such as ``dot``.
     """
 
     traffic: float | None = Field(default=None, gt=0)

@@ -13,7 +13,7 @@ from math import prod
 
 from kernellab.dsls.machine import named_chip
 from kernellab.errors import KernellabError, counted
-from kernellab.lens.dry.records import Answer
+from kernellab.lens.dry.records import Answer, Ran
 from kernellab.sketch.cost import Cost, cost
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.program import Program
@@ -163,11 +163,16 @@ _LOADS = re.compile(r"\btt\.(?:load|descriptor_load|descriptor_gather)\b")
 
 
 def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
-    """The goals that a kernel in Triton does not meet, by what a dry call of it launches, the most telling first."""
+    """The goals that a kernel in Triton does not meet, by what a dry call of it launches and what it does when it runs,
+    the most telling first."""
     texts = [kernel.texts.get("ttir", "") for kernel in call.kernels]
+    ran = call.ran or Ran(whole=False)
     for name in goals.uses:
         if not any(re.search(rf"\btt\.{re.escape(name)}\b", text) for text in texts):
             yield Missed("goal-uses", f"No kernel of it uses {name}.")
+    if ran.whole and not ran.products and "dot" in goals.uses:
+        said = "Each dot in it has a side whose rows or columns hold one number: it moves numbers, and sums none."
+        yield Missed("goal-uses", said)
     if goals.launches is not None and call.launches > goals.launches:
         yield Missed("goal-launches", f"It makes {call.launches} launches; at most {goals.launches} is asked.")
     programs = max(prod(kernel.grid) for kernel in call.kernels)
@@ -175,13 +180,19 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
         yield Missed("goal-programs", f"It starts {programs} programs; at most {goals.programs} are asked.")
     if goals.parallel is not None and programs < goals.parallel:
         yield Missed("goal-parallel", f"It starts {counted(programs, 'program')}; at least {goals.parallel} are asked.")
+    # blocks at the edges are smaller, and some programs have one block more
+    elif goals.parallel is not None and ran.whole and ran.sharing < goals.parallel / 2:
+        said = f"Its busiest program loads 1/{ran.sharing:.1f} of what all of them load"
+        yield Missed("goal-parallel", f"{said}; at least {goals.parallel} are to share the work.")
     tiles = [found for text in texts for found in _TILE.findall(text)]
-    largest = max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
-    if goals.tile is not None and largest > goals.tile:
+    compiled = max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
+    if goals.tile is not None and (largest := max(compiled, ran.tile)) > goals.tile:
         yield Missed("goal-tile", f"Its largest tile takes {largest} bytes; at most {goals.tile} is asked.")
-    loads = sum(len(_LOADS.findall(text)) for text in texts)
+    loads = max(sum(len(_LOADS.findall(text)) for text in texts), ran.loads)
     if goals.loads is not None and loads > goals.loads:
         yield Missed("goal-loads", f"It loads at {loads} places; at most {goals.loads} is asked.")
+    elif goals.loads is not None and ran.again:
+        yield Missed("goal-loads", "A program of it loads the same elements again, at the same place.")
 
 
 def _synchronous(program: Program, task: Task, chip: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kernellab.errors import KernellabError, Overtime, SessionError, TargetError
+from kernellab.lens.dry.records import Answer
 from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
@@ -275,23 +276,24 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
     against the exercise's goals: at the task's own sizes, where it was verified, and where a goal depends on sizes at
     the largest. Where there is no sandbox to call it in, it stays right."""
-    from kernellab.lens.gpu.look import called
+    from kernellab.lens.gpu.look import watched
     from kernellab.lens.look import arguments
 
     chip = find_chip(_GPU)
     assert chip is not None, _GPU
     sized = {"tile", "programs", "parallel"} & goals.model_fields_set
-    for given in (arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])):
-        try:
-            call = called(source, given, chip, _DRY)
-            refused = call.refused
-        except Overtime as error:
-            return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
-        except SessionError as error:  # it takes too long to compile, or ends the compiler
-            refused = error.message
-        if refused:
-            said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
-            return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
+    try:
+        given = [arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])]
+        calls = watched(source, given, chip, _DRY)
+        refused = next(filter(None, map(_differs, calls)), "")
+    except Overtime as error:
+        return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
+    except SessionError as error:  # it takes too long to compile, or ends the compiler
+        refused = error.message
+    if refused:
+        said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
+        return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
+    for call in calls:
         if found := list(missed_by_call(goals, call)) if call.kernels else []:
             return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
     for name in goals.uses:
@@ -305,6 +307,19 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
                 said = f"It is right. It does not need {name} yet: with another result of {name}, it is as right."
                 return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
     return outcome
+
+
+def _differs(call: Answer) -> str:
+    """Why a call is none of a GPU's: the compiler refuses it, or the interpreter launches something else."""
+    ran = call.ran
+    if call.refused or not call.kernels or ran is None:
+        return call.refused
+    if ran.error:
+        return f"at the task's sizes it ends with {ran.error}"
+    if ran.launches == call.calls:
+        return ""
+    here, there = (", ".join(f"{name} {tuple(grid)}" for name, grid in one[:4]) for one in (ran.launches, call.calls))
+    return f"the interpreter launches {here or 'nothing'} where the compiler is given {there}."
 
 
 def target_of(source: Source) -> Target:

@@ -67,6 +67,8 @@ def _text(line: str = "pass", imported: str = "", host: str = "n = 0", decorator
         # a function by another name
         (_text("v = tl.core.builtins.getattr(tl, 'exp')(v)"), "triton.language.core.builtins.getattr"),
         (_text("v = getattr(v, 'exp')()"), "getattr"),
+        (_text("if bool(v): v = v * 2"), "bool"),
+        (_text().replace("@triton.jit", "@triton.jit(noinline=True)"), "noinline in a decorator"),
         (_text("v = tl.math.log.fn(v)"), "triton.language.math.log.fn"),
         (_text("g = tl.exp; v = g(v)"), "g as a function"),
         (_text("v = F(v)", parameter="F, "), "F as a function"),

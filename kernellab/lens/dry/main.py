@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import resource
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 from kernellab.lens.dry import cuda, tools
 from kernellab.lens.dry import triton as by_triton
-from kernellab.lens.dry.records import Answer, Request
+from kernellab.lens.dry.records import Answer, Ran, Request
 from kernellab.verifier.sandbox import sandbox
 from kernellab.verifier.worker.build import taken
 
@@ -38,12 +39,60 @@ def main() -> None:
     shared = "" if not level or sandbox.own_proc() else " (shared /proc)"
     _fork()
     # warm before it is confined: what is imported later is read from the same places, only slower
+    import torch  # noqa: F401
+
+    watching = _watching(request, folder / "run", level) if request.watched else None
     _import()
     held = [f"{level}{shared}"] if level else []
     held += [*sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
     os.chdir(scratch)
-    answer = call(request, held)
-    (scratch / ANSWER).write_text(json.dumps(asdict(answer)), encoding="utf-8")
+    answers = [call(replace(request, arguments=given), held) for given in (request.arguments, *request.others)]
+    if watching is not None:
+        answers = [replace(one, ran=ran) for one, ran in zip(answers, _watched(*watching), strict=True)]
+    (scratch / ANSWER).write_text(json.dumps([asdict(one) for one in answers]), encoding="utf-8")
+
+
+def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
+    """Starts the calls in Triton's interpreter, in a child that has torch already: its number, and where it answers."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, reading
+    sandbox.die_with_parent()
+    os.close(reading)
+    os.environ["TRITON_INTERPRET"] = "1"
+    scratch.mkdir()  # two users share no folder
+    from kernellab.lens.dry import interpreted
+
+    watch = interpreted.install(request)
+    held = [level, *sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
+    os.chdir(scratch)
+    ran = []
+    for given in (request.arguments, *request.others):
+        watch.begin(first=given is not request.arguments)
+        error = ""
+        try:
+            if not request.allowed and not sandbox.contains(", ".join(held)):
+                raise RuntimeError("this machine has no sandbox")
+            entry, args = _entry(request), interpreted.arguments(given, drawn=given is request.arguments)
+            entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in given))])
+        except BaseException as ended:
+            error = _said(ended, request)
+        ran.append(asdict(watch.ran(error)))
+    with os.fdopen(writing, "w") as out:
+        json.dump(ran, out)
+    os._exit(0)
+
+
+def _watched(child: int, reading: int) -> list[Ran]:
+    """What the child tells. Ends as it does where its time was up."""
+    with os.fdopen(reading) as told:
+        text = told.read()
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+        os._exit(-signal.SIGXCPU & 0xFF)
+    return [Ran(**one) for one in json.loads(text)]
 
 
 def _fork() -> None:
@@ -55,8 +104,6 @@ def _fork() -> None:
 
 
 def _import() -> None:
-    import torch  # noqa: F401
-
     with contextlib.suppress(ImportError):
         import triton  # type: ignore[import-untyped]  # noqa: F401
     with contextlib.suppress(ImportError):
@@ -96,13 +143,13 @@ def call(request: Request, held: list[str]) -> Answer:
         (PROGRAMS / f"{n}.cubin").write_bytes(binary)
     results = []
     for built, cubin in zip(kept.kernels, kept.cubins, strict=True):
-        sass, used = tools.disassembled(cubin), tools.resources(cubin)
+        sass, used = (tools.disassembled(cubin), tools.resources(cubin)) if cubin else ("", {})
         texts = {**built.texts, "sass": sass} if sass else built.texts
         name = built.name or next(iter(used), "")
         results.append(replace(built, name=name, texts=texts, resources=used.get(name, "")))
-    if tools.tool("nvdisasm") is None:
+    if not request.watched and tools.tool("nvdisasm") is None:
         kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
-    return Answer(kernels=results, launches=kept.launches, notes=kept.notes, refused=ended, held=held)
+    return Answer(kernels=results, launches=kept.launches, calls=kept.calls, notes=kept.notes, refused=ended, held=held)
 
 
 def _entry(request: Request):  # type: ignore[no-untyped-def]

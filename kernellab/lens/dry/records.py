@@ -25,6 +25,11 @@ class Request:
     host: bool = False
     #: seconds of the processor's time that the call may use; 0 means no limit
     processor: int = 0
+    #: further calls with other arguments, in the same process
+    others: list[list[dict[str, Any]]] = field(default_factory=list)
+    #: Triton's own texts are enough, nothing is disassembled; and each call runs in its interpreter as well, those with
+    #: other arguments the first program of each launch alone
+    watched: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,27 @@ class Built:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """What a call did in Triton's interpreter; ``error`` is what it ended with. Not ``whole``: the first program of
+    each launch ran alone, on zeros, so that ``products`` and ``sharing`` say nothing."""
+
+    #: names and grids, in order
+    launches: list[list[Any]] = field(default_factory=list)
+    #: places of the source that load, of all its kernels
+    loads: int = 0
+    #: elements of the largest array that one program has loaded again at the same place
+    again: int = 0
+    #: bytes of the largest tile of floats
+    tile: int = 0
+    #: products of which both sides have rows and columns of more than one number
+    products: int = 0
+    #: elements that a launch loads, over those that the busiest of its programs does: how many share the work
+    sharing: float = 0.0
+    whole: bool = True
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Answer:
     """``error`` is why there is nothing: (what, remedy). ``refused`` is what the compiler or the call ended with, also
     where some kernels were compiled before."""
@@ -51,7 +77,11 @@ class Answer:
     kernels: list[Built] = field(default_factory=list)
     #: of all kernels; one that is launched twice stands once in ``kernels``
     launches: int = 0
+    #: the launches of Triton's kernels by name and grid, in order
+    calls: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: list[str] = field(default_factory=list)
     refused: str = ""
     held: list[str] = field(default_factory=list)
+    #: of a call that was watched
+    ran: Ran | None = None

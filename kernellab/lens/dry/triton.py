@@ -62,6 +62,7 @@ class Kept:
     def __init__(self) -> None:
         self.kernels: list[Built] = []
         self.launches = 0
+        self.calls: list[list[Any]] = []
         self.cubins: list[bytes] = []
         #: PTX and cubin of each text that the host gave to NVRTC
         self.programs: dict[str, tuple[str, bytes]] = {}
@@ -70,7 +71,7 @@ class Kept:
 
     def add(self, built: Built, cubin: bytes) -> None:
         self.launches += 1
-        key = f"{built.name} {built.block} {built.shared} {hash(cubin)}"
+        key = f"{built.name} {built.block} {built.shared} {hash(cubin or tuple(built.texts.values()))}"
         if key not in self._seen:
             self._seen.add(key)
             self.kernels.append(built)
@@ -98,12 +99,14 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
         places = grid({**names, **options}) if callable(grid) else grid
         meta = compiled_kernel.metadata
         texts = {name: _text(compiled_kernel.asm[name]) for name in TEXTS if name in compiled_kernel.asm}
+        grid_sizes = [int(n) for n in places]
+        kept.calls.append([meta.name, three(grid_sizes)])
         kept.add(
             Built(
-                name=meta.name, texts=texts, grid=[int(n) for n in places], block=meta.num_warps * _WARP,
+                name=meta.name, texts=texts, grid=grid_sizes, block=meta.num_warps * _WARP,
                 shared=int(meta.shared), stages=int(getattr(meta, "num_stages", 0) or 0),
             ),
-            _relined(compiled_kernel, request.capability),
+            b"" if request.watched else _relined(compiled_kernel, request.capability),
         )  # fmt: skip
         if request.host:
             _host_code(compiled_kernel)
@@ -123,6 +126,11 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
         yield
     finally:
         jit.JITFunction.run, autotuner.Autotuner.run = run, tune
+
+
+def three(grid: list[int]) -> list[int]:
+    """A grid with all three of its sizes."""
+    return [*grid, 1, 1][:3]
 
 
 def _host_code(compiled_kernel: Any) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kernellab.content import module_command
 from kernellab.errors import Overtime, SessionError
 from kernellab.lens.dry.main import ANSWER, CACHE, PROGRAMS
-from kernellab.lens.dry.records import Answer, Built, Request
+from kernellab.lens.dry.records import Answer, Built, Ran, Request
 from kernellab.lens.gpu.facts import facts
 from kernellab.lens.gpu.limits import capability_of
 from kernellab.lens.read import llvm, mlir, ptx, sass
@@ -80,11 +80,17 @@ def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -
     return files
 
 
-def called(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, processor: int = 0) -> Answer:
-    """What the call launches, compiled for ``chip``, and why a compiler does not take it; nothing where there is no
-    sandbox to call it in. ``processor``: seconds of its time that the call may use; 0 means no limit. Raises as
-    :func:`look_gpu` where the call takes too long, Overtime where it uses more."""
-    return _called(source, arguments, chip, allowed=False, processor=processor)[0]
+def watched(
+    source: Source, calls: Sequence[Sequence[Mapping[str, Any]]], chip: Chip, processor: int = 0
+) -> list[Answer]:
+    """Of each call, by its arguments: what it launches, compiled for ``chip``, why a compiler does not take it, and
+    what it does in Triton's interpreter; nothing where there is no sandbox to call it in. ``processor``: seconds of its
+    time that all may use, in either; 0 means no limit. Raises as :func:`look_gpu` where a call takes too long, Overtime
+    where it uses more."""
+    request = _request(source, calls[0], chip)
+    others = [[dict(one) for one in given] for given in calls[1:]]
+    request = replace(request, others=others, watched=True, processor=processor)
+    return _answers(json.dumps(asdict(request), sort_keys=True), False)[0]
 
 
 def _must(answer: Answer) -> None:
@@ -93,20 +99,23 @@ def _must(answer: Answer) -> None:
 
 
 def _called(
-    source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool, collect: bool = False,
-    processor: int = 0,
-) -> tuple[Answer, Cubins]:  # fmt: skip
-    request = Request(
+    source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool, collect: bool = False
+) -> tuple[Answer, Cubins]:
+    request = replace(_request(source, arguments, chip), allowed=allowed, host=collect)
+    (answer,), files = _answers(json.dumps(asdict(request), sort_keys=True), collect)
+    return answer, files
+
+
+def _request(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Request:
+    return Request(
         files=dict(source.files), entry_file=source.entry_file, entry=source.entry,
-        arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores, allowed=allowed,
-        host=collect, processor=processor,
+        arguments=[dict(one) for one in arguments], capability=capability_of(chip), cores=chip.cores,
     )  # fmt: skip
-    return _answer(json.dumps(asdict(request), sort_keys=True), collect)
 
 
 @lru_cache(maxsize=16)
-def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
-    """The dry call's answer and the compiled files that it leaves, remembered by all that goes into it."""
+def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
+    """The dry calls' answers and the compiled files that it leaves, remembered by all that goes into it."""
     folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
     scratch = folder / "work"
     try:
@@ -145,15 +154,19 @@ def _answer(request: str, collect: bool) -> tuple[Answer, Cubins]:
                 f"The dry call ended with {done.returncode}: {last[:200]}",
                 "Check with `kernellab verify` that the source runs.",
             )
-        reply = json.loads(out.read_text(encoding="utf-8"))
-        answer = Answer(**{**reply, "kernels": [Built(**built) for built in reply["kernels"]]})
+        answers = [_answer(reply) for reply in json.loads(out.read_text(encoding="utf-8"))]
         if not collect:  # what confined code leaves is not looked at
-            return answer, Cubins({}, {})
+            return answers, Cubins({}, {})
         sources = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
         programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in sources if text.is_file()}
-        return answer, Cubins(_of_triton(scratch / CACHE), programs)
+        return answers, Cubins(_of_triton(scratch / CACHE), programs)
     finally:
         sandbox.remove(str(folder))
+
+
+def _answer(reply: dict[str, Any]) -> Answer:
+    ran = Ran(**reply["ran"]) if reply["ran"] else None
+    return Answer(**{**reply, "kernels": [Built(**built) for built in reply["kernels"]], "ran": ran})
 
 
 def _of_triton(cache: Path) -> dict[str, bytes]:

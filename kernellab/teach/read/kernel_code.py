@@ -38,7 +38,8 @@ LANGUAGE = _TYPES | _MATH | _METHODS | frozenset(
 )  # fmt: skip
 #: attributes of a tile, a pointer or a descriptor
 _OF_VALUES = _METHODS | {"T", "advance", "dtype", "element_ty", "logical_and", "logical_or", "shape", "to", "value"}
-_PYTHON = frozenset(("range", "min", "max", "abs", "int", "float", "bool", "len"))
+#: `bool` of a tile is one thing for the interpreter, and true for the compiler
+_PYTHON = frozenset(("range", "min", "max", "abs", "int", "float", "len"))
 _OF_TRITON = frozenset(("cdiv", "next_power_of_2"))
 _ANNOTATIONS = frozenset(("int", "float", "bool", "str"))
 #: characters of a name that a sentence quotes, at most
@@ -104,6 +105,8 @@ class _Names:
                     yield node.lineno, f"{path or '.' + node.attr} in a decorator"
                 if isinstance(node, ast.Name) and node.id not in self.constants | {"triton"}:
                     yield node.lineno, f"{node.id} in a decorator"
+                if isinstance(node, ast.keyword) and node.arg == "noinline":  # what it loads would stand once
+                    yield part.lineno, "noinline in a decorator"
         annotations = [n.annotation for n in ast.walk(function) if isinstance(n, (ast.arg, ast.AnnAssign))]
         typed = {node for part in (*annotations, function.returns) if part for node in ast.walk(part)}
         roots: set[ast.AST] = set()

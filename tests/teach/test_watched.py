@@ -1,0 +1,140 @@
+"""A kernel in Triton is held against its goals by what runs in the interpreter, as by what the compiler makes of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from teach_parts import ROOT
+
+from kernellab.lens.dry.records import Answer, Ran
+from kernellab.lens.gpu.look import watched
+from kernellab.lens.look import arguments
+from kernellab.target.chips import find_chip
+from kernellab.teach.exercise import course, solution
+from kernellab.teach.goals import missed_by_call
+from kernellab.teach.judge import _GPU, _differs, source_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton runs on Linux")
+
+_PRODUCT = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(a, b, y, M, N, K, B: tl.constexpr):
+    m = tl.program_id(0) * B + tl.arange(0, B)
+    n = tl.program_id(1) * B + tl.arange(0, B)
+    acc = tl.zeros((B, B), dtype=tl.float32)
+    for k in range(K):
+        left = tl.load(a + m * K + k, mask=m < M, other=0.0)
+        acc += left[:, None] * tl.load(b + k * N + n, mask=n < N, other=0.0)[None, :]
+    at = tl.arange(0, B)
+    one = tl.where(at[:, None] == at[None, :], 1.0, 0.0)
+    acc = tl.dot(one, acc, input_precision="ieee")
+    tl.store(y + m[:, None] * N + n[None, :], acc, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+def kernel(a, b):
+    a, b = a.contiguous(), b.contiguous()
+    (M, K), N = a.shape, b.shape[1]
+    y = torch.empty((M, N), device=a.device)
+    product[(triton.cdiv(M, 32), triton.cdiv(N, 32))](a, b, y, M, N, K, B=32)
+    return y
+"""
+_PASSES = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, y, N, B: tl.constexpr):
+    m, n = tl.program_id(0), tl.arange(0, B)
+    top, total = -1e30, 0.0
+    for step in range(3):
+        v = tl.load(x + m * N + n, mask=n < N, other=-float("inf"))
+        if step == 0:
+            top = tl.max(v, axis=0)
+        elif step == 1:
+            total = tl.sum(tl.exp(v - top), axis=0)
+        else:
+            tl.store(y + m * N + n, tl.exp(v - top) / total, mask=n < N)
+
+
+def kernel(x):
+    y = torch.empty_like(x)
+    rows[(x.shape[0],)](x.contiguous(), y, x.shape[1], B=triton.next_power_of_2(x.shape[1]))
+    return y
+"""
+
+
+def _call(exercise: str, text: str) -> Answer:
+    task = course(ROOT).task(course(ROOT).exercise(exercise))
+    chip = find_chip(_GPU)
+    assert chip is not None
+    (call,) = watched(source_of(text, task), [arguments(task)], chip, 60)
+    assert not call.error and call.ran is not None and not _differs(call), call
+    return call
+
+
+def _edited(exercise: str, *edits: tuple[str, str]) -> str:
+    text = solution(exercise) or ""
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+_WHOLE = ("BM=64", "BM=triton.next_power_of_2(M)"), ("columns[(triton.cdiv(M, 64),)]", "columns[(8,)]")
+
+
+@pytest.mark.parametrize(
+    ("exercise", "text", "goal"),
+    [
+        ("triton-product", _PRODUCT, "goal-uses"),
+        ("triton-softmax", _PASSES, "goal-loads"),
+        ("two-launches-triton", _edited("two-launches-triton", ("range(p * T, n, P * T)", "range(p * n, n, T)")),
+         "goal-parallel"),
+        ("down-the-columns-triton", _edited("down-the-columns-triton", ("tl.program_id(0) * BM + ", ""), *_WHOLE),
+         "goal-parallel"),
+        ("persistent-triton", _edited("persistent-triton", ("range(tl.program_id(0), tiles, P)",
+         "range(tl.program_id(0) * tiles, tiles, 1)")), "goal-parallel"),
+    ],
+    ids=["product with one", "three passes", "idle programs", "all the same", "one for all"],
+)  # fmt: skip
+def test_what_is_right_and_does_not_do_what_is_asked_misses_its_goal(exercise: str, text: str, goal: str) -> None:
+    call = _call(exercise, text)
+    goals = course(ROOT).exercise(exercise).goals
+    assert [missed.key for missed in missed_by_call(goals, call)] == [goal], call.ran
+    assert list(missed_by_call(goals, replace(call, ran=None))) == [], "the compiler's texts alone show nothing of it"
+
+
+@pytest.mark.parametrize("exercise", ["triton-product", "triton-softmax", "two-launches-triton", "persistent-triton"])
+def test_the_reference_answer_meets_its_goals(exercise: str) -> None:
+    call = _call(exercise, solution(exercise) or "")
+    assert list(missed_by_call(course(ROOT).exercise(exercise).goals, call)) == [], call.ran
+
+
+def test_what_the_interpreter_runs_counts_as_what_is_compiled() -> None:
+    """Where a kernel has a branch for each, the one that is right is held against the goals."""
+    call = _call("triton-softmax", solution("triton-softmax") or "")
+    assert call.ran is not None
+    goals = course(ROOT).exercise("triton-softmax").goals.model_copy(update={"tile": 1 << 12})
+    assert list(missed_by_call(goals, call)) == []
+    for what, goal in (({"loads": 3}, "goal-loads"), ({"tile": 1 << 13}, "goal-tile")):
+        other = replace(call, ran=replace(call.ran, **what))
+        assert [missed.key for missed in missed_by_call(goals, other)] == [goal]
+
+
+def test_a_program_that_loads_its_part_twice_shares_as_before() -> None:
+    once = "tl.load(x + at, mask=at < n, other=0.0)"
+    call = _call("two-launches-triton", _edited("two-launches-triton", (once, f"({once} + {once}) / 2")))
+    assert call.ran is not None and call.ran.sharing > 12, call.ran
+
+
+def test_launches_that_the_compiler_is_not_given_are_told() -> None:
+    call = Answer(kernels=[], calls=[["rows", [3, 1, 1]]], ran=Ran(launches=[["rows", [4, 1, 1]]]))
+    assert _differs(replace(call, kernels=[None])).startswith("the interpreter launches rows (4, 1, 1) where")  # type: ignore[list-item]
+    assert not _differs(replace(call, ran=Ran(launches=[["rows", [3, 1, 1]]])))
