@@ -182,7 +182,7 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
         yield Missed("goal-parallel", f"It starts {counted(programs, 'program')}; at least {goals.parallel} are asked.")
     # blocks at the edges are smaller, and some programs have one block more
     elif goals.parallel is not None and ran.whole and ran.sharing < goals.parallel / 2:
-        said = f"Its busiest program loads 1/{ran.sharing:.1f} of what all of them load"
+        said = f"Its busiest program loads {1 / max(ran.sharing, 1):.0%} of what all of them load"
         yield Missed("goal-parallel", f"{said}; at least {goals.parallel} are to share the work.")
     tiles = [found for text in texts for found in _TILE.findall(text)]
     compiled = max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
@@ -254,7 +254,7 @@ def asked(goals: Goals, essential: Collection[str] = ()) -> list[str]:
     if goals.tile is not None:
         said.append(("tile", f"its largest tile takes at most {goals.tile} bytes"))
     if goals.loads is not None:
-        said.append(("loads", f"loads at {counted(goals.loads, 'place')} at most"))
+        said.append(("loads", f"loads at {counted(goals.loads, 'place')} at most, no element twice there"))
     if goals.asynchronous:
         said.append(("asynchronous", f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel"))
     if goals.choices is not None:

@@ -30,7 +30,7 @@ from kernellab.teach.machine import packed_share
 from kernellab.teach.read.host_code import host_fault, library_fault
 from kernellab.teach.read.kernel_code import kernel_fault
 from kernellab.teach.read.limits import processor_time, too_long
-from kernellab.teach.uses import without
+from kernellab.teach.uses import refilled, without
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
 
@@ -239,16 +239,28 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         if goals.dsl == "triton" and (fault := _not_asked(module, task, goals)) is not None:
             return fault
         outcome = _verified(source, task, verify, level, None)
-        return (
-            _compiled(outcome, source, task, goals, verify)
-            if outcome.reached.good and goals.dsl == "triton"
-            else outcome
-        )
+        if goals.dsl != "triton":
+            return outcome
+        if outcome.reached.good:
+            return _compiled(outcome, source, task, goals, verify)
+        return _by_other(outcome, source, task, verify)
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
         said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
         return Outcome(Reached.OTHER, said, ("goal-sketch", "check"))
     return _verified(source, task, verify, level, None)
+
+
+def _by_other(outcome: Outcome, source: Source, task: Task, verify: Verify) -> Outcome:
+    """A refused kernel in Triton, with the word "other" first where it is right with another number in the masked
+    elements that it loads: wrong values alone say little of the fault."""
+    text = refilled(source.files[source.entry_file]) if outcome.wrong is not None else ""
+    if not text:
+        return outcome
+    other = source.model_copy(update={"files": {**source.files, source.entry_file: text}})
+    if not verify(task, other, _options(other, Trust.T1)).passed:
+        return outcome
+    return replace(outcome, keys=("other", *outcome.keys))
 
 
 def _not_asked(module: ast.Module, task: Task, goals: Goals) -> Outcome | None:

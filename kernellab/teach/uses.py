@@ -84,6 +84,23 @@ def without(module: str, word: str) -> list[str]:
     return texts
 
 
+def refilled(module: str) -> str:
+    """``module``, in Triton, with what a sum ignores in each masked element that it loads, or where that is there
+    already, with what a maximum does; "" where no load says what these hold."""
+    tree = ast.parse(module)
+    given = [
+        keyword
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "load"
+        for keyword in node.keywords
+        if keyword.arg == "other"
+    ]
+    zero = all(isinstance(one.value, ast.Constant) and one.value.value == 0 for one in given)
+    for keyword in given:
+        keyword.value = ast.parse("-float('inf')" if zero else "0.0", mode="eval").body
+    return ast.unparse(tree) if given else ""
+
+
 def _comes_first(statement: ast.stmt) -> bool:
     """Is it a module's docstring, or an import from the future, before which no other may stand?"""
     future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
