@@ -166,11 +166,11 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
     """The goals that a kernel in Triton does not meet, by what a dry call of it launches and what it does when it runs,
     the most telling first."""
     texts = [kernel.texts.get("ttir", "") for kernel in call.kernels]
-    ran = call.ran or Ran(whole=False)
+    ran = call.ran or Ran(whole=False, drawn=False)
     for name in goals.uses:
         if not any(re.search(rf"\btt\.{re.escape(name)}\b", text) for text in texts):
             yield Missed("goal-uses", f"No kernel of it uses {name}.")
-    if ran.whole and not ran.products and "dot" in goals.uses:
+    if ran.drawn and not ran.products and "dot" in goals.uses:
         said = "Each dot in it has a side whose rows or columns hold one number: it moves numbers, and sums none."
         yield Missed("goal-uses", said)
     if goals.launches is not None and call.launches > goals.launches:

@@ -44,6 +44,8 @@ READING = 90.0
 #: seconds of the processor's time that a worker and a dry call of an answer may use: answers in the interpreter and
 #: sketches use 4 at most, dry calls 6; what builds C++ itself may need a minute
 _WORKER, _BUILDS, _DRY = 30.0, 150.0, 60
+#: and after which not all programs are watched, unless it is asked how many share the work
+_WATCHED = 2
 #: bytes of inputs at most in a quick look: sixty students' judges share a server's memory, and a lesson's own sizes are
 #: smaller; an answer that asks to pass meets all of them
 _LONGEST = 8 << 20
@@ -296,7 +298,7 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     sized = {"tile", "programs", "parallel"} & goals.model_fields_set
     try:
         given = [arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])]
-        calls = watched(source, given, chip, _DRY)
+        calls = watched(source, given, chip, _DRY, _WATCHED if goals.parallel is None else _DRY)
         refused = next(filter(None, map(_differs, calls)), "")
     except Overtime as error:
         return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))

@@ -134,6 +134,17 @@ def test_a_program_that_loads_its_part_twice_shares_as_before() -> None:
     assert call.ran is not None and call.ran.sharing > 12, call.ran
 
 
+def test_a_long_run_is_watched_in_part() -> None:
+    task = course(ROOT).task(course(ROOT).exercise("second-transposed-triton"))
+    chip = find_chip(_GPU)
+    assert chip is not None
+    text = _edited("second-transposed-triton", ("BM=32, BN=32, BK=32", "BM=16, BN=16, BK=16"), (", 32)", ", 16)"))
+    call, larger = watched(source_of(text, task), [arguments(task)] * 2, chip, 60, seconds=1)
+    assert call.ran is not None and not _differs(call)
+    assert call.ran.products and call.ran.drawn and not call.ran.whole, call.ran
+    assert larger.ran is not None and not larger.ran.drawn and not larger.ran.products
+
+
 def test_launches_that_the_compiler_is_not_given_are_told() -> None:
     call = Answer(kernels=[], calls=[["rows", [3, 1, 1]]], ran=Ran(launches=[["rows", [4, 1, 1]]]))
     assert _differs(replace(call, kernels=[None])).startswith("the interpreter launches rows (4, 1, 1) where")  # type: ignore[list-item]

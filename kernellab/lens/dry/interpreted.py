@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,11 +41,12 @@ class Watch:
 
     def __init__(self, files: Sequence[str], spans: Callable[[], Sequence[Any]]) -> None:
         self._files, self._spans = {Path(name).name for name in files}, spans
-        self.begin(False)
+        self.begin(0)
 
-    def begin(self, first: bool) -> None:
-        """``first``: of each launch the first program alone runs."""
-        self.first, self.program, self.name = first, 0, ""
+    def begin(self, seconds: int) -> None:
+        """``seconds`` of the processor's time after which of each launch the first program alone runs."""
+        self.until, self.whole = time.process_time() + seconds, True
+        self.drawn, self.program, self.name = bool(seconds), 0, ""
         self.launches: list[list[Any]] = []
         self.sizes: dict[str, int] = {}
         #: place and argument -> of each element the program that loaded it there last
@@ -98,7 +100,7 @@ class Watch:
         largest = max(self.sizes, key=self.sizes.__getitem__, default="")
         return Ran(
             launches=self.launches, loads=len(self.places), again=self.again.get(largest, 0), tile=self.tile,
-            products=self.products, sharing=self.sharing, whole=not self.first, error=error,
+            products=self.products, sharing=self.sharing, whole=self.whole, drawn=self.drawn, error=error,
         )  # fmt: skip
 
 
@@ -130,7 +132,8 @@ def install(request: Request) -> Watch:
 
     def program(x: int, y: int, z: int) -> Any:
         watch.program += 1
-        if watch.first and (x or y or z):
+        if (x or y or z) and time.process_time() > watch.until:
+            watch.whole = False
             raise _Enough
         return to_program(x, y, z)
 

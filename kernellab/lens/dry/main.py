@@ -70,12 +70,13 @@ def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
     os.chdir(scratch)
     ran = []
     for given in (request.arguments, *request.others):
-        watch.begin(first=given is not request.arguments)
+        drawn = given is request.arguments
+        watch.begin(request.watched if drawn else 0)
         error = ""
         try:
             if not request.allowed and not sandbox.contains(", ".join(held)):
                 raise RuntimeError("this machine has no sandbox")
-            entry, args = _entry(request), interpreted.arguments(given, drawn=given is request.arguments)
+            entry, args = _entry(request), interpreted.arguments(given, drawn)
             entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in given))])
         except BaseException as ended:
             error = _said(ended, request)

@@ -27,9 +27,9 @@ class Request:
     processor: int = 0
     #: further calls with other arguments, in the same process
     others: list[list[dict[str, Any]]] = field(default_factory=list)
-    #: Triton's own texts are enough, nothing is disassembled; and each call runs in its interpreter as well, those with
-    #: other arguments the first program of each launch alone
-    watched: bool = False
+    #: Triton's own texts are enough, nothing is disassembled; and each call runs in its interpreter as well, after so
+    #: many seconds of the processor's time, and with other arguments, the first program of each launch alone
+    watched: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Built:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a call did in Triton's interpreter; ``error`` is what it ended with. Not ``whole``: the first program of
-    each launch ran alone, on zeros, so that ``products`` and ``sharing`` say nothing."""
+    """What a call did in Triton's interpreter; ``error`` is what it ended with. Not ``whole``: programs were left out,
+    so that ``sharing`` says nothing. Not ``drawn``: its numbers were zeros, and so does ``products``."""
 
     #: names and grids, in order
     launches: list[list[Any]] = field(default_factory=list)
@@ -66,6 +66,7 @@ class Ran:
     #: elements that a launch loads, over those that the busiest of its programs does: how many share the work
     sharing: float = 0.0
     whole: bool = True
+    drawn: bool = True
     error: str = ""
 
 

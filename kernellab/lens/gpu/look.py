@@ -81,15 +81,16 @@ def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -
 
 
 def watched(
-    source: Source, calls: Sequence[Sequence[Mapping[str, Any]]], chip: Chip, processor: int = 0
+    source: Source, calls: Sequence[Sequence[Mapping[str, Any]]], chip: Chip, processor: int = 0, seconds: int = 60
 ) -> list[Answer]:
     """Of each call, by its arguments: what it launches, compiled for ``chip``, why a compiler does not take it, and
     what it does in Triton's interpreter; nothing where there is no sandbox to call it in. ``processor``: seconds of its
-    time that all may use, in either; 0 means no limit. Raises as :func:`look_gpu` where a call takes too long, Overtime
+    time that all may use, in either; 0 means no limit; after ``seconds`` of it the interpreter runs of each launch the
+    first program alone. Raises as :func:`look_gpu` where a call takes too long, Overtime
     where it uses more."""
     request = _request(source, calls[0], chip)
     others = [[dict(one) for one in given] for given in calls[1:]]
-    request = replace(request, others=others, watched=True, processor=processor)
+    request = replace(request, others=others, watched=seconds, processor=processor)
     return _answers(json.dumps(asdict(request), sort_keys=True), False)[0]
 
 
