@@ -102,3 +102,20 @@ def test_what_cannot_be_run_says_why() -> None:
     facts = Facts(task=load_task(DYNAMIC, "scaled"))
     assert "Unknown name 'bb'" in touches(ROWS.replace("a * b", "a * bb"), facts)["reason"]
     assert "has not been read yet" in as_text(touches(ROWS, Facts()))
+
+
+def test_a_long_tensor_is_drawn_where_the_gate_has_no_shorter_one() -> None:
+    task = "import torch\ndef reference(x):\n    return 2.0 * x\ndef inputs():\n    return torch.randn({})\n"
+    text = """
+sketch doubled {{
+    tensors: x[{0}]: f32; y[{0}]: f32 out;
+    @llm_hint("parallel")
+    for n in range(0, {0}, 1024):
+        load(x[n:n+1024] -> a)
+        store(2.0 * a -> y[n:n+1024])
+}}
+"""
+    found = touches(text.format(8192), Facts(task=load_task(task.format(8192), "doubled")))
+    assert found["reason"] == "" and found["tensors"][0]["shape"] == [8192] and found["total"] == 8
+    longer = touches(text.format(16384), Facts(task=load_task(task.format(16384), "doubled")))
+    assert "8192 elements that a picture shows" in longer["reason"]

@@ -25,8 +25,8 @@ from kernellab.sketch.program.program import Program
 from kernellab.sketch.run.tracer import LEVELS, Made, Touch, Trace, trace
 from kernellab.task import Task
 
-#: elements of the largest tensor, and steps, that are drawn
-MOST_ELEMENTS, MOST_STEPS = 4096, 400
+#: elements of the largest tensor that are drawn where the gate has a choice, and where it has none; steps
+ENOUGH_ELEMENTS, MOST_ELEMENTS, MOST_STEPS = 4096, 8192, 400
 #: of a trace: it runs while a person waits
 _MOST_RUN = 20_000
 #: what a level is, besides its name
@@ -114,10 +114,10 @@ def _smallest(program: Program, task: Task) -> Binding:
 
 
 def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace]:
-    """The largest of the gate's cases that a picture has room for."""
+    """The largest of the gate's cases of which a picture shows each element, else the smallest that it has room for."""
     if binding.of_outputs:
         raise NotRunnable("A size of this sketch is known only after the reference has run.", "Look at its verdict.")
-    best: tuple[int, Case, Trace] | None = None
+    best: tuple[tuple[bool, int], Case, Trace] | None = None
     failure: KernellabError = TaskError(
         f"At each size that the gate runs a tensor has more than the {MOST_ELEMENTS} elements that a picture shows.",
         "Make a long axis a Dim that may be short.",
@@ -137,8 +137,10 @@ def _traced(program: Program, binding: Binding, task: Task) -> tuple[Case, Trace
             continue
         size = sum(prod(shape) for shape in accesses.shapes.values())
         largest = max(prod(shape) for shape in accesses.shapes.values())
-        if largest <= MOST_ELEMENTS and (best is None or size > best[0]):
-            best = size, case, accesses
+        wide = largest > ENOUGH_ELEMENTS
+        rank = (not wide, -size if wide else size)
+        if largest <= MOST_ELEMENTS and (best is None or rank > best[0]):
+            best = rank, case, accesses
     if best is None:
         raise failure
     return best[1], best[2]
