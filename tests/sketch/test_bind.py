@@ -55,6 +55,14 @@ def test_tensors_bind_by_equal_name_before_order() -> None:
     assert shapes(binding) == [["M", "N"]]
 
 
+@pytest.mark.parametrize("view", ["M * N", "N * M"])
+def test_a_product_in_any_order_is_the_view_of_the_dims_that_it_is_named_after(view: str) -> None:
+    body = ROWS.replace("X[m, 0:N]", "X[m * N : m * N + N]").replace("N :", "N:")
+    task = task_of("X", "torch.randn(M, N)", "X * 1.0")
+    binding = bind(load_program(sketch_of(f"X[{view}]: f32; Y[M, N]: f32 out", body)), task)
+    assert binding.symbols == {"M": (0, 0), "N": (0, 1)}
+
+
 def test_tensors_with_other_names_bind_in_order_and_by_dtype() -> None:
     task = task_of("a, count, b", "torch.randn(M, N), torch.arange(M), torch.randn(N)", "a + b + count[:, None]")
     body = ROWS.replace("store(x ->", "load(Q[0:N] -> w)\n        store(x * w ->")

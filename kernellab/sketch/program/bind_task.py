@@ -281,7 +281,8 @@ def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple
         return list(zip(declared, range(len(actual)), strict=True))
     factors = [f for expr in declared for f in factors_of(expr)]
     if len(factors) == len(actual):
-        pairs = list(zip(_commuted(factors, actual), range(len(actual)), strict=True))
+        ordered = _by_name(declared, _commuted(factors, actual), actual)
+        pairs = list(zip(ordered, range(len(actual)), strict=True))
         if _agree(pairs, actual):
             return pairs
     kept = [f for f in factors if not f.is_one]
@@ -337,6 +338,23 @@ def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntE
         return list(factors)
     others = iter([f for f in factors if f.kind is not IntKind.NUM])
     return [num(n) if isinstance(n, int) else next(others) for n in actual]
+
+
+def _by_name(declared: Sequence[IntExpr], factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
+    """``factors`` with the symbols of one product in the order of the Dims that they are named after: a product has
+    none itself, and G * N is the view of an [N, G] argument, too."""
+    products = iter([k for k, e in enumerate(declared) for f in factors_of(e) if f.kind is not IntKind.NUM])
+    places: dict[int, list[int]] = {}
+    for place, factor in enumerate(factors):
+        if factor.kind is not IntKind.NUM:
+            places.setdefault(next(products), []).append(place)
+    found = list(factors)
+    for own in places.values():
+        named = {factors[p].name: factors[p] for p in own if factors[p].kind is IntKind.SYMBOL}
+        if sorted(named) == sorted(str(actual[p]) for p in own):
+            for p in own:
+                found[p] = named[str(actual[p])]
+    return found
 
 
 def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:
