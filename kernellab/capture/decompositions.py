@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernellab.capture.early.losses import LOSSES
+from kernellab.capture.early.open_sizes import OPEN_SIZES
 from kernellab.capture.index_decompositions import (
     PLACES,
     adaptive_max_with_places,
@@ -28,7 +30,6 @@ from kernellab.capture.index_decompositions import (
     place,
     write,
 )
-from kernellab.capture.losses import LOSSES
 from kernellab.capture.pairs import PAIRS
 from kernellab.capture.resize import RESIZED
 from kernellab.capture.special_functions import SPECIAL
@@ -107,14 +108,14 @@ def _quantiles(x: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolati
 
 def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower of the middle elements along ``dim`` and its place; a row with NaN gives NaN."""
-    if x.dim() == 0 or not isinstance(x.shape[dim], int):
+    if x.dim() == 0:
         return NotImplemented
     values, places = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
     if x.is_floating_point():
         bad = torch.isnan(x).any(dim=dim, keepdim=True)
         first = torch.isnan(x).to(torch.int32).argmax(dim=dim, keepdim=True)
         values, places = torch.where(bad, math.nan, values), torch.where(bad, first, places)
-    if 1 < x.shape[dim] <= _FEW:
+    if isinstance(x.shape[dim], int) and 1 < x.shape[dim] <= _FEW:
         values = _middle_of_few(x, dim).unsqueeze(dim)
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
@@ -554,7 +555,8 @@ def rrelu(
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
     "combinations": combinations, "quantile": quantile, "nanquantile": nanquantile, "rrelu": rrelu,
-    "one_hot": one_hot, "pad": pad, "__getitem__": place, "__setitem__": write, **LOSSES, **RECURRENT, **PAIRS,
+    "one_hot": one_hot, "pad": pad, "__getitem__": place, "__setitem__": write, **LOSSES, **OPEN_SIZES, **RECURRENT,
+    **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too
 WITH_PLACES: dict[str, Callable[..., Any]] = {

@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import reduce
 from itertools import combinations
 from typing import Any
@@ -343,6 +344,9 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
         return names.get(str(expr)) or named(str(expr))
     if expr.is_number:
         return int(expr) if expr.is_integer else float(expr)
+    if kind in _WHOLE and (share := _share(expr.args[0])) is not None:
+        size, by = share
+        return Formula("//", (Formula("*", (by.numerator, _term(size, names))), by.denominator))
     args = [_term(a, names) for a in expr.args]
     if kind == "ToFloat":
         return args[0]
@@ -355,6 +359,20 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
     if kind in _FUNCTIONS_OF_ONE:
         return Formula(_FUNCTIONS_OF_ONE[kind], (args[0],))
     raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
+
+
+#: sympy's functions that make a whole number: of a size's share, which is not negative, they are one
+_WHOLE = frozenset(("TruncToInt", "FloorToInt"))
+#: parts of a size that a factor is taken for: a float that is no such fraction may round either way
+_PARTS = 1 << 10
+
+
+def _share(expr: Any) -> tuple[Any, Fraction] | None:
+    """``c * ToFloat(size)`` as the size and the fraction that c is exactly; None for other forms."""
+    factor, rest = expr.as_coeff_Mul() if type(expr).__name__ == "Mul" else (1, expr)
+    by = Fraction(float(factor))
+    fits = type(rest).__name__ == "ToFloat" and by > 0 and by.denominator <= _PARTS
+    return (rest.args[0], by) if fits else None
 
 
 def _divides(term: Term) -> bool:

@@ -227,8 +227,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     read = [r for n in graph.nodes for r in n.refs()] + list(graph.outputs)
     loops = {n.name for n in graph.nodes if n.op == LOOP}
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
-        walked = ref.name in loops and read.count(ref) == 1
-        if (ref.name in fallback.calls or walked) and not spec.last:
+        if ref.name in fallback.calls | loops and read.count(ref) == 1 and not spec.last:
             builder.named.setdefault(ref, name)
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, product
-from math import prod
+from math import gcd, prod
 
 from kernellab.task.dims import Extent, extent
 
@@ -16,7 +16,7 @@ def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> 
     """The simplest expression over ``names`` that gives ``values`` at ``sizes``; None when none fits."""
     if len(set(values)) == 1:
         return values[0]
-    for make in (_single, _products, _linear, _multilinear, _quadratic, _quotient):
+    for make in (_single, _products, _linear, _multilinear, _quadratic, _quotient, _multiple):
         found = make(values, sizes, names)
         if found is not None and all(extent(found, s) == v for s, v in zip(sizes, values, strict=True)):
             return found
@@ -99,6 +99,24 @@ def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
             shift = min(max(low, 0), high)
             top = _term(factor, (name,))
             return f"({top} {'+' if shift > 0 else '-'} {abs(shift)}) // {divisor}" if shift else f"{top} // {divisor}"
+    return None
+
+
+def _multiple(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    """``B*(N // 4)``, ``4*(N // 4)``: Dims or a number times such a quotient, where rows are cut to whole pieces."""
+    for count in range(len(names)):
+        for subset in combinations(names, count):
+            own = [prod(s[n] for n in subset) for s in sizes]
+            if not all(n and v % n == 0 for v, n in zip(values, own, strict=True)):
+                continue
+            parts = [v // n for v, n in zip(values, own, strict=True)]
+            rest, common = [n for n in names if n not in subset], gcd(*parts)
+            for factor in dict.fromkeys((1, common)):
+                if not common or (factor == 1 and not subset):
+                    continue
+                found = _quotient([v // factor for v in parts], sizes, rest)
+                if found is not None:
+                    return f"{_term(factor, subset)}*({found})"
     return None
 
 

@@ -302,7 +302,8 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
             low = base[dim.name]
             top = min(dim.max, low + _FARTHEST)
             least = extent_at(dim, low, place)
-            for wanted in (least + 1, least + 2):
+            for _ in range(2):
+                wanted = least + 1
                 # outwards from near: a reference that loops over pairs of rows takes minutes at a far size
                 high, reach = low, 1
                 while high < top and extent_at(dim, high, place) < wanted:
@@ -310,6 +311,7 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
                 while low + 1 < high and extent_at(dim, high, place) >= wanted:
                     middle = (low + high) // 2
                     low, high = (low, middle) if extent_at(dim, middle, place) >= wanted else (middle, high)
+                least = extent_at(dim, high, place)
     except TaskError:
         return []
     return list(found.values())

@@ -1,0 +1,70 @@
+"""Functions of torch that make plain numbers of sizes, sizes that are cut or rounded, and orders of whole rows."""
+
+from __future__ import annotations
+
+from tests.practice.cases import task
+
+EVERYDAY = {
+    "a_product_of_two_grids": task(
+        "M 1 20 6, N 1 20 5",
+        """
+def reference(a, b, x):
+    return torch.kron(a, b) @ x
+""",
+        "torch.randn(M, M), torch.randn(N, N), torch.randn(M * N)",
+    ),
+    "an_image_turned_by_a_matrix": task(
+        "B 1 3 2, H 3 20 9, W 3 20 8",
+        """
+def reference(x, turn):
+    return F.grid_sample(x, F.affine_grid(turn, x.shape, align_corners=False), align_corners=False)
+""",
+        "torch.randn(B, 2, H, W), torch.eye(2, 3).repeat(B, 1, 1) + 0.1 * torch.randn(B, 2, 3)",
+    ),
+    "weighted_classes_with_smoothed_labels": task(
+        "N 2 60 20, C 3 40 9",
+        """
+def reference(x, wanted, weight, share):
+    hard = F.cross_entropy(x, wanted, weight, ignore_index=-1, label_smoothing=0.1)
+    return hard, F.cross_entropy(x, share, weight=weight, label_smoothing=0.2, reduction="none")
+""",
+        "torch.randn(N, C), torch.where(torch.rand(N) > 0.3, torch.randint(0, C, (N,)), -1), torch.rand(C) + 0.1, "
+        "torch.rand(N, C)",
+    ),
+    "an_image_of_one_and_a_half_times_the_size": task(
+        "B 1 3 2, H 4 20 8",
+        """
+def reference(x):
+    return F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=False)
+""",
+        "torch.randn(B, 2, H, H)",
+    ),
+    "rows_cut_to_whole_pieces": task(
+        "B 1 5 3, N 5 60 22",
+        """
+def reference(x):
+    b, n, d = x.shape
+    pieces = n // 4
+    return x[:, : pieces * 4].reshape(b * pieces, 4, d).mean(1)
+""",
+        "torch.randn(B, N, 8)",
+    ),
+    "a_spread_about_the_middle_of_a_row": task(
+        "B 1 40 12, N 2 60 17",
+        """
+def reference(x):
+    middle = x.median(-1).values
+    return middle, (x - middle[:, None]).abs().median(-1).values
+""",
+        "torch.randn(B, N)",
+    ),
+    "a_matrix_that_no_rule_makes_and_what_follows_from_it": task(
+        "B 1 20 6",
+        """
+def reference(x):
+    e = torch.linalg.matrix_exp(x)
+    return e, e.sin() * 2
+""",
+        "torch.randn(B, 3, 3)",
+    ),
+}
