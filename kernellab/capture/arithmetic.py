@@ -28,7 +28,8 @@ def symbolic_sizes(
         name: functions[value] for name, value in namespace.items() if callable(value) and _among(value, functions)
     }
     called = _only_called(text)
-    for builtin, made in ((float, _as_float), (min, _extreme("sym_min")), (max, _extreme("sym_max")), (range, steps)):
+    of_numbers = ((float, _as_float), (int, _as_int), (min, _extreme("sym_min")), (max, _extreme("sym_max")))
+    for builtin, made in (*of_numbers, (range, steps)):
         if builtin.__name__ in called and builtin.__name__ not in namespace:
             own[builtin.__name__] = _taking(plain if builtin is range else builtin, made)
     if "len" in called and "len" not in namespace:
@@ -104,6 +105,10 @@ def _length(x: Any) -> Any:
 
 def _as_float(x: Any) -> Any:
     return torch.sym_float(x)  # type: ignore[no-untyped-call]
+
+
+def _as_int(x: Any) -> Any:
+    return torch.sym_int(x)  # type: ignore[no-untyped-call]
 
 
 def _extreme(name: str) -> Callable[..., Any]:

@@ -79,9 +79,27 @@ def check_graph(task: Task, graph: Graph) -> str:
             # what is added up in a narrow dtype was rounded at the size of its terms; what is filled in is equal
             apart = w[g != w].abs().nan_to_num(posinf=0) if narrow else w.new_empty(0)
             largest = float(apart.max()) if apart.numel() else 1.0
-            if not torch.allclose(g, w, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True):
+            close = torch.allclose(g, w, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True)
+            if not close and not (w.is_floating_point() and _agree_in_double(task, graph, args)):
                 return at
     return ""
+
+
+def _agree_in_double(task: Task, graph: Graph, args: Sequence[Any]) -> bool:
+    """Do graph and reference agree where neither rounds much? The reference may lose digits in its dtype (cdist by
+    products, of equal rows)."""
+    import torch
+
+    wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    try:
+        want = tuple(map(parts, task.module().results(wide)))
+    except Exception:
+        return False
+    if not all(w.dtype == torch.float64 for w in want if w.is_floating_point()):
+        return False
+    got = run_graph(graph, wide, f64=True)
+    pairs = zip(got, want, strict=True)
+    return all(torch.allclose(computable(g), computable(w), rtol=1e-6, atol=1e-6, equal_nan=True) for g, w in pairs)
 
 
 def _check_sizes(task: Task) -> list[dict[str, int]]:

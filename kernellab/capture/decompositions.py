@@ -39,6 +39,8 @@ from kernellab.task.recurrent import RECURRENT
 _BLOCK = 32
 #: slices whose middle is found by comparing them in pairs
 _FEW = 9
+#: elements of rows whose distances are found from their differences
+_SHORT_ROWS = 16
 #: places that each element of a scatter is compared with
 _COMPARED = 16
 
@@ -420,6 +422,13 @@ def cdist(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
     return torch.sqrt((apart * apart).sum(-1)) if p == 2 else (apart**p).sum(-1) ** (1 / p)
 
 
+def near_rows(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = None) -> Tensor:
+    """Distances of short rows, from their differences: by products, which torch takes for many rows, equal rows lie
+    apart, and each element of a short row costs as little."""
+    short = p == 2 and isinstance(x1.shape[-1], int) and x1.shape[-1] <= _SHORT_ROWS
+    return cdist(x1, x2, p) if short else NotImplemented
+
+
 def trilinear(
     x: Tensor, y: Tensor, z: Tensor, at_x: Sequence[int], at_y: Sequence[int], at_z: Sequence[int],
     summed: Sequence[int], unrolled: int = 1,
@@ -554,7 +563,7 @@ def rrelu(
 #: functions that look at values where that is not needed, by name: written with others before they are traced
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
-    "combinations": combinations, "quantile": quantile, "nanquantile": nanquantile, "rrelu": rrelu,
+    "combinations": combinations, "cdist": near_rows, "quantile": quantile, "nanquantile": nanquantile, "rrelu": rrelu,
     "one_hot": one_hot, "pad": pad, "__getitem__": place, "__setitem__": write, **LOSSES, **OPEN_SIZES, **RECURRENT,
     **PAIRS,
 }  # fmt: skip

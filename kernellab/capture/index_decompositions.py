@@ -165,10 +165,11 @@ def blackman_window(length: int, periodic: bool = True, *, dtype: Any = None, de
 
 
 def _turns(length: int, periodic: bool, dtype: Any, device: Any) -> Tensor:
-    if not isinstance(length, int) or length < 2:
+    if isinstance(length, int) and length < 2:
         return NotImplemented
     at = torch.arange(length, device=device).to(dtype or torch.get_default_dtype())
-    return at * (2 * math.pi / (length if periodic else length - 1))
+    span = length if periodic else length - 1 if isinstance(length, int) else torch.sym_max(length - 1, 1)
+    return at * (2 * math.pi / span)
 
 
 def scaled_mm(

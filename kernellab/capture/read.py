@@ -346,7 +346,7 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
         return int(expr) if expr.is_integer else float(expr)
     if kind in _WHOLE and (share := _share(expr.args[0])) is not None:
         size, by = share
-        return Formula("//", (Formula("*", (by.numerator, _term(size, names))), by.denominator))
+        return Formula(_WHOLE[kind], (Formula("*", (by.numerator, _term(size, names))), by.denominator))
     args = [_term(a, names) for a in expr.args]
     if kind == "ToFloat":
         return args[0]
@@ -361,14 +361,16 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
     raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
 
 
-#: sympy's functions that make a whole number: of a size's share, which is not negative, they are one
-_WHOLE = frozenset(("TruncToInt", "FloorToInt"))
+#: sympy's functions that make a whole number of a size's share, which is not negative: the operator that does
+_WHOLE = {"TruncToInt": "//", "FloorToInt": "//", "CeilToInt": "ceil"}
 #: parts of a size that a factor is taken for: a float that is no such fraction may round either way
 _PARTS = 1 << 10
 
 
 def _share(expr: Any) -> tuple[Any, Fraction] | None:
-    """``c * ToFloat(size)`` as the size and the fraction that c is exactly; None for other forms."""
+    """``c * ToFloat(size)`` or ``size / n`` as the size and the fraction that it is multiplied by; None for others."""
+    if type(expr).__name__ == "IntTrueDiv" and expr.args[1].is_number and expr.args[1] > 0:
+        return expr.args[0], Fraction(1, int(expr.args[1]))
     factor, rest = expr.as_coeff_Mul() if type(expr).__name__ == "Mul" else (1, expr)
     by = Fraction(float(factor))
     fits = type(rest).__name__ == "ToFloat" and by > 0 and by.denominator <= _PARTS

@@ -67,4 +67,40 @@ def reference(x):
 """,
         "torch.randn(B, 3, 3)",
     ),
+    "rows_under_a_window_and_along_a_line": task(
+        "B 1 9 4, N 1 60 17",
+        """
+def reference(x, at):
+    line = torch.linspace(-1, 1, x.shape[1])
+    taper = torch.hann_window(x.shape[1], periodic=False) + torch.hamming_window(x.shape[1])
+    return x * line * taper, torch.take_along_dim(x, at, dim=1)
+""",
+        "torch.randn(B, N), torch.randint(0, N, (1, 3))",
+    ),
+    "a_share_of_a_row_by_int_and_ceil": task(
+        "B 1 9 4, N 4 60 17",
+        """
+def reference(x):
+    n = x.shape[1]
+    kept = int(n * 0.75)
+    return x[:, :kept].sum(1) / math.ceil(n / 4), x[:, : int(n / 2)].amax(1) * math.floor(n * 1.5)
+""",
+        "torch.randn(B, N)",
+    ),
+    "slopes_of_rows_and_products_of_three": task(
+        "B 1 9 4, N 3 60 17",
+        """
+def reference(x, m):
+    return torch.gradient(x, spacing=0.5, dim=-1)[0], torch.linalg.multi_dot([x, m, x.T])
+""",
+        "torch.randn(B, N), torch.randn(N, N)",
+    ),
+    "rows_equal_to_others_by_their_distance": task(
+        "N 30 60 40",
+        """
+def reference(x):
+    return torch.exp(-torch.cdist(x, x))
+""",
+        "torch.randn(N, 4)",
+    ),
 }

@@ -6,11 +6,14 @@ is traced then holds at all sizes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from kernellab.capture.index_decompositions import blackman_window, hamming_window, hann_window
 
 
 def _is_open(*sizes: Any) -> bool:
@@ -71,5 +74,81 @@ def cross_entropy(
     return loss.sum() / own.sum() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
+def linspace(
+    start: Any, end: Any, steps: Any = None, *, dtype: Any = None, device: Any = None, **other: Any
+) -> Tensor:  # fmt: skip
+    """From ``start`` to ``end`` in ``steps`` places, each half from its own end as torch has it."""
+    dtype = dtype or torch.get_default_dtype()
+    if not _is_open(steps) or not dtype.is_floating_point or other.get("out") is not None:
+        return NotImplemented
+    at = torch.arange(steps, device=device)
+    step = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
+    places = torch.where(at < (steps + 1) // 2, start + step * at, end - step * (steps - 1 - at))
+    return places.to(dtype)
+
+
+def logspace(start: Any, end: Any, steps: Any = None, base: float = 10.0, **other: Any) -> Tensor:
+    """``base`` to the powers that :func:`linspace` gives."""
+    powers = linspace(start, end, steps, **other)
+    return powers if powers is NotImplemented else torch.pow(base, powers)
+
+
+def _window(made: Callable[..., Any]) -> Callable[..., Any]:
+    def window(window_length: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if not _is_open(window_length):
+            return NotImplemented
+        found = made(window_length, *args, **kwargs)
+        # a window of one place is 1
+        return torch.where(torch.arange(window_length, device=found.device) + window_length == 1, 1.0, found)
+
+    return window
+
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, **other: Any) -> Tensor:
+    """The elements at places along ``dim``; all other dimensions are broadcast."""
+    if not _is_open(*x.shape, *indices.shape) or other or x.dim() != indices.dim():
+        return NotImplemented
+    if dim is None:
+        return x.reshape(-1).gather(0, indices.reshape(-1))
+    shapes = [tuple(t.shape) for t in (x, indices)]
+    for d in range(x.dim()):
+        lengths = [shape[d] for shape in shapes]
+        single = [isinstance(n, int) and n == 1 for n in lengths]
+        if d != dim % x.dim() and any(single):
+            shapes = [(*s[:d], lengths[single[0]], *s[d + 1 :]) for s in shapes]
+    return x.expand(shapes[0]).gather(dim, indices.expand(shapes[1]))
+
+
+def multi_dot(tensors: Sequence[Tensor], **other: Any) -> Tensor:
+    """A product of several matrices from the left, or from a vector at its end: which order is the cheapest depends
+    on sizes that are open here."""
+    if len(tensors) < 2 or other or not _is_open(*(n for t in tensors for n in t.shape)):
+        return NotImplemented
+    if tensors[-1].dim() == 1:
+        return reduce(lambda right, left: left @ right, reversed(tensors[:-1]), tensors[-1])
+    return reduce(torch.matmul, tensors)
+
+
+def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
+    """Central differences along each dimension, and one-sided ones at its ends."""
+    if not _is_open(*x.shape) or edge_order != 1 or not isinstance(spacing, (int, float)):
+        return NotImplemented
+    dims = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    return tuple(_differences(x, d, spacing) for d in dims)
+
+
+def _differences(x: Tensor, dim: int, spacing: float) -> Tensor:
+    length = x.shape[dim]
+    ahead, back = x.narrow(dim, 1, length - 1), x.narrow(dim, 0, length - 1)
+    steps = (ahead - back) / spacing
+    inside = (x.narrow(dim, 2, length - 2) - x.narrow(dim, 0, length - 2)) / (2 * spacing)
+    return torch.cat((steps.narrow(dim, 0, 1), inside, steps.narrow(dim, length - 2, 1)), dim)
+
+
 #: function of torch, by name -> what is called in its place
-OPEN_SIZES: dict[str, Callable[..., Any]] = {"kron": kron, "affine_grid": affine_grid, "cross_entropy": cross_entropy}
+OPEN_SIZES: dict[str, Callable[..., Any]] = {
+    "kron": kron, "affine_grid": affine_grid, "cross_entropy": cross_entropy, "linspace": linspace,
+    "logspace": logspace, "hann_window": _window(hann_window), "hamming_window": _window(hamming_window),
+    "blackman_window": _window(blackman_window), "take_along_dim": take_along_dim, "gradient": gradient,
+    "linalg_multi_dot": multi_dot, "chain_matmul": lambda *tensors, **other: multi_dot(tensors, **other),
+}  # fmt: skip
