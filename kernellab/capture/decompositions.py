@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from kernellab.capture.early.losses import LOSSES
 from kernellab.capture.early.open_sizes import OPEN_SIZES
+from kernellab.capture.early.small_matrices import SMALL_MATRICES
 from kernellab.capture.index_decompositions import (
     PLACES,
     adaptive_max_with_places,
@@ -565,6 +566,7 @@ EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
     "combinations": combinations, "cdist": near_rows, "quantile": quantile, "nanquantile": nanquantile, "rrelu": rrelu,
     "one_hot": one_hot, "pad": pad, "__getitem__": place, "__setitem__": write, **LOSSES, **OPEN_SIZES, **RECURRENT,
+    **SMALL_MATRICES,
     **PAIRS,
 }  # fmt: skip
 #: poolings that are traced so only where the reference asks for the places too

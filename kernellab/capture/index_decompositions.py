@@ -48,7 +48,16 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 
 
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The n-th place of the mask gets element n of ``source``."""
+    """The n-th place of the mask gets element n of ``source``; of a mask of whole rows, the n-th row gets row n."""
+    across = 0
+    while across < min(mask.dim(), x.dim()) and type(mask.shape[-1 - across]) is int and mask.shape[-1 - across] == 1:
+        across += 1
+    if across and mask.dim() == x.dim() and mask.shape[: x.dim() - across] == x.shape[: x.dim() - across]:
+        row = x.shape[x.dim() - across :].numel()
+        order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
+        lane = torch.arange(row, device=x.device)
+        places = (order.unsqueeze(1) * row + lane).clamp(0, source.numel() - 1)
+        return torch.where(mask, source.reshape(-1)[places].reshape(x.shape), x)
     x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     picked = source.reshape(-1)[order.clamp(0, source.numel() - 1)].reshape(x.shape)

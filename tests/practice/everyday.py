@@ -103,4 +103,37 @@ def reference(x):
 """,
         "torch.randn(N, 4)",
     ),
+    "rows_put_where_a_mask_says": task(
+        "B 1 5 3, T 2 60 17",
+        """
+def reference(words, image, where):
+    return words.masked_scatter(where.unsqueeze(-1), image)
+""",
+        "torch.randn(B, T, 8), torch.randn(B * T, 8), torch.rand(B, T) > 0.6",
+    ),
+    "small_matrices_inverted_and_solved": task(
+        "B 1 40 12",
+        """
+def reference(x, y):
+    m = torch.eye(3) * 3 + x
+    return torch.linalg.inv(m) @ y[..., None], torch.linalg.det(m), torch.linalg.solve(m[:, :2, :2], y[:, :2])
+""",
+        "torch.rand(B, 3, 3), torch.randn(B, 3)",
+    ),
+    "whitened_by_a_small_factor": task(
+        "B 1 40 12",
+        """
+def reference(x):
+    return torch.linalg.cholesky(x @ x.mT + torch.eye(4)) * 2
+""",
+        "torch.randn(B, 4, 4)",
+    ),
+    "larger_matrices_inverted": task(
+        "B 1 20 6",
+        """
+def reference(x):
+    return torch.linalg.inv(x + 9 * torch.eye(8)).sin()
+""",
+        "torch.rand(B, 8, 8)",
+    ),
 }

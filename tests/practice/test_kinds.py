@@ -26,6 +26,7 @@ KINDS |= {**LOOPS, **EVERYDAY}
 COMPOSED = {
     "softmax_over_the_edges_into_a_node": "scatter_reduce",
     "a_matrix_that_no_rule_makes_and_what_follows_from_it": "linalg_matrix_exp",
+    "larger_matrices_inverted": "linalg_inv_ex",
 }
 
 
