@@ -12,7 +12,6 @@ from kernellab.errors import SessionError
 from kernellab.lens import difference, look
 from kernellab.lens.cpp.build import compiled
 from kernellab.lens.cpp.facts import available
-from kernellab.lens.cpp.hot import _functions
 from kernellab.records import Source
 from kernellab.verifier.sandbox import landlock
 
@@ -109,8 +108,7 @@ def test_a_function_with_a_section_to_itself_is_placed_in_the_file_that_it_stand
     header += "  float sum = 0;\n  for (int i = 0; i < N; ++i) sum += x[i] / (x[i] + N);\n  return sum;\n}\n"
     code = '#include "parts.h"\nfloat both(const float* x) { return some<5>(x) + some<900>(x); }\n'
     made = compiled((("main.cpp", code), ("parts.h", header)), "main.cpp", ("-O2",))
-    lines = made.assembly.splitlines()
-    functions = _functions(made, lines)
+    functions = made.functions
     assert len(functions) == 3, "two of them are of a template, and have a section each"
     for name, (offsets, rows) in functions.items():
         files = {file for row in rows for file, _ in made.places.get(row, ())[:1]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -49,6 +50,7 @@ pytestmark = pytest.mark.skipif(
 PLANTED = "float spin = y_sum; for (int k = 0; k < 3000; ++k) spin = 1.0f / (spin + 1.0f);"
 
 
+@cache
 def lowered() -> Source:
     brief = CodeBrief(task=NORM, target=detect_target("cpp"), sketch=NORM_SKETCH)
     source = RulesCoder().code(brief).source

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from kernellab.dsls.cpp import compiler
@@ -27,6 +27,7 @@ _SECONDS = 90
 _HARMLESS = re.compile(
     r"-(?:O\w*|g\d?|m(?!llvm)[\w=.+-]+|std=[\w+]+|f(?!.*plugin)[\w=-]+|[DU]\w+(?:=\w*)?|W(?:no-)?[a-z][\w=-]*)"
 )
+_FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
 _DEFAULT_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp")
 
 
@@ -47,6 +48,28 @@ class Compiled:
     #: bytes from the beginning of the code, by line of the assembly
     offsets: dict[int, int]
 
+    @cached_property
+    def lines(self) -> list[str]:
+        """The assembly's lines."""
+        return self.assembly.splitlines()
+
+    @cached_property
+    def functions(self) -> dict[str, tuple[list[int], list[int]]]:
+        """By function: bytes from its beginning of each instruction, and its line of the assembly."""
+        by_name: dict[str, tuple[list[int], list[int]]] = {}
+        name, start = "", 0
+        for number, line in enumerate(self.lines, 1):
+            if label := _FUNCTION.match(line):
+                name, start = label[1], -1
+            elif line.startswith("\t.size"):
+                name = ""  # what follows is padding before the next
+            elif name and number in self.offsets:
+                start = self.offsets[number] if start < 0 else start
+                offsets, rows = by_name.setdefault(name, ([], []))
+                offsets.append(self.offsets[number] - start)
+                rows.append(number)
+        return by_name
+
 
 def main_cpp(source: Source) -> str | None:
     """The C++ file that holds the kernel, where there is a compiler for it."""
@@ -56,8 +79,13 @@ def main_cpp(source: Source) -> str | None:
 
 def flags_of(source: Source) -> tuple[str, ...]:
     """The flags that the entry file builds with: what is harmless of its constant FLAGS, else those of lowered code."""
+    return _flags(source.files.get(source.entry_file, ""))
+
+
+@lru_cache(maxsize=16)
+def _flags(entry: str) -> tuple[str, ...]:
     try:
-        module = ast.parse(source.files.get(source.entry_file, ""))
+        module = ast.parse(entry)
     except SyntaxError:
         return _DEFAULT_FLAGS
     for node in module.body:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from textwrap import shorten
 
 from kernellab.errors import SessionError
-from kernellab.lens.cpp.build import Compiled, compiled, flags_of, main_cpp
+from kernellab.lens.cpp.build import compiled, flags_of, main_cpp
 from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
 from kernellab.records import HotSpots, Source
 
-_FUNCTION = re.compile(r"^(?!\.L)([\w.$@]+):")
 #: a function of the helpers, or in one: the length of its name, and what begins with it
 _HELPER = re.compile(r"_Z+NK?2klL?(\d{1,3})(\w+)")
 #: characters of a line that are quoted, and the share of its samples at the stack that is worth a word
@@ -82,15 +81,14 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
         built = compiled(tuple(sorted(source.files.items())), main, flags_of(source))
     except SessionError:
         return ()
-    lines = built.assembly.splitlines()
-    functions = _functions(built, lines)
+    lines = built.lines
     ran, near = defaultdict[int, Counter[int]](Counter), defaultdict[int, set[int]](set)
 
     def place_of(row: int) -> int:
         return next((line for file, line in built.places.get(row, ()) if file == main), 0)
 
     for spot in hot.spots:
-        offsets, rows = functions.get(spot.function, ([], []))
+        offsets, rows = built.functions.get(spot.function, ([], []))
         at = bisect_right(offsets, spot.offset) - 1
         # an offset far behind the last instruction is of another text than this
         if at < 0 or spot.offset - offsets[-1] > 16:
@@ -136,20 +134,3 @@ def _line(
         max(map(vector_bits, computing), default=0), bool(computing),
         sum(rows[row] for row, instruction in instructions.items() if STACK.search(instruction)) / count,
     )  # fmt: skip
-
-
-def _functions(built: Compiled, lines: list[str]) -> dict[str, tuple[list[int], list[int]]]:
-    """By function: bytes from its beginning of each instruction, and its line of the assembly."""
-    by_name: dict[str, tuple[list[int], list[int]]] = {}
-    name, start = "", 0
-    for number, line in enumerate(lines, 1):
-        if label := _FUNCTION.match(line):
-            name, start = label[1], -1
-        elif line.startswith("\t.size"):
-            name = ""  # what follows is padding before the next
-        elif name and number in built.offsets:
-            start = built.offsets[number] if start < 0 else start
-            offsets, rows = by_name.setdefault(name, ([], []))
-            offsets.append(built.offsets[number] - start)
-            rows.append(number)
-    return by_name
