@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from kernellab.task import Arg, ArgKind, load_task, quality, small_sizes
 from kernellab.task.sample.inputs import Family, Support, draw, families, legal_values, redraw
 from kernellab.task.sample.shrink import cut, free_axes, shrunk
+from kernellab.task.values import seeded
 
 FAMILIES = [f for f in Family if f is not Family.OWN]
 ARG = Arg("x", ArgKind.TENSOR, "float32", ("M", "N"))
@@ -202,3 +205,16 @@ def test_what_is_written_into_arguments_and_another_dtype_are_no_faults_of_a_tas
     kept = "import torch\ndef reference(x, y):\n    x.add_(y, alpha=0)\n"
     kept += "def inputs():\n    return torch.randn(8, 32), torch.randn(8, 32)\n"
     assert {"identity", "unused-input"} & {f.rule for f in quality(load_task(kept))}
+
+
+def test_a_sample_without_a_device_formats_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch keeps a call with its stack for each device that it might start; a verdict draws dozens of samples."""
+    if torch.accelerator.current_accelerator() is not None:
+        pytest.skip("this build of torch has devices, whose generators are seeded too")
+    torch.manual_seed(7)
+    want = torch.rand(3)
+    monkeypatch.setattr(traceback, "format_stack", lambda *_: pytest.fail("a stack is formatted"))
+    state = torch.get_rng_state()
+    with seeded(7):
+        assert torch.equal(torch.rand(3), want)
+    assert torch.equal(torch.get_rng_state(), state)
