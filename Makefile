@@ -28,14 +28,15 @@ demo: $(BUNDLE)
 # One run of pytest for all of it, so that one closing line counts it. The notebooks run in a workspace of their own, so
 # that they find no earlier session and leave none.
 # A test that hangs fails after a quarter of an hour and shows where each thread is, so that no run waits for it.
-# Some hundred processes import kernellab: it is compiled once, also where PYTHONDONTWRITEBYTECODE is set.
+# Some hundred processes import kernellab: it is compiled once, also where PYTHONDONTWRITEBYTECODE is set. So are the
+# tests, which each process that runs some collects all of (15 s of a processor without).
 NBVAL := --timeout=900 --nbval --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with notebooks/sanitize.cfg
 
 test: lint
 	rm -rf .pytest_cache/v/cache/lastfailed .pytest_cache/v/kernellab $(OUT)/notebooks
 	$(BIN)/python -m compileall -q kernellab
 	mkdir -p $(OUT) && cp -r notebooks $(OUT)/notebooks && touch $(OUT)/notebooks/kernellab.toml
-	began=$$(date +%s); status=0; \
+	began=$$(date +%s); status=0; export PYTHONDONTWRITEBYTECODE=; \
 	$(BIN)/python -m pytest tests $(OUT)/notebooks --durations=15 -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(NBVAL) || status=$$?; \
 	$(BIN)/python tests/rerun.py $$status $$began $(NBVAL)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.breadth import NOTEBOOKS, PROVE_ONLY, SHARES, chosen, everything, seed
+from tests.breadth import NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, chosen, everything, rows, seed
 from tests.rerun import SECONDS, last_seconds
 
 if TYPE_CHECKING:
@@ -87,10 +87,15 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves a share of the broad tests, unless all are asked for or one is named (``FILE::TEST``)."""
     if everything() or any("::" in argument for argument in config.args):
         return
-    spared = [item for item in items if _is_spared(item)]
-    if spared:
-        config.hook.pytest_deselected(items=spared)
-        items[:] = [item for item in items if not _is_spared(item)]
+    named: dict[str, list[str]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and _path(item) in ROWS:
+            named.setdefault(_path(item), []).append(item.nodeid)
+    drawn = {name for file, names in named.items() for name in rows(names, seed(), ROWS[file])}
+    spared = [_is_spared(item, drawn) for item in items]
+    if any(spared):
+        config.hook.pytest_deselected(items=[item for item, is_spared in zip(items, spared, strict=True) if is_spared])
+        items[:] = [item for item, is_spared in zip(items, spared, strict=True) if not is_spared]
 
 
 def _put_in_order(items: list[pytest.Item], seconds: dict[str, float] | None) -> None:
@@ -110,11 +115,13 @@ def _is_notebook(item: pytest.Item) -> bool:
     return item.path.suffix == ".ipynb"
 
 
-def _is_spared(item: pytest.Item) -> bool:
+def _is_spared(item: pytest.Item, drawn: set[str]) -> bool:
     if _is_notebook(item):
         return item.path.stem not in NOTEBOOKS
     if not hasattr(item, "callspec"):
         return f"{_path(item)}::{item.name}" in PROVE_ONLY
+    if _path(item) in ROWS:
+        return item.nodeid not in drawn
     parts = SHARES.get(_path(item), 1)
     return parts > 1 and not chosen(item.nodeid, parts, seed())
 

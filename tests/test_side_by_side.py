@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.breadth import ROWS, SHARES, rows
 from tests.rerun import SECONDS, file_seconds
 
 WORK = """
@@ -127,3 +129,11 @@ def _pytest(folder: Path, *arguments: str, **changes: str) -> subprocess.Complet
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KERNELLAB_TEST_LOG": log, **changes}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_sample_of_rows_leaves_no_parametrised_test_without_one() -> None:
+    names = [f"tests/a.py::test_{test}[{row}]" for test in "xyz" for row in range(9)] + ["tests/a.py::test_one[0]"]
+    drawn = rows(names, "sample", 2)
+    assert Counter(name.partition("[")[0][-1] for name in drawn) == {"x": 2, "y": 2, "z": 2, "e": 1}
+    assert drawn == rows(reversed(names), "sample", 2) != rows(names, "another", 2)
+    assert not ROWS.keys() & SHARES.keys() and all((Path(__file__).parent / name).exists() for name in ROWS)

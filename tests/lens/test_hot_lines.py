@@ -68,9 +68,8 @@ def slowed(source: Source) -> Source:
 
 
 @pytest.fixture(scope="module")
-def verdict() -> Verdict:
-    with Verifier() as verifier:
-        found = verifier.verify(NORM, slowed(lowered()), detect_target("cpp"), options=VerifyOptions(budget=0.2))
+def verdict(verifier: Verifier) -> Verdict:
+    found = verifier.verify(NORM, slowed(lowered()), detect_target("cpp"), options=VerifyOptions(budget=0.2))
     assert found.passed, found.reason
     return found
 
