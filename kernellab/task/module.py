@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, TaskError
@@ -150,7 +150,7 @@ class TaskModule:
             with torch.device(device):
                 return self.flatten(self.call(args)), args
 
-    @property
+    @cached_property
     def call_signature(self) -> inspect.Signature:
         """The signature of ``reference`` or ``Model.forward`` (without self)."""
         if self.form is TaskForm.NATIVE:

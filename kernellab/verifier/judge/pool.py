@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -249,13 +249,8 @@ class Pool:
         worker.close()
 
     def versions(self) -> dict[str, str]:
-        found = {}
-        for name in ("kernellab", "torch", "triton", "apache-tvm-ffi"):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                continue
-        return found
+        """Of the packages that decide what a verdict says."""
+        return dict(_versions())
 
     def close(self) -> None:
         for worker in self._baselines.values():
@@ -263,3 +258,12 @@ class Pool:
         for server in self._servers.values():
             server.close()
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("kernellab", "torch", "triton", "apache-tvm-ffi"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
