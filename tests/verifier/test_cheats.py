@@ -18,6 +18,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
 from kernellab.verifier.judge import pool
+from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.remedies import remedy
 
 from .kit import QUICK, RELU_ADD, RMS_CPP, TARGET, Judge, processes_below
@@ -82,7 +83,9 @@ def test_a_crash_names_its_signal(judge: Judge) -> None:
 
 
 def test_a_hang_ends_with_the_deadline(judge: Judge) -> None:
-    short = QUICK.model_copy(update={"deadline": 1.5})
+    # the deadline is the whole verdict's: a judge that has yet to start, or a crowded machine, uses it up before
+    judge.verifier.warm(TARGET)
+    short = QUICK.model_copy(update={"deadline": 1.5 * crowding()})
     for code, stage in (
         ("while True: ...\ndef kernel(x, y):\n    return x\n", Stage.BUILD),
         ("def kernel(x, y):\n    while True: ...\n", Stage.SMOKE),
