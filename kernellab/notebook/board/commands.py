@@ -33,22 +33,6 @@ def carry_out(desk: Desk, body: Body) -> str:
     return named(_ACTS, body, "action", "command")(desk, body) or ""
 
 
-def _step(desk: Desk, body: Body) -> None:
-    desk.session.step()
-
-
-def _run(desk: Desk, body: Body) -> None:
-    desk.session.run()
-
-
-def _pause(desk: Desk, body: Body) -> None:
-    desk.session.pause()
-
-
-def _stop(desk: Desk, body: Body) -> None:
-    desk.session.stop()
-
-
 def _approve(desk: Desk, body: Body) -> None:
     _is_open(desk, body)
     to, suggestion = body.get("to"), body.get("suggestion")
@@ -95,22 +79,6 @@ def _source(desk: Desk, body: Body) -> None:
     desk.session.edit_source(dict(files))
 
 
-def _fork(desk: Desk, body: Body) -> None:
-    desk.session.fork(turn=words(body, "turn"))
-
-
-def _undo(desk: Desk, body: Body) -> None:
-    desk.session.undo()
-
-
-def _approval(desk: Desk, body: Body) -> None:
-    desk.approval(words(body, "value"))
-
-
-def _role(desk: Desk, body: Body) -> None:
-    desk.session.set_role(words(body, "role"), words(body, "value"))
-
-
 def _note(desk: Desk, body: Body) -> str:
     role, text = words(body, "role"), words(body, "text").strip()
     if not text:
@@ -124,10 +92,6 @@ def who_reads(session: Session, role: str) -> str:
     if session.state.roles.get(Role(role), "rules") == "rules":
         return f"Kept. The {role} is played by rules, which read no notes; a model or a person in the role does."
     return f"The {role} reads this note in each of its turns from now on."
-
-
-def _unnote(desk: Desk, body: Body) -> None:
-    desk.session.remove_note(words(body, "role"), words(body, "text"))
 
 
 def _pin(desk: Desk, body: Body) -> None:
@@ -148,10 +112,6 @@ def _predict(desk: Desk, body: Body) -> None:
     desk.predict(expected, reason if isinstance(reason, str) else "")
 
 
-def _budget(desk: Desk, body: Body) -> None:
-    desk.session.set_budget(words(body, "value"))
-
-
 def _analyse(desk: Desk, body: Body) -> str:
     question = body.get("question")
     desk.session.analyse(question if isinstance(question, str) else "")
@@ -166,10 +126,6 @@ def _time_again(desk: Desk, body: Body) -> None:
     if not isinstance(sizes, dict) or not all(isinstance(size, int) for size in sizes.values()):
         raise KernellabError("The view named no sizes.", "Reload the page.")
     desk.session.timings.again(*turns, sizes=sizes, wait=False)
-
-
-def _insert(desk: Desk, body: Body) -> str:
-    return desk.insert(words(body, "text"))
 
 
 def _remember(desk: Desk, body: Body) -> str:
@@ -191,29 +147,29 @@ def _judge(desk: Desk, body: Body) -> str:
 
 
 _ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
-    "step": _step,
-    "run": _run,
-    "pause": _pause,
-    "stop": _stop,
+    "step": lambda desk, body: desk.session.step(),
+    "run": lambda desk, body: desk.session.run(),
+    "pause": lambda desk, body: desk.session.pause(),
+    "stop": lambda desk, body: desk.session.stop(),
     "approve": _approve,
     "answer": _answer,
     "sketch": _sketch,
     "source": _source,
-    "fork": _fork,
-    "undo": _undo,
-    "approval": _approval,
-    "role": _role,
+    "fork": lambda desk, body: desk.session.fork(turn=words(body, "turn")),
+    "undo": lambda desk, body: desk.session.undo(),
+    "approval": lambda desk, body: desk.approval(words(body, "value")),
+    "role": lambda desk, body: desk.session.set_role(words(body, "role"), words(body, "value")),
     "note": _note,
-    "unnote": _unnote,
+    "unnote": lambda desk, body: desk.session.remove_note(words(body, "role"), words(body, "text")),
     "pin": _pin,
     "predict": _predict,
-    "budget": _budget,
+    "budget": lambda desk, body: desk.session.set_budget(words(body, "value")),
     "analyse": _analyse,
     "time_again": _time_again,
     "remember": _remember,
     "forget": _forget,
     "judge": _judge,
-    "insert": _insert,
+    "insert": lambda desk, body: desk.insert(words(body, "text")),
 }
 
 

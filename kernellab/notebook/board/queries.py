@@ -15,16 +15,11 @@ from kernellab.notebook.language.hover import hover
 from kernellab.notebook.protocol import (
     Artefact,
     Brief,
-    CandidateComparison,
     CandidatePage,
-    Checked,
-    Completion,
     Download,
     ExchangeText,
     Expected,
-    Hover,
     MemoryPage,
-    Touches,
 )
 from kernellab.notebook.views.access_map import touches
 from kernellab.notebook.views.artefacts import artefact
@@ -58,18 +53,6 @@ def answer(window: Window, body: Body) -> Any:
     return named(_ASKS, body, "ask", "request")(window, body)
 
 
-def _check(window: Window, body: Body) -> Checked:
-    return checked(words(body, "text"), window.facts)
-
-
-def _complete(window: Window, body: Body) -> list[Completion]:
-    return complete(words(body, "text"), number(body, "line"), number(body, "col"))
-
-
-def _hover(window: Window, body: Body) -> Hover | None:
-    return hover(words(body, "text"), number(body, "line"), number(body, "col"), window.facts)
-
-
 def _exchange(window: Window, body: Body) -> ExchangeText:
     wanted = words(body, "exchange")
     for exchange in window.session.state.exchanges():
@@ -101,14 +84,6 @@ def _candidates(window: Window, body: Body) -> CandidatePage:
     )  # fmt: skip
 
 
-def _compare(window: Window, body: Body) -> CandidateComparison:
-    return comparison(window.session.state, words(body, "a"), words(body, "b"))
-
-
-def _touches(window: Window, body: Body) -> Touches:
-    return touches(words(body, "text"), window.facts)
-
-
 def _explain(window: Window, body: Body) -> Explained:
     what = words(body, "what")
     return explained(window.session.trace.explain(what, looked_at(window.session.state, window.shown)), what)
@@ -118,10 +93,6 @@ def _heat(window: Window, body: Body) -> Heat:
     state = window.session.state
     at = looked_at(state, window.shown)
     return heat(source_at(state, at), verdict_at(state, at))
-
-
-def _sizes(window: Window, body: Body) -> list[int]:
-    return window.session.timings.sizes(words(body, "dim"))
 
 
 def _size(window: Window, body: Body) -> SizePoint:
@@ -145,18 +116,18 @@ def _memory(window: Window, body: Body) -> MemoryPage:
 
 
 _ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
-    "check": _check,
-    "complete": _complete,
-    "hover": _hover,
+    "check": lambda window, body: checked(words(body, "text"), window.facts),
+    "complete": lambda window, body: complete(words(body, "text"), number(body, "line"), number(body, "col")),
+    "hover": lambda window, body: hover(words(body, "text"), number(body, "line"), number(body, "col"), window.facts),
     "exchange": _exchange,
     "brief": _brief,
     "artefact": _artefact,
     "candidates": _candidates,
-    "compare": _compare,
+    "compare": lambda window, body: comparison(window.session.state, words(body, "a"), words(body, "b")),
     "explain": _explain,
-    "touches": _touches,
+    "touches": lambda window, body: touches(words(body, "text"), window.facts),
     "heat": _heat,
-    "sizes": _sizes,
+    "sizes": lambda window, body: window.session.timings.sizes(words(body, "dim")),
     "size": _size,
     "memory": _memory,
     "export": _export,

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics
-from IPython.core.magic_arguments import MagicArgumentParser, parse_argstring
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, no_var_expand
+from IPython.core.magic_arguments import MagicArgumentParser, magic_arguments, parse_argstring
 
 from kernellab.errors import KernellabError, SessionError
 from kernellab.models.budget import Limits
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ONE = "the session; may be left out when there is only one"
 
 
-def command(body: Callable[..., Any]) -> Callable[..., Any]:
+def _command(kind: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
     """``body(self, args[, cell])`` gets parsed arguments; ``--help`` prints them; errors come without a traceback."""
 
     @functools.wraps(body)
@@ -47,7 +47,12 @@ def command(body: Callable[..., Any]) -> Callable[..., Any]:
         with self.errors():
             return body(self, args) if cell is None else body(self, args, cell)
 
-    return run
+    return no_var_expand(kind(magic_arguments()(run)))
+
+
+line_command = functools.partial(_command, line_magic)
+cell_command = functools.partial(_command, cell_magic)
+line_cell_command = functools.partial(_command, line_cell_magic)
 
 
 def _usage_of(said: str, parser: MagicArgumentParser, in_cell: bool) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, cast
 
-from IPython.core.magic import cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 
 from kernellab.notebook.magics.arguments import as_typed, request, takes, typed
-from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown, session_names
+from kernellab.notebook.magics.base import KernelMagic, cell_command, counted_as_shown, session_names
 from kernellab.options.design import DesignCall, DesignVerification, VerifyCall
 
 if TYPE_CHECKING:
@@ -24,13 +24,10 @@ if TYPE_CHECKING:
 class WorkMagics(KernelMagic):
     """design, task, sketch, code, answer, verify."""
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument("name", help="the variable that the session is bound to")
     @takes(DesignCall, DesignVerification)
     @argument("--words", action="store_true", help="the cell describes the operator in words: a model writes the task")
-    @command
     def kernel_design(self, args: argparse.Namespace, cell: str = "") -> None:
         """State an operator in the cell: a reference and its inputs, or a KernelBench file as it is.
 
@@ -68,22 +65,16 @@ class WorkMagics(KernelMagic):
         if said_true(cell, "GRAD"):
             self._design_backward(session, options)
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument("name", nargs="?", default="operator", help="the name that the task's session will have")
     @argument("--roles", help="whose model writes it: model, model:NAME, replay:FILE; default the configured one")
-    @command
     def kernel_task(self, args: argparse.Namespace, cell: str = "") -> None:
         """Describe an operator in words: a model writes its task as the next cell, for you to read and run."""
         self.check_name(args.name)
         self._task_cell(args.name, cell, f"%%kernel_design {args.name}", args.roles or self.lab.roles, None)
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument("name", help="the session")
-    @command
     def kernel_sketch(self, args: argparse.Namespace, cell: str = "") -> None:
         """The cell is the session's new sketch: a turn of yours."""
         from kernellab.sketch.check import check
@@ -94,28 +85,20 @@ class WorkMagics(KernelMagic):
         for fault in check(cell).diagnostics:
             print(f"line {fault.line}: {fault.severity} {fault.code}: {fault.message} {fault.remedy}".rstrip())
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument("name", help="the session")
     @argument("--file", default=None, help="the file of the source that the cell replaces; default: its main file")
-    @command
     def kernel_code(self, args: argparse.Namespace, cell: str = "") -> None:
         """The cell is the session's new kernel code: a turn of yours, verified like any other."""
         self.session(args.name).edit_source({args.file: cell} if args.file else cell)
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument("name", help="the session")
-    @command
     def kernel_answer(self, args: argparse.Namespace, cell: str = "") -> None:
         """The cell answers the brief of the role that you hold (%%kernel_show NAME brief), as a model would."""
         self.session(args.name).answer(cell)
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument(
         "name", nargs="?", help="a session, or a variable that holds a task; may be left out with only one session"
     )
@@ -123,7 +106,6 @@ class WorkMagics(KernelMagic):
     @argument("--file", help="the file of the session's source that the cell replaces; default: the cell is kernel.py")
     @takes(VerifyCall)
     @argument("--background", metavar="NAME", help="return at once and bind NAME to a handle: await it, or cancel() it")
-    @command
     def kernel_verify(self, args: argparse.Namespace, cell: str = "") -> Any:
         """Judge the kernel in the cell: a module that defines kernel(*inputs). Nothing is added to the session.
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 
 from kernellab.content import written
 from kernellab.errors import EvolveError
 from kernellab.notebook.magics.arguments import takes, typed
-from kernellab.notebook.magics.base import KernelMagic, command, counted_as_shown
+from kernellab.notebook.magics.base import KernelMagic, counted_as_shown, line_cell_command
 from kernellab.options import build
 from kernellab.options.search import SearchOptions
 
@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 class EvolveMagics(KernelMagic):
     """evolve."""
 
-    @no_var_expand
-    @line_cell_magic
-    @magic_arguments()
+    @line_cell_command
     @argument("name", help="a session, a variable or a file with a task; or one of the words that steer a run")
     @argument("run", nargs="?", help="after such a word: the run, by variable, id or task's name; default the newest")
     @argument("value", nargs="*", help="a candidate (protect, drop), an island, NAME=VALUE (set), a file, or words")
     @takes(SearchOptions)
     @argument("--estimate", action="store_true", help="print the estimated cost and do not start")
-    @command
     def kernel_evolve(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Search for faster kernels of a task: many candidates at once, on islands, in rounds.
 
@@ -57,9 +54,11 @@ class EvolveMagics(KernelMagic):
             return _list()
         if args.name == "lab":
             return _lab(args)
+        if args.name == "open":
+            return self._open(args)
         act = _WORDS.get(args.name)
         if act is not None:
-            return act(self, args, cell)
+            return act(self.find(args.run), args, cell)
         if args.run is not None:
             raise UsageError(f"{args.name!r} is not a command for a run; choose one of {', '.join(WORDS)}")
         return self._begin(args, cell)
@@ -77,6 +76,12 @@ class EvolveMagics(KernelMagic):
             raise EvolveError("There is no run in this workspace.", "Begin one: %kernel_evolve NAME.")
         run = open_run(name or there[-1])
         return known(run.id) or run
+
+    def _open(self, args: argparse.Namespace) -> None:
+        run, number = self.find(args.run), _number(args, "candidate")
+        name = f"{run.state.begun.name}_{number}"
+        self.namespace[name] = session = run.open(number, name)
+        self.show_live(session)
 
     def _begin(self, args: argparse.Namespace, cell: str | None) -> None:
         # before the search starts: its threads import torch at once, and would keep the view waiting
@@ -152,92 +157,34 @@ def _list() -> Shown:
 # -- words that steer --------------------------------------------------------------------------------------------------
 
 
-def _show(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+def _show(run: Run) -> None:
     from kernellab.notebook.monitor.registry import show
 
-    show(magics.find(args.run))
+    show(run)
 
 
-def _summary(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> Run:
-    return magics.find(args.run)
-
-
-def _report(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+def _report(run: Run, args: argparse.Namespace) -> None:
     from kernellab.evolve.report import page
 
-    run = magics.find(args.run)
     file = Path(args.value[0] if args.value else f"{run.id}.html")
     print(f"wrote {written(file, page(run.id, run.state))}")
 
 
-def _pause(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).pause()
-
-
-def _resume(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).resume()
-
-
-def _stop(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).stop(" ".join(args.value))
-
-
-def _work(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    from kernellab.notebook.monitor.registry import show
-
-    show(magics.find(args.run).work())
-
-
-def _inject(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+def _inject(run: Run, args: argparse.Namespace, cell: str | None) -> None:
     if cell is None:
         raise UsageError("write the sketch in a cell: %%kernel_evolve inject RUN [ISLAND]")
-    magics.find(args.run).inject(cell, island=_number(args, "island", 0))
+    run.inject(cell, island=_number(args, "island", 0))
 
 
-def _protect(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).protect(_number(args, "candidate"))
-
-
-def _drop(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).drop(_number(args, "candidate"))
-
-
-def _freeze(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).freeze(_number(args, "island"))
-
-
-def _thaw(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).thaw(_number(args, "island"))
-
-
-def _set(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
+def _set(run: Run, args: argparse.Namespace) -> None:
     pairs = dict(word.partition("=")[::2] for word in args.value)
     if not pairs or not all("=" in word for word in args.value):
         raise UsageError("say which knob and its value: %kernel_evolve set RUN rounds=5")
-    magics.find(args.run).set(**pairs)
+    run.set(**pairs)
 
 
-def _scratchpad(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).write_scratchpad(cell if cell is not None else " ".join(args.value))
-
-
-def _direct(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).direct(cell if cell is not None else " ".join(args.value))
-
-
-def _accept(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).accept(cell if cell is not None else " ".join(args.value))
-
-
-def _refuse(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    magics.find(args.run).refuse()
-
-
-def _open(magics: EvolveMagics, args: argparse.Namespace, cell: str | None) -> None:
-    run, number = magics.find(args.run), _number(args, "candidate")
-    name = f"{run.state.begun.name}_{number}"
-    magics.namespace[name] = session = run.open(number, name)
-    magics.show_live(session)
+def _text(args: argparse.Namespace, cell: str | None) -> str:
+    return cell if cell is not None else " ".join(args.value)
 
 
 def _number(args: argparse.Namespace, what: str, usual: int | None = None) -> int:
@@ -248,24 +195,23 @@ def _number(args: argparse.Namespace, what: str, usual: int | None = None) -> in
     return int(args.value[0])
 
 
-_WORDS: Mapping[str, Callable[[EvolveMagics, argparse.Namespace, str | None], Any]] = {
-    "show": _show,
-    "summary": _summary,
-    "report": _report,
-    "pause": _pause,
-    "resume": _resume,
-    "stop": _stop,
-    "work": _work,
+_WORDS: Mapping[str, Callable[[Run, argparse.Namespace, str | None], Any]] = {
+    "show": lambda run, args, cell: _show(run),
+    "summary": lambda run, args, cell: run,
+    "report": lambda run, args, cell: _report(run, args),
+    "pause": lambda run, args, cell: run.pause(),
+    "resume": lambda run, args, cell: run.resume(),
+    "stop": lambda run, args, cell: run.stop(" ".join(args.value)),
+    "work": lambda run, args, cell: _show(run.work()),
     "inject": _inject,
-    "protect": _protect,
-    "drop": _drop,
-    "freeze": _freeze,
-    "thaw": _thaw,
-    "set": _set,
-    "scratchpad": _scratchpad,
-    "direct": _direct,
-    "accept": _accept,
-    "refuse": _refuse,
-    "open": _open,
+    "protect": lambda run, args, cell: run.protect(_number(args, "candidate")),
+    "drop": lambda run, args, cell: run.drop(_number(args, "candidate")),
+    "freeze": lambda run, args, cell: run.freeze(_number(args, "island")),
+    "thaw": lambda run, args, cell: run.thaw(_number(args, "island")),
+    "set": lambda run, args, cell: _set(run, args),
+    "scratchpad": lambda run, args, cell: run.write_scratchpad(_text(args, cell)),
+    "direct": lambda run, args, cell: run.direct(_text(args, cell)),
+    "accept": lambda run, args, cell: run.accept(_text(args, cell)),
+    "refuse": lambda run, args, cell: run.refuse(),
 }
-WORDS = ("list", "lab", *_WORDS)
+WORDS = ("list", "lab", *_WORDS, "open")

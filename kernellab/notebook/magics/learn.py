@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import line_cell_magic, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 
 from kernellab.errors import CourseError, KernellabError
-from kernellab.notebook.magics.base import KernelMagic, command
+from kernellab.notebook.magics.base import KernelMagic, line_cell_command, line_command
 
 if TYPE_CHECKING:
     from kernellab.records import Source, Verdict
@@ -27,12 +27,9 @@ if TYPE_CHECKING:
 class LearnMagics(KernelMagic):
     """exercise, attack, grade, predict, measure, watch, challenge, progress."""
 
-    @no_var_expand
-    @line_cell_magic
-    @magic_arguments()
+    @line_cell_command
     @argument("id", help="the exercise, as the lesson names it")
     @argument("--pass", dest="whole", action="store_true", help="ask for a full verdict (T2) instead of a quick look")
-    @command
     def kernel_exercise(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Check the answer in the cell (a sketch, or a kernel as a module); without a cell, show what is asked.
 
@@ -72,11 +69,8 @@ class LearnMagics(KernelMagic):
         notes = self._timed(exercise, cell, task, outcome) if sketch else []
         return outcome_card(exercise.id, outcome, hint, notes, cell, codes)
 
-    @no_var_expand
-    @line_cell_magic
-    @magic_arguments()
+    @line_cell_command
     @argument("--close", action="store_true", help="the cell holds functions of the judge, rewritten: its holes closed")
-    @command
     def kernel_attack(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Attack the toy judge of lesson 15 with the kernel in the cell, or close its holes; without a cell, show it.
 
@@ -92,11 +86,8 @@ class LearnMagics(KernelMagic):
         _points[exercise] = points
         return card
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("id", help="an exercise, or a lesson: the sum of its exercises")
-    @command
     def kernel_grade(self, args: argparse.Namespace) -> int:
         """The points of the answers that this notebook's cells gave since its kernel started.
 
@@ -112,13 +103,10 @@ class LearnMagics(KernelMagic):
             exercises = (lessons.exercise(args.id),)
         return sum(_points.get(e.id, 0) for e in exercises)
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", help="a measurement: its speedup over eager; A/B: how many times as fast as B is A; or a session")
     @argument("expected", nargs="?", default="?", help="how many times as fast: 2x, 0.5, 1/3; ? skips it")
     @argument("reason", nargs="*", help="why, in your words")
-    @command
     def kernel_predict(self, args: argparse.Namespace) -> None:
         """State what you expect before you measure it; only the first number counts. A session
         whose teaching mode waits for you continues with its measurement."""
@@ -151,14 +139,11 @@ class LearnMagics(KernelMagic):
 
             begin_judge()
 
-    @no_var_expand
-    @line_cell_magic
-    @magic_arguments()
+    @line_cell_command
     @argument("name", help="the measurement's name")
     @argument("--task", help="a task of the lesson, an exercise, a challenge, a variable or a file; default: NAME")
     @argument("--on", metavar="CHIP", help="on that GPU; where there is none, the lesson's recording, marked as such")
     @argument("--value", metavar="NAME", help="without a cell: a ratio that the notebook computed, by its variable")
-    @command
     def kernel_measure(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Time the sketch or kernel in the cell against PyTorch eager, quickly, next to your prediction.
 
@@ -183,13 +168,10 @@ class LearnMagics(KernelMagic):
         task = self._task(args.task or args.name)
         return measured(args.name, cell, task, self._ranked, target)
 
-    @no_var_expand
-    @line_cell_magic
-    @magic_arguments()
+    @line_cell_command
     @argument("task", help="a task of the lesson, an exercise, a challenge, a variable or a file")
     @argument("--only", nargs="+", default=[], metavar="TENSOR", help="draw these tensors alone")
     @argument("--compiled", action="store_true", help="what the C++ compiler makes of it: its hottest loop, with facts")
-    @command
     def kernel_watch(self, args: argparse.Namespace, cell: str = "") -> Any:
         """Watch the sketch in the cell: which elements each step loads and stores, at a small size, step by step."""
         from kernellab.notebook.learn.watch import watched
@@ -200,14 +182,11 @@ class LearnMagics(KernelMagic):
             return compiled(cell, self._task(args.task))
         return watched(cell, self._task(args.task), args.only)
 
-    @no_var_expand
-    @line_cell_magic
-    @magic_arguments()
+    @line_cell_command
     @argument("task", nargs="?", help="a challenge; without one they are listed")
     @argument("--hint", action="store_true", help="a hint, one step further each time")
     @argument("--dsl", help="the cell's DSL; default: a sketch is lowered, of code it is detected")
     @argument("--level", choices=("T2", "T3"), default="T2", help="the trust level of the verdict")
-    @command
     def kernel_challenge(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Practise: write a sketch or kernel for a task of the suite; it is judged on sizes that you do not see.
 
@@ -224,13 +203,10 @@ class LearnMagics(KernelMagic):
             return practice.shown(args.task)
         return practice.tried(args.task, cell, args.level, args.dsl)
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("lesson", nargs="?", default="", help="one lesson; default: all")
     @argument("--curve", action="store_true", help="the predictions as a curve")
     @argument("--csv", metavar="FILE", help="write points, tries and days of all exercises to a file, for a teacher")
-    @command
     def kernel_progress(self, args: argparse.Namespace) -> Any:
         """How far you are: exercises, points, and how near your predictions come."""
         from kernellab.notebook.learn.card import calibration_figure, progress_card

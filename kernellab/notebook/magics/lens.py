@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 
 from kernellab.content import written
 from kernellab.errors import SessionError
-from kernellab.notebook.magics.base import ONE, KernelMagic, command
+from kernellab.notebook.magics.base import ONE, KernelMagic, line_command
 
 if TYPE_CHECKING:
     from kernellab.lens import Lens
@@ -24,16 +24,13 @@ if TYPE_CHECKING:
 class LensMagics(KernelMagic):
     """lens."""
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", nargs="?", help=ONE)
     @argument("--turn", metavar="N", help="the kernel of this turn; default: the best, else the newest")
     @argument("--against", metavar="N", help="another turn's kernel, to see how the two differ at each level")
     @argument("--html", metavar="FILE", help="also write the page to this file")
     @argument("--counters", action="store_true", help="run it under ncu and read the GPU's counters")
     @argument("--unsandboxed", action="store_true", help="I trust this kernel: it may run with my own rights")
-    @command
     def kernel_lens(self, args: argparse.Namespace) -> Any:
         """Show a kernel next to what the compiler made of it, line by line, and what that tells."""
         from kernellab.lens.page import as_text, framed, page

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 
 from kernellab.errors import counted
-from kernellab.notebook.magics.base import KernelMagic, command, positive, session_names
+from kernellab.notebook.magics.base import KernelMagic, line_command, positive, session_names
 
 if TYPE_CHECKING:
     from kernellab.memory.memory import Memory
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 class MemoryMagics(KernelMagic):
     """memory."""
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("word", help="search, add, forget, judge, verify, stats, skills, approve, seed, import, export, ...")
     @argument("what", nargs="*", help="a session or words (search), a session or a run (add), ids, a file")
     @argument("-k", type=positive, default=5, help="how many hits; default 5")
@@ -33,7 +31,6 @@ class MemoryMagics(KernelMagic):
     @argument("--pin", action="store_true", help="judge: never drop it")
     @argument("--note", help="judge: a note on why the kernel is written this way")
     @argument("--licence", default="unspecified", help="import: licence of entries that state none")
-    @command
     def kernel_memory(self, args: argparse.Namespace) -> Any:
         """Search and manage the memory of verified kernels.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 
 from kernellab.model_integration.display import sentence
-from kernellab.notebook.magics.base import KernelMagic, command
+from kernellab.notebook.magics.base import KernelMagic, cell_command
 
 if TYPE_CHECKING:
     from kernellab.model_integration import Profile
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class WholeMagics(KernelMagic):
     """Whole models."""
 
-    @no_var_expand
-    @cell_magic
-    @magic_arguments()
+    @cell_command
     @argument("name", help="the variable that the profile is bound to")
     @argument("--train", action="store_true", help="profile a training step: forward, loss and backward")
     @argument("--device", help="cpu or cuda; default: a GPU where there is one")
@@ -31,7 +29,6 @@ class WholeMagics(KernelMagic):
         metavar="minutes=30",
         help="design kernels row by row with the rules, install and measure them",
     )
-    @command
     def kernel_profile(self, args: argparse.Namespace, cell: str = "") -> None:
         """Profile the model in the cell: `model` or Model, with inputs() or get_inputs(), as in a task's cell.
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import argument
 from traitlets import TraitError
 
 from kernellab.content import written
 from kernellab.errors import SessionError, counted
-from kernellab.notebook.magics.base import ONE, KernelMagic, command
+from kernellab.notebook.magics.base import ONE, KernelMagic, line_command
 
 OUT = "the same as FILE"
 #: parts of a session as text, and as figures; the live view is what is shown without one
@@ -26,15 +26,12 @@ FIGURES = ("roofline", "speedups", "stages", "calibration")
 class ShowMagics(KernelMagic):
     """show, explain, compare, insert, export, replay, doctor, help, config."""
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", nargs="?", help=ONE)
     @argument(
         "view", nargs="?", choices=(*TEXTS, *FIGURES), help="one part as text or figure; without it the live view"
     )
     @argument("--turn", metavar="N", help="as it was after this turn; default: the newest")
-    @command
     def kernel_show(self, args: argparse.Namespace) -> Any:
         """Show a session: its live view, one part of it as text, or a figure."""
         from kernellab.notebook.saved.receipt import VIEWS, plain
@@ -63,14 +60,11 @@ class ShowMagics(KernelMagic):
         state = session.state
         return VIEWS[args.view](replace(state, head=state.turn(args.turn).id) if args.turn else state)
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", nargs="?", help=ONE)
     @argument("what", nargs="?", choices=("verdict", "speed"), help="what the verdict means, or why it is slow")
     @argument("--turn", metavar="N", help="the verdict up to this turn; default: the newest")
     @argument("--model", action="store_true", help="ask the Analyst; its numbers are checked against the record")
-    @command
     def kernel_explain(self, args: argparse.Namespace) -> Any:
         """Explain the newest verdict, or (`speed`) why the kernel is slow; by rules, or by the Analyst."""
         from kernellab.notebook.saved.receipt import plain
@@ -84,15 +78,12 @@ class ShowMagics(KernelMagic):
         turn = session.analyse(QUESTIONS[what], wait=600)
         return plain(turn.rationale if turn is not None else "")
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", help="the session")
     @argument("a", nargs="?", help="a turn's number")
     @argument("b", nargs="?", help="the other turn's number")
     @argument("--over", metavar="DIM", help="in place of turns: the best kernel's speed over the range of this Dim")
     @argument("--csv", metavar="FILE", help="write the figures to this file")
-    @command
     def kernel_compare(self, args: argparse.Namespace) -> Any:
         """Two turns' candidates side by side: numbers, which is faster, and the difference of their texts; or the best
         kernel next to eager over the sizes of a Dim."""
@@ -113,11 +104,8 @@ class ShowMagics(KernelMagic):
             print(f"wrote {written(Path(args.csv), compared_csv(sides, one, other))}")
         return plain(as_text(sides, one, other))
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", nargs="?", help="a session: the cell that reproduces its failure; default: what a button offered")
-    @command
     def kernel_insert(self, args: argparse.Namespace) -> None:
         """Put a cell below this one: what the workbench offered last, or what reproduces a session's failure."""
         from kernellab.notebook.magics.insert import offered
@@ -128,24 +116,18 @@ class ShowMagics(KernelMagic):
             raise SessionError("Nothing was offered.", "Press Insert in the workbench, or name a session that failed.")
         self.next_cell(text)
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", help="the session")
     @argument("file", nargs="?", help="the module to write")
     @argument("--out", metavar="FILE", help=OUT)
-    @command
     def kernel_export(self, args: argparse.Namespace) -> None:
         """Write the best kernel as a module that needs torch and the DSL's runtime but not kernellab."""
         print(f"wrote {self.session(args.name).export(_file(args))}")
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", nargs="?", help="the session or the search; may be left out when there is only one session")
     @argument("file", nargs="?", help="the HTML file; default: the name")
     @argument("--out", metavar="FILE", help=OUT)
-    @command
     def kernel_share(self, args: argparse.Namespace) -> None:
         """Write a session or a search as one HTML file: what was recorded, to look through without a kernel.
 
@@ -162,13 +144,10 @@ class ShowMagics(KernelMagic):
         )
         print(f"wrote {path} ({size / 1e6:.1f} MB)")
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("name", help="the session")
     @argument("file", nargs="?", help="the file; a role `replay:FILE` answers from it")
     @argument("--out", metavar="FILE", help=OUT)
-    @command
     def kernel_replay(self, args: argparse.Namespace) -> None:
         """Write what a session's models were asked and answered, so that it can be replayed without them."""
         from kernellab.models import write_replay
@@ -179,21 +158,15 @@ class ShowMagics(KernelMagic):
             raise SessionError(f"{session.name} has asked no model.", "Give a role to one: --roles model.")
         print(f"wrote {counted(len(exchanges), 'exchange')} to {write_replay(Path(file), exchanges, note=session.id)}")
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
-    @command
+    @line_command
     def kernel_doctor(self, args: argparse.Namespace) -> None:
         """What this machine can do, and the one line that fixes what it cannot."""
         from kernellab.doctor import report
 
         print(report())
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument("option", nargs="?", help="NAME=VALUE, for example verbose=1")
-    @command
     def kernel_config(self, args: argparse.Namespace) -> None:
         """Show the options, or set one; the same as %config KernelLab.NAME = VALUE."""
         if args.option:

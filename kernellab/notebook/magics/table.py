@@ -10,10 +10,10 @@ import argparse
 import difflib
 
 from IPython.core.error import UsageError
-from IPython.core.magic import line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import MagicArgumentParser, argument, magic_arguments
+from IPython.core.magic import magics_class
+from IPython.core.magic_arguments import MagicArgumentParser, argument
 
-from kernellab.notebook.magics.base import KernelMagic, command, help_of
+from kernellab.notebook.magics.base import KernelMagic, help_of, line_command
 from kernellab.notebook.magics.cells import WorkMagics
 from kernellab.notebook.magics.evolve import EvolveMagics
 from kernellab.notebook.magics.learn import LearnMagics
@@ -28,15 +28,12 @@ from kernellab.notebook.magics.turns import TurnMagics
 class HelpMagics(KernelMagic):
     """The magics about the magics."""
 
-    @no_var_expand
-    @line_magic
-    @magic_arguments()
+    @line_command
     @argument(
         "magic",
         nargs="?",
         help="a magic, with or without kernel_; an operation of sketches; language: that language on one page",
     )
-    @command
     def kernel_help(self, args: argparse.Namespace) -> None:
         """What each magic does, in a line; with a name its arguments, or the language's page on it."""
         all_parsers = parsers()

@@ -27,22 +27,6 @@ def carry_out(desk: Desk, body: Body) -> str:
     return named(ACTS, body, "action", "command")(desk, body) or ""
 
 
-def _pause(desk: Desk, body: Body) -> None:
-    desk.run.pause()
-
-
-def _resume(desk: Desk, body: Body) -> None:
-    desk.run.resume()
-
-
-def _stop(desk: Desk, body: Body) -> None:
-    desk.run.stop()
-
-
-def _work(desk: Desk, body: Body) -> None:
-    desk.run.work()
-
-
 def _inject(desk: Desk, body: Body) -> str:
     text = words(body, "text")
     if not text.strip():
@@ -50,26 +34,6 @@ def _inject(desk: Desk, body: Body) -> str:
     island = number(body, "island")
     desk.run.inject(text, island=island, why=words(body, "why"))
     return f"The sketch goes to island {island}; it appears in the table when it is looked at."
-
-
-def _protect(desk: Desk, body: Body) -> None:
-    desk.run.protect(number(body, "number"))
-
-
-def _drop(desk: Desk, body: Body) -> None:
-    desk.run.drop(number(body, "number"))
-
-
-def _freeze(desk: Desk, body: Body) -> None:
-    desk.run.freeze(number(body, "island"))
-
-
-def _thaw(desk: Desk, body: Body) -> None:
-    desk.run.thaw(number(body, "island"))
-
-
-def _knob(desk: Desk, body: Body) -> None:
-    desk.run.set(**{words(body, "name"): words(body, "value")})
 
 
 def _scratchpad(desk: Desk, body: Body) -> str:
@@ -87,34 +51,26 @@ def _accept(desk: Desk, body: Body) -> str:
     return "The next rounds go that way."
 
 
-def _refuse(desk: Desk, body: Body) -> None:
-    desk.run.refuse()
-
-
 def _remember(desk: Desk, body: Body) -> str:
     kept = desk.run.remember()
     return f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: all of it was remembered, or forgotten."
 
 
-def _open(desk: Desk, body: Body) -> str:
-    return desk.open(number(body, "number"))
-
-
 ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
-    "pause": _pause,
-    "resume": _resume,
-    "stop": _stop,
-    "work": _work,
+    "pause": lambda desk, body: desk.run.pause(),
+    "resume": lambda desk, body: desk.run.resume(),
+    "stop": lambda desk, body: desk.run.stop(),
+    "work": lambda desk, body: desk.run.work(),
     "inject": _inject,
-    "protect": _protect,
-    "drop": _drop,
-    "freeze": _freeze,
-    "thaw": _thaw,
-    "knob": _knob,
+    "protect": lambda desk, body: desk.run.protect(number(body, "number")),
+    "drop": lambda desk, body: desk.run.drop(number(body, "number")),
+    "freeze": lambda desk, body: desk.run.freeze(number(body, "island")),
+    "thaw": lambda desk, body: desk.run.thaw(number(body, "island")),
+    "knob": lambda desk, body: desk.run.set(**{words(body, "name"): words(body, "value")}),
     "scratchpad": _scratchpad,
     "direction": _direction,
     "accept": _accept,
-    "refuse": _refuse,
-    "open": _open,
+    "refuse": lambda desk, body: desk.run.refuse(),
+    "open": lambda desk, body: desk.open(number(body, "number")),
     "remember": _remember,
 }

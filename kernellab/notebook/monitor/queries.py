@@ -13,9 +13,9 @@ from kernellab.notebook.language.complete import complete
 from kernellab.notebook.language.hover import hover
 from kernellab.notebook.monitor.detail import candidate, comparison
 from kernellab.notebook.monitor.follow import Follower
-from kernellab.notebook.monitor.protocol import Candidate, Comparison, Rows
+from kernellab.notebook.monitor.protocol import Candidate, Comparison
 from kernellab.notebook.monitor.rows import rows
-from kernellab.notebook.protocol import Checked, Completion, Download, Hover
+from kernellab.notebook.protocol import Download, Hover
 from kernellab.notebook.views.facts import Facts
 
 
@@ -36,10 +36,6 @@ def answer(window: Window, body: Body) -> Any:
     return named(ASKS, body, "ask", "request")(window, body)
 
 
-def _rows(window: Window, body: Body) -> Rows:
-    return rows(window.follower, number(body, "since"))
-
-
 def _candidate(window: Window, body: Body) -> Candidate:
     follower = window.follower
     with follower.lock:
@@ -50,14 +46,6 @@ def _compare(window: Window, body: Body) -> Comparison:
     follower = window.follower
     with follower.lock:
         return comparison(follower.state, number(body, "a"), number(body, "b"))
-
-
-def _check(window: Window, body: Body) -> Checked:
-    return checked(words(body, "text"), window.facts())
-
-
-def _complete(window: Window, body: Body) -> list[Completion]:
-    return complete(words(body, "text"), number(body, "line"), number(body, "col"))
 
 
 def _hover(window: Window, body: Body) -> Hover | None:
@@ -71,11 +59,11 @@ def _report(window: Window, body: Body) -> Download:
 
 
 ASKS: Mapping[str, Callable[[Window, Body], Any]] = {
-    "rows": _rows,
+    "rows": lambda window, body: rows(window.follower, number(body, "since")),
     "candidate": _candidate,
     "compare": _compare,
-    "check": _check,
-    "complete": _complete,
+    "check": lambda window, body: checked(words(body, "text"), window.facts()),
+    "complete": lambda window, body: complete(words(body, "text"), number(body, "line"), number(body, "col")),
     "hover": _hover,
     "report": _report,
 }
