@@ -30,7 +30,8 @@ def carry_out(desk: Desk, body: Body) -> str:
     Raises:
         KernellabError: it is not understood, or the session's state does not allow it; nothing was done then.
     """
-    return named(_ACTS, body, "action", "command")(desk, body) or ""
+    note = named(_ACTS, body, "action", "command")(desk, body)
+    return note if isinstance(note, str) else ""
 
 
 def _approve(desk: Desk, body: Body) -> None:
@@ -146,7 +147,7 @@ def _judge(desk: Desk, body: Body) -> str:
     return judge(desk.session, body)
 
 
-_ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
+_ACTS: Mapping[str, Callable[[Desk, Body], object]] = {
     "step": lambda desk, body: desk.session.step(),
     "run": lambda desk, body: desk.session.run(),
     "pause": lambda desk, body: desk.session.pause(),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ONE = "the session; may be left out when there is only one"
 
 
-def _command(kind: Callable[..., Any], body: Callable[..., Any]) -> Callable[..., Any]:
+def _command(kind: Callable[..., Any], body: Callable[..., Any]) -> Any:
     """``body(self, args[, cell])`` gets parsed arguments; ``--help`` prints them; errors come without a traceback."""
 
     @functools.wraps(body)

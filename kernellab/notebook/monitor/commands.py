@@ -24,7 +24,8 @@ def carry_out(desk: Desk, body: Body) -> str:
     Raises:
         KernellabError: it is not understood, or the run's state does not allow it; nothing was done then.
     """
-    return named(ACTS, body, "action", "command")(desk, body) or ""
+    note = named(ACTS, body, "action", "command")(desk, body)
+    return note if isinstance(note, str) else ""
 
 
 def _inject(desk: Desk, body: Body) -> str:
@@ -56,7 +57,7 @@ def _remember(desk: Desk, body: Body) -> str:
     return f"{counted(kept, 'kernel')} remembered." if kept else "Nothing new: all of it was remembered, or forgotten."
 
 
-ACTS: Mapping[str, Callable[[Desk, Body], str | None]] = {
+ACTS: Mapping[str, Callable[[Desk, Body], object]] = {
     "pause": lambda desk, body: desk.run.pause(),
     "resume": lambda desk, body: desk.run.resume(),
     "stop": lambda desk, body: desk.run.stop(),
