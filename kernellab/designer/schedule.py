@@ -297,7 +297,7 @@ def _called(fallback: Fallback, b: Builder, ref: Ref, tensor: str) -> LibraryCal
 
 
 def _planned_units(ctx: Context, read: _Read) -> Plan:
-    layout = Layout({}, read.shapes, {})
+    layout = Layout({}, {})
     launches: list[Launch] = []
     for unit in read.units:
         outputs, own = collapse([o for group in unit for o in group], read.shapes)
@@ -379,7 +379,7 @@ def _steps(
         walk = walk_of(k, loaded | read.results)
         dtypes = {e.tensor: e.dtype for e in walk.loads} | {o.tensor: o.dtype for o in walk.outs}
         shapes = {tensor: (read.shapes | k.shapes)[tensor] for tensor in dtypes}
-        layout = Layout(dict(shapes), shapes, dtypes)
+        layout = Layout(dict(shapes), dtypes)
         return sketch(replace(file, layout=layout), name, walk, walk_tiling(ctx, walk), 0)
     t = step_tiles(ctx, k)
     named = {n: ctx.consts.values[n] for n in (t.rows, t.made, t.summed)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +31,6 @@ class Block:
     text: str
     #: of the opening fence, from 1
     line: int
-    #: the headings above it
-    section: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,6 +146,6 @@ def _sections(lines: list[str], before: int, starts: list[tuple[int, int, str]],
     for (start, level, title), end in zip(starts, [*(s for s, _, _ in starts[1:]), len(lines)], strict=True):
         path = [*(p for p in path if p[0] < level), (level, title)]
         names = tuple(name for _, name in path if name)
-        own = tuple(replace(b, section=names) for b in blocks if start < b.line <= end)
+        own = tuple(b for b in blocks if start < b.line <= end)
         sections.append(Section(names, level, "\n".join(lines[start:end]).rstrip() + "\n", start + 1, own))
     return sections

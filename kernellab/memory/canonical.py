@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -204,15 +204,4 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def similarity(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """Shared labels over all labels, counted with their multiplicity (Jaccard, 0 to 1)."""
-    keys: Iterable[str] = one.keys() | other.keys()
-    shared = total = 0
-    for key in keys:
-        a, b = one.get(key, 0), other.get(key, 0)
-        shared += min(a, b)
-        total += max(a, b)
-    return shared / total if total else 1.0
-
-
-__all__ = ["ALONG", "Canonical", "canonical", "similarity", "word_for", "word_of"]
+__all__ = ["ALONG", "Canonical", "canonical", "word_for", "word_of"]

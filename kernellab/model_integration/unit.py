@@ -69,10 +69,6 @@ class Unit:
     out_spec: Any
     by_node: dict[Node, Op] = field(repr=False)
 
-    def value(self, node: Node) -> Any:
-        """What the trace knows of a node: a tensor without memory, or a tuple of them."""
-        return node.meta.get("val")
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -147,5 +147,4 @@ def test_blocks_know_their_options_section_and_line() -> None:
     page = parse_page("---\nwords: a b\n---\n# T\n\n## S\n\n```sketch task=a/b fails\nx\n```\n")
     block = page.blocks[0]
     assert (block.language, dict(block.options), block.line) == ("sketch", {"task": "a/b", "fails": ""}, 8)
-    assert block.section == ("T", "S")
     assert page.front == {"words": "a b"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernellab.capture import capture
-from kernellab.memory.canonical import canonical, similarity
+from kernellab.memory.canonical import canonical
 from kernellab.memory.features import LOGIC, SHAPE, Features, features, shape_similarities
 from kernellab.task import load_task
 
@@ -74,7 +74,6 @@ def test_relatives_are_nearer_than_strangers() -> None:
     rms = of(RMS)
     residual = of("h = x + w\n    return h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-6)")
     scan = of("return torch.cumsum(x, -1) * w")
-    assert similarity(rms.labels, residual.labels) > similarity(rms.labels, scan.labels)
     assert float(rms.logic @ residual.logic) > 0.6 > 0.4 > float(rms.logic @ scan.logic)
 
 

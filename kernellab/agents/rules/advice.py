@@ -389,7 +389,6 @@ def _tile_extents(body: tuple[Statement, ...], dim: str) -> Iterator[IntExpr]:
 class _Place:
     words: str
     line: int
-    store: bool
     #: the extents of the dimensions that it takes a range of
     over: tuple[str, ...] = ()
 
@@ -449,7 +448,7 @@ def _in_body(body: tuple[object, ...], dim: str | None) -> Iterator[_Place]:
             kind = "store to" if isinstance(statement, Store) else "load of"
             at = dim or ranged[-1]
             words = f"the {kind} {region.tensor.name} at {at}"
-            yield _Place(words, statement.span.line, isinstance(statement, Store), tuple(ranged))
+            yield _Place(words, statement.span.line, tuple(ranged))
 
 
 def _ranged(region: Region) -> list[str]:

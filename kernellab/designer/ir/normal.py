@@ -264,7 +264,6 @@ class Layout:
     """The declared view of every tensor: its slots' extents."""
 
     views: dict[str, tuple[Length, ...]]
-    shapes: dict[str, tuple[Extent, ...]]
     dtypes: dict[str, str]
     #: names that stand for a tensor in another view, which a later launch has of it
     seconds: dict[str, str] = field(default_factory=dict)
@@ -443,7 +442,7 @@ def _rewrite(
 ) -> tuple[list[Output], Layout]:
     whole = {a: Axis(extents.times([x.extent for x in chain])) for a, chain in chains.items()}
     inner = {axis for chain in chains.values() for axis in chain[1:]}
-    layout = Layout({}, dict(shapes), {})
+    layout = Layout({}, {})
 
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(whole.get(a, a) for a in given if a not in inner)

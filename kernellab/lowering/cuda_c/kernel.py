@@ -84,7 +84,7 @@ class KernelWriter:
         flat = Flattener(self.ints, self.names.taken, has_steps(self.program, self.kernel)).block(body)
         fused = Fuser(self.ints, self.names.loop_vars).block(flat)
         self.layouts = Layouts(self.ints, fused)
-        self.spaces = Placement(self.ints, self.layouts).spaces(fused)
+        self.spaces = Placement(self.ints, frozenset()).spaces(fused)
         self._once = written_once(fused)
         self._ordered = self.kernel.reads & self.kernel.writes
         steps = steps_of(fused)

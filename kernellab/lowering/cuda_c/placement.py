@@ -82,9 +82,6 @@ class Layouts:
             self.used[key] = Layout(name, extents, split, side, key in self._products or key not in self._apart)
         return self.used[key]
 
-    def same(self, a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> bool:
-        return self._key(a) == self._key(b)
-
     def real(self, shape: tuple[IntExpr, ...]) -> tuple[IntExpr, ...]:
         return tuple(e for e in shape if not self.ints.is_one(e))
 
@@ -111,10 +108,6 @@ class Layouts:
 
 class Placement(Placer):
     """Decides the :class:`MemorySpace` of every tile."""
-
-    def __init__(self, ints: Ints, layouts: Layouts) -> None:
-        super().__init__(ints, frozenset())
-        self._layouts = layouts
 
     def spaces(self, block: FusedBlock) -> dict[str, MemorySpace]:
         self._collect(block, 0)

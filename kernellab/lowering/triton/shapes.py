@@ -69,7 +69,6 @@ class Extent:
     padded_value: int | None
     exact: bool
     flag: str = ""
-    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,17 +116,17 @@ class Shapes:
             padded = self.constexpr(_label(expr) + "_P", host, expr.names())
             full = f"{padded} == {tidy(python_int(expr))}"
             flag = self.constexpr(f"FULL_{_label(expr)}", full, expr.names() | {padded})
-            return Extent(expr, padded, None, None, False, flag, padded)
+            return Extent(expr, padded, None, None, False, flag)
         size = max(least, 1 << max(value - 1, 0).bit_length())
         if size == value:
             text = python_int(expr) if expr.kind is not IntKind.OP else tidy(python_int(expr))
-            return Extent(expr, text, value, size, True, "", text)
+            return Extent(expr, text, value, size, True)
         if expr.kind is IntKind.NUM:
-            return Extent(expr, str(size), value, size, False, "", str(size))
+            return Extent(expr, str(size), value, size, False)
         wanted = f"triton.next_power_of_2({tidy(python_int(expr))})"
         host = f"max({MIN_DOT}, {wanted})" if least > 1 else wanted
         padded = self.constexpr(_label(expr) + "_P", host, expr.names())
-        return Extent(expr, padded, value, size, False, "", padded)
+        return Extent(expr, padded, value, size, False)
 
     def constexpr(self, wish: str, host: str, names: frozenset[str]) -> str:
         """The name of the constexpr parameter that the host computes as ``host``, of which ``names`` are a part."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from textwrap import indent
 
 from kernellab.lowering.python_text import parsed
 
@@ -98,7 +97,3 @@ def _functions(file: str) -> dict[str, Function]:
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }
-
-
-def block(text: str, depth: int) -> str:
-    return indent(text, "    " * depth)

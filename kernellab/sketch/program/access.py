@@ -37,9 +37,6 @@ class Access:
     def tensor(self) -> str:
         return self.region.tensor.name
 
-    def loop(self, var: str) -> Loop | None:
-        return next((loop for loop in self.loops if loop.var == var), None)
-
     @property
     def parallel(self) -> tuple[Loop, ...]:
         return tuple(loop for loop in self.loops if loop.hints.parallel)

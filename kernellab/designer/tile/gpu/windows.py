@@ -194,7 +194,6 @@ class _Facts:
     inside: int
     steps: int
     copied: bool
-    strided: bool
     #: bytes of a factor's element, and in how many narrower floats each factor is stored
     item: int
     parts: int
@@ -206,7 +205,7 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
-        any(tap.stride > 1 and not tap.transposed for tap in win.taps), item_bytes(widest(win)), parts_of(win),
+        item_bytes(widest(win)), parts_of(win),
     )  # fmt: skip
     # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
     most = _SCALAR_TILE if ctx.scalar_products else 128
