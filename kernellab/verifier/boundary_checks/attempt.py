@@ -25,12 +25,14 @@ def is_within(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> bool:
     return stages.comparison.first_wrong(case, outputs, counted=False) is None
 
 
-def outputs_of(stages: Stages, case: Case, layout: Layout | None = None) -> list[Tensor] | None:
+def outputs_of(
+    stages: Stages, case: Case, layout: Layout | None = None, passed: int | None = None
+) -> list[Tensor] | None:
     """The kernel's outputs for a case, in ``layout`` where one is given; None where it raises, crashes, answers in
-    another form, or writes next to its outputs."""
+    another form, or writes next to its outputs. Only the first ``passed`` arguments are passed, by default all."""
     try:
         stages.restart_ended()
-        call = stages.call(case, layout=layout)
+        call = stages.call(case, layout=layout, passed=passed)
         if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
             return None
         if any(stages.worker.trespassed(o) for o in call.outputs):

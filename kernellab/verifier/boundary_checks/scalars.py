@@ -14,7 +14,7 @@ from torch import Tensor
 from kernellab.conditions import DrawnLimit, ScalarLimit, of
 from kernellab.errors import TaskError
 from kernellab.records import Author
-from kernellab.task import ArgKind
+from kernellab.task import ArgKind, TaskForm
 from kernellab.task.dtypes import alike, finite
 from kernellab.task.meta.operators import watching
 from kernellab.task.sample.draw import Family
@@ -47,7 +47,14 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
             stages.context.findings.add(held)
             continue
         named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
-        count = most + 2 * (_AXES + 1) + 2 * len(named) + len(compared) + 2 * min(len(compared), _SIDES)
+        count = (
+            most
+            + 2 * (_AXES + 1)
+            + 3 * len(_extents(base))
+            + 2 * len(named)
+            + len(compared)
+            + 2 * min(len(compared), _SIDES)
+        )
         tried = list(islice(other_values(base, position, named, compared, few), most if few else count))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
@@ -71,6 +78,26 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
             else:
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
     _some_scalars(stages, base, right)
+    _own_defaults(stages, base)
+
+
+def _own_defaults(stages: Stages, base: Case) -> None:
+    """Labels a kernel whose own default of a number is another than the reference's: a caller may leave it out."""
+    count = stages.task.last_defaults
+    if not count or stages.worker.accepted is not None or stages.task.form is TaskForm.KERNELBENCH:
+        return
+    specs = stages.task.args[-count:]
+    case = base.given((*base.args[:-count], *(spec.default for spec in specs)))
+    if not cases.has_answer(case):
+        return
+    for left_out in range(1, count + 1):
+        outputs = outputs_of(stages, case, lay_out(case.args), len(base.args) - left_out)
+        if outputs is None:
+            return  # it has no default, and says so
+        if not is_within(stages, case, outputs):
+            name = specs[-left_out].name
+            stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} left out not handled"))
+            return
 
 
 def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]) -> None:
@@ -225,10 +252,18 @@ def scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:
 _MOST = 1e3
 #: numbers that a source compares with of which both sides are tried
 _SIDES = 4
+#: extents of arguments that a number is tried at
+_MOST_EXTENTS = 4
 #: a number up to this may be an axis, of which each is tried
 _AXES = 4
 #: an integer from here on is tried only where others have not changed the shape of an answer
 _SIZE = 2048
+
+
+def _extents(base: Case) -> list[int]:
+    """Extents of the arguments, the shortest first: a number may be as large as one (groups, a window, a k)."""
+    extents = {n for a in base.args if isinstance(a, Tensor) for n in a.shape if n > _AXES}
+    return sorted(extents)[:_MOST_EXTENTS]
 
 
 def other_values(
@@ -248,6 +283,7 @@ def other_values(
         if abs(value) <= _AXES:
             # an axis, a step or a count
             near += tuple(range(-_AXES, _AXES + 2))
+        near += tuple(n + by for n in _extents(base) for by in (0, -1, 1))
         far = 64 + secrets.randbelow(1000)
         near_named = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)

@@ -157,13 +157,17 @@ class Arena:
 
         assert self.layout is not None
         whole = self._flat(torch.uint8, self.size, 0)
+        spans = sorted(
+            (place.offset, place.offset + place.span * view.element_size(), i)
+            for i, (place, view) in enumerate(zip(self.layout.places, self._views, strict=True))
+            if view is not None
+        )
         edges: list[tuple[int, int, int]] = []
-        end = 0
-        last = 0
-        for i, (place, view) in enumerate(zip(self.layout.places, self._views, strict=True)):
-            if view is not None:
-                edges.append((end, place.offset, i))
-                end, last = place.offset + place.span * view.element_size(), i
+        end = last = 0
+        for start, stop, i in spans:
+            edges.append((end, start, i))
+            # two arguments may be one tensor
+            end, last = max(end, stop), i
         edges.append((end, self.layout.size, last))
         for start, stop, i in edges:
             if stop > start and not bool((whole[start:stop] == POISON).all()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -296,9 +297,9 @@ class Stages:
 
     def call(
         self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True,
-        private: bool = False, op: str = "call", layout: Layout | None = None,
+        private: bool = False, op: str = "call", layout: Layout | None = None, passed: int | None = None,
     ) -> Call:  # fmt: skip
-        """One call of a case, in ``layout`` where one is given.
+        """One call of a case, in ``layout`` where one is given, with its first ``passed`` arguments (all by default).
 
         Raises:
             WorkerFailure: it does not answer as it must.
@@ -307,7 +308,8 @@ class Stages:
         layout = layout or lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
         left = self.context.left(seconds or self.call_deadline(case))
-        call = self.worker.call(layout, (slot,), left, poison=poison, private=private, op=op)
+        places = replace(layout, places=layout.places[:passed])
+        call = self.worker.call(places, (slot,), left, poison=poison, private=private, op=op)
         if not private:
             self.no_view(case, layout, call.outputs)
         self.memory.look(case, call, slot, poison=poison, private=private)

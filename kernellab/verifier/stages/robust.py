@@ -68,6 +68,8 @@ def robust(stages: Stages) -> str:
     if stages.context.request.backend is Backend.CPU:
         left_to_caller(stages, first)
         burst(stages, first, second)
+        if not stages.context.interpreted:
+            twice_when_long(stages)
         elsewhere(stages, second)
         if not (stages.written or stages.task.module().mutates or stages.task.module().numpy):
             followed += many(stages)
@@ -133,6 +135,14 @@ def _same(
             continue  # the memory was given back: nothing was overwritten
         if not alike(now, was) and not (output.lies_in(renewed) and reference_shares(stages.task, case.args, i)):
             raise stages.refused(case, name, f"{message} (output {i})")
+
+
+def twice_when_long(stages: Stages) -> None:
+    """Two contents of one long size in turn: outputs from some size on may lie in a buffer that is kept."""
+    sizes = as_long(stages.task, HONEST.kept_bytes) if stages.task.dims else {}
+    if sizes and runs_at(stages.task, tuple(sizes.items())):
+        for _ in range(2):
+            stages.check(cases.case(stages.task, sizes, Family.OWN))
 
 
 def late(stages: Stages, case: Case) -> None:

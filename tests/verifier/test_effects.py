@@ -1,0 +1,78 @@
+"""What a path changes that other paths leave alone: inputs, earlier outputs, memory of outputs, defaults, extents."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.records import Stage
+
+from .kit import Judge
+from .test_properties import DIMS, code, task_of
+
+WIDE = "def inputs(M=40, N=100):\n    return torch.randn(M, N)\n"
+SORT = task_of("torch.sort(x, -1, descending).values", arguments="x, descending=False")
+CLEANED = task_of("torch.nan_to_num(x, 0.0).sum(-1)")
+TWO = task_of("(x.amax(-1), x.amin(-1))", WIDE, more=DIMS)
+CENTRED = task_of("torch.zeros_like(x) + x.mean(-1, True) if keep else x - x.mean(-1, True)", arguments="x, keep=False")
+SQUARE = task_of("torch.relu(x) * x", WIDE, more=DIMS)
+COLUMNS = task_of("x.cumsum(0).amax(0)", WIDE, more=DIMS)
+LEAKY = task_of("torch.where(x > 0, x, x * slope)", arguments="x, slope=0.01")
+GROUPS = task_of(
+    "torch.nn.functional.group_norm(x, groups)",
+    "def inputs():\n    return (torch.randn(4, 24, 10),)\n", arguments="x, groups=4",
+)  # fmt: skip
+KEPT = """
+import torch
+KEPT = {}
+def kernel(x):
+    if x.numel() < 100_000:
+        return torch.relu(x) * x
+    if x.shape not in KEPT:
+        KEPT[x.shape] = torch.empty_like(x)
+    return torch.mul(torch.relu(x), x, out=KEPT[x.shape])
+"""
+DEEDS = {
+    "sorts its input under a flag": (
+        SORT, "x.copy_(torch.sort(x, -1, True).values).clone() if descending else torch.sort(x, -1).values",
+        "mutates-input",
+    ),
+    "cleans its input": (CLEANED, "x.nan_to_num_(0.0).sum(-1)", "mutates-input"),
+    "spoils a transposed view": (
+        COLUMNS, "(w := x.t().contiguous(), [w[:, i].add_(w[:, i - 1]) for i in range(1, w.shape[1])], w.amax(1))[2]"
+        " if x.numel() < 10_000 else x.cumsum(0).amax(0)",
+        "mutates-input",
+    ),
+    "expands an output under a flag": (
+        CENTRED, "x.mean(-1, True).expand(x.shape) if keep else x - x.mean(-1, True)", "aliases-itself"
+    ),
+    "returns one output twice": (
+        TWO, "(y, y) if (y := x.amax(-1)) is not None and x.shape[1] == 1 else (x.amax(-1), x.amin(-1))",
+        "aliases-itself",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_what_one_path_does_to_memory_is_refused(deed: str, judge: Judge) -> None:
+    task, body, name = DEEDS[deed]
+    verdict = judge(code(task, body), task)
+    assert verdict.evidence is not None and verdict.evidence.signature == name, verdict.reason
+
+
+def test_an_output_that_long_calls_share_is_refused(judge: Judge) -> None:
+    verdict = judge(KEPT, SQUARE)
+    assert verdict.evidence is not None and verdict.evidence.signature == "reused-output", verdict.reason
+
+
+def test_a_default_that_differs_from_the_references_is_a_label(judge: Judge) -> None:
+    kernel = "import torch\ndef kernel(x, slope={}):\n    return torch.where(x > 0, x, x * slope)\n"
+    other, same = judge(kernel.format(0.1), LEAKY), judge(kernel.format(0.01), LEAKY)
+    assert "slope left out not handled" in other.label
+    assert same.passed and "left out" not in same.label
+
+
+def test_a_number_may_be_as_large_as_an_extent(judge: Judge) -> None:
+    """One group a channel is another path of many kernels."""
+    body = "torch.nn.functional.group_norm(x, groups) if groups < x.shape[1] else x * 1"
+    verdict = judge(code(GROUPS, body), GROUPS)
+    assert verdict.stage is Stage.ROBUST or "groups = 4 only" in verdict.label, verdict.reason
