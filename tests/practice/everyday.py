@@ -136,4 +136,14 @@ def reference(x):
 """,
         "torch.rand(B, 8, 8)",
     ),
+    "densities_by_a_small_factor": task(
+        "B 1 40 12",
+        """
+def reference(x, s):
+    m = s @ s.mT + torch.eye(3)
+    z = torch.linalg.solve_triangular(torch.linalg.cholesky(m), x[..., None], upper=False)
+    return -0.5 * (z.square().sum((-2, -1)) + torch.linalg.slogdet(m).logabsdet) + torch.logdet(m)
+""",
+        "torch.randn(B, 3), torch.randn(B, 3, 3)",
+    ),
 }

@@ -8,7 +8,7 @@ Of larger ones the function that does not look whether it failed is called: its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,8 +93,43 @@ def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
     return lower.transpose(-1, -2) if upper else lower
 
 
+class _Logarithm(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+def log_determinant(x: Tensor) -> Any:
+    """The sign of the determinant and the logarithm of its size."""
+    m = _rows(x, _COFACTORS)
+    if m is None:
+        return NotImplemented
+    whole = _determinant(m)
+    return _Logarithm(torch.sign(whole), torch.log(whole.abs()))
+
+
+def logdet(x: Tensor) -> Tensor:
+    """The logarithm of the determinant; NaN where that is negative."""
+    m = _rows(x, _COFACTORS)
+    return NotImplemented if m is None else torch.log(_determinant(m))
+
+
+def solve_triangular(x: Tensor, y: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """z of x z = y for one triangle of ``x``, row by row; ``y`` has columns."""
+    m = _rows(x, _FACTOR)
+    if m is None or not left or y.dim() < 2:
+        return NotImplemented
+    found: dict[int, Tensor] = {}
+    for i in reversed(range(len(m))) if upper else range(len(m)):
+        rest = y[..., i, :]
+        for j, known in found.items():
+            rest = rest - m[i][j].unsqueeze(-1) * known
+        found[i] = rest if unitriangular else rest / m[i][i].unsqueeze(-1)
+    return torch.stack([found[i] for i in range(len(m))], -2)
+
+
 #: function of torch, by name -> what is called in its place
 SMALL_MATRICES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("linalg_inv", "inverse", "inv"), inverse), **dict.fromkeys(("linalg_det", "det"), determinant),
-    "linalg_solve": solve, "linalg_cholesky": cholesky,
+    "linalg_solve": solve, "linalg_cholesky": cholesky, "logdet": logdet, "linalg_solve_triangular": solve_triangular,
+    **dict.fromkeys(("linalg_slogdet", "slogdet"), log_determinant),
 }  # fmt: skip
