@@ -76,3 +76,43 @@ def test_a_number_may_be_as_large_as_an_extent(judge: Judge) -> None:
     body = "torch.nn.functional.group_norm(x, groups) if groups < x.shape[1] else x * 1"
     verdict = judge(code(GROUPS, body), GROUPS)
     assert verdict.stage is Stage.ROBUST or "groups = 4 only" in verdict.label, verdict.reason
+
+
+SCANNED = task_of("x.cumsum(-1).flip(-1) if back else x.cumsum(-1)", arguments="x, back=False")
+ALONG = task_of("torch.softmax(x, dim)", WIDE, "x, dim=-1", DIMS)
+SUMMED = task_of(
+    "x.sum(dim)", WIDE, "x, dim=-1", 'from kernellab import Dim\nM = Dim("M", 0, 4096)\nN = Dim("N", 0, 8192)\n'
+)
+HASHED = task_of("x * k", "def inputs():\n    return torch.randint(-9, 9, (64, 512)), 3\n", "x, k")
+SCALED = task_of("torch.tanh(x) * scale", arguments="x, scale=0.125")
+PRODUCT = task_of(
+    "a @ b",
+    "def inputs(M=40, K=100):\n    return torch.randn(M, K), torch.randn(K, 24)\n", "a, b",
+    'from kernellab import Dim\nM = Dim("M", 1, 4096)\nK = Dim("K", 1, 8192)\n',
+)  # fmt: skip
+PATHS = {
+    "strides under a flag": (
+        SCANNED, "torch.as_strided(x, x.shape, (x.shape[1], 1)).cumsum(-1).flip(-1) if back else x.cumsum(-1)",
+        "contiguous",
+    ),
+    "no maximum along an axis": (
+        ALONG, "(e := torch.exp(x)) / e.sum(0) if dim in (0, -2) else torch.softmax(x, dim)", "dim = -1 only|x"
+    ),
+    "empty along an axis": (SUMMED, "x.sum(dim) if x.numel() else x.new_zeros(x.shape[0])", "dim = -1 only"),
+    "an integer as a double": (HASHED, "x * int(float(k))", "k = 3 only"),
+    "a scale of nine digits": (SCALED, 'torch.tanh(x) * float(f"{scale:.9f}")', "scale = 0.125 only"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_that_a_number_chooses_is_tried(path: str, judge: Judge) -> None:
+    task, body, labels = PATHS[path]
+    verdict = judge(code(task, body), task)
+    assert not verdict.passed or any(label in verdict.label for label in labels.split("|")), verdict.label
+
+
+def test_a_rest_is_not_left_out_where_one_row_is_multiplied(judge: Judge) -> None:
+    body = "a[:, : (k := a.shape[1] // 8 * 8)] @ b[:k] if a.shape[0] == 1 and a.shape[1] >= 512 else a @ b"
+    assert not judge(code(PRODUCT, body), PRODUCT).passed
+    verdict = judge(code(PRODUCT, "a @ b"), PRODUCT)
+    assert verdict.passed, verdict.reason

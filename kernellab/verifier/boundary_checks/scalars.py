@@ -292,16 +292,18 @@ def other_values(
         equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
         tried = tuple(dict.fromkeys((*near, *equal, far, *near_named, long, -1, 0, 1, -far)))
         if not few and _is_free(base, position, (far, long)):
-            tried = (*tried[:-1], *((1 << 31) + far, -(1 << 31) - far, -far))
+            # past an int, and past what a double holds exactly
+            tried = (*tried[:-1], *((1 << 31) + far, -(1 << 31) - far, (1 << 53) + 2 * far + 1, -far))
     else:
         # of other magnitudes, and of the other sign
         draw = secrets.SystemRandom()
-        large, small = (exp(draw.uniform(log(low), log(high))) for low, high in ((2, 1e3), (1e-3, 1)))
+        ranges = ((2, 1e3), (1e-3, 1), (1e-12, 1e-5))
+        large, small, tiny = (exp(draw.uniform(log(low), log(high))) for low, high in ranges)
         near = (3 * value, value / 3) if value else (0.5, -0.5)
         # on both sides of where a branch begins
         likely = [n for n in compared if abs(n) <= _MOST]
         likely += [n * by for n in likely[:_SIDES] if n for by in (0.96, 1.04)]
-        tried = tuple(dict.fromkeys((*near, *likely, large, -small, 1.0, -1.0, 0.0)))
+        tried = tuple(dict.fromkeys((*near, *likely, large, -small, tiny, 1.0, -1.0, 0.0)))
     if few and not isinstance(value, bool):
         sign = type(value)(-1 if value >= 0 else 1)
         tried = tuple(dict.fromkeys((near[0], sign * (abs(near[0]) + 1), type(value)(0), *tried)))

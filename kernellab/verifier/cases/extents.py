@@ -199,7 +199,24 @@ def _past(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]:
     fitting = [n for n in (64, *numbers) if n < min(ends) and input_bytes(task, sizes(n, (63, 63))) <= DRAWN.end_bytes]
     rest = _SYSTEM.randrange(1, 64)
     kinds = ((0, rest), (rest, 0), (0, 0), (rest, rest)) if fitting else ()
-    return [partial(sizes, max(fitting), rests) for rests in kinds]
+    return [partial(sizes, max(fitting), rests) for rests in kinds] + _one_ragged(task, numbers)
+
+
+def _one_ragged(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]:
+    """Each Dim past a number with a rest, all others whole tiles; and the first one at its least, as where one row is
+    decoded: a path for aligned Dims or for one row may leave out the rest of another."""
+    tiles = {d.name: _inside(task, d.name, 64) for d in task.dims}
+    least = {d.name: max(d.min, 1) for d in task.dims[:1]}
+    found: list[Callable[[], Sizes]] = []
+    for dim in task.dims if len(task.dims) > 1 else ():
+        past = max((n for n in numbers if n < min(dim.max, _LARGEST_TILE)), default=64)
+        rest = _SYSTEM.randrange(1, 16)
+        long = {dim.name: _inside(task, dim.name, max(past, 512) // 64 * 64 + 64 + rest)}
+        near = {dim.name: _inside(task, dim.name, past // 64 * 64 + 64 + rest)}
+        found += [partial(dict, {**tiles, **near})]
+        if dim.name not in least:
+            found += [partial(dict, {**tiles, **least, **long})]
+    return found
 
 
 def multiples(numbers: Sequence[int]) -> list[int]:

@@ -172,6 +172,8 @@ class CorrectRule:
     scalar_named: int = 5
     #: sizes at which a source may have another path
     paths: int = 3
+    #: other values of an integer whose paths are tried in other layouts, sizes and contents
+    path_values: int = 6
     #: those that the source compares with; draws of two scalar arguments that are changed together, and of more
     scalar_compared: int = 8
     scalar_pairs: int = 16

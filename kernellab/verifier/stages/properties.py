@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,9 +31,10 @@ from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
 from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
 from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import of_paths
-from kernellab.verifier.protocol.memory import lay_out
-from kernellab.verifier.protocol.rules import CORRECT
+from kernellab.verifier.protocol.memory import Layout, lay_out
+from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
@@ -99,17 +100,66 @@ def along_paths(stages: Stages) -> None:
                 if others and not scalar_right(stages, base, secrets.choice(others), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
         along(stages, base)
-    _along_flags(stages, cases.drawn_base(stages.task))
+    _along_numbers(stages, cases.drawn_base(stages.task))
 
 
-def _along_flags(stages: Stages, base: Case) -> None:
-    """Values at edges for the other value of each flag."""
-    held = {limit.argument for limit in of(stages.context.findings.conditions, ScalarLimit)}
+def _along_numbers(stages: Stages, base: Case) -> None:
+    """The paths that a flag, an axis or another integer chooses: layouts, small sizes, and values at edges, for the
+    other value of each flag and some other values of each integer."""
+    add, found = stages.context.findings.add, stages.context.findings.conditions
     for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
-        if isinstance(value, bool) and spec.name not in held and not is_held(stages, position):
-            turned = replace(base, held=tuple(not value if i == position else None for i in range(len(base.args))))
-            if cases.has_answer(turned):
+        held = {limit.argument for limit in of(found, ScalarLimit)}
+        if (
+            spec.kind is not ArgKind.SCALAR
+            or isinstance(value, float)
+            or spec.name in held
+            or is_held(stages, position)
+        ):
+            continue
+        others = [case.args[position] for case in islice(other_values(base, position), CORRECT.path_values)]
+        if isinstance(value, bool):
+            others = [not value]
+        for number, other in enumerate(others):
+            turned = _with_number(base, position, other)
+            if not cases.has_answer(turned):
+                continue
+            if StridesLimit(contiguous="all") not in found and not all(
+                is_right(stages, turned, layout) for layout in _usual_layouts(turned)
+            ):
+                add(StridesLimit(contiguous="all"))
+            if not all(is_right(stages, case) for case in _least_sizes(stages, position, other)):
+                add(ScalarLimit(argument=spec.name, value=value, refuted=True))
+                break
+            if not number or secrets.randbelow(len(others)) == 0:
                 along(stages, turned)
+
+
+def _with_number(case: Case, position: int, value: Any) -> Case:
+    """``case`` with another ``value`` of a number."""
+    return replace(case, held=tuple(value if i == position else None for i in range(len(case.args))))
+
+
+def _usual_layouts(case: Case) -> Iterator[Layout]:
+    """Rows with gaps, transposed, and every other element."""
+    yield lay_out(case.args, strided=True)
+    yield from islice(layouts.transposed(case.args), 1)
+    yield layouts.stepped(case.args)
+
+
+def _least_sizes(stages: Stages, position: int, value: Any) -> Iterator[Case]:
+    """Cases with each Dim in turn empty, where the task takes that, and of one element, for a number's ``value``."""
+    sizes = {dim.name: max(dim.min, min(dim.max, _SMALL)) for dim in stages.task.dims}
+    for dim in stages.task.dims:
+        for least in sorted({dim.min, max(dim.min, 1)}):
+            small = {**sizes, dim.name: least}
+            if runs_at(stages.task, tuple(small.items())):
+                case = _with_number(cases.case(stages.task, small, Family.OWN), position, value)
+                if cases.has_answer(case):
+                    yield case
+
+
+#: the other Dims where one has its least size
+_SMALL = 5
 
 
 # -- strides -----------------------------------------------------------------------------------------------------------
@@ -275,11 +325,21 @@ def _threads(stages: Stages, base: Case) -> None:
     odd = {dim.name: _odd(dict(base.sizes)[dim.name], dim) for dim in stages.task.dims}
     ragged = cases.case(stages.task, odd, Family.OWN) if odd and runs_at(stages.task, tuple(odd.items())) else base
     usual = (4, 8, secrets.choice((2, 16)))
-    teams = [(1, base), (cores + 3, base), (large, long), *((n + 1, long) for n in named)]
+    # teams may begin at a number of elements alone
+    whole = as_long(stages.task, HONEST.kept_bytes) if stages.task.dims else {}
+    longest = cases.case(stages.task, whole, Family.OWN) if whole and runs_at(stages.task, (*whole.items(),)) else long
+    teams = [
+        (1, base),
+        (cores + 3, base),
+        (large, long),
+        *((n + 1, long) for n in named),
+        (large, longest),
+        (4, longest),
+    ]
     for count, case in (*teams, *((n, ragged) for n in usual)):
         stages.worker.team(count, stages.context.left(10.0))
         try:
-            slowly = 1 < count <= large and case is not ragged
+            slowly = 1 < count <= large and case is not ragged and case is not longest
             stages.check(replace(case, seed=case.seed), op="slowly" if slowly else "call")
         except Refused as refused:
             found = evidence.as_race(refused.evidence)
