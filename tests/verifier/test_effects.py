@@ -116,3 +116,21 @@ def test_a_rest_is_not_left_out_where_one_row_is_multiplied(judge: Judge) -> Non
     assert not judge(code(PRODUCT, body), PRODUCT).passed
     verdict = judge(code(PRODUCT, "a @ b"), PRODUCT)
     assert verdict.passed, verdict.reason
+
+
+VIEWS = {
+    "a transpose": (task_of("(torch.relu(x), x.t())"), "(torch.relu(x), x.t())"),
+    "a half": (task_of("(x.chunk(2, -1)[0] * 2, x.chunk(2, -1)[1])"), "(x.chunk(2, -1)[0] * 2, x.chunk(2, -1)[1])"),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_that_the_reference_returns_too_is_no_shared_output(view: str, judge: Judge) -> None:
+    task, body = VIEWS[view]
+    verdict = judge(code(task, body), task)
+    assert verdict.passed, verdict.reason
+
+
+def test_a_default_that_changes_the_shape_is_a_label(judge: Judge) -> None:
+    verdict = judge("import torch\ndef kernel(x, dim=0):\n    return x.sum(dim)\n", SUMMED)
+    assert "dim left out not handled" in verdict.label

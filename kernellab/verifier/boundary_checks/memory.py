@@ -11,6 +11,7 @@ from kernellab.target import Backend
 from kernellab.task.dtypes import alike
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.control import Output, Written, overlaps
+from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.timing.checks import reference_shares
 
@@ -62,15 +63,17 @@ class Memory:
         #: they were
         self._last: tuple[Worker, int, Sequence[Output], Sequence[Tensor]] | None = None
 
-    def look(self, case: Case, call: Call, slot: int, *, poison: bool, private: bool) -> None:
-        """Behind a ``call`` of ``case``. Raises Refused."""
+    def look(self, case: Case, call: Call, layout: Layout, slot: int, *, poison: bool, private: bool) -> None:
+        """Behind a ``call`` of ``case`` in ``layout``. Raises Refused."""
         stages = self._stages
         if poison:
             self._earlier(case)
         self._last = None
         if not private and stages.context.request.backend is Backend.CPU:
             untouched(stages, case, slot)
-        apart(stages, case, call.outputs)
+        # of arguments that lie otherwise, elements of the reference's outputs may share their memory, too
+        if layout.places == lay_out(case.args).places:
+            apart(stages, case, call.outputs)
 
     def keep(self, call: Call, outputs: Sequence[Tensor]) -> None:
         """What a call has given is to stay so while the next one runs."""

@@ -25,6 +25,7 @@ from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import compared_by
 from kernellab.verifier.compare.compare import compare
+from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
 
@@ -91,10 +92,15 @@ def _own_defaults(stages: Stages, base: Case) -> None:
     if not cases.has_answer(case):
         return
     for left_out in range(1, count + 1):
-        outputs = outputs_of(stages, case, lay_out(case.args), len(base.args) - left_out)
-        if outputs is None:
-            return  # it has no default, and says so
-        if not is_within(stages, case, outputs):
+        passed = len(base.args) - left_out
+        try:
+            stages.call(case, passed=passed)
+        except WorkerFailure as failure:
+            stages.restart_ended()
+            if failure.kind == "exception":
+                return  # it has no default, and says so
+        outputs = outputs_of(stages, case, passed=passed)
+        if outputs is None or not is_within(stages, case, outputs):
             name = specs[-left_out].name
             stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} left out not handled"))
             return

@@ -312,7 +312,7 @@ class Stages:
         call = self.worker.call(places, (slot,), left, poison=poison, private=private, op=op)
         if not private:
             self.no_view(case, layout, call.outputs)
-        self.memory.look(case, call, slot, poison=poison, private=private)
+        self.memory.look(case, call, layout, slot, poison=poison, private=private)
         return call
 
     def call_deadline(self, case: Case) -> float:
