@@ -53,7 +53,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     while across < min(mask.dim(), x.dim()) and type(mask.shape[-1 - across]) is int and mask.shape[-1 - across] == 1:
         across += 1
     if across and mask.dim() == x.dim() and mask.shape[: x.dim() - across] == x.shape[: x.dim() - across]:
-        row = x.shape[x.dim() - across :].numel()
+        row = math.prod(x.shape[x.dim() - across :])  # Size.numel makes an open extent a plain number
         order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
         lane = torch.arange(row, device=x.device)
         places = (order.unsqueeze(1) * row + lane).clamp(0, source.numel() - 1)

@@ -346,6 +346,8 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
         return int(expr) if expr.is_integer else float(expr)
     if kind in _WHOLE and (share := _share(expr.args[0])) is not None:
         size, by = share
+        if kind != "FloorToInt" and not size.is_nonnegative:
+            raise CaptureError(f"A size has the form {expr}, of what may be negative.", REMEDY)
         return Formula(_WHOLE[kind], (Formula("*", (by.numerator, _term(size, names))), by.denominator))
     args = [_term(a, names) for a in expr.args]
     if kind == "ToFloat":
@@ -361,7 +363,7 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
     raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
 
 
-#: sympy's functions that make a whole number of a size's share, which is not negative: the operator that does
+#: sympy's functions that make a whole number of a size's share: the operator that does, of what is not negative
 _WHOLE = {"TruncToInt": "//", "FloorToInt": "//", "CeilToInt": "ceil"}
 #: parts of a size that a factor is taken for: a float that is no such fraction may round either way
 _PARTS = 1 << 10

@@ -130,6 +130,8 @@ class Scheduler:
     on_gpu: bool = False
     asking: Asking = field(default_factory=Asking)
     _running: dict[Future[Evaluation], int] = field(default_factory=dict)
+    #: was an open round read from the stream, whose requests to models and agents were lost?
+    _reopened: bool = False
     _writing: threading.RLock = field(default_factory=threading.RLock)
     _wishes: int = 0
     #: when its time was up
@@ -187,9 +189,13 @@ class Scheduler:
         # this run was cut off: what was proposed and has no evaluation
         for proposal in self.state.waiting:
             self._start(proposal)
+        # requests to models and agents were lost with the process
+        self._reopened = bool(self.state.round) and self._open_round()
+
+    def _ask_again(self) -> None:
+        """Sends what an open round has not had of models and agents."""
         missing = self.state.knobs.size - self.state.made[self.state.round]
-        if self.state.round and self._open_round() and self.state.population() and missing > 0:
-            # requests to models and agents were lost with the process
+        if self.state.population() and missing > 0:
             self.asking.send(self._made(missing).asks)
 
     def _turn(self) -> None:
@@ -197,6 +203,9 @@ class Scheduler:
         if self.state.status is Status.PAUSED:
             self._collect()
             return
+        if self._reopened:
+            self._reopened = False
+            self._ask_again()
         if self._waits or not self.state.rounds:
             self._round()
         else:

@@ -53,7 +53,7 @@ class Measured(Record):
     speedup: float | None = None
     low: float | None = None
     high: float | None = None
-    baseline: str = "eager"
+    baseline: Line = "eager"
     time_ms: float | None = None
     sol_ms: float | None = None
     versions: dict[str, str] = Field(default_factory=dict)
@@ -103,7 +103,7 @@ class Kernel(Record):
     thumb: int = 0
     pinned: bool = False
     #: why its figures no longer hold: another compiler, chip or Verifier; empty: they do
-    stale: str = ""
+    stale: Line = ""
     #: the task's text, where no journal has it: in a store that a team shares
     text: str = ""
 

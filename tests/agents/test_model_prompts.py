@@ -606,6 +606,19 @@ def test_each_part_of_the_result_has_its_own_limit() -> None:
     assert both.startswith("Tolerance from float64") and both.endswith("; int64 must be equal to the reference's.")
 
 
+def test_a_convolution_on_a_gpu_may_be_off_by_what_tf32_rounds() -> None:
+    """The judge of a GPU measures against products in TF32; the default of the framework's convolutions there."""
+    text = (
+        "import torch\ndef reference(x, w):\n    return torch.nn.functional.conv2d(x, w)\n"
+        "def inputs():\n    return torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)\n"
+    )
+    on_cpu, brief = briefs(CPU)["code"], briefs(GPU)["code"]
+    cpu, gpu = (limit_lines(replace(b, task=load_task(text, "conv")))[0] for b in (on_cpu, brief))
+    assert f"by {Limits.of('float32').floor:g} of its norm" in cpu
+    assert f"by {Limits.of('float32', {}, True).floor:g} of its norm" in gpu and cpu != gpu
+    assert "and 99.9 % of elements by 0.001 of themselves" in cpu
+
+
 def test_a_map_of_errors_has_a_scale_and_is_left_out_where_it_tells_nothing() -> None:
     evidence = Evidence(error_map=["..x.", "...."], mapped=(300, 8), wrong_fraction=0.01, first_wrong=[0, 4])
     wrong = FAILED.model_copy(update={"evidence": evidence})

@@ -169,8 +169,8 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         return ""
     if evidence.first_wrong is not None:
         smallest = min((case for case in evidence.tried if not case.right), default=None, key=_elements)
-        at = smallest.sizes if smallest is not None else evidence.sizes
-        where = f" at {_sizes(at)}" if at and smallest is not None else f" {evidence.first_wrong}"
+        sizes = smallest.sizes if smallest is not None else None
+        where = f" at {_sizes(sizes)}" if sizes else f" {evidence.first_wrong}"
         return f"Follow one wrong element{where} through the code, and compare each step with the reference's."
     return f"Fix what the {verdict.stage.value} stage found."
 

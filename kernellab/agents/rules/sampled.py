@@ -91,10 +91,11 @@ def _on_single_numbers(hot: HotSpots, lines: Sequence[HotLine]) -> str:
     own = 1.0 - outside_of(hot, lines)
     if len(single) < 2 or own < _MOST or share < _MOST * own:
         return ""
-    first, last = min(line.line for line in single), max(line.line for line in single)
+    numbers, files = [line.line for line in single], {line.file for line in single}
+    where = f" ({single[0].file}:{min(numbers)} to {max(numbers)})" if len(files) == 1 else ""
     return (
-        f"{share:.0%} of the samples are at {len(single)} lines ({single[0].file}:{first} to {last}) whose arithmetic "
-        "is on single numbers: write those loops so that the compiler makes vectors of them, without branches, calls "
+        f"{share:.0%} of the samples are at {len(single)} lines{where} whose arithmetic is on "
+        "single numbers: write those loops so that the compiler makes vectors of them, without branches, calls "
         "and remainders, or write the vectors."
     )
 

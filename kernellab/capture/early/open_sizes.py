@@ -81,7 +81,7 @@ def linspace(
     dtype = dtype or torch.get_default_dtype()
     if not _is_open(steps) or not dtype.is_floating_point or other.get("out") is not None:
         return NotImplemented
-    at = torch.arange(steps, device=device)
+    at = torch.arange(steps, device=device).to(torch.float64 if dtype == torch.float64 else torch.float32)
     step = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
     places = torch.where(at < (steps + 1) // 2, start + step * at, end - step * (steps - 1 - at))
     return places.to(dtype)

@@ -76,8 +76,8 @@ def solve(x: Tensor, y: Tensor, *, left: bool = True) -> Tensor:
 
 
 def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
-    """The lower factor of symmetric matrices; NaN where one has none."""
-    m = _rows(x, _FACTOR)
+    """The factor of symmetric matrices, of which one triangle is read; NaN where one has none."""
+    m = _rows(x.mT if upper else x, _FACTOR)
     if m is None:
         return torch.linalg.cholesky_ex(x, upper=upper)[0]
     zero, factor = torch.zeros_like(m[0][0]), list[list[Tensor]]()

@@ -120,7 +120,7 @@ def install(request: Request) -> Watch:
     watch = Watch(list(request.files), lambda: worker.BOUNDS.spans)
     builder, executor, handle = interpreter.interpreter_builder, interpreter.GridExecutor, interpreter.TensorHandle
     launch, to_grid, to_program = executor.__call__, builder.set_grid_dim, builder.set_grid_idx
-    product, made = builder.create_dot, handle.__post_init__
+    product, made = builder.create_dot, handle.__init__
 
     def launched(self: Any, *args: Any, **options: Any) -> Any:
         watch.name = self.fn.__name__
@@ -141,8 +141,8 @@ def install(request: Request) -> Watch:
         watch.multiplied(a.data, b.data)
         return product(a, b, *rest)
 
-    def kept(self: Any) -> None:
-        made(self)
+    def kept(self: Any, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
         element = self.get_element_ty() if not self.dtype.is_ptr() else None
         if element is not None and element.is_floating():
             watch.tile = max(watch.tile, self.data.size * element.primitive_bitwidth // 8)
@@ -156,7 +156,7 @@ def install(request: Request) -> Watch:
             return None
 
     executor.__call__, builder.set_grid_dim, builder.set_grid_idx = first_alone, sized, program
-    builder.create_dot, handle.__post_init__ = multiplied, kept
+    builder.create_dot, handle.__init__ = multiplied, kept
     interpreter._interpreter = _Loading(interpreter._interpreter, watch)
     return watch
 

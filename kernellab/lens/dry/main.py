@@ -93,6 +93,8 @@ def _watched(child: int, reading: int) -> list[Ran]:
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
         os._exit(-signal.SIGXCPU & 0xFF)
+    if not text:
+        raise SystemExit(f"Triton's interpreter ended without an answer ({os.waitstatus_to_exitcode(status)}).")
     return [Ran(**one) for one in json.loads(text)]
 
 

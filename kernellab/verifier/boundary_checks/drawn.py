@@ -193,7 +193,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     try:
         call = stages.call(case)
         unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
-        outputs = [] if unlike else [stages.worker.read(o) for o in call.outputs]
+        outputs = [] if unlike else stages.read(call)
     except WorkerFailure as failure:
         stages.restart_ended()
         if one.grade is not Grade.REFUSED:

@@ -16,6 +16,7 @@ from kernellab.records import Verdict
 from kernellab.target import Chip
 from kernellab.task import Task
 from kernellab.verifier.audit.bound import Rates, Roofline, roofline
+from kernellab.verifier.cases import device
 from kernellab.verifier.cases.device import runs_tf32
 from kernellab.verifier.compare.records import Limits
 
@@ -110,7 +111,9 @@ def limit_lines(brief: Brief) -> list[str]:
     dtypes = dict.fromkeys(output.dtype for output in task.outputs)
     rounded = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat", "complex"))]
     exact = [dtype for dtype in dtypes if dtype not in rounded]
-    rules = [f"{dtype} by {_near(Limits.of(dtype, dict(task.tolerance), runs_tf32(task)))}" for dtype in rounded]
+    with device.on("cuda" if brief.target.chip.kind == "gpu" else "cpu"):
+        tf32 = runs_tf32(task)
+    rules = [f"{dtype} by {_near(Limits.of(dtype, dict(task.tolerance), tf32))}" for dtype in rounded]
     rules += [f"{' and '.join(exact)} must be equal to the reference's"] if exact else []
     against = " from float64 (more where eager is far)" if rounded else ""
     lines = [f"Tolerance{against}: {'; '.join(rules)}."] if rules else []
@@ -130,8 +133,8 @@ def limit_lines(brief: Brief) -> list[str]:
 def _near(limits: Limits) -> str:
     """How far an output may be from float64's answer, on the task's own inputs."""
     return (
-        f"{limits.floor:g} of its norm, {limits.element():g} of an element plus the rms, and in {100 * limits.tau:g} % "
-        f"of the elements {limits.tau:g} of themselves"
+        f"{limits.floor:g} of its norm, {limits.element():g} of an element plus the rms, and "
+        f"{100 * (1 - limits.tau):g} % of elements by {limits.tau:g} of themselves"
     )
 
 
