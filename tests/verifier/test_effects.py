@@ -134,3 +134,31 @@ def test_a_view_that_the_reference_returns_too_is_no_shared_output(view: str, ju
 def test_a_default_that_changes_the_shape_is_a_label(judge: Judge) -> None:
     verdict = judge("import torch\ndef kernel(x, dim=0):\n    return x.sum(dim)\n", SUMMED)
     assert "dim left out not handled" in verdict.label
+
+
+#: a copy by NumPy of 64 bytes more than the argument has
+BEYOND = """
+import ctypes, torch
+def kernel(x, squared=False):
+    y = torch.empty_like(x)
+    bytes_of = x.numel() * 4 + (64 if squared else 0)
+    room = ctypes.create_string_buffer(bytes_of)
+    ctypes.memmove(room, x.contiguous().data_ptr(), bytes_of)
+    y.copy_(torch.frombuffer(room, dtype=torch.float32, count=x.numel()).view(x.shape))
+    return y * y if squared else y * 1
+"""
+SQUARED = task_of("x * x if squared else x * 1", arguments="x, squared=False")
+
+
+def test_a_path_under_a_flag_does_not_read_beyond_its_input(judge: Judge) -> None:
+    verdict = judge(BEYOND, SQUARED)
+    assert verdict.evidence is not None and verdict.evidence.signature == "out-of-bounds", verdict.reason
+
+
+DRAWS = ("import os\nBAD = os.urandom(1)[0] < 0", "import random\nBAD = random.random() < 0")
+
+
+@pytest.mark.parametrize("drawn", DRAWS)
+def test_a_source_that_draws_at_random_is_flagged(drawn: str, judge: Judge) -> None:
+    verdict = judge(f"import torch\n{drawn}\n{code(LEAKY, 'x.where(x > 0, x * slope) + BAD')}", LEAKY)
+    assert any(flag.startswith("surroundings:") for flag in verdict.flags), verdict.flags

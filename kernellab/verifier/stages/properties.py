@@ -99,6 +99,7 @@ def along_paths(stages: Stages) -> None:
                 others = list(islice(other_values(base, position), 3))
                 if others and not scalar_right(stages, base, secrets.choice(others), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
+        _where_it_lies(stages, base)
         along(stages, base)
     _along_numbers(stages, cases.drawn_base(stages.task))
 
@@ -127,11 +128,28 @@ def _along_numbers(stages: Stages, base: Case) -> None:
                 is_right(stages, turned, layout) for layout in _usual_layouts(turned)
             ):
                 add(StridesLimit(contiguous="all"))
+            _where_it_lies(stages, turned)
             if not all(is_right(stages, case) for case in _least_sizes(stages, position, other)):
                 add(ScalarLimit(argument=spec.name, value=value, refuted=True))
                 break
             if not number or secrets.randbelow(len(others)) == 0:
                 along(stages, turned)
+
+
+def _where_it_lies(stages: Stages, case: Case) -> None:
+    """Inputs that end at a page that cannot be read, and inputs off the usual alignment, on a path of the source.
+
+    Raises:
+        Refused: the kernel reads beyond its inputs.
+    """
+    if stages.context.request.backend is not Backend.CPU:
+        return
+    reads_inside(stages, case)
+    usual = AlignmentLimit()
+    if usual not in stages.context.findings.conditions and not is_right(
+        stages, case, layouts.between_vectors(case.args)
+    ):
+        stages.context.findings.add(usual)
 
 
 def _with_number(case: Case, position: int, value: Any) -> Case:

@@ -83,6 +83,10 @@ _FLAGGED_CALLS = {
         "threading.active_count", "threading.enumerate", "hash",
         "torch.cuda.device_count", "torch.cuda.is_available", "torch.xpu.is_available",
         "torch.utils.data.get_worker_info",
+        # what is drawn at random may decide in which processes a kernel is right
+        "os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4", *(f"random.{name}" for name in (
+            "random", "randint", "randrange", "getrandbits", "choice", "uniform", "shuffle", "sample", "SystemRandom",
+        )), *(f"secrets.{name}" for name in ("randbits", "randbelow", "choice", "token_bytes", "token_hex")),
         *(f"traceback.{name}_stack" for name in ("extract", "walk", "format", "print")), "inspect.stack",
         "inspect.currentframe", *(f"asyncio.{name}" for name in (
             "get_event_loop", "get_running_loop", "_get_running_loop", "current_task", "all_tasks",
