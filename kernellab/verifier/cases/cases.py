@@ -1,4 +1,4 @@
-"""Which inputs a candidate meets: sizes, families, seeds."""
+"""Input cases for a candidate: sizes, families and seeds."""
 
 from __future__ import annotations
 
@@ -39,55 +39,55 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: families some of whose rows are of equal numbers
+#: Families in which some rows consist of equal numbers.
 EQUAL = (Family.STRUCTURED, Family.MIXED, Family.EDGES)
-#: families in which sums may cancel, or a row be constant
+#: Families in which sums can cancel or a row can be constant.
 CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
-#: elements of an output of which one decides, and the share of what a ramp may lose that sums of few other terms may
+#: Largest output that counts as few elements, and the share of a ramp's rounding loss allowed for sums of other terms.
 _FEW, _OTHER_ROUNDINGS = 8, 1 / 8
-#: elements of an output of which two that nearly cancel are more than tau allows
+#: Largest output in which two nearly cancelled elements exceed tau.
 _SOME = 4096
-#: tile sizes whose multiples and neighbours the hidden sizes visit
+#: Tile sizes; the hidden sizes include their multiples and neighbours.
 _AROUND = (16, 64)
 
-#: sizes at which a failing kernel is tried: single elements, whole tiles and their neighbours
+#: Sizes at which a failing kernel is tried: single elements, whole tiles and their neighbours.
 PROBES = (1, 2, 8, 15, 16, 29, 32, 33, 64, 65)
 
-#: where a model's parameters lie among the statics that its constructor gave
+#: Key of a model's constructor parameters in the statics.
 _BUILT = ("built",)
 
-#: values of arguments marked static that a worker has met, by position, shape and dtype
+#: Values of static arguments that a worker has received, by position, shape and dtype.
 Statics = dict[tuple[Any, ...], Any]
 _statics: ContextVar[Statics | None] = ContextVar("statics", default=None)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs: sizes of the Dims, family, seed. The arguments and the reference's answer are made once."""
+    """One set of inputs: Dim sizes, family, seed. The arguments and the reference's outputs are computed once."""
 
     task: Task
     sizes: tuple[tuple[str, int], ...]
     family: Family
     seed: int
     double: bool = True
-    #: what is done to the drawn arguments, as :func:`kernellab.verifier.cases.changes.changed` has it
+    #: Change applied to the drawn arguments; see :func:`kernellab.verifier.cases.changes.changed`.
     change: tuple[Any, ...] = ()
     device: str = field(default_factory=device.current)
-    #: arguments that stand in for the drawn ones, by position; None leaves what was drawn
+    #: Arguments that replace the drawn ones, by position; None keeps the drawn argument.
     held: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    #: what :func:`static_held` has held when this was made
+    #: Values held by :func:`static_held` when this case was created.
     statics: Statics | None = field(default_factory=_statics.get, compare=False, repr=False)
 
     @cached_property
     def args(self) -> tuple[Any, ...]:
-        found = self._drawn()
-        return tuple(d if h is None else h for d, h in zip(found, self.held, strict=True)) if self.held else found
+        drawn = self._drawn()
+        return tuple(d if h is None else h for d, h in zip(drawn, self.held, strict=True)) if self.held else drawn
 
     def _drawn(self) -> tuple[Any, ...]:
         drawn = self._sample
         if self.statics is None:
             return changed(drawn, self.change)
-        # a change is none of theirs either
+        # A change does not apply to static arguments.
         return _held(self.task, changed(_held(self.task, drawn, self.statics), self.change), self.statics)
 
     @cached_property
@@ -95,15 +95,15 @@ class Case:
         return make_args(self.task, dict(self.sizes), self.family, self.seed, self.device)
 
     def with_change(self, change: tuple[Any, ...]) -> Case:
-        """The same case with a change to its arguments, which are not drawn again."""
+        """Return the same case with a change to its arguments, without drawing them again."""
         return self._sharing(replace(self, change=change), "_sample")
 
     def judged_as(self, family: Family) -> Case:
-        """The same case, judged by the limits of ``family``."""
+        """Return the same case, judged by the limits of ``family``."""
         return self._sharing(replace(self, family=family), "_sample", "args", "_native", "references")
 
     def _sharing(self, other: Case, *names: str) -> Case:
-        """``other`` with what was made of this case by ``names``."""
+        """Copy the cached values ``names`` of this case to ``other`` and return it."""
         vars(other).update({name: vars(self)[name] for name in names if name in vars(self)})
         return other
 
@@ -118,46 +118,46 @@ class Case:
 
     @property
     def is_declared(self) -> bool:
-        """Are its sizes those that are timed?"""
+        """Whether the sizes are the declared ones, which are timed."""
         return dict(self.sizes) == self.task.module().default_sizes()
 
     @property
     def asked(self) -> tuple[Reference, ...]:
-        """The references, where somebody has asked for them."""
-        found: tuple[Reference, ...] = vars(self).get("references", ())
-        return found
+        """The references if computed already, else an empty tuple."""
+        references: tuple[Reference, ...] = vars(self).get("references", ())
+        return references
 
     def in_double(self) -> Case:
-        """The case with float64's answers; what is drawn and answered by now is not made again."""
+        """Return the case with float64 answers; values that are cached already are reused."""
         if self.double:
             return self
         return self._sharing(replace(self, double=True), "args", "_native")
 
     def answered(self, args: tuple[Any, ...], native: tuple[Tensor, ...], seconds: float) -> Case:
-        """The same case with arguments that were made elsewhere, and what the reference has given for them."""
-        other = replace(self)
-        vars(other).update(args=args, _native=(native, seconds))
-        return other
+        """Return the same case with arguments made elsewhere and the reference's outputs for them."""
+        new_case = replace(self)
+        vars(new_case).update(args=args, _native=(native, seconds))
+        return new_case
 
     def given(self, args: tuple[Any, ...]) -> Case:
-        """The same case with other arguments, made elsewhere."""
-        other = replace(self, held=args)
-        vars(other)["args"] = args
-        return other
+        """Return the same case with other arguments, made elsewhere."""
+        new_case = replace(self, held=args)
+        vars(new_case)["args"] = args
+        return new_case
 
     def exact(self) -> Case:
-        """The same case as if the reference's answers at the declared dtype had no error: float64 gives the same."""
-        found = tuple(
+        """Return the same case as if the reference's outputs in the declared dtype were exact in float64."""
+        references = tuple(
             Reference(n, wide(n), nudged=wide(n)) if self.double and is_inexact(n) else Reference(n, None)
             for n in self.native
         )
-        other = self._sharing(replace(self, double=True), "args", "_native")
-        vars(other).update(references=found, nudged=found)
-        return other
+        exact_case = self._sharing(replace(self, double=True), "args", "_native")
+        vars(exact_case).update(references=references, nudged=references)
+        return exact_case
 
     @property
     def reference_seconds(self) -> float:
-        """What the reference took for these arguments."""
+        """Seconds that the reference took for these arguments."""
         return self._native[1]
 
     @cached_property
@@ -171,33 +171,33 @@ class Case:
 
     @cached_property
     def nudged(self) -> tuple[Reference, ...]:
-        """The references with what shows how far rounding alone may lead:
+        """The references, with bounds on the effect of rounding:
 
-        - ``nudged``: float64's answer at inputs moved by at most a unit in the last place (where factors may be TF32's,
-          by what that rounds off);
-        - ``summed``: the size of what was added up, where sums may cancel (:data:`CANCELLING`, or few outputs);
-        - ``either``: float64's answers with its sums in other orders;
-        - ``tied``: its answers with equal elements in another order.
+        - ``nudged``: float64 answer at inputs moved by at most one unit in the last place (where factors may be TF32,
+          by the TF32 rounding);
+        - ``summed``: magnitude of the summed terms, where sums can cancel (:data:`CANCELLING`, or few outputs);
+        - ``either``: float64 answers with the sums in other orders;
+        - ``tied``: answers with equal elements in another order.
 
-        Only asked for when a kernel is about to be refused: it costs another run in float64, or a few.
+        Used only before a kernel is refused, because it costs one or more further float64 runs.
         """
-        found = self._moved()
+        references = self._moved()
         return tuple(
             replace(r, either=None if r.double is None else partial(self._either, i), tied=partial(self._by_ties, i))
-            for i, r in enumerate(found)
+            for i, r in enumerate(references)
         )
 
     def _either(self, output: int) -> list[Tensor]:
         return [wide(run[output]) for run in self._reordered]
 
     def with_ties(self, output: int) -> Reference:
-        """The reference of an output with its answers under another order of equal elements."""
+        """Return the reference of an output with its answers for other orders of equal elements."""
         return replace(self.references[output], tied=partial(self._by_ties, output))
 
     def _by_ties(self, output: int) -> list[Tensor]:
-        found = (run[output] for run in self._tied)
-        # float64 has not all of int64
-        return [o.double() if o.is_floating_point() else o for o in found]
+        outputs = (run[output] for run in self._tied)
+        # float64 cannot represent all int64 values.
+        return [o.double() if o.is_floating_point() else o for o in outputs]
 
     @cached_property
     def _tied(self) -> list[tuple[Tensor, ...]]:
@@ -208,25 +208,26 @@ class Case:
         return answers.reordered(self.task, self.args, self.references, self.seed)
 
     def _moved(self) -> tuple[Reference, ...]:
-        found = answers.nudged(self.task, self.args, self.references, self.seed)
-        few, some = (all(r.native.numel() <= most for r in found) for most in (_FEW, _SOME))
-        if found is self.references or not (some or self.family in CANCELLING):
-            return found
+        references = answers.nudged(self.task, self.args, self.references, self.seed)
+        few, some = (all(r.native.numel() <= most for r in references) for most in (_FEW, _SOME))
+        if references is self.references or not (some or self.family in CANCELLING):
+            return references
         structured = self.family is Family.STRUCTURED
         sizes = self._summed() if some or structured else None
         if (few or self.family in CANCELLING) and (sizes is None or not structured):
-            found = answers.rounded(self.task, self.args, found, self.seed)
+            references = answers.rounded(self.task, self.args, references, self.seed)
         if sizes is None:
-            return found
+            return references
         return tuple(
             replace(r, summed=n * (1.0 if structured else self._lost(r.native)))
-            for r, n in zip(found, sizes, strict=True)
+            for r, n in zip(references, sizes, strict=True)
         )
 
     def _lost(self, native: Tensor) -> float:
-        """The share of what a ramp may lose that sums of other terms may: a ramp's are rounded the same way, those of
-        others cancel, the more of them the more; and terms of narrow outputs are added in float32. A sum of 976 by
-        atomics was off by 1.6e-5; of 131,072 terms rounded to float16 a whole eighth accepted 12 of 12 sums, this 2."""
+        """Return the share of a ramp's rounding loss allowed for sums of other terms. Errors of a ramp add up; errors
+        of other terms cancel, more so with more terms; narrow outputs accumulate in float32. A sum of 976 terms by
+        atomics was off by 1.6e-5. For 131,072 terms rounded to float16, a share of 1/8 accepted 12 of 12 sums; this
+        accepts 2."""
         import torch
 
         numbers = [a.numel() for a in self.args if isinstance(a, torch.Tensor) and a.is_floating_point()]
@@ -236,11 +237,11 @@ class Case:
         return _OTHER_ROUNDINGS * fewer * min(1.0, narrow)
 
     def _summed(self) -> tuple[Tensor, ...] | None:
-        """The reference in float64 of the inputs' magnitudes; None where it is not homogeneous (made of products and
-        sums), for there it says nothing of what was added up.
+        """Return the float64 reference of the inputs' magnitudes, or None if the reference is not homogeneous (products
+        and sums only), because the magnitudes then say nothing about the summed terms.
 
-        A ramp's sums cancel to nothing after having grown, and what they were rounded to on the way no nudge of the
-        inputs shows: the error of a sum is bounded by the magnitudes that it adds (Higham, eq. 4.4).
+        A ramp's sums grow and then cancel. Nudging the inputs does not show the rounding on the way, but the magnitudes
+        of the terms bound the error of a sum (Higham, eq. 4.4).
         """
         import torch
 
@@ -249,23 +250,27 @@ class Case:
                 change(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in self.args
             ])  # fmt: skip
 
-        # of float8, torch computes no products
-        one, two = of(torch.abs), of(lambda a: scaled(a.abs(), 2.0))
-        if one is None or two is None or [o.shape for o in one] != [r.native.shape for r in self.references]:
+        # torch computes no float8 products.
+        magnitudes, doubled = of(torch.abs), of(lambda a: scaled(a.abs(), 2.0))
+        if (
+            magnitudes is None
+            or doubled is None
+            or [o.shape for o in magnitudes] != [r.native.shape for r in self.references]
+        ):
             return None
-        for a, b in zip(one, two, strict=True):
+        for a, b in zip(magnitudes, doubled, strict=True):
             if not bool(a.isfinite().all()) or not any(torch.equal(a * 2.0**k, b) for k in (1, 2, 3)):
                 return None
             if not bool(a.any()):
-                # what cancels even so says nothing of its size
+                # Magnitudes that cancel as well do not show the size of the terms.
                 return None
-        return tuple(o.double().abs() for o in one)
+        return tuple(o.double().abs() for o in magnitudes)
 
     @property
     def equal_terms(self) -> float:
-        """What a plain sum in float32 may lose of a row of equal numbers, as a share: they are all rounded the same way
-        until the sum is twice as large, so that errors add up. At most n/2 units in the last place (Higham, eq. 4.4) of
-        the n along the longest extent; a quarter of that is counted."""
+        """Share that a plain float32 sum of equal numbers can lose. All terms are rounded the same way until the sum
+        doubles, so errors add up: at most n/2 units in the last place (Higham, eq. 4.4) for n terms along the longest
+        extent. A quarter of this bound is used."""
         import torch
 
         extents = [n for a in self.args if isinstance(a, torch.Tensor) and a.is_floating_point() for n in a.shape]
@@ -273,8 +278,8 @@ class Case:
 
     @cached_property
     def hidden(self) -> float:
-        """How many times larger than its spread the mean of a row is, root mean square over the rows of the input where
-        it is the most. The sum of a row is rounded relative to the mean, and what is left without it is the spread."""
+        """Ratio of a row's mean to its spread, as the root mean square over rows, for the input with the largest ratio.
+        The sum of a row is rounded relative to its mean; subtracting the mean leaves the spread."""
         import torch
 
         most = 0.0
@@ -298,9 +303,9 @@ class Case:
 
 @contextmanager
 def static_held() -> Iterator[None]:
-    """Arguments that a function task marks static keep their values inside, for each shape that they have.
+    """Hold the values of static arguments of a function task inside the context, for each shape.
 
-    A kernel may pack them once; the first values that it meets stay for as long as its worker lives.
+    A kernel can pack them once; the first values it receives stay for the lifetime of its worker.
     """
     token = _statics.set({})
     try:
@@ -310,7 +315,7 @@ def static_held() -> Iterator[None]:
 
 
 def hold_parameters(values: tuple[Tensor, ...]) -> None:
-    """A model's parameters and buffers are these in all cases from now on, inside of :func:`static_held`."""
+    """Use these model parameters and buffers in all later cases, inside :func:`static_held`."""
     statics = _statics.get()
     assert statics is not None
     statics[_BUILT] = values
@@ -324,10 +329,10 @@ def _held(task: Task, args: tuple[Any, ...], statics: Statics) -> tuple[Any, ...
         if _BUILT in statics and spec.kind in (ArgKind.PARAMETER, ArgKind.BUFFER):
             built = statics[_BUILT]
             return built[position - len(task.args) + len(built)].to(drawn.device)
-        # a model's parameters are loaded into the candidate again for each call, and it sees this by their versions
+        # The model's parameters are reloaded into the candidate for each call, which it detects by their versions.
         if not spec.static or spec.kind is not ArgKind.TENSOR or not isinstance(drawn, torch.Tensor):
             return drawn
-        # whole numbers may be places in another argument
+        # Integers can be indices into another argument.
         beside = () if drawn.is_floating_point() else shapes
         return statics.setdefault((position, tuple(drawn.shape), drawn.dtype, *beside), drawn)
 
@@ -338,19 +343,19 @@ def _held(task: Task, args: tuple[Any, ...], statics: Statics) -> tuple[Any, ...
 def make_args(
     task: Task, sizes: Mapping[str, int], family: Family | str, seed: int, where: str = "cpu"
 ) -> tuple[Any, ...]:
-    """The arguments of a case on the device ``where``; the same seed gives the same arguments there."""
+    """Return the arguments of a case on the device ``where``; the same seed gives the same arguments there."""
     family, seed = Family(family), seed % (1 << 31)
     if family is Family.OWN:
         return device.sample(task.module(), dict(sizes) or None, seed, where)
-    known = forms_of(task, tuple(sizes.items()), where)
-    args = known.blank()
+    spec = forms_of(task, tuple(sizes.items()), where)
+    args = spec.blank()
     if args is None:
         args = device.sample(task.module(), dict(sizes) or None, seed, where)
-    return redraw(task, args, family, seed, legal=known.legal)
+    return redraw(task, args, family, seed, legal=spec.legal)
 
 
 def smoke_case(task: Task, interpreted: bool = False) -> Case:
-    """The smallest shape that is not empty."""
+    """Return a case with the smallest shape that is not empty."""
     sizes = next((s for s in small_sizes(task) if 0 not in s.values()), {})
     return case(task, _shrunk(task, sizes, interpreted), Family.OWN)
 
@@ -358,14 +363,14 @@ def smoke_case(task: Task, interpreted: bool = False) -> Case:
 def correct_cases(
     task: Task, interpreted: bool = False, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()
 ) -> list[Case]:
-    """What the stage correct compares, the declared size with the task's own inputs last: every family that the task
-    allows at a small size; hidden sizes of the Dims, each with another family; ``sizes`` that a caller asks for; sizes
-    at the ``numbers`` that the source names and at the ends of the ranges.
+    """Return the cases of the stage correct, with the declared size and the task's own inputs last: every legal family
+    at a small size; hidden Dim sizes, each with another family; the requested ``sizes``; sizes at the ``numbers`` in
+    the source and at the ends of the ranges.
     """
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     legal = families(task)
     if interpreted:
-        # a call takes seconds there, and the rows of a mixed batch are of these kinds
+        # A call takes seconds in the interpreter, and the rows of a mixed batch cover these families.
         legal = tuple(f for f in legal if f not in (Family.UNIFORM, Family.STRUCTURED, Family.HEAVY))
     declared = case(task, full, Family.OWN)
     if not task.dims:
@@ -386,7 +391,7 @@ def correct_cases(
 
 
 def _families_at(task: Task, sizes: Mapping[str, int], legal: Sequence[Family], own: bool) -> list[Case]:
-    """All ``legal`` families at ``sizes``, the task's own first, if that is wanted."""
+    """Return cases of all ``legal`` families at ``sizes``, with the task's own family first if ``own`` is set."""
     first = [case(task, sizes, Family.OWN)] if own and Family.OWN in legal else []
     return first + [case(task, sizes, f) for f in legal if f is not Family.OWN]
 
@@ -394,7 +399,7 @@ def _families_at(task: Task, sizes: Mapping[str, int], legal: Sequence[Family], 
 def _at_hidden_sizes(
     task: Task, hidden: Sequence[Mapping[str, int]], legal: Sequence[Family], small: Mapping[str, int]
 ) -> list[Case]:
-    """Some of the ``hidden`` sizes, evenly taken, with the families in turn."""
+    """Return cases at evenly spaced ``hidden`` sizes, with the families in turn."""
     step = max(1, len(hidden) // CORRECT.hidden_sizes)
     return [case(task, s, legal[(i + 1) % len(legal)]) for i, s in enumerate(hidden[::step]) if s != small]
 
@@ -402,31 +407,31 @@ def _at_hidden_sizes(
 def _at_secret_sizes(
     task: Task, full: Mapping[str, int], legal: Sequence[Family], numbers: Sequence[int]
 ) -> list[Case]:
-    """Sizes that a kernel may treat as special, looked at in the declared dtype: drawn by chance, next to the
-    ``numbers`` of the source, at the ends of the Dims' ranges."""
+    """Return cases at sizes that a kernel may treat as special, compared in the declared dtype: random sizes, sizes
+    next to the ``numbers`` of the source, and the ends of the Dims' ranges."""
     by_chance = secret_sizes(task, full, input_bytes(task, full))
     ends = [*of_numbers(task, full, numbers), *at_ends(task, full)]
     return [
         *(glance(case(task, s, of_all(legal))) for s in by_chance),
-        # of the task's inputs: in a batch of rows of all sizes a small constant is not seen
+        # Own inputs: a small constant does not show in a batch with rows of all magnitudes.
         *(glance(case(task, s, Family.OWN)) for s in at_numbers(task, full, numbers)),
         *(glance(decided_last(case(task, s, of_all(legal)))) for s in ends),
     ]
 
 
 def more_cases(task: Task) -> Iterator[Case]:
-    """Cases of the task's own inputs at sizes from all over the Dims' ranges, without end; none without Dims."""
+    """Yield cases of the task's own inputs at sizes from the whole Dim ranges, without end; none without Dims."""
     full = task.module().default_sizes()
     for sizes in more_sizes(task, full, input_bytes(task, full)) if task.dims else ():
         yield glance(case(task, sizes, Family.OWN))
 
 
 def as_long_as_time_allows(task: Task, known: Sequence[tuple[Case, float]]) -> Iterator[Case]:
-    """For an interpreter: each Dim in turn as long as its range and some seconds allow, by what the longest of the
-    cases ``known`` took, whose other Dims are short; a loop that ends too early shows there."""
+    """Yield interpreter cases in which each Dim in turn is as long as its range and a time limit allow, estimated from
+    the times of the ``known`` cases, whose other Dims are short. They reveal loops that end too early."""
     for name in [d.name for d in task.dims][: DRAWN.ends]:
-        of = [(dict(one.sizes), seconds) for one, seconds in known]
-        sizes, seconds = max(of, key=lambda one: (one[0][name], -input_bytes(task, one[0])))
+        timed = [(dict(known_case.sizes), seconds) for known_case, seconds in known]
+        sizes, seconds = max(timed, key=lambda one: (one[0][name], -input_bytes(task, one[0])))
         end = next(d.max for d in task.dims if d.name == name)
         while True:
             longer = {**sizes, name: min(end, int(sizes[name] * DRAWN.interpreted_long / max(seconds, 1e-3)))}
@@ -439,57 +444,57 @@ def as_long_as_time_allows(task: Task, known: Sequence[tuple[Case, float]]) -> I
 
 
 def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]) -> list[Case]:
-    """The families other than the task's own at the size that is timed, where a kernel may do otherwise than at small
-    ones: all of them, or of much data those that find the most."""
+    """Return cases of the families other than the task's own at the timed size, where a kernel may take another path:
+    all of them, or for large data those that find the most errors."""
     first = (Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES, Family.NORMAL)
     others = [f for f in dict.fromkeys((*first, *legal)) if f in legal and f is not Family.OWN]
     size = input_bytes(task, full)
     if size > CORRECT.family_bytes:
         many = CORRECT.large_families if size <= CORRECT.large_bytes else CORRECT.huge_families
         others = others[:many]
-    found = [case(task, full, f) for f in others]
-    return found if size <= CORRECT.large_bytes else [glance(c) for c in found]
+    cases = [case(task, full, f) for f in others]
+    return cases if size <= CORRECT.large_bytes else [glance(c) for c in cases]
 
 
 def of_all(legal: Sequence[Family]) -> Family:
-    """The family of which one batch tells the most."""
+    """Return the family whose single batch reveals the most errors."""
     return next((f for f in (Family.MIXED, Family.NORMAL) if f in legal), Family.OWN)
 
 
 def glance(found: Case) -> Case:
-    """A case compared with the reference at the declared dtype; in float64 only where that is not enough."""
+    """Return the case compared in the declared dtype, and in float64 only where that is not enough."""
     return found._sharing(replace(found, double=False), "_sample", "args", "_native")
 
 
 def _hidden(task: Task, interpreted: bool) -> list[dict[str, int]]:
-    """Small sizes other than the task's own."""
+    """Return small sizes other than the task's own."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     return [_shrunk(task, s, interpreted) for s in small_sizes(task, _AROUND, 8) if s != full]
 
 
 def _small(task: Task, full: dict[str, int], hidden: list[dict[str, int]], interpreted: bool) -> dict[str, int]:
-    """The size that the families run at: the full one, where it is not large, else one that is neither tiny nor large,
-    of several tiles and a rest."""
+    """Return the size for the families: the full size unless it is large, else a medium size with several tiles and a
+    remainder."""
     if input_bytes(task, full) <= CORRECT.family_bytes and not interpreted:
         return full
     return hidden[-1] if hidden else full
 
 
 def declared_case(task: Task, interpreted: bool = False) -> Case:
-    """A new case of the task's own inputs at its declared sizes."""
+    """Return a new case of the task's own inputs at the declared sizes."""
     return case(task, _shrunk(task, task.module().default_sizes(), interpreted), Family.OWN)
 
 
 def small_case(task: Task, interpreted: bool = False) -> Case:
-    """A new case at the size that the families run at."""
+    """Return a new case at the size used for the families."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     small = _small(task, full, _hidden(task, interpreted), interpreted) if task.dims else full
     return case(task, small, Family.OWN)
 
 
 def drawn_base(task: Task, interpreted: bool = False, most: int = DRAWN.case_bytes) -> Case:
-    """A case of the task's own inputs at a size at which many others are tried: of several rows and little data, of at
-    most so many bytes where the Dims allow."""
+    """Return a case of the task's own inputs as a base for many variants: several rows and at most ``most`` bytes where
+    the Dims allow."""
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     few = {d.name: max(d.min, min(d.max, 7)) for d in task.dims}
     if interpreted and few and runs_at(task, tuple(few.items())):
@@ -502,21 +507,21 @@ def drawn_base(task: Task, interpreted: bool = False, most: int = DRAWN.case_byt
 
 
 def aligned_and_ragged(task: Task, limit_bytes: int = CORRECT.family_bytes) -> list[tuple[str, Case]]:
-    """Pairs of sizes that tell an edge error from others: exact multiples of 64, and just next to them."""
+    """Return size pairs that separate an edge error from other errors: exact multiples of 64 and their neighbours."""
     if not task.dims:
         return []
-    found = []
+    pairs = []
     for kind, offset in (("aligned", 0), ("ragged", -1), ("ragged", 1)):
         for base in (64, 128, 256):
             sizes = {d.name: min(max(base + offset, d.min), d.max) for d in task.dims}
             if input_bytes(task, sizes) <= limit_bytes and runs_at(task, tuple(sizes.items())):
-                found.append((kind, case(task, sizes, Family.OWN)))
+                pairs.append((kind, case(task, sizes, Family.OWN)))
                 break
-    return found
+    return pairs
 
 
 def whole_near(task: Task, failing: Case, limit_bytes: int = CORRECT.family_bytes) -> Case | None:
-    """The failing case at its nearest multiples of 64, not below where ranges allow; None: no other, or too large."""
+    """Return the failing case at its nearest multiples of 64 (rounded up if the range allows), or None."""
     sizes = dict(failing.sizes)
     for dim in task.dims:
         up = -(-sizes[dim.name] // 64) * 64
@@ -526,23 +531,23 @@ def whole_near(task: Task, failing: Case, limit_bytes: int = CORRECT.family_byte
 
 
 def probes(task: Task, failing: Case) -> Iterator[Case]:
-    """Small cases that tell where a failure begins: every Dim at one size, then each by itself next to a multiple of
-    64 while the others are one; of another family than the usual one, the failing sizes in that."""
+    """Yield small cases that locate a failure: all Dims at one size, then each Dim next to a multiple of 64 while the
+    others are whole. If the failing family is not the task's own, the failing sizes come first, with the own family."""
     if failing.family is not Family.OWN:
         yield case(task, dict(failing.sizes), Family.OWN)
-    seen: set[tuple[tuple[str, int], ...]] = {failing.sizes}
+    visited: set[tuple[tuple[str, int], ...]] = {failing.sizes}
     whole = {d.name: min(max(64, d.min), d.max) for d in task.dims}
     alike = [{d.name: min(max(n, d.min), d.max) for d in task.dims} for n in PROBES]
     single = [whole | {d.name: min(max(33, d.min), d.max)} for d in task.dims] if len(task.dims) > 1 else []
     for sizes in (*alike, *single):
         key = tuple(sizes.items())
-        if key not in seen and input_bytes(task, sizes) <= CORRECT.family_bytes and runs_at(task, key):
-            seen.add(key)
+        if key not in visited and input_bytes(task, sizes) <= CORRECT.family_bytes and runs_at(task, key):
+            visited.add(key)
             yield case(task, sizes, Family.OWN)
 
 
 def public(task: Task, interpreted: bool = False) -> Case | None:
-    """The task's own inputs at one small size and one seed, which are no secret; None where they are large."""
+    """Return the task's own inputs at one small size and a fixed seed, which are not secret; None if they are large."""
     for extent in (8,) if interpreted else (33, 8):
         sizes = {d.name: min(max(extent, d.min), d.max) for d in task.dims}
         fits = input_bytes(task, sizes or None) <= CORRECT.family_bytes
@@ -552,8 +557,8 @@ def public(task: Task, interpreted: bool = False) -> Case | None:
 
 
 def has_answer(case: Case) -> bool:
-    """Does the reference take the case? A matrix of equal rows has no inverse, and indices of one table may lie beyond
-    the end of another."""
+    """Return whether the reference accepts the case. A matrix of equal rows has no inverse, and indices of one table
+    may be out of range for another."""
     try:
         return bool(case.references)
     except TaskError:
@@ -565,13 +570,13 @@ def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:
 
 
 def _shrunk(task: Task, sizes: Mapping[str, int], interpreted: bool) -> dict[str, int]:
-    """Sizes small enough for an interpreter: edges are kept, elements and Dims are capped."""
+    """Reduce sizes for an interpreter: keep edges, cap Dims and elements."""
     sizes = dict(sizes)
     if not interpreted or not task.dims:
         return sizes
     limit = CAPS.interpreter_dim
     while True:
-        tried = {d.name: max(d.min, min(sizes[d.name], limit + (sizes[d.name] % 7))) for d in task.dims}
-        if limit <= 8 or input_bytes(task, tried) <= 4 * CAPS.interpreter_elements:
-            return tried
+        shrunk = {d.name: max(d.min, min(sizes[d.name], limit + (sizes[d.name] % 7))) for d in task.dims}
+        if limit <= 8 or input_bytes(task, shrunk) <= 4 * CAPS.interpreter_elements:
+            return shrunk
         limit //= 2
