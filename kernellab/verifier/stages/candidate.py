@@ -1,6 +1,7 @@
-"""The candidate's worker and what all stages do with it; one that finds fault raises :class:`Refused` with evidence.
+"""The candidate's worker and the operations that all stages share.
 
-The stages themselves are the modules correct, robust, honest and fast.
+An operation that detects an error raises :class:`Refused` with evidence. The stages themselves are the modules correct,
+robust, honest and fast.
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.ordinary import Ordinary
 
 
-#: signatures that a comparison of aligned and ragged sizes must not override
+#: Signatures that a comparison of aligned and ragged sizes must not override.
 _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity", "narrow-store")
-#: those whose cause shows with each draw: where others are right, values decide
+#: Signatures whose cause shows in every draw: if other draws are right, the values decide.
 _OF_ALL_VALUES = ("edge-tile", "accumulate-dtype")
 
-#: after a wrong answer, so long are other sizes tried
+#: Seconds to spend on other sizes after a wrong answer.
 _CONTRAST_SECONDS = 2.0
-#: constant contents that the evidence names where they are wrong
+#: Number of wrong constant contents named in the evidence.
 _CONSTANTS_TOLD = 2
 
 
 class Stages:
-    """Holds the candidate's worker for one verification; a context manager."""
+    """Hold the candidate's worker for one verification; a context manager."""
 
     def __init__(self, context: Context, task: Task) -> None:
         self.context = context
@@ -76,31 +77,31 @@ class Stages:
         torch.set_num_threads(1)
         self.tf32 = device.runs_tf32(task)
         self.comparison = Comparison(task)
-        #: places of the arguments that the reference writes into: they are outputs too, behind those returned
+        #: Positions of the arguments that the reference writes into. They are outputs too, after those returned.
         self.written = self.comparison.written
         self.dtypes, self.limits = self.comparison.dtypes, self.comparison.limits
         self.limits_for = self.comparison.limits_for
         self._worker: Worker | None = None
         self.ahead = Ahead(task, context.interpreted, numbers_of(self.source), context.options.sizes)
-        #: the workers of ``options.rivals``, once they are built
+        #: Workers of ``options.rivals``, once built.
         self.rivals: dict[str, Worker] = {}
-        #: the same source in an ordinary process, where it reads what a judge may be known by
+        #: The same source in an ordinary process, used if it reads something that identifies a judge.
         self.ordinary: Ordinary | None = None
-        #: looks at calls among the timed ones
+        #: Sampler of calls between the timed ones.
         self.watch: Sampler | None = None
-        #: and single looks at others, spread over them
+        #: Single inspections of other calls, spread over the run.
         self.looks: Looks | None = None
-        #: and samples of the timed ones themselves, of each run
+        #: Samples of the timed calls, one profile for each run.
         self.profiles: list[Profile] = []
-        #: of the generators when ModelNew is constructed, where its parameters are the constructor's
+        #: Seed of the generators when ModelNew is constructed, if its parameters come from the constructor.
         self.seed: int | None = None
-        #: random normal inputs, for the stage honest
+        #: Random normal inputs for the stage honest.
         self.normal: Case | None = None
-        #: what was traced for the share of own code, and the names of the launches that were seen then
+        #: Case traced for the share of own code, and the names of its launches.
         self.traced: tuple[Case, list[str]] | None = None
-        #: the names of launches that were recorded once and are only replayed since
+        #: Names of launches that are recorded once and then only replayed.
         self.replays: list[str] = []
-        #: right answers of cases that were run, for telling a stale result
+        #: Right answers of earlier cases, to detect a stale result.
         self.answers: list[Tensor] = []
         self.memory = Memory(self)
 
@@ -120,8 +121,8 @@ class Stages:
     # -- build
 
     def build(self, beside: Iterator[None] | None = None) -> float:
-        """Seconds of importing (and so compiling) the candidate in its worker; meanwhile steps of ``beside`` are
-        taken."""
+        """Build (import and compile) the candidate in its worker, running steps of ``beside`` meanwhile; return the
+        seconds."""
         start = time.perf_counter()
         try:
             self._worker = self.start(self.source, beside=beside)
@@ -131,15 +132,15 @@ class Stages:
         return time.perf_counter() - start
 
     def begin_baselines(self, names: Sequence[str], eagers: int = 2) -> None:
-        """Begins the builds of the baselines ``names``, which continue during the next stages."""
+        """Begin building the baselines ``names``; the builds continue during the next stages."""
         backend = self.context.request.backend
         for name, number in numbered(names, eagers):
             self.context.pool.begin_baseline(self.source.dsl, backend, name, self.task, self.threads, number)
 
     def as_built(self) -> bool:
-        """Has the parameters be, from here on, those that the reference's constructor and ModelNew's give under one new
-        seed; they are not exchanged then. False where that gains nothing: no ModelNew in KernelBench's form,
-        or parameters of one value throughout (a norm's, a zero bias), which a kernel might leave out unnoticed."""
+        """Draw the parameters from now on under one new seed for both the reference's constructor and ModelNew's,
+        without exchanging them. Return False where that gains nothing: no ModelNew in KernelBench's form, or each
+        parameter constant (a norm's weight, a zero bias), which a kernel might omit unnoticed."""
         task = self.task
         is_model = task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in self.source.files.values())
         if not is_model or self.seed is not None:
@@ -153,18 +154,18 @@ class Stages:
         self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source), self.context.options.sizes)
         self.answers = []
         if self.ordinary is not None:
-            # it has other parameters
+            # The ordinary process has other parameters.
             self.ordinary.worker.close()
             self.ordinary = None
         self.restart()
         return True
 
     def start(self, source: Source, beside: Iterator[None] | None = None) -> Worker:
-        """A fresh worker with ``source`` built in it; meanwhile steps of ``beside`` are taken, as far as they come.
+        """Return a fresh worker with ``source`` built in it, running steps of ``beside`` while the build lasts.
 
         Raises:
-            WorkerFailure: it cannot be built.
-            Refused: its files cannot be written.
+            WorkerFailure: The source cannot be built.
+            Refused: The files cannot be written.
         """
         worker = self.context.pool.worker(source.dsl, self.context.request.backend, "candidate", self.threads)
         try:
@@ -193,7 +194,7 @@ class Stages:
         return worker
 
     def build_message(self, source: Source) -> dict[str, Any]:
-        """What a worker is told to build."""
+        """Return the build message for a worker."""
         message: dict[str, Any] = {"entry_file": source.entry_file, "entry": source.entry}
         message["precision"] = dict(self.task.precision)
         message |= {"arguments": len(self.task.args), "defaults": self.task.last_defaults}
@@ -224,9 +225,9 @@ class Stages:
         self, case: Case, *, strided: bool = False, slot: int = 0, right: Sequence[Tensor] = (), private: bool = False,
         op: str = "call",
     ) -> list[Tensor]:  # fmt: skip
-        """Runs a case and compares every output; Refused with evidence when one is wrong. Outputs that are, to the bit,
-        those that were found ``right`` for the same case are not compared again. ``private``: the arguments may lie as
-        a user's do, where the judge need not look at them after the call."""
+        """Run a case and compare every output; raise Refused with evidence if one is wrong. Outputs that are bitwise
+        equal to those in ``right``, of the same case, are not compared again. ``private``: the arguments may be in the
+        worker's private memory, as a user's are, if the judge need not read them after the call."""
         outputs = self.outputs(case, "correct", strided=strided, slot=slot, private=private, op=op)
         wrong = self.comparison.first_wrong(case, outputs, right)
         if wrong is not None:
@@ -235,10 +236,10 @@ class Stages:
         return outputs
 
     def remember(self, case: Case) -> None:
-        """Keeps a case's right answers, where they are not large, for telling a stale result by."""
+        """Keep a case's right answers, unless large, to detect a stale result."""
         small = (native for native in case.native if native.nbytes <= DEVICE.answer_bytes)
         self.answers = [*self.answers[-4:], *small]
-        # where the float64 run was not asked for, nothing is known of whether it would have fitted
+        # Without a float64 run, whether it fits in memory is unknown.
         asked = case.asked if case.double and device.current() == "cuda" else ()
         if any(r.double is None and r.native.is_floating_point() for r in asked):
             self.context.findings.add(Mark(kind="reference-not-in-float64"))
@@ -252,18 +253,18 @@ class Stages:
             call = self.call(case, seconds, strided=strided, slot=slot, private=hidden, op=op)
         except WorkerFailure as failure:
             reason = self.words(stage, failure, case)
-            found = evidence.of_failure(self.context.adapter, self.source, failure, case)
-            # what a time limit ended says nothing of a mask
+            report = evidence.of_failure(self.context.adapter, self.source, failure, case)
+            # A time limit says nothing about a mask.
             kinds = ("crash", "exit", "exception", "out-of-bounds")
             if not strided and failure.kind in kinds and self.is_edge(case):
-                found = found.model_copy(update={"signature": "edge-tile"})
-            raise Refused(reason, found) from failure
+                report = report.model_copy(update={"signature": "edge-tile"})
+            raise Refused(reason, report) from failure
         count = len(case.native) - len(self.written)
         returned = call.outputs[: len(call.outputs) - len(self.written)]
         wrong = metadata([(o.shape, o.dtype) for o in returned], case.native[:count])
         if wrong is not None:
-            found = evidence.of_mismatch(self.source, case, 0, None, None, wrong)
-            raise Refused(f"{_capital(wrong.message)} ({case.words}).", found)
+            report = evidence.of_mismatch(self.source, case, 0, None, None, wrong)
+            raise Refused(f"{_capital(wrong.message)} ({case.words}).", report)
         for i, output in enumerate(call.outputs):
             if self.worker.trespassed(output):
                 raise self.trespass(case, i, "its output")
@@ -273,14 +274,15 @@ class Stages:
             raise self.failed(stage, failure, case) from failure
 
     def read(self, call: Call) -> list[Tensor]:
-        """What a call has given, which is to stay so while the next one runs. Raises WorkerFailure."""
-        found = [self.worker.read(o) for o in call.outputs]
-        self.memory.keep(call, found)
-        return found
+        """Return the outputs of a call and keep them to check that later calls do not change them. Raises
+        WorkerFailure."""
+        outputs = [self.worker.read(o) for o in call.outputs]
+        self.memory.keep(call, outputs)
+        return outputs
 
     def no_view(self, case: Case, layout: Layout, outputs: Sequence[Output]) -> None:
-        """Refuses an output that lies in an argument where the reference's does not, for arguments as they lie in the
-        call: a caller who changes one would change both, and a branch for some values alone may return its argument."""
+        """Refuse an output that aliases an argument where the reference's does not, with the arguments placed as in the
+        call. Writing into one would change both, and a branch for some values may return its argument."""
         ranges = self.worker.input_ranges()
         for i, output in enumerate(outputs):
             if isinstance(output, Written) or not output.lies_in(ranges):
@@ -290,7 +292,8 @@ class Stages:
                 raise self.refused(case, "aliases-input", f"output {i} is a view of an input")
 
     def _hides(self, case: Case) -> bool:
-        """Shall the arguments of this checked call lie in memory of its process, as a user's do? Drawn in secret."""
+        """Decide randomly whether a checked call keeps its arguments in the worker's private memory, as a user's call
+        does."""
         on_host = self.context.request.backend is not Backend.CUDA
         small = lay_out(case.args).size <= CORRECT.private_bytes
         return small and on_host and not self.written and secrets.randbelow(CORRECT.private_one_in) == 0
@@ -299,11 +302,11 @@ class Stages:
         self, case: Case, seconds: float | None = None, *, strided: bool = False, slot: int = 0, poison: bool = True,
         private: bool = False, op: str = "call", layout: Layout | None = None, passed: int | None = None,
     ) -> Call:  # fmt: skip
-        """One call of a case, in ``layout`` where one is given, with its first ``passed`` arguments (all by default).
+        """Call the candidate once for a case, in ``layout`` if given, with its first ``passed`` arguments (default:
+        all).
 
-        Raises:
-            WorkerFailure: it does not answer as it must.
-            Refused: it does to memory what it must not (:mod:`~kernellab.verifier.boundary_checks.memory`).
+        Raises: WorkerFailure: The worker does not answer as required. Refused: The call breaks a memory rule
+        (:mod:`~kernellab.verifier.boundary_checks.memory`).
         """
         layout = layout or lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)
@@ -321,48 +324,48 @@ class Stages:
 
     def _wrong(self, case: Case, output: int, got: Tensor, mismatch: Mismatch) -> Refused:
         reference = case.references[output]
-        found = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
+        report = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
         tried = self._contrast(case)
-        if found.signature == "edge-tile" and fails_at_whole_tiles(tried):
-            # what lies behind an input or was never stored to shows at an output's end at every size
-            other = evidence.of_mismatch(
+        if report.signature == "edge-tile" and fails_at_whole_tiles(tried):
+            # Reads past an input and missing stores show at an output's end at every size.
+            without_edge = evidence.of_mismatch(
                 self.source, case, output, got, reference, mismatch, earlier=self.answers, edge=False
             )
-            found = other if other.signature == "unwritten" else found
-        found = found.model_copy(update={"tried": tried})
-        if mismatch.rule == "tau" and found.signature in _OF_ALL_VALUES and right_with_own_inputs(found):
-            found = found.model_copy(update={"signature": "wrong-values"})
-        if found.signature not in _CERTAIN and found.signature != "edge-tile":
+            report = without_edge if without_edge.signature == "unwritten" else report
+        report = report.model_copy(update={"tried": tried})
+        if mismatch.rule == "tau" and report.signature in _OF_ALL_VALUES and right_with_own_inputs(report):
+            report = report.model_copy(update={"signature": "wrong-values"})
+        if report.signature not in _CERTAIN and report.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
-            # what a tail spoils follows a dimension: its end, whole rows, or the start of the next row
+            # A tail error follows a dimension: its end, whole rows, or the start of the next row.
             wrong = mismatch.wrong
-            together = wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))
+            clustered = wrong is None or (bool(wrong.any()) and not signature.scattered(wrong))
             shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
-            together = together and not signature.of_rounding(shown, wanted, mismatch)
-            if together and not right_with_own_inputs(found) and self.is_edge(case):
+            clustered = clustered and not signature.of_rounding(shown, wanted, mismatch)
+            if clustered and not right_with_own_inputs(report) and self.is_edge(case):
                 name = "edge-tile"
-            found = found.model_copy(update={"signature": name or found.signature})
-        if (case.family is not Family.OWN or case.change or case.held) and all(one.right for one in found.tried):
-            # values decide, and not sizes
-            found = found.model_copy(update={"tried": [*found.tried, *self.constant()]})
+            report = report.model_copy(update={"signature": name or report.signature})
+        if (case.family is not Family.OWN or case.change or case.held) and all(one.right for one in report.tried):
+            # The values matter, not the sizes.
+            report = report.model_copy(update={"tried": [*report.tried, *self.constant()]})
         which = f"Output {output}: " if len(self.limits) > 1 else ""
         if output >= len(self.task.outputs):
             which = f"Argument {self.output_name(output)!r}, which the reference writes into: "
         at = signature.where(mismatch.wrong, got) if mismatch.wrong is not None else ""
-        at = f", {at}" if at and at != found.signature else ""
-        return Refused(f"{which}{_capital(mismatch.message)} ({case.words}){at}; {found.signature}.", found)
+        at = f", {at}" if at and at != report.signature else ""
+        return Refused(f"{which}{_capital(mismatch.message)} ({case.words}){at}; {report.signature}.", report)
 
     def output_name(self, output: int) -> str:
-        """The argument's name for an output that is one, else its number."""
+        """Return the argument's name for an output that is an argument, else the output's number."""
         beyond = output - len(self.task.outputs)
         return self.task.args[self.written[beyond]].name if beyond >= 0 else str(output)
 
     def trespass(self, case: Case, output: int, what: str) -> Refused:
         mismatch = Mismatch("out-of-bounds", f"the kernel writes outside {what}")
-        # a missing tail mask is what makes a kernel write past the end; with fixed sizes nothing else can be tried
+        # A missing tail mask makes a kernel write past the end. With fixed sizes no other size can be tried.
         name = "edge-tile" if not self.task.dims or self.is_edge(case) else "out-of-bounds"
-        found = evidence.of_mismatch(self.source, case, output, None, None, mismatch, name=name)
-        return Refused(f"{_capital(mismatch.message)} ({case.words}); {name}.", found)
+        report = evidence.of_mismatch(self.source, case, output, None, None, mismatch, name=name)
+        return Refused(f"{_capital(mismatch.message)} ({case.words}); {name}.", report)
 
     def _differs_again(self, case: Case, output: int, got: Tensor) -> bool:
         try:
@@ -372,26 +375,26 @@ class Stages:
         return again.shape == got.shape and not alike(again, got)
 
     def is_edge(self, failing: Case) -> bool:
-        """Right at exact multiples of the usual tiles, small ones and the nearest, wrong next to them? Tried in a fresh
-        worker."""
+        """Return whether the candidate is right at multiples of the usual tiles (small ones and the nearest) and wrong
+        next to them. Runs in a fresh worker."""
         pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
         if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
-            return False  # one that failed at whole tiles already answers
+            return False  # a failure at whole tiles already answers this
         right: dict[str, list[bool]] = {}
         if failing.family is Family.OWN and (failing.held or failing.change):
-            # contents that the pairs do not have, for which a kernel may be wrong at any size
+            # The pairs do not have these contents, for which a kernel may be wrong at any size.
             failing = cases.case(self.task, dict(failing.sizes), Family.OWN)
         for kind, case in [*pairs, ("ragged", failing)]:
             if kind == "aligned" or False not in right.get("ragged", []):
                 right.setdefault(kind, []).append(self._is_right(case))
         if not all(right.get("aligned", [False])) or all(right.get("ragged", [True])):
             return False
-        # a fault of all large sizes is none of their edges
+        # A failure at all large sizes is not an edge error.
         near = cases.whole_near(self.task, failing)
         return near is None or self._is_right(near)
 
     def _contrast(self, failing: Case) -> list[Tried]:
-        """Where the candidate is right and where not, at sizes that are no secret, as far as the time allows."""
+        """Try public sizes until the time limit and return where the candidate is right."""
         tried: list[Tried] = []
         end = min(time.monotonic() + _CONTRAST_SECONDS, self.context.end)
         for case in cases.probes(self.task, failing) if self.task.dims else ():
@@ -401,34 +404,34 @@ class Stages:
         return tried
 
     def constant(self) -> list[Tried]:
-        """The first wrong answers to constant contents, at one small size, as far as the time allows: sizes and
-        contents are no secret, so that all of it may be told. Empty where the candidate is right there."""
+        """Return the first wrong answers for constant contents at one small size, within a time limit. Neither sizes
+        nor contents are secret, so all of it may be reported. Empty if the candidate is right."""
         base = cases.public(self.task, self.context.interpreted)
         if base is None:
             return []
-        found: list[Tried] = []
+        failures: list[Tried] = []
         fresh = False
         end = min(time.monotonic() + _CONTRAST_SECONDS / 2, self.context.end)
-        for one in constants(self.task, base.args):
-            if time.monotonic() > end or len(found) == _CONSTANTS_TOLD:
+        for content in constants(self.task, base.args):
+            if time.monotonic() > end or len(failures) == _CONSTANTS_TOLD:
                 break
-            case = base.given(one.args).judged_as(Family.EDGES)
+            case = base.given(content.args).judged_as(Family.EDGES)
             if not cases.has_answer(case) or not all(map(finite, case.native)) or self._is_right(case):
                 continue
             if not fresh:
-                # the evidence was computed by a process that no secret case has met
+                # Compute the evidence in a process that has received no secret case.
                 self.worker.close()
                 fresh = True
             if (wrong := self._wrong_there(case)) is not None:
                 sizes = dict(case.sizes) or evidence.static_sizes(self.task)
-                found.append(
-                    Tried(sizes=sizes, family=case.family.value, right=False, contents=dict(one.contents), **wrong)
+                failures.append(
+                    Tried(sizes=sizes, family=case.family.value, right=False, contents=dict(content.contents), **wrong)
                 )
-        return found
+        return failures
 
     def _wrong_there(self, case: Case) -> dict[str, Any] | None:
-        """The first wrong element of a case, empty where there is no answer; None where it is right, or no time is
-        left."""
+        """Return the first wrong element of a case, empty if there is no answer; None if it is right or time has run
+        out."""
         outputs = self._answers(case)
         if outputs is None:
             return {} if time.monotonic() < self.context.end else None
@@ -442,27 +445,26 @@ class Stages:
         return outputs is not None and self.comparison.first_wrong(case, outputs, counted=False) is None
 
     def _answers(self, case: Case) -> list[Tensor] | None:
-        """The candidate's outputs for a case; None where it gives none of the reference's form, or leaves to its caller
-        what it must not."""
+        """Return the candidate's outputs for a case, or None if they lack the reference's form or break a rule."""
         try:
             return outputs_of(self, case)
         except (WorkerFailure, Refused):
             return None
 
     def sure_call(self, case: Case, stage: str = "robust") -> Call:
-        """A call of a case that passed before; Refused when it fails now."""
+        """Call the candidate for a case that passed before; raise Refused if it fails now."""
         try:
             return self.call(case)
         except WorkerFailure as failure:
             raise self.failed(stage, failure, case) from failure
 
     def failed(self, stage: str, failure: WorkerFailure, case: Case) -> Refused:
-        found = evidence.of_failure(self.context.adapter, self.source, failure, case)
-        return Refused(self.words(stage, failure, case), found)
+        report = evidence.of_failure(self.context.adapter, self.source, failure, case)
+        return Refused(self.words(stage, failure, case), report)
 
     def refused(self, case: Case, name: str, message: str) -> Refused:
-        found = evidence.of_mismatch(self.source, case, 0, None, None, Mismatch(name, message), name=name)
-        return Refused(f"{_capital(message)} ({case.words}).", found)
+        report = evidence.of_mismatch(self.source, case, 0, None, None, Mismatch(name, message), name=name)
+        return Refused(f"{_capital(message)} ({case.words}).", report)
 
     # -- baselines
 
@@ -470,12 +472,12 @@ class Stages:
         return baselines_of(self.context.options, self.task)
 
     def restart(self) -> None:
-        """The candidate again in a fresh worker."""
+        """Restart the candidate in a fresh worker."""
         self.worker.close()
         self._worker = self.start(self.source)
 
     def restart_ended(self) -> bool:
-        """Starts the candidate again where its worker has ended; had it?"""
+        """Restart the candidate if its worker has ended; return whether it had."""
         ended = self.worker.gone() or self.worker.closed
         if ended:
             self.restart()
@@ -495,23 +497,23 @@ class Stages:
         return f"The kernel {first.rstrip('.')} in the stage {stage}{at}."
 
     def _named(self, failure: WorkerFailure, stage: str) -> Evidence:
-        found = evidence.of_failure(self.context.adapter, self.source, failure)
-        if found.compiler and found.signature == "exception":
-            return found.model_copy(update={"signature": stage})
-        return found
+        report = evidence.of_failure(self.context.adapter, self.source, failure)
+        if report.compiler and report.signature == "exception":
+            return report.model_copy(update={"signature": stage})
+        return report
 
 
 def _as_placed(args: Sequence[Any], layout: Layout) -> list[Any] | None:
-    """``args`` with the strides that they have in ``layout``, by which the reference may return one of them; None where
-    elements of one lie in one place."""
-    found = []
+    """Return ``args`` with their strides in ``layout``, since the reference may return one of them; None if elements of
+    an argument overlap."""
+    placed = []
     for arg, place in zip(args, layout.places, strict=True):
         if isinstance(arg, Tensor) and arg.stride() != place.strides:
             if any(stride == 0 and extent > 1 for stride, extent in zip(place.strides, place.shape, strict=True)):
                 return None
             arg = arg.new_empty_strided(place.shape, place.strides).copy_(arg)
-        found.append(arg)
-    return found
+        placed.append(arg)
+    return placed
 
 
 def _capital(text: str) -> str:
