@@ -1,4 +1,4 @@
-"""Numbers among the arguments: other values of each, of several together, integers for floats, infinities."""
+"""Checks of scalar arguments: other values of each, of several together, integers for floats, infinities."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
-    """Each number of the task at ``most`` other values, where the reference takes them and answers otherwise; and two
-    of them together."""
+    """Check each scalar of the task at ``most`` other values that the reference accepts and answers differently, and
+    combinations of scalars."""
     compared = compared_by(stages.source)[: CORRECT.scalar_compared if most == CORRECT.scalar_values else 2]
     right: dict[int, list[Any]] = {}
     few = most == CORRECT.scalar_interpreted
@@ -44,8 +44,8 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
         if spec.kind is not ArgKind.SCALAR:
             continue
         if is_held(stages, position):
-            held = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
-            stages.context.findings.add(held)
+            limit = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
+            stages.context.findings.add(limit)
             continue
         named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
         count = (
@@ -59,7 +59,7 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
         tried = list(islice(other_values(base, position, named, compared, few), most if few else count))
         if not tried:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
-        # a number may be right for calm inputs alone
+        # A scalar may be right for moderate inputs only.
         wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
         pairs = [(base, case) for case in tried]
         pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if cases.has_answer(wide) else []
@@ -83,7 +83,7 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
 
 
 def _own_defaults(stages: Stages, base: Case) -> None:
-    """Labels a kernel whose own default of a number is another than the reference's: a caller may leave it out."""
+    """Label a kernel whose default for a scalar differs from the reference's, since a caller may omit the argument."""
     count = stages.task.last_defaults
     if not count or stages.worker.accepted is not None or stages.task.form is TaskForm.KERNELBENCH:
         return
@@ -107,29 +107,30 @@ def _own_defaults(stages: Stages, base: Case) -> None:
 
 
 def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]) -> None:
-    """Numbers that are right alone, two at a time and more: a branch for one flag may forget another."""
-    draw, told = secrets.SystemRandom(), set[int]()
+    """Check scalars that are right individually, in pairs and larger groups: a branch for one flag may ignore
+    another."""
+    draw, reported = secrets.SystemRandom(), set[int]()
     pairs = list(combinations(right, 2))
     draw.shuffle(pairs)
-    drawn: list[Sequence[int]] = [*islice(cycle(pairs), CORRECT.scalar_pairs)]
+    groups: list[Sequence[int]] = [*islice(cycle(pairs), CORRECT.scalar_pairs)]
     if len(right) > 2:
-        drawn += [[i for i in right if draw.random() < _AWAY] for _ in range(CORRECT.scalar_draws)]
-    for positions in drawn[: 3 if stages.context.interpreted else None]:
-        others = {i: _drawn(right[i], draw.randrange(2) == 0) for i in positions}
-        if len(others) < 2 or not told.isdisjoint(others):
+        groups += [[i for i in right if draw.random() < _AWAY] for _ in range(CORRECT.scalar_draws)]
+    for positions in groups[: 3 if stages.context.interpreted else None]:
+        values = {i: _drawn(right[i], draw.randrange(2) == 0) for i in positions}
+        if len(values) < 2 or not reported.isdisjoint(values):
             continue
-        case = base.given(tuple(others.get(i, value) for i, value in enumerate(base.args)))
-        # counts that each end in time may multiply
+        case = base.given(tuple(values.get(i, value) for i, value in enumerate(base.args)))
+        # The product of two acceptable counts may run too long.
         ends = _ends_within(case, CORRECT.scalar_seconds + 8 * base.reference_seconds)
         if ends and all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
-            last = max(others)
-            told.add(last)
-            found = ScalarLimit(argument=stages.task.args[last].name, value=base.args[last], refuted=True)
-            stages.context.findings.add(found)
+            last = max(values)
+            reported.add(last)
+            limit = ScalarLimit(argument=stages.task.args[last].name, value=base.args[last], refuted=True)
+            stages.context.findings.add(limit)
 
 
 def _ends_within(case: Case, seconds: float) -> bool:
-    """Does the reference answer a case in so many seconds?"""
+    """Return whether the reference answers a case within ``seconds``."""
     try:
         with answers.within(seconds):
             return bool(case.references)
@@ -138,18 +139,17 @@ def _ends_within(case: Case, seconds: float) -> bool:
 
 
 def _drawn(values: Sequence[Any], below: bool) -> Any:
-    """One of them, of one sign as often as of the other."""
+    """Draw one of ``values``, of the given sign if possible."""
     of_sign = [v for v in values if (v < 0) == below]
     return secrets.choice(of_sign or values)
 
 
-#: how often a number is another where several are
+#: Probability that a scalar changes when several do.
 _AWAY = 0.8
 
 
 def _as_integer(stages: Stages, base: Case, position: int) -> None:
-    """Says where a float that is whole is not taken as the integer that a caller writes, where the reference answers
-    alike."""
+    """Label a kernel that rejects an integer in place of a whole float, if the reference treats both alike."""
     value = base.args[position]
     if not isinstance(value, float):
         return
@@ -158,13 +158,13 @@ def _as_integer(stages: Stages, base: Case, position: int) -> None:
         if cases.has_answer(case) and cases.has_answer(same) and all(map(alike, case.native, same.native)):
             if all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
                 name = stages.task.args[position].name
-                found = DrawnLimit(argument=name, values=f"{name} = {number}, an integer, not handled")
-                stages.context.findings.add(found)
+                limit = DrawnLimit(argument=name, values=f"{name} = {number}, an integer, not handled")
+                stages.context.findings.add(limit)
             return
 
 
 def _at_ends(stages: Stages, position: int) -> bool:
-    """Is an integer right about the ends of long tensors, on both sides of 0, where it may be a place or a distance?"""
+    """Return whether an integer is right near the ends of long tensors, with both signs, as an index or a distance."""
     if not isinstance(stages.task.args[position].default, int) or not stages.task.dims:
         return True
     sizes = as_long(stages.task, CORRECT.family_bytes)
@@ -179,29 +179,29 @@ def _at_ends(stages: Stages, position: int) -> bool:
                 if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
                     continue
                 if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
-                    return True  # a number of steps
+                    return True  # it is a number of steps
                 if all(map(finite, case.native)) and not scalar_right(stages, long, case, position):
                     return False
     return True
 
 
-#: an extent from here on has ends that are apart from its beginning
+#: Least extent whose ends are apart from its beginning.
 _NO_END = 8
 
 
 def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
-    """Says of which argument zeros, a NaN or an infinity do not reach the answer, or do, otherwise than in the
-    reference where a number is 0: it has 0 * NaN there, which BLAS leaves out, or a power that is 1 for all of them."""
+    """Label arguments whose zeros, NaN or infinities propagate differently from the reference where a scalar is 0. The
+    reference has 0 * NaN there, which BLAS skips, or a power that is 1 for all of them."""
     scalar = stages.task.args[position].name
-    told = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
+    reported = {limit.argument for limit in of(stages.context.findings.conditions, DrawnLimit) if limit.not_nan}
     at_zero = base.given((*base.args[:position], type(base.args[position])(0), *base.args[position + 1 :]))
-    like = cases.has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
-    if like and not is_right(stages, at_zero, lay_out(at_zero.args)):
-        # the number alone does it, as where the reference divides by it: no argument is to blame
+    comparable = cases.has_answer(at_zero) and [r.shape for r in at_zero.native] == [r.shape for r in base.native]
+    if comparable and not is_right(stages, at_zero, lay_out(at_zero.args)):
+        # The scalar itself is the cause, for example if the reference divides by it.
         stages.context.findings.add(DrawnLimit(argument=scalar, values=f"{scalar} = 0 not handled"))
         return
     for place, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
-        free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in (*stages.task.domain, *told)
+        free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in (*stages.task.domain, *reported)
         if not (free and isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel()):
             continue
         args = [*base.args]
@@ -221,31 +221,31 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
 
 
 def _infinite(stages: Stages, base: Case, position: int) -> None:
-    """Says which infinity a number may not be, of those for which the reference ends and answers with numbers."""
+    """Label the infinities that a scalar must not have, of those for which the reference ends with a finite answer."""
     name = stages.task.args[position].name
     for number in (inf, -inf) if isinstance(base.args[position], float) else ():
         case = base.with_change(("scalar", position, number))
         if not _ends_within(case, CORRECT.scalar_seconds):
             continue
-        alike = [w.shape for w in case.native] == [w.shape for w in base.native] and all(map(finite, case.native))
-        if alike and not is_right(stages, case, lay_out(case.args)):
+        comparable = [w.shape for w in case.native] == [w.shape for w in base.native] and all(map(finite, case.native))
+        if comparable and not is_right(stages, case, lay_out(case.args)):
             stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} = {number} not handled"))
 
 
 def is_held(stages: Stages, position: int) -> bool:
-    """Has the kernel no parameter for a number of the task, which is then its default? The worker says so, and is
-    believed of a number that has one."""
+    """Return whether the kernel lacks a parameter for a scalar of the task, which then has its default. The worker's
+    report is trusted for scalars that have a default."""
     accepted = stages.worker.accepted
     return accepted is not None and position >= accepted and stages.task.args[position].default is not None
 
 
 def scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:
-    """Is the kernel right with another number? Raises Refused where a float is ignored."""
+    """Return whether the kernel is right with another scalar. Raises Refused if it ignores a float."""
     got = outputs_of(stages, case, lay_out(case.args))
     if got is not None and is_within(stages, case, got):
         return True
     value = base.args[position]
-    # by the rule for answers, not by equal bits: a sum in another order, or a little noise, hides nothing
+    # Compare by the error rule, not bitwise: another summation order or a little noise must not hide this.
     ignored = got is not None and not stages.comparison.unlike(got, base.native) and is_within(stages, base, got)
     if ignored and isinstance(value, float) and stages.source.origin is not Author.RULES:
         name, other = stages.task.args[position].name, case.args[position]
@@ -254,20 +254,20 @@ def scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:
     return False
 
 
-#: the largest float that is tried: a reference may take as many steps
+#: Largest float to try, since a reference may take as many steps.
 _MOST = 1e3
-#: numbers that a source compares with of which both sides are tried
+#: Number of compared literals of which both sides are tried.
 _SIDES = 4
-#: extents of arguments that a number is tried at
+#: Number of argument extents at which a scalar is tried.
 _MOST_EXTENTS = 4
-#: a number up to this may be an axis, of which each is tried
+#: Largest integer that may be an axis; all axes up to it are tried.
 _AXES = 4
-#: an integer from here on is tried only where others have not changed the shape of an answer
+#: Integers from here on are tried only if others have not changed an output shape.
 _SIZE = 2048
 
 
 def _extents(base: Case) -> list[int]:
-    """Extents of the arguments, the shortest first: a number may be as large as one (groups, a window, a k)."""
+    """Return the shortest extents of the arguments; a scalar can be as large as one (groups, a window, a k)."""
     extents = {n for a in base.args if isinstance(a, Tensor) for n in a.shape if n > _AXES}
     return sorted(extents)[:_MOST_EXTENTS]
 
@@ -275,78 +275,78 @@ def _extents(base: Case) -> list[int]:
 def other_values(
     base: Case, position: int, named: Sequence[int] = (), compared: Sequence[float] = (), few: bool = False
 ) -> Iterator[Case]:
-    """Cases with another value of a scalar, at which the reference runs, is finite and answers otherwise: next to it,
-    the numbers that a source has ``compared`` with, and those ``named`` by it and next to them, where a branch of it
-    begins. Where there will be ``few``, one of the other sign comes first."""
+    """Yield cases with another value of a scalar, for which the reference runs, is finite and answers differently:
+    nearby values, the numbers that the source has ``compared``, and those it has ``named`` with their successors, where
+    a branch may begin. With ``few``, a value of the other sign comes first."""
     value = base.args[position]
     is_size = False
-    tried: tuple[Any, ...]
+    candidates: tuple[Any, ...]
     near: tuple[Any, ...]
     if isinstance(value, bool):
-        tried = (not value,)
+        candidates = (not value,)
     elif isinstance(value, int):
         near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
         if abs(value) <= _AXES:
-            # an axis, a step or a count
+            # The value may be an axis, a step or a count.
             near += tuple(range(-_AXES, _AXES + 2))
         near += tuple(n + by for n in _extents(base) for by in (0, -1, 1))
         far = 64 + secrets.randbelow(1000)
         near_named = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
         long = (1 << 15) + secrets.randbelow(1 << 15)
-        # after those next to it, which tell whether it is a size or a number of steps
+        # These follow the nearby values, which show whether the scalar is a size or a number of steps.
         equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
         equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
-        tried = tuple(dict.fromkeys((*near, *equal, far, *near_named, long, -1, 0, 1, -far)))
+        candidates = tuple(dict.fromkeys((*near, *equal, far, *near_named, long, -1, 0, 1, -far)))
         if not few and _is_free(base, position, (far, long)):
             # past an int, and past what a double holds exactly
-            tried = (*tried[:-1], *((1 << 31) + far, -(1 << 31) - far, (1 << 53) + 2 * far + 1, -far))
+            candidates = (*candidates[:-1], *((1 << 31) + far, -(1 << 31) - far, (1 << 53) + 2 * far + 1, -far))
     else:
-        # of other magnitudes, and of the other sign
+        # Other magnitudes, and the other sign.
         draw = secrets.SystemRandom()
         ranges = ((2, 1e3), (1e-3, 1), (1e-12, 1e-5))
         large, small, tiny = (exp(draw.uniform(log(low), log(high))) for low, high in ranges)
         near = (3 * value, value / 3) if value else (0.5, -0.5)
-        # on both sides of where a branch begins
+        # Both sides of where a branch begins.
         likely = [n for n in compared if abs(n) <= _MOST]
         likely += [n * by for n in likely[:_SIDES] if n for by in (0.96, 1.04)]
-        tried = tuple(dict.fromkeys((*near, *likely, large, -small, tiny, 1.0, -1.0, 0.0)))
+        candidates = tuple(dict.fromkeys((*near, *likely, large, -small, tiny, 1.0, -1.0, 0.0)))
     if few and not isinstance(value, bool):
         sign = type(value)(-1 if value >= 0 else 1)
-        tried = tuple(dict.fromkeys((near[0], sign * (abs(near[0]) + 1), type(value)(0), *tried)))
-    for other in tried:
+        candidates = tuple(dict.fromkeys((near[0], sign * (abs(near[0]) + 1), type(value)(0), *candidates)))
+    for other in candidates:
         if other == value or (is_size and abs(other) >= _SIZE):
             continue
         case = base.with_change(("scalar", position, other))
-        # a number of steps may be very many
+        # The scalar may be a very large number of steps.
         if not _ends_within(case, CORRECT.scalar_seconds + 100 * base.reference_seconds):
             continue
-        found = case.references
-        # a number of steps: more of them would take as much longer
+        references = case.references
+        # For a number of steps, larger values would take longer in proportion.
         is_size = is_size or case.reference_seconds > 8 * max(base.reference_seconds, 1e-4)
-        dtypes = [f.native.dtype for f in found] == [b.native.dtype for b in base.references]
-        if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in found):
+        dtypes = [f.native.dtype for f in references] == [b.native.dtype for b in base.references]
+        if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in references):
             continue
-        same_shapes = all(f.native.shape == b.native.shape for f, b in zip(found, base.references, strict=True))
+        same_shapes = all(f.native.shape == b.native.shape for f, b in zip(references, base.references, strict=True))
         is_size = is_size or not same_shapes
         if not same_shapes or any(compare(b, f, limit)[0] is not None for b, f, limit in _triples(base, case)):
             yield case
 
 
 def _is_free(base: Case, position: int, numbers: Sequence[int]) -> bool:
-    """Is an integer only computed with: no tensor of the reference has another size for each of these ``numbers``?"""
+    """Return whether an integer only enters arithmetic: no tensor size in the reference depends on ``numbers``."""
 
     def largest(number: int) -> int:
-        found = [0]
+        numels = [0]
 
         def look(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             result = func(*args, **kwargs)
-            found.extend(r.numel() for r in (result if isinstance(result, (tuple, list)) else (result,))
+            numels.extend(r.numel() for r in (result if isinstance(result, (tuple, list)) else (result,))
                          if isinstance(r, Tensor))  # fmt: skip
             return result
 
         with watching(look), answers.within(CORRECT.scalar_seconds):
             _ = base.with_change(("scalar", position, number)).native
-        return max(found)
+        return max(numels)
 
     try:
         return len({largest(n) for n in numbers}) == 1

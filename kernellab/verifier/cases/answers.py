@@ -1,4 +1,4 @@
-"""The reference's answers to a case: at the declared dtype, in float64, and what rounding on the way does to them."""
+"""The reference's answers to a case: in the declared dtype, in float64, and under perturbed rounding."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: bytes of arguments below which the reference has one thread
+#: Bytes of arguments below which the reference runs on one thread.
 _SMALL = 1 << 18
-#: all ways in which three operations in a row can be rounded
+#: Number of ways in which three consecutive operations can be rounded.
 _PATTERNS = 8
-#: draws of the operations' roundings, and more where outputs and arguments have at most so many elements: they cost
-#: little there
+#: Draws of the operations' roundings; more are used if outputs and arguments have at most these numbers of elements,
+#: where a run is cheap.
 _ROUNDED, _ROUNDED_SMALL, _SMALL_OUTPUT, _SMALL_ARGUMENT = 4, 16, 1 << 16, 1 << 20
-#: the most draws by chance for integers that a cut decides, and where they cost little
+#: Most random draws for integers that a threshold decides, and the same where a run is cheap.
 _CHANCES, _CHANCES_SMALL = 8, 128
 
 
 def references(
     task: Task, args: Sequence[Any], double: bool = True, native: tuple[Tensor, ...] | None = None
 ) -> tuple[Reference, ...]:
-    """The reference's outputs at the declared dtype (``native``, where they are known) and in float64 (None where it
-    cannot be run so)."""
+    """Return the reference's outputs in the declared dtype (``native`` if given) and in float64 (None if it cannot run
+    in float64)."""
     native = run_reference(task, args) if native is None else native
     double = double and _fitsin_double(args, native)
     upper = in_double(task, args) if double and any(map(is_inexact, native)) else None
@@ -53,8 +53,8 @@ def references(
 
 
 def _held(native: Tensor, double: Tensor) -> Tensor:
-    """Float64's answer with the reference's own number where that is one and float64's is beyond all that its dtype
-    holds: there the dtype's end was asked for (nan_to_num, finfo), and float64's end is another."""
+    """Return the float64 answer, with the native number where it is finite and float64's is beyond the native dtype's
+    range. There the reference uses the end of the dtype's range (nan_to_num, finfo), which differs in float64."""
     import torch
 
     if native.is_complex():
@@ -64,7 +64,7 @@ def _held(native: Tensor, double: Tensor) -> Tensor:
 
 
 def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
-    """Is there device memory for a run in float64: arguments, outputs, and as much again for what lies between?"""
+    """Return whether device memory suffices for a float64 run: arguments and outputs, and as much for intermediates."""
 
     tensors = [t for t in (*args, *outputs) if is_inexact(t)]
     if not tensors or tensors[0].device.type != "cuda":
@@ -74,8 +74,8 @@ def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
 
 
 def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The references ``found`` for ``args``, each with float64's answer at inputs moved by a rounding error (or with
-    the factors that may be TF32's rounded so, where that is further away); ``found`` where that is not available."""
+    """Return the references ``found`` with the float64 answer at inputs moved by a rounding error, or with factors
+    rounded to TF32 where allowed and further away. Return ``found`` if that is not available."""
     import torch
 
     from kernellab.verifier.compare.roundings import EXACT, Converted
@@ -83,7 +83,7 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
     found = settled(task, args, found, seed)
     if not any(r.double is not None for r in found):
         return found
-    # what becomes of whole numbers is float32 in most references, also where the outputs are narrower
+    # Most references convert integers to float32, even if the outputs are narrower.
     units = (torch.finfo(r.native.dtype).eps for r in found if is_inexact(r.native))
     with Converted(min(*units, 2.0**-23), seed, EXACT, narrow=torch.float32):
         moved = in_double(task, [_moved(a, seed + i) for i, a in enumerate(args)])
@@ -96,9 +96,9 @@ def nudged(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: 
 
 
 def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The nudged references ``found`` with, where it is further away, float64's answer with each operation's result
-    rounded (:mod:`~kernellab.verifier.compare.roundings`); in some draws, of which the furthest counts: of two scores
-    that tie, one draw in two moves both the same way."""
+    """Return the nudged references ``found``, replaced where further away by the float64 answer with each operation's
+    result rounded (:mod:`~kernellab.verifier.compare.roundings`). Of several draws the furthest counts: for two tied
+    scores, one draw in two moves both the same way."""
     import torch
 
     from kernellab.verifier.compare.roundings import EXACT, Rounded
@@ -107,7 +107,7 @@ def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     small = all(r.native.numel() <= _SMALL_OUTPUT for r in found)
     small &= all(a.numel() <= _SMALL_ARGUMENT for a in args if isinstance(a, torch.Tensor))
     for draw in range((_ROUNDED_SMALL if small else _ROUNDED) if units else 0):
-        # a maximum is one of its elements in any kernel: a comparison with it must not be rounded away
+        # A maximum is exactly one of the elements in any kernel: rounding must not affect a comparison with it.
         with Rounded(max(units), seed + draw, EXACT):
             outputs = in_double(task, args)
         if outputs is None or len(outputs) != len(found):
@@ -117,7 +117,7 @@ def rounded(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
 
 
 def reordered(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> list[tuple[Tensor, ...]]:
-    """Float64's answers, each with its operations' results moved as another order of sums may move them."""
+    """Return float64 answers whose operation results are moved as another order of sums may move them."""
     import torch
 
     from kernellab.verifier.compare.roundings import EXACT, Reordered
@@ -133,8 +133,8 @@ def reordered(task: Task, args: Sequence[Any], found: tuple[Reference, ...], see
 
 
 def tied(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> list[tuple[Tensor, ...]]:
-    """The reference's answers with equal elements in either order, where it sorts without a promise of it: at the
-    declared dtype, in float64, and with its sums moved as another order of them may move what is cut off by these."""
+    """Return the reference's answers with equal elements in either order, if it sorts without a stable order: in the
+    declared dtype, in float64, and with its sums moved as another order of them may move the thresholded values."""
     from kernellab.task.meta.ties import Tied
 
     runs = []
@@ -151,28 +151,29 @@ def tied(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> list[
 
 
 def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
-    """The references ``found``, those of integers and bools with what ties and roundings on the way leave open."""
+    """Return ``found``, with the open choices of ties and intermediate roundings added for integers and bools."""
     whole = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]
     if not whole or task.framework == "numpy":
         return found
     from kernellab.capture.selection import selections
 
     chosen = selections(task.module().results, args)
-    others = list(found)
+    open_references = list(found)
     for i in whole:
-        others[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
-    open_ = [i for i in whole if others[i].selection is None]
+        open_references[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
+    open_ = [i for i in whole if open_references[i].selection is None]
     if open_:
         for i, between in zip(open_, _between(task, args, [found[i].native for i in open_], open_, seed), strict=True):
-            others[i] = replace(
-                others[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
+            open_references[i] = replace(
+                open_references[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
             )
-    return tuple(others)
+    return tuple(open_references)
 
 
 def _by_chance(task: Task, args: Sequence[Any], native: Tensor, at: int, seed: int) -> Iterator[Tensor]:
-    """The output ``at`` in runs in float64 whose results are each moved by chance: of an operation all elements the
-    same way, then each by itself. A pixel on edges of several triangles is in any of them by the roundings of each."""
+    """Yield the output ``at`` of float64 runs with randomly moved results: first all elements of an operation together,
+    then each separately. A pixel on the edges of several triangles belongs to any of them, depending on each
+    rounding."""
     import torch
 
     from kernellab.verifier.compare.roundings import EXACT, Rounded
@@ -193,9 +194,9 @@ def _by_chance(task: Task, args: Sequence[Any], native: Tensor, at: int, seed: i
 def _between(
     task: Task, args: Sequence[Any], native: Sequence[Tensor], at: Sequence[int], seed: int
 ) -> list[tuple[Tensor, Tensor] | None]:
-    """The least and the most of the outputs ``at``, over runs in float64 in which each operation's result is moved by
-    two roundings of the narrowest float among the arguments. Of integers alone the reference makes float32: what that
-    holds exactly is not moved, since every right kernel has it."""
+    """Return the minimum and maximum of each output ``at`` over float64 runs in which each operation's result is moved
+    by two roundings of the narrowest float argument. With integer arguments only, the reference computes in float32;
+    values that float32 holds exactly are not moved, since every right kernel has them."""
     from kernellab.verifier.compare.roundings import EXACT, Rounded
 
     unit, narrow, run = _moves(args)
@@ -211,7 +212,8 @@ def _between(
 
 
 def _moves(args: Sequence[Any]) -> tuple[float, Any, Callable[[Task, Sequence[Any]], tuple[Tensor, ...] | None]]:
-    """By what results of operations are moved, the dtype whose numbers need no rounding, and what runs in float64."""
+    """Return the relative move of operation results, the dtype whose numbers need no rounding, and the float64
+    runner."""
     import torch
 
     floats = [a for a in args if is_inexact(a) and not is_float8(a)]
@@ -222,7 +224,7 @@ def _moves(args: Sequence[Any]) -> tuple[float, Any, Callable[[Task, Sequence[An
 def narrowed(
     task: Task, args: Sequence[Any], found: tuple[Reference, ...], names: Collection[str], seed: int = 0
 ) -> tuple[Reference, ...]:
-    """The nudged references ``found`` with, where it is further away, float64's answer with the factors of the
+    """Return the nudged references ``found``, replaced where further away by the float64 answer with the factors of the
     operators ``names`` rounded as TF32 may round them."""
     from kernellab.verifier.compare.roundings import Narrowed
 
@@ -243,8 +245,8 @@ def _further(reference: Reference, other: Tensor) -> Reference:
 
 
 def _moved(value: Any, seed: int) -> Any:
-    """A float tensor, in float64, each element moved at random by at most a unit of its dtype's last place; of complex
-    numbers, in complex128, each part."""
+    """Return a float tensor in float64 (complex128), each element or part moved randomly by at most a unit in the last
+    place of its dtype."""
     import torch
 
     if not is_inexact(value):
@@ -253,26 +255,26 @@ def _moved(value: Any, seed: int) -> Any:
         return torch.view_as_complex(_moved(parts(value), seed))
     generator = torch.Generator(value.device).manual_seed(seed % (1 << 31))
     by = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
-    # 8-bit floats are exact inputs of wider arithmetic: their own unit would excuse any kernel
+    # 8-bit floats are exact inputs to wider arithmetic: their own unit would excuse any kernel.
     eps = torch.finfo(torch.float32 if is_float8(value) else value.dtype).eps
     by.mul_(2).sub_(1).mul_(eps).add_(1)
     return by.mul_(value.to(torch.float64))
 
 
 def lost_form(output: int, shape: Sequence[int], wanted: Sequence[int], strides: Sequence[int]) -> OutputStrides | None:
-    """What is to be said of an output of ``strides`` where the reference's are ``wanted``: contiguous, or dense with
-    the second dimension last."""
-    turned = [[of[0], *of[2:], of[1]] for of in (shape, wanted, strides) if len(of) >= 4]
+    """Return the condition for an output of ``strides`` that loses the reference's memory format (``wanted``):
+    contiguous, or channels last. None if the format is kept or the reference has neither."""
+    turned = [[dims[0], *dims[2:], dims[1]] for dims in (shape, wanted, strides) if len(dims) >= 4]
     for form, sides in (("contiguous", [shape, wanted, strides]), ("channels_last", turned)):
         if sides and is_contiguous(sides[0], sides[1]):
-            kept = is_contiguous(sides[0], sides[2])
-            return None if kept else OutputStrides(output=output, form=form)
+            matches = is_contiguous(sides[0], sides[2])
+            return None if matches else OutputStrides(output=output, form=form)
     return None
 
 
 def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -> tuple[Tensor, ...]:
-    """The reference with so many threads; if not said, with all, or one where its arguments are small. Everything else
-    in the judge runs on one: many small operations are done sooner so, above all on a busy machine."""
+    """Run the reference with ``threads`` threads; by default all cores, or one thread for small arguments. The rest of
+    the judge uses one thread, which is faster for many small operations, above all on a busy machine."""
     import torch
 
     if threads is None:
@@ -286,20 +288,24 @@ def run_reference(task: Task, args: Sequence[Any], threads: int | None = None) -
 
 
 def _beside(args: Sequence[Any], outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Outputs on the device of ``args``: a reference in NumPy answers on the CPU."""
+    """Return outputs on the device of ``args``, since a NumPy reference returns CPU tensors."""
     import torch
 
-    where = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
-    return outputs if where is None or where.type == "cpu" else tuple(o.to(where) for o in outputs)
+    device_of_args = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return (
+        outputs
+        if device_of_args is None or device_of_args.type == "cpu"
+        else tuple(o.to(device_of_args) for o in outputs)
+    )
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Runs of the reference inside end after so many seconds: one that counts up to an infinite number does not by
-    itself. Between two of Python's instructions alone; an operator that runs is not interrupted.
+    """Limit runs of the reference inside to ``seconds``, since a loop up to an infinite number does not end. The limit
+    applies between Python instructions; it does not interrupt a running operator.
 
     Raises:
-        TaskError: the time was over.
+        TaskError: The time limit was exceeded.
     """
     import torch
 
@@ -321,10 +327,10 @@ def within(seconds: float) -> Iterator[None]:
             with guard:
                 left.clear()
             timer.cancel()
-            # what was sent and has not come
+            # Cancel an exception that was sent and has not arrived.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(caller), None)
     except _Over:
-        # it may have come within a context of the reference
+        # The exception may have arrived inside a context manager of the reference.
         torch.set_grad_enabled(graded)
         raise TaskError(
             f"The reference did not end within {seconds:g} s.", "Let it end for each value that its arguments may have."
@@ -332,12 +338,12 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class _Over(BaseException):
-    """No reference's ``except Exception`` catches it."""
+    """A reference's ``except Exception`` does not catch this."""
 
 
 def in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """The reference's answer in float64; None where it has none, or the device no memory for it: what lies between
-    arguments and outputs is not known before."""
+    """Return the reference's float64 answer; None if it has none, or if the device runs out of memory, since the size
+    of intermediates is not known in advance."""
     import torch
 
     try:
@@ -349,12 +355,12 @@ def in_double(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
 
 def _doubled(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
     upper = [wide(a) if is_inexact(a) else a for a in args]
-    # where the reference names a dtype, its operators are made float64 as they run, or its graph is
+    # If the reference names a dtype, widen its operators to float64 as they run, or run its captured graph.
     return _all_double(task, upper) or _all_double(task, upper, widened=True) or _graph_in_double(task, args)
 
 
 def _all_double(task: Task, upper: Sequence[Any], widened: bool = False) -> tuple[Tensor, ...] | None:
-    """The reference at arguments in float64, where all its floats come out so."""
+    """Run the reference on float64 arguments; return its outputs if all floats are float64, else None."""
     from kernellab.errors import KernellabError
     from kernellab.verifier.compare.roundings import Widened
 

@@ -1,5 +1,5 @@
 """Hidden sizes of a task's Dims: next to the declared ones, at the ends of the ranges, powers of two, primes, and the
-numbers that a source itself names."""
+numbers that appear in a source."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kernellab.verifier.protocol.rules import CORRECT, DEVICE, DRAWN
 
 Sizes = dict[str, int]
 
-#: draws of a size until the task takes one
+#: Number of draws of a size until the task accepts one.
 _TRIES = 12
-#: an integer of a source, no part of a name or a float, as Python and C++ write it; and by how much it is shifted
+#: An integer literal of Python or C++, not part of a name or a float, with an optional left shift.
 _NUMBER = re.compile(
     r"(?<![\w.])(0[xX][0-9a-fA-F][0-9a-fA-F'_]{0,8}|\d[\d'_]{0,11})(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])(?![\w.])"
     r"(?: ?<< ?(\d{1,2})\b)?"
@@ -28,50 +28,50 @@ _NUMBER = re.compile(
 
 
 def secret_sizes(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
-    """Sizes that no one knows before: one next to the full one, one half as large again, and two from all over the
-    Dims' ranges, as many small as large, of which one has a Dim anywhere in its range; those that the task takes, of
-    at most twice the full one's bytes."""
+    """Return unpredictable sizes: one next to the full size, one up to half as large again, and two from the whole Dim
+    ranges, log-uniform, one of which has a Dim uniform in its range. Only sizes that the task accepts, of at most twice
+    the full size's bytes."""
     draw = random.SystemRandom()
-    drawn, most = _anywhere(task, draw), _most(size)
+    draw_size, most = _anywhere(task, draw), _most(size)
     wanted: list[Callable[[], Sizes]] = [
         lambda: {
             k: _inside(task, k, n + draw.choice((-1, 1)) * draw.choice((1, 1, 2, 3, 5, 7))) for k, n in full.items()
         },
         lambda: {k: _inside(task, k, n * draw.choice((1, 1.5))) for k, n in full.items()},
-        lambda: {k: drawn(k) for k in full},
+        lambda: {k: draw_size(k) for k in full},
         lambda: _evenly(task, full, most),
     ]
     return _taken(task, wanted, most, [dict(full)])
 
 
 def more_sizes(task: Task, full: Mapping[str, int], size: int) -> Iterator[Sizes]:
-    """Without end, sizes of which one Dim, and in turn each, lies anywhere in its range: a kernel that is wrong at a
-    tenth of all sizes would pass most verdicts that draw one."""
+    """Yield, without end, sizes in which each Dim in turn is uniform in its range: a kernel that is wrong at a tenth of
+    all sizes would pass most verdicts that draw only one."""
     most = _most(size)
     for draw in cycle((_evenly, large)):
         yield from _taken(task, [partial(draw, task, full, most)], most, [], tries=3) or [dict(full)]
 
 
 def large(task: Task, full: Mapping[str, int], most: int) -> Sizes:
-    """Each Dim anywhere in the upper three quarters of its range, in secret; one of them shorter where ``most`` bytes
-    ask for it."""
+    """Draw each Dim secretly from the upper three quarters of its range; shorten Dims one after another if the inputs
+    exceed ``most`` bytes."""
     names = [d.name for d in task.dims]
     _SYSTEM.shuffle(names)
     ends = {d.name: max(d.max, 1) for d in task.dims}
-    some = {k: _inside(task, k, _SYSTEM.randint(max(ends[k] // 4, 1), ends[k])) for k in names}
+    sizes = {k: _inside(task, k, _SYSTEM.randint(max(ends[k] // 4, 1), ends[k])) for k in names}
     for name in names:
-        if input_bytes(task, some) <= most:
+        if input_bytes(task, sizes) <= most:
             break
-        longest = _longest(task, some, (name,), most)[name]
-        some[name] = _inside(task, name, _SYSTEM.randint(min(max(longest // 2, 1), longest), longest))
-    return some
+        longest = _longest(task, sizes, (name,), most)[name]
+        sizes[name] = _inside(task, name, _SYSTEM.randint(min(max(longest // 2, 1), longest), longest))
+    return sizes
 
 
 def _evenly(task: Task, full: Mapping[str, int], most: int) -> Sizes:
     draw = random.SystemRandom()
-    drawn, name = _anywhere(task, draw), draw.choice(list(full))
-    some = {k: drawn(k) for k in full}
-    return {**some, name: draw.randint(_inside(task, name, 1), _longest(task, some, (name,), most)[name])}
+    draw_size, name = _anywhere(task, draw), draw.choice(list(full))
+    sizes = {k: draw_size(k) for k in full}
+    return {**sizes, name: draw.randint(_inside(task, name, 1), _longest(task, sizes, (name,), most)[name])}
 
 
 def _most(size: int) -> int:
@@ -79,16 +79,16 @@ def _most(size: int) -> int:
 
 
 def asked(task: Task, full: Mapping[str, int], sizes: Sequence[Sizes]) -> list[Sizes]:
-    """Each of ``sizes`` with the other Dims as in ``full``, or short where that is more than memory allows."""
+    """Return each of ``sizes`` with the other Dims as in ``full``, or short if that would exceed the memory limit."""
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     most = max(2 * input_bytes(task, dict(full)), DRAWN.end_bytes)
-    found = [({**full, **some}, {**short, **some}) for some in sizes]
-    return [whole if input_bytes(task, whole) <= most else less for whole, less in found]
+    alternatives = [({**full, **some}, {**short, **some}) for some in sizes]
+    return [whole if input_bytes(task, whole) <= most else less for whole, less in alternatives]
 
 
 def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
-    """Each Dim as long as its range and memory allow with the others short, and with the others as declared; and all
-    of them large together."""
+    """Return sizes with each Dim as long as its range and memory allow, with the others short and with the others as
+    declared; and one with all Dims large."""
     draw = random.SystemRandom()
     short = {d.name: _inside(task, d.name, draw.choice((1, 2, 3, 5))) for d in task.dims}
     most, bounds = DRAWN.end_bytes, {d.name: d for d in task.dims}
@@ -107,8 +107,8 @@ def at_ends(task: Task, full: Mapping[str, int]) -> list[Sizes]:
 
 
 def two_long(task: Task, full: Mapping[str, int], longest: int = 0) -> Sizes:
-    """Two Dims, drawn in secret, as long and as equal as some memory allows, or ``longest`` bytes where that is not 0,
-    the others as declared; or the one."""
+    """Return sizes with two secretly drawn Dims (or the only one) as long and as equal as a memory limit allows, at
+    most ``longest`` bytes if not 0; the other Dims are as declared."""
     names = random.SystemRandom().sample(list(full), min(2, len(full)))
     least, most = DRAWN.long_bytes
     if device.current() != "cpu":
@@ -118,14 +118,14 @@ def two_long(task: Task, full: Mapping[str, int], longest: int = 0) -> Sizes:
 
 
 def alike(task: Task, most: int) -> Sizes:
-    """All Dims as long, and as equal, as their ranges and ``most`` bytes of inputs allow."""
+    """Return sizes with all Dims as long and as equal as their ranges and ``most`` bytes of inputs allow."""
     return _longest(task, {}, tuple(d.name for d in task.dims), most)
 
 
 def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
-    """Small sizes at powers of two, next to one, at a prime, at two and three, past 64 with each rest of four, each Dim
-    in whole tiles, at none and at one, and past the ``numbers`` that a source names and at their multiples: a branch
-    begins there, and a tile again."""
+    """Return small sizes at powers of two and next to them, at a prime, at two and three, past 64 with each remainder
+    of four, with each Dim a multiple of 64, empty and one, and past the ``numbers`` of a source and their multiples,
+    where branches and tiles begin."""
     draw = random.SystemRandom()
 
     def power() -> Sizes:
@@ -142,19 +142,19 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
         return {d.name: _inside(task, d.name, size) for d in task.dims}
 
     def unrolled(names: Sequence[str], rest: int) -> Sizes:
-        some = {d.name: _inside(task, d.name, draw.choice((2, 3, 5))) for d in task.dims}
+        sizes = {d.name: _inside(task, d.name, draw.choice((2, 3, 5))) for d in task.dims}
         first = 4 * draw.randint(17, 31)
-        return some | {name: _inside(task, name, first + (rest + i) % 4) for i, name in enumerate(names)}
+        return sizes | {name: _inside(task, name, first + (rest + i) % 4) for i, name in enumerate(names)}
 
     names = list(full)
     wanted: list[Callable[[], Sizes]] = [power, near, prime, partial(all_of, 2), partial(all_of, 3)]
-    # loops are unrolled by two and four: each rest of each Dim, two Dims at a time
+    # Loops are unrolled by two and four: use each remainder of each Dim, two Dims at a time.
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
     wanted += [partial(_named, task, name, 64 * draw.randint(1, 8)) for name in names[: DRAWN.ends]]
-    # each Dim empty, where it may be, and a single one, with the others long enough to show it, and past some tiles
+    # Each Dim empty, if allowed, and at one, with the others short and also longer than some tiles.
     few = [(d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
-    wanted += [partial(_named, task, *one) for one in few]
-    wanted += [partial(_named, task, *one, others=(draw.randint(65, 320),)) for one in few if len(names) > 1]
+    wanted += [partial(_named, task, *named) for named in few]
+    wanted += [partial(_named, task, *named, others=(draw.randint(65, 320),)) for named in few if len(names) > 1]
     least = len(wanted)
     for number in numbers:
         for dim in task.dims:
@@ -165,29 +165,31 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
 
 
 def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> list[Sizes]:
-    """Each Dim at each of the ``numbers`` that a source names, the others short, and all Dims at one of them, or at a
-    power of two: a kernel may be wrong there alone."""
+    """Return sizes with each Dim at each of the ``numbers`` of a source, the others short, and with all Dims at one of
+    them or at a power of two, since a kernel may be wrong only there."""
     inside = [(d.name, n) for n in numbers for d in task.dims if d.min <= n <= d.max and n != full[d.name]]
-    both = multiples(numbers)
+    common_multiples = multiples(numbers)
     inside = inside[: DRAWN.numbers] + [
-        (d.name, n) for d in task.dims for n in [m for m in both if d.min <= m <= d.max and m != full[d.name]][:_BOTH]
+        (d.name, n)
+        for d in task.dims
+        for n in [m for m in common_multiples if d.min <= m <= d.max and m != full[d.name]][:_BOTH]
     ]
-    # a branch on a whole number of blocks, as many as one is long
+    # A branch may begin at a whole number of blocks, such as the block length squared.
     squares = [m * n for m, n in combinations_with_replacement([n for n in numbers if 8 <= n <= _LARGEST_TILE], 2)]
     inside += [(d.name, n) for d in task.dims for n in [m for m in sorted(squares) if d.min <= m <= d.max][:_BOTH]]
-    wanted = [partial(_named, task, *one) for one in inside]
-    found = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
+    wanted = [partial(_named, task, *named) for named in inside]
+    sizes = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
     if len(task.dims) < 2:
-        return found
-    common = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
-    common += [64 << _SYSTEM.randrange(4)]
-    alike = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in common]
-    return found + _taken(task, [*alike, *_past(task, numbers)], DRAWN.end_bytes, [dict(full), *found], tries=1)
+        return sizes
+    shared = [n for n in numbers if all(d.min <= n <= d.max for d in task.dims)][: DRAWN.named]
+    shared += [64 << _SYSTEM.randrange(4)]
+    equal_dims = [partial(lambda n: {d.name: _inside(task, d.name, n) for d in task.dims}, n) for n in shared]
+    return sizes + _taken(task, [*equal_dims, *_past(task, numbers)], DRAWN.end_bytes, [dict(full), *sizes], tries=1)
 
 
 def _past(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]:
-    """Two Dims, drawn in secret, past the largest of the ``numbers`` that memory allows, each a multiple of 64 or not:
-    a branch for large and even sizes may leave out the rest of the other Dim."""
+    """Return sizes with two secretly drawn Dims past the largest of the ``numbers`` that memory allows, each a multiple
+    of 64 or not: a branch for large even sizes may omit the remainder of the other Dim."""
     pair = _SYSTEM.sample([d.name for d in task.dims], 2)
     short = {d.name: _inside(task, d.name, _SYSTEM.choice((2, 3, 5))) for d in task.dims}
 
@@ -220,26 +222,26 @@ def _one_ragged(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]
 
 
 def multiples(numbers: Sequence[int]) -> list[int]:
-    """The least common multiples of two of the ``numbers`` that are none of them, those first that most of them divide:
-    a tile that is unrolled has no rest there."""
+    """Return the least common multiples of two of the ``numbers`` that are not among them, ordered by how many numbers
+    divide them: an unrolled tile has no remainder there."""
     few = [n for n in numbers if 1 < n <= _LARGEST_TILE]
-    found = {lcm(one, two) for one, two in combinations(few, 2)} - {*numbers}
-    return sorted(found, key=lambda n: (-sum(n % m == 0 for m in few), n))
+    common = {lcm(one, two) for one, two in combinations(few, 2)} - {*numbers}
+    return sorted(common, key=lambda n: (-sum(n % m == 0 for m in few), n))
 
 
 def _named(task: Task, name: str, number: int, others: Sequence[int] = (2, 3, 5, 17)) -> Sizes:
-    some = {d.name: _inside(task, d.name, _SYSTEM.choice(others)) for d in task.dims}
-    return {**some, name: _inside(task, name, number)}
+    sizes = {d.name: _inside(task, d.name, _SYSTEM.choice(others)) for d in task.dims}
+    return {**sizes, name: _inside(task, name, number)}
 
 
 def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
-    """For an interpreter, whose other sizes are small: each Dim in turn a little longer than two of the largest tile
-    that the source names, the others short; what goes from tile to tile shows there. Likewise past the largest number
-    that it names."""
+    """Return sizes for an interpreter, whose other sizes are small: each Dim in turn slightly longer than two of the
+    largest tiles in the source, the others short, to test transitions between tiles. Likewise past the largest number
+    in it."""
     tile = max((n for n in numbers if n & (n - 1) == 0 and 8 <= n <= _LARGEST_TILE), default=0)
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     longer = [{**short, d.name: _inside(task, d.name, 2 * tile + 1)} for d in task.dims if tile and d.max > tile]
-    # a program a row takes a millisecond there
+    # One program per row takes a millisecond in the interpreter.
     far = {d.name: min(d.max - 2, 4 * _LARGEST_TILE) for d in task.dims}
     most = {d.name: max((n for n in numbers if 2 * tile < n < far[d.name]), default=0) for d in task.dims}
     longer += [{**short, name: number + 3} for name, number in most.items() if number]
@@ -248,22 +250,22 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
 
 _SYSTEM = random.SystemRandom()
 _LARGEST_TILE = 2048
-#: common multiples of two numbers of a source that each Dim has
+#: Number of common multiples of two source numbers used for each Dim.
 _BOTH = 4
 _PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
 
 
 def numbers_of(source: Source) -> tuple[int, ...]:
-    """The integers that a source's text names, each once; those that are rarely a tile's first."""
-    found = {
+    """Return the distinct integers in a source's text; those that are rarely tile sizes come first."""
+    numbers = {
         int(n.replace("'", "").replace("_", "") or "0", 16 if n[:2] in ("0x", "0X") else 10) << int(by or 0)
         for text in source.files.values() for n, by in _NUMBER.findall(text[: 1 << 18])
     }  # fmt: skip
     usual = (10, 100, 1000, 32768)
-    return tuple(sorted(found - {0, 1}, key=lambda n: (n < 10, n & (n - 1) == 0 or n in usual, n)))
+    return tuple(sorted(numbers - {0, 1}, key=lambda n: (n < 10, n & (n - 1) == 0 or n in usual, n)))
 
 
-#: a literal next to a comparison, on either side of it, or behind ``case``
+#: A literal on either side of a comparison, or after ``case``.
 _COMPARED = re.compile(
     r"(?:[=!]=|[<>]=?|\bcase\b)\s*(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|"
     r"(?<![\w.])(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlLuU]*\s*(?:[=!]=|[<>]=?)"
@@ -271,38 +273,38 @@ _COMPARED = re.compile(
 
 
 def compared_by(source: Source) -> tuple[float, ...]:
-    """The numbers that a source's text compares something with, each once, those rarely met first: where a branch of
-    it may begin that no other number takes."""
-    found = {
+    """Return the distinct numbers with which a source's text compares something, where a branch may begin; 0 and 1 come
+    last."""
+    numbers = {
         float((behind or before).replace("'", "").replace("_", ""))
         for text in source.files.values() for behind, before in _COMPARED.findall(text[: 1 << 18])
     }  # fmt: skip
-    return tuple(sorted((n for n in found if isfinite(n)), key=lambda n: (n in (0.0, 1.0), abs(n), n)))
+    return tuple(sorted((n for n in numbers if isfinite(n)), key=lambda n: (n in (0.0, 1.0), abs(n), n)))
 
 
 def of_paths(task: Task, numbers: Sequence[int]) -> list[Sizes]:
-    """Sizes at which a source may have another path than at small and odd ones: each Dim a multiple of 64, and one Dim
-    or two in turn past the largest of the ``numbers`` that it names, or long where it names none."""
+    """Return sizes at which a source may take another path than at small odd ones: each Dim a multiple of 64, and each
+    Dim in turn past the largest of the ``numbers``, or long if there are none."""
     few = {d.name: _inside(task, d.name, 64) for d in task.dims}
-    found: list[Callable[[], Sizes]] = [partial(dict, few)]
+    wanted: list[Callable[[], Sizes]] = [partial(dict, few)]
     for dim in sorted(task.dims, key=lambda d: (-d.max, random.random())):
         named = max((n for n in numbers if n < dim.max), default=0)
         beyond = max(named, _LONG) // 64 * 64 + 64
         short = {name: min(size, max(3, few[dim.name] // 8)) for name, size in few.items()}
-        found.append(
+        wanted.append(
             partial(
                 dict, {**{k: _inside(task, k, n) for k, n in short.items()}, dim.name: _inside(task, dim.name, beyond)}
             )
         )
-    return _taken(task, found, DRAWN.named_bytes, [], tries=1)[: CORRECT.paths]
+    return _taken(task, wanted, DRAWN.named_bytes, [], tries=1)[: CORRECT.paths]
 
 
-#: a row from here on may be read by another path than a short one
+#: Row length from which a kernel may use another path than for short rows.
 _LONG = 2048
 
 
 def _longest(task: Task, others: Mapping[str, int], names: Sequence[str], most: int) -> Sizes:
-    """The Dims ``names`` as long as ``most`` bytes allow, alike where there are several."""
+    """Return sizes with the Dims ``names`` as long as ``most`` bytes allow, equal if there are several."""
     bounds = {d.name: d for d in task.dims}
 
     def at(extent: float) -> Sizes:
@@ -335,14 +337,15 @@ def _inside(task: Task, name: str, n: float) -> int:
 def _taken(
     task: Task, wanted: Sequence[Callable[[], Sizes]], most: int, known: list[Sizes], tries: int = _TRIES
 ) -> list[Sizes]:
-    """The sizes that ``wanted`` make which the task takes, of at most ``most`` bytes, each new."""
-    found: list[Sizes] = []
+    """Return one new size from each function in ``wanted`` that the task accepts and that has at most ``most``
+    bytes."""
+    accepted: list[Sizes] = []
     for make in wanted:
         for sizes in _shorter(task, make, most, tries):
-            if sizes not in known and sizes not in found and runs_at(task, tuple(sizes.items())):
-                found.append(sizes)
+            if sizes not in known and sizes not in accepted and runs_at(task, tuple(sizes.items())):
+                accepted.append(sizes)
                 break
-    return found
+    return accepted
 
 
 def _shorter(task: Task, make: Callable[[], Sizes], most: int, tries: int) -> Iterator[Sizes]:

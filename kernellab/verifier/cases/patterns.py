@@ -1,7 +1,7 @@
-"""Values that no random draw reaches: NaN and infinities in turn, one sign, ties, one unusual row, dtype extremes,
-masks with whole rows, integers at the ends of a range.
+"""Patterns of values that no random draw reaches: NaN and infinities in turn, one sign, ties, one unusual row, dtype
+extremes, masks with whole rows, integers at the ends of a range.
 
-A pattern changes one argument of a drawn case. It is data (name, seed, two numbers), so that a reproduction repeats it.
+A pattern changes one argument of a drawn case. It is data (name, seed, two numbers), so a reproduction can repeat it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
-    #: rows of the argument (a view, written in place), generator on the CPU, the pattern's two numbers
+    #: Arguments: rows of the argument (a view, written in place), CPU generator, the pattern's two numbers.
     Pattern = Callable[[torch.Tensor, torch.Generator, float, float], None]
 
-#: multiples of the samples' size on a grid around the cuts that formulas have
+#: Multiples of the samples' size, on a grid around typical thresholds of formulas.
 _GRID = (0.0, -0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 32.0)
 
 
 def patterned(value: Tensor, name: str, seed: int, low: float, high: float) -> Tensor:
-    """A copy of ``value`` with the pattern ``name`` in it. ``low`` and ``high`` bound what the pattern may put there;
-    of ``scaled`` the first is the factor."""
+    """Return a copy of ``value`` with the pattern ``name`` applied. ``low`` and ``high`` bound the values; for
+    ``scaled``, ``low`` is the factor."""
     import torch
 
-    # torch has few operators for unsigned integers of 16 bits and more
+    # torch has few operators for unsigned integers of 16 bits or more.
     out = computable(value).contiguous().clone()
     if not out.numel():
         return out.to(value.dtype)
@@ -38,7 +38,7 @@ def patterned(value: Tensor, name: str, seed: int, low: float, high: float) -> T
 
 
 def generator_on(device: torch.device, seen: torch.Generator) -> torch.Generator:
-    """``seen``, or on another device a generator that follows from it: a CPU draws gigabytes slowly."""
+    """Return ``seen``, or a generator on another device seeded from it, because a CPU draws gigabytes slowly."""
     import torch
 
     if device == seen.device:
@@ -70,7 +70,7 @@ def _uniform(rows: Tensor, seen: torch.Generator, low: float, high: float) -> No
 
 
 def _drawn(rows: Tensor, seen: torch.Generator, **more: Any) -> Tensor:
-    """Numbers from 0 to 1 in the shape and on the device of ``rows``."""
+    """Return numbers from 0 to 1 in the shape and on the device of ``rows``."""
     import torch
 
     return torch.rand(tuple(rows.shape), generator=generator_on(rows.device, seen), device=rows.device, **more)
@@ -80,15 +80,15 @@ def _integers(rows: Tensor, seen: torch.Generator, low: int, high: int) -> Tenso
     import torch
 
     def drawn(first: int, end: int) -> Tensor:
-        there = generator_on(rows.device, seen)
-        return torch.randint(first, end, tuple(rows.shape), generator=there, device=rows.device)
+        generator = generator_on(rows.device, seen)
+        return torch.randint(first, end, tuple(rows.shape), generator=generator, device=rows.device)
 
-    # the whole of int64: a difference of its ends is none of its numbers
+    # The difference of int64's ends does not fit into int64.
     return drawn(low, high + 1) if high - low < 1 << 62 else drawn(-(1 << 62), 1 << 62) * 2 + drawn(0, 2)
 
 
 def _sorted(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Other places between the same ends (offsets of segments)."""
+    """Draw other interior values between the same ends (offsets of segments)."""
     first, last = rows[:, 0].clone(), rows[:, -1].clone()
     _uniform(rows, seen, low, high)
     rows.copy_(rows.sort(-1).values)
@@ -96,12 +96,12 @@ def _sorted(rows: Tensor, seen: torch.Generator, low: float, high: float) -> Non
 
 
 def _repeated(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """A part of them takes the number before it, in runs: segments that are empty."""
+    """Repeat the number before some elements, in runs: empty segments."""
     import torch
 
-    kept = _drawn(rows, seen) < 0.5
-    kept[:, -1] = True
-    rows.copy_(torch.where(kept, rows, rows[:, :1]).cummax(-1).values)
+    is_start = _drawn(rows, seen) < 0.5
+    is_start[:, -1] = True
+    rows.copy_(torch.where(is_start, rows, rows[:, :1]).cummax(-1).values)
 
 
 def _moved(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -109,7 +109,7 @@ def _moved(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None
 
 
 def _ends(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """The two ends in turn, and what lies next to them."""
+    """Alternate the two ends and their neighbours."""
     flat = rows.view(-1)
     flat[0::4], flat[1::4] = _of(rows, low), _of(rows, high)
     if not rows.is_floating_point() and high - low > 2:
@@ -117,8 +117,8 @@ def _ends(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
 
 
 def _masked(at_end: bool) -> Pattern:
-    """Rows of a mask that are false from their beginning, or at their end, and true elsewhere: half of the row, all of
-    it but one element, and a drawn part, in turn."""
+    """Return a pattern for masks whose rows are false at the start, or at the end, and true elsewhere. In turn, half of
+    the row is false, all but one element, and a random part."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
@@ -127,15 +127,15 @@ def _masked(at_end: bool) -> Pattern:
         lengths = torch.randint(n, (rows.shape[0],), generator=seen)
         first = int(torch.randint(3, (1,), generator=seen))
         lengths[first::3], lengths[(first + 1) % 3 :: 3] = n // 2, n - 1
-        kept = torch.arange(n) >= lengths[:, None]
-        rows.copy_(kept.flip(-1) if at_end else kept)
+        is_true = torch.arange(n) >= lengths[:, None]
+        rows.copy_(is_true.flip(-1) if at_end else is_true)
 
     return pattern
 
 
 def _square(kept: Callable[[Tensor, Tensor, int], Tensor]) -> Pattern:
-    """Square masks that are true where ``kept`` says so of row, column and their extent; with some holes between the
-    first row and the last one, but for the diagonal: what these two rows say does not hold in between."""
+    """Return a pattern for square masks that are true where ``kept`` of row, column and extent is. Between the first
+    and the last row there are some holes off the diagonal, so that these two rows do not represent the others."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
@@ -149,7 +149,7 @@ def _square(kept: Callable[[Tensor, Tensor, int], Tensor]) -> Pattern:
 
 
 def _two_runs(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Each row in order up to its middle, and again behind it."""
+    """Sort each half of every row."""
     half = rows.shape[-1] // 2
     rows[:, :half] = rows[:, :half].sort(-1).values
     rows[:, half:] = rows[:, half:].sort(-1).values
@@ -163,7 +163,7 @@ def _ordered(down: bool) -> Pattern:
 
 
 def _equal(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Each row throughout its first element, of few bits: sums of many are exact then."""
+    """Fill each row with its first element, rounded to few bits so that sums are exact."""
     import torch
 
     mantissa, exponent = torch.frexp(rows[:, :1].double())
@@ -184,9 +184,10 @@ def _row(rows: Tensor, seen: torch.Generator) -> int:
 
 
 def _special(number: float) -> Pattern:
-    """In rows in turn: the first element, the last, from one between every other one to the end; of a negative infinity
-    also a leading half, and a whole row. The rows behind stay as they are. Of one row every other element behind the
-    first: a maximum that begins with the first one hides what it makes of others, a mask what it covers."""
+    """Return a pattern that places ``number`` in three rows: at the first element, the last, and every other element
+    from a random one to the end. For -inf, the places are a leading half, the last element and a whole row. Other rows
+    stay. A single row gets every other element after the first, since a maximum that starts with the first would hide
+    others."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
@@ -206,8 +207,8 @@ def _special(number: float) -> Pattern:
 
 
 def _put(rows: Tensor, row: int, place: slice | int, number: float, seen: torch.Generator) -> None:
-    """``number`` at a ``place`` of a row. A NaN has a sign, which orders it where bits are compared, and a payload,
-    which a rounding of its bits carries out of: those are drawn."""
+    """Put ``number`` at a ``place`` of a row. Draw a NaN's sign, which orders it where bits are compared, and its
+    payload, which can overflow when its bits are rounded."""
     import torch
 
     rows[row, place] = number
@@ -222,7 +223,7 @@ def _put(rows: Tensor, row: int, place: slice | int, number: float, seen: torch.
 
 
 def _alone(number: float) -> Pattern:
-    """One element of all: no other one makes the same of what adds the rows up."""
+    """Return a pattern with one special element only, so that no other has the same effect in a sum over rows."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
@@ -238,18 +239,18 @@ def _zero_of(rows: Tensor, seen: torch.Generator, low: float, high: float) -> No
 
 
 def _grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Round numbers of both signs, and the same moved by a hundredth, over the elements in turn."""
+    """Fill with round numbers of both signs, and the same shifted by a hundredth, in random order."""
     import torch
 
     values = [s * (v + e) for v in _GRID for s in (1, -1) for e in (0.0, 0.01)]
     round_ones = torch.tensor(values, dtype=torch.float64, device=rows.device).clamp(low, high)
-    over = round_ones.repeat(rows.numel() // len(values) + 1)[: rows.numel()]
-    there = generator_on(rows.device, seen)
-    rows.view(-1).copy_(over[torch.randperm(rows.numel(), generator=there, device=rows.device)].to(rows.dtype))
+    grid = round_ones.repeat(rows.numel() // len(values) + 1)[: rows.numel()]
+    generator = generator_on(rows.device, seen)
+    rows.view(-1).copy_(grid[torch.randperm(rows.numel(), generator=generator, device=rows.device)].to(rows.dtype))
 
 
 def _one_on_a_grid(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """One element of each row on that grid, the others as they are: no other one hides what becomes of it."""
+    """Put one element of each row on the grid and keep the others, so that no other grid value hides its effect."""
     import torch
 
     grid = torch.empty(rows.shape[0], dtype=torch.float64, device=rows.device)
@@ -259,7 +260,7 @@ def _one_on_a_grid(rows: Tensor, seen: torch.Generator, low: float, high: float)
 
 
 def _one_hot(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Of each three rows one has all of its weight at one place, and one has none in its first half."""
+    """Of every three rows, give one all its weight at one place, and another none in its first half."""
     import torch
 
     at = torch.randint(rows.shape[-1], (len(rows[::3]), 1), generator=seen).to(rows.device)
@@ -273,20 +274,20 @@ def _ties(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     import torch
 
     step = 0.5 * (high if isfinite(high) and high < 4 else 1.0)
-    there = generator_on(rows.device, seen)
-    some = torch.randint(-2, 3, tuple(rows.shape), generator=there, device=rows.device, dtype=torch.int8)
-    rows.copy_((some.double() * step).clamp(low, high))
+    generator = generator_on(rows.device, seen)
+    multiples = torch.randint(-2, 3, tuple(rows.shape), generator=generator, device=rows.device, dtype=torch.int8)
+    rows.copy_((multiples.double() * step).clamp(low, high))
 
 
 def _signed_zeros(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Ties, among them zeros of both signs where a negative number may be."""
+    """Fill with ties, including zeros of both signs if negative numbers are allowed."""
     import torch
 
     _ties(rows, seen, low, high)
     if low < 0:
-        there = generator_on(rows.device, seen)
-        minus = torch.rand(tuple(rows.shape), generator=there, device=rows.device) < 0.5
-        rows[minus & (rows == 0)] = -0.0
+        generator = generator_on(rows.device, seen)
+        is_negative = torch.rand(tuple(rows.shape), generator=generator, device=rows.device) < 0.5
+        rows[is_negative & (rows == 0)] = -0.0
 
 
 def _lone_nan(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -307,7 +308,7 @@ def _one_sign(sign: int) -> Pattern:
 
 
 def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """One row unlike all the others: thirty times as wide, constant, nothing but one element, or in order."""
+    """Make one row unlike all others: thirty times as wide, constant, zero but for one element, or sorted."""
     import torch
 
     at, kind = _row(rows, seen), int(torch.randint(4, (1,), generator=seen))
@@ -325,14 +326,14 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
 
 
 def _constant_rows(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """One row throughout as large as may be, another as small."""
+    """Fill one row with the largest allowed value and another with the smallest."""
     at = _row(rows, seen)
     rows[at] = _few_bits(high)
     rows[at - 1 if rows.shape[0] > 1 else 0] = _few_bits(low)
 
 
 def _few_bits(number: float) -> float:
-    """The three leading bits of a number: sums of many equal ones are exact then, in any order."""
+    """Return the three leading bits of a number, so that sums of many equal ones are exact in any order."""
     mantissa, exponent = frexp(number)
     return ldexp(trunc(mantissa * 8) / 8, exponent)
 
@@ -353,20 +354,20 @@ def _scaled(rows: Tensor, seen: torch.Generator, low: float, high: float) -> Non
 
 
 def _turned(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Complex numbers turned by some quarters of a circle."""
+    """Rotate complex numbers by multiples of a quarter circle."""
 
     flat = rows.view(-1)
     turns = _integers(flat, seen, 0, 3)
     parts = flat.real.clone(), flat.imag.clone()
-    # no product: it would make zeros of either sign
+    # No product, which would produce zeros of either sign.
     for turn, (real, imag) in enumerate((parts, (-parts[1], parts[0]), (-parts[0], -parts[1]), (parts[1], -parts[0]))):
         at = turns == turn
         flat.real[at], flat.imag[at] = real[at], imag[at]
 
 
 def _on_axes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Every third complex number without its imaginary part where ``low`` is 1, another third without its real part
-    where ``high`` is; of the zeros in their place half have a sign, by which a root or a logarithm has its side."""
+    """Zero the imaginary part of every third complex number if ``low`` is 1, and the real part of another third if
+    ``high`` is 1. Half of these zeros are negative, which selects the branch of a root or a logarithm."""
     flat = rows.view(-1)
     for is_wanted, parts, first in ((low, flat.imag, 0), (high, flat.real, 1)):
         if is_wanted:
@@ -381,7 +382,7 @@ def _of_one_part(real: bool) -> Pattern:
 
 
 def _thin(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Few elements of each row that are not zero: an eighth to a sixty-fourth of them; of one row, a half."""
+    """Keep few nonzero elements in each row: an eighth to a sixty-fourth; a half in one row."""
     import torch
 
     share = 1 / 8 / (1 << torch.randint(4, (rows.shape[0], 1), generator=seen))
@@ -390,7 +391,7 @@ def _thin(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
 
 
 def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Every magnitude alike often, from ``low`` to ``high``, of either sign where the sample has both."""
+    """Draw magnitudes log-uniformly from ``low`` to ``high``, with the signs of the sample."""
     import torch
 
     size = torch.exp2(log2(low) + (log2(high) - log2(low)) * _drawn(rows, seen, dtype=torch.float64))
@@ -398,7 +399,8 @@ def _magnitudes(rows: Tensor, seen: torch.Generator, low: float, high: float) ->
 
 
 def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
-    """Every third element, the first and the last but one; the last keeps what it has, so that not all are."""
+    """Fill a random third of the elements, always the first; the last element keeps its value, so that not all
+    change."""
     flat = rows.view(-1)
     at = _drawn(flat, seen) < 1 / 3
     at[0] = True
@@ -406,7 +408,7 @@ def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     flat[at] = _of(rows, low)
 
 
-#: name -> how it fills the rows of an argument
+#: Pattern name to function that fills the rows of an argument.
 PATTERNS: dict[str, Pattern] = {
     "low": _every, "high": _high, "uniform": _uniform, "sorted": _sorted, "ends": _ends,
     "repeated": _repeated, "moved": _moved,

@@ -438,8 +438,8 @@ class Survey:
             self._pause()
             yield
             self._resume()
-        for position, by_index in patches.items():
-            values = tuple((p.index, p.value) for p in by_index.values())
+        for position, placed in patches.items():
+            values = tuple((p.index, p.value) for p in placed.values())
             self._try(self._of_elements(position, values))
         for patch in later:
             if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solved:

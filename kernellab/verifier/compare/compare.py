@@ -1,13 +1,13 @@
 """The error rule: is an output right?
 
-All of: shapes, dtypes, integers and bools exact (ties aside, and where a rounding of the floats that they are made of
-decides between two neighbours; of integer arguments what float32 holds exactly decides nothing); for floats (a) the
-AKG paper's eq. 2-3, (b) the relative Frobenius error against float64 of the whole output and of each 64x64 tile of
-its last two dimensions, (c) a bound for every element, (d) of 16 bits the slope on float64's answer; the places of NaN
-and infinities follow the reference. Where the framework itself is far from float64, the limits widen with it; so they
-do where the problem itself is ill-conditioned (normalising a constant row), which the reference at inputs one rounding
-away shows. Where the formula cuts (a threshold on a sum), an element may have any of the values that the reference has
-with its sums rounded otherwise, each of them to the usual few roundings.
+All of these rules apply. Shapes and dtypes are exact. Integers and bools are exact, except for ties and where a
+rounding of the floats they derive from decides between two neighbours (for integer arguments, only if float32 cannot
+represent them exactly). Floats satisfy (a) eq. 2-3 of the AKG paper, (b) a limit on the relative Frobenius error
+against float64, of the whole output and of each 64x64 tile of its last two dimensions, (c) a bound for every element,
+(d) for 16-bit dtypes, the slope against the float64 answer. The places of NaN and infinities match the reference. The
+limits widen with the framework's own float64 error, and where the problem is ill-conditioned (normalising a constant
+row), which the reference at inputs one rounding away shows. Where the formula has a threshold (on a sum), an element
+may have any value that the reference has with its sums rounded otherwise, within the usual few roundings.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: records of :mod:`kernellab.verifier.compare.records`, which whoever compares needs
+#: Includes the records of :mod:`kernellab.verifier.compare.records` that callers of ``compare`` need.
 __all__ = ["NUMERIC", "Limits", "Mismatch", "Reference", "accepts", "compare", "metadata"]
 
-#: elements that are compared together, so that they stay in a core's cache
+#: Number of elements compared at once, so that they stay in a core's cache.
 PIECE = 1 << 17
 
 
 def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor]) -> Mismatch | None:
-    """Number, shapes and dtypes of the outputs, before anything is read."""
+    """Compare number, shapes and dtypes of the outputs, before any data is read."""
     if len(got) != len(want):
         return Mismatch("count", f"the kernel returns {counted(len(got), 'output')}, the reference {len(want)}")
     for i, ((shape, dtype), tensor) in enumerate(zip(got, want, strict=True)):
@@ -62,17 +62,17 @@ def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor])
 
 
 def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
-    """The first rule that ``got`` breaks, and its relative Frobenius error (0 where that has no meaning)."""
+    """Return the first rule that ``got`` breaks, and its relative Frobenius error (0 where that has no meaning)."""
     mismatch, relative = _compare(got, reference, limits)
-    if mismatch is not None and (other := _of_another_order(got, reference, limits)) is not None:
-        got = other
+    if mismatch is not None and (reordered := _of_another_order(got, reference, limits)) is not None:
+        got = reordered
         mismatch, relative = _compare(got, reference, limits)
     if mismatch is None and limits.close and reference.native.is_floating_point():
         mismatch = not_close(got, reference, limits.own)
     if mismatch is None and reference.native.is_floating_point():
         mismatch = another_scale(got, reference, limits, relative)
         if mismatch is not None:
-            # elements on the other side of a cut are another answer, and no other scale
+            # Elements on the other side of a threshold are another answer, not another scale.
             mismatch = another_scale(_without_cuts(got, reference, limits), reference, limits, relative)
     return mismatch, relative
 
@@ -89,11 +89,11 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
             return wrong_part, relative_error
         wrong = _unequal(got, reference)
         if got.dtype == native.dtype == torch.bool:
-            # they print as they should, and a sum of them does not
-            other = got.view(torch.uint8) > 1
-            if bool(other.any()):
-                said = f"{int(other.sum())} of {other.numel()} bools have another byte than 0 or 1"
-                return Mismatch("exact", said, other | wrong), 0.0
+            # Such bools print correctly, but their sum is wrong.
+            invalid = got.view(torch.uint8) > 1
+            if bool(invalid.any()):
+                message = f"{int(invalid.sum())} of {invalid.numel()} bools have another byte than 0 or 1"
+                return Mismatch("exact", message, invalid | wrong), 0.0
         count = int(wrong.sum())
         return (Mismatch("exact", f"{count} of {wrong.numel()} elements differ", wrong) if count else None), 0.0
     if native.numel() == 0:
@@ -108,9 +108,9 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
         return None, relative
     if large:
         return compare_pieces(got, reference, limits)
-    found = _non_finite(got, native, double, limits)
-    if found is not None:
-        return found, float("nan")
+    non_finite = _non_finite(got, native, double, limits)
+    if non_finite is not None:
+        return non_finite, float("nan")
     want, have = double, got.double()
     finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
     all_finite = bool(finite.all())
@@ -134,7 +134,8 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
 
 
 def _of_parts(reference: Reference) -> Reference:
-    """The reference of a complex output's real and imaginary parts; either is rounded relative to what was added up."""
+    """Return the reference of the real and imaginary parts; both are rounded relative to the size of the summed
+    terms."""
     import torch
 
     double, nudged, summed, either = reference.double, reference.nudged, reference.summed, reference.either
@@ -148,11 +149,11 @@ def _of_parts(reference: Reference) -> Reference:
 
 
 def _of_another_order(got: Tensor, reference: Reference, limits: Limits) -> Tensor | None:
-    """``got`` with the reference's rows in place of those that are wholly the reference's answer with equal elements
-    sorted in another order; None where there are none.
+    """Return ``got`` with the reference's rows in place of rows that equal the reference's answer for another order of
+    equal elements; None if there are none.
 
-    A mask or a scatter that follows from sorted places differs in whatever way by that: also in infinities, in whole
-    numbers, and in any share of the elements.
+    A mask or a scatter derived from sorted indices can differ arbitrarily: in infinities, in integers, and in any
+    fraction of the elements.
     """
     import torch
 
@@ -163,27 +164,27 @@ def _of_another_order(got: Tensor, reference: Reference, limits: Limits) -> Tens
         or (got.dtype == torch.bool and bool((got.view(torch.uint8) > 1).any()))
     ):
         return None
-    alike: Tensor | None = None
-    for other in reference.tied():
-        if other.shape == got.shape:
-            like = _like(got, other, limits)
-            like = like.all(-1, keepdim=True) if like.dim() else like
-            alike = like if alike is None else alike | like
-    if alike is None or not bool(alike.any()):
+    matching: Tensor | None = None
+    for answer in reference.tied():
+        if answer.shape == got.shape:
+            matches = _like(got, answer, limits)
+            matches = matches.all(-1, keepdim=True) if matches.dim() else matches
+            matching = matches if matching is None else matching | matches
+    if matching is None or not bool(matching.any()):
         return None
-    return torch.where(alike, reference.native, got)
+    return torch.where(matching, reference.native, got)
 
 
 def without_cuts(got: Tensor, reference: Reference, limits: Limits) -> Tensor:
-    """``got`` with float64's answer where it has another of the reference's own: another order of equal elements, the
-    other side of a threshold. What is left differs by its precision alone."""
+    """Return ``got`` with the float64 answer where it matches another valid answer of the reference (another order of
+    equal elements, the other side of a threshold). The remaining difference is due to precision only."""
     import torch
 
     want = reference.double
     if want is None or not got.is_floating_point() or is_float8(got):
         return got
-    other = _of_another_order(got, reference, limits)
-    got = got if other is None else torch.where(other == got, got, want.to(got.dtype))
+    reordered = _of_another_order(got, reference, limits)
+    got = got if reordered is None else torch.where(reordered == got, got, want.to(got.dtype))
     finite = want.isfinite() & got.isfinite()
     zero = want.new_zeros(())
     clean, have = torch.where(finite, want, zero), torch.where(finite, got.double(), zero)
@@ -193,8 +194,8 @@ def without_cuts(got: Tensor, reference: Reference, limits: Limits) -> Tensor:
 
 
 def _like(got: Tensor, other: Tensor, limits: Limits) -> Tensor:
-    """Where ``got`` has another of the reference's answers: integers and bools exactly, floats to ``tile_factor``
-    floors, infinities and NaN where that has them."""
+    """Return where ``got`` equals another answer of the reference: integers and bools exactly, floats within
+    ``tile_factor`` floors, infinities and NaN at the same places."""
     import torch
 
     if not got.is_floating_point():
@@ -203,14 +204,14 @@ def _like(got: Tensor, other: Tensor, limits: Limits) -> Tensor:
     is_finite = other.isfinite()
     numbers = other[is_finite]
     rms = float(numbers.norm()) / max(numbers.numel(), 1) ** 0.5
-    # an infinite error is within any share of an infinite element
+    # An infinite error is within any share of an infinite element.
     close: Tensor = is_finite & ((have - other).abs() <= (other.abs() + rms) * near)
     return close | (have == other) | (have.isnan() & other.isnan())
 
 
 def _either(error: Tensor, want: Tensor, have: Tensor, reference: Reference, limits: Limits) -> Tensor | None:
-    """The errors without those of elements that have, to ``tile_factor`` floors, another of the reference's own
-    answers; None where no element has, or where more are off than cuts explain."""
+    """Return the errors with zeros where an element equals another valid answer, within ``tile_factor`` floors. None if
+    no element does, or if more elements are off than thresholds explain."""
     rms = float(want.norm()) / max(want.numel(), 1) ** 0.5
     near = ERROR.tile_factor * limits.floor
     off = error > (want.abs() + rms) * near
@@ -224,7 +225,7 @@ def _either(error: Tensor, want: Tensor, have: Tensor, reference: Reference, lim
 
 
 def _without_cuts(got: Tensor, reference: Reference, limits: Limits) -> Tensor:
-    """``got`` with the reference's elements where it has another of the reference's own answers."""
+    """Return ``got`` with the reference's elements where it matches another valid answer of the reference."""
     if reference.either is None or reference.double is None:
         return got
     have, want = got.double(), reference.double
@@ -234,9 +235,9 @@ def _without_cuts(got: Tensor, reference: Reference, limits: Limits) -> Tensor:
 
 
 def _unequal(got: Tensor, reference: Reference) -> Tensor:
-    """Where integers or bools are wrong: not equal, and neither a tie's other place nor, where roundings on the way
-    decide between two neighbours, the other of these, nor what the reference has by other roundings (a comparison with
-    what is zero but for them)."""
+    """Return where integers or bools are wrong. Not wrong are another index of a tie, the other of two neighbours
+    between which roundings decide, and values that the reference has under other roundings (a comparison with a value
+    that is zero except for rounding)."""
     native = reference.native
     have, want = (_comparable(t) for t in (got, native))
     wrong = have != want
@@ -254,8 +255,8 @@ def _unequal(got: Tensor, reference: Reference) -> Tensor:
 
 
 def _left_open(have: Tensor, want: Tensor, runs: Iterator[Tensor]) -> Tensor:
-    """Where integers are what one of the reference's ``runs`` gives there. Nowhere, where these differ in more than few
-    elements: roundings then decide the whole answer, and a wrong scale would be one of them."""
+    """Return where integers equal one of the reference's ``runs``. Empty if the runs differ in more than a few
+    elements: then roundings decide the whole answer, and a wrong scale could pass as one of them."""
     import torch
 
     differs, equal = (torch.zeros_like(have, dtype=torch.bool) for _ in range(2))
@@ -272,9 +273,9 @@ def _comparable(tensor: Tensor) -> Tensor:
 
 
 def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
-    """The relative error of an output that keeps every rule without the widening by the framework's own error.
+    """Return the relative error of an output that passes every rule without widening the limits, else None.
 
-    None when the whole rule must be asked. In pieces that stay in the cache: most outputs are right, and are done here.
+    None means that the complete rule must be applied. Most outputs are right and end here. The pieces fit in the cache.
     """
     import torch
 
@@ -286,7 +287,7 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
     for have, piece in _pieces(matrix_of(got), matrix_of(reference)):
         want = piece.double()
         size = want.abs()
-        # a copy of float64 too: what is left in the output would be judged next
+        # Copy float64 too: an in-place error would change the output that is judged next.
         error = have.to(torch.float64, copy=True).sub_(want).abs_()
         if not bool((error <= (size + rms).mul_(limits.element())).all()):
             return None
@@ -302,7 +303,7 @@ def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
 
 
 def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
+    """Yield both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
     yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else PIECE))
 
 
@@ -338,31 +339,32 @@ def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limi
         return Mismatch("tile", message, wrong, relative), relative
     share = _share(error, want, have, rms, limits)
     own_share = _share(ERROR.framework_factor * own, want, want, rms, limits)
-    # of some hundred elements one more or less is chance; of fewer, one that nearly cancels may be off by roundings
+    # Among some hundred elements, one more is chance; among fewer, a nearly cancelled one can be off by roundings.
     chance = ERROR.tau_deviations * (limits.tau / want.numel()) ** 0.5
     if share > max(limits.tau + chance, 2 * own_share):
         wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
-        # by a usual rounding of this output, not its largest: elements of other sizes have others
+        # Compare with a typical rounding of this output, not the largest: elements of other sizes have other roundings.
         if int(wrong.sum()) == 1 and float(error[wrong]) <= ERROR.framework_factor * float(own.median()):
             return None, relative
         message = (
             f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
             f"{100 * limits.tau:g} % may be"
         )
-        # what the framework's own value misses as well is no place to look at
+        # Do not point to elements that the framework misses as well.
         worse = wrong & (error > own)
         return Mismatch("tau", message, worse if bool(worse.any()) else wrong, relative), relative
     return None, relative
 
 
 def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> float:
-    """Eq. 2-3's fraction: relative to the reference, or to the kernel's value where the reference is about zero; where
-    both are, there is nothing to be relative to."""
+    """Return the fraction of eq. 2-3, relative to the reference, or to the kernel's value where the reference is about
+    zero. Elements where both are about zero do not count."""
     return share_counts(error, want, have, rms, limits) / max(error.numel(), 1)
 
 
 def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, limits: Limits) -> tuple[Tensor, str] | None:
-    """The worst tile of the last two dimensions over its limit, as a mask of all such tiles."""
+    """Return a mask of all tiles of the last two dimensions over their limit, and a message about the worst; else
+    None."""
     error2, own2, want2 = (tile_norms(t) for t in (error, own, want))
     size = tile_norms(error.new_ones(error.shape))
     scale = want2.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
@@ -378,17 +380,18 @@ def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, limits: Limits)
 def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> Mismatch | None:
     import torch
 
-    kind, one, other = (kinds(t) for t in (got, native, double.to(native.dtype)))
-    wrong = (kind != one) & (kind != other)
+    kind, native_kind, double_kind = (kinds(t) for t in (got, native, double.to(native.dtype)))
+    wrong = (kind != native_kind) & (kind != double_kind)
     count = int(wrong.sum())
     if not count:
         return None
-    said = not_finite(count, torch.numel(wrong), bool((wrong & (kind != 0)).any()))
-    return Mismatch("non-finite", said, wrong | _far(got, double, limits))
+    message = not_finite(count, torch.numel(wrong), bool((wrong & (kind != 0)).any()))
+    return Mismatch("non-finite", message, wrong | _far(got, double, limits))
 
 
 def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:
-    """Finite elements over the bound for every element: they belong on the map with those that are not finite."""
+    """Return the finite elements over the element bound, which belong on the error map with those that are not
+    finite."""
     import torch
 
     have = got.double()

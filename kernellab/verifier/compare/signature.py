@@ -1,4 +1,4 @@
-"""A name for the pattern of an error, found by rules over both sides' numbers, so that routing rests on evidence."""
+"""Classify the pattern of an error by rules over the outputs and the reference, as evidence for routing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from kernellab.verifier.protocol.memory import POISON
 
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
-#: of the values where they lie, so much are errors of lost digits
+#: Largest share of the values' norm for errors of lost digits.
 _LITTLE = 0.05
-#: of a factor of each row: so many rows that rounding does not move them all to one side, and what else may differ
+#: For a factor in each row: least number of rows, so that rounding does not move all to one side, and the error
+#: allowed.
 _ROWS, _OF_A_ROW = 8, 0.02
-#: from this share of wrong elements on an output that equals an input is a copy of it
+#: Share of wrong elements from which an output that equals an input is a copy of it.
 _OF_A_COPY = 0.5
-#: of integers and of floats: what a pointer of too narrow a type may store
+#: Narrower dtypes that a pointer of the wrong type may store, for integers and for floats.
 _NARROWER = {
     False: (torch.int32, torch.int16, torch.int8), True: (torch.float32, torch.float16, torch.bfloat16)
 }  # fmt: skip
-#: so many integers that hold what fresh memory does are no chance
+#: Number of integers with the bits of fresh memory that cannot be chance.
 _FRESH = 4
-#: in a much longer matrix than it is wide nearly all lies on one side of its diagonal
+#: In a matrix much longer than wide, nearly all elements are on one side of the diagonal.
 _OF_A_SIDE = 0.75
-#: the longest period of errors along a dimension, the fewest times that it fits, the most places of it that are wrong
-#: apart, and how unlikely it must be that errors at random places follow it
+#: Longest period of errors along a dimension, least number of periods, number of separate runs of wrong places from
+#: which a period is rejected, and the log probability that errors at random places follow it.
 _LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
-#: elements of a plane that are looked at together
+#: Elements of a plane that are processed at once.
 _SIDES_PIECE = 1 << 22
 
 
@@ -41,10 +42,10 @@ def numeric(
     got: Tensor, want: Tensor, mismatch: Mismatch, *, earlier: Sequence[Tensor] = (), inputs: Sequence[Tensor] = (),
     fresh: bool = False, narrow: bool = False, edge: bool = True,
 ) -> str:  # fmt: skip
-    """The most telling name that fits one wrong output.
+    """Return the most specific name that fits one wrong output.
 
     ``earlier`` are right answers of previous calls (a stale result equals one of them); ``inputs`` the arguments;
-    ``fresh``: see :func:`holds_fresh`; ``narrow``: see :func:`stored_narrow`; ``edge``: a partial tile may be
+    ``fresh``: see :func:`holds_fresh`; ``narrow``: see :func:`stored_narrow`; ``edge``: whether a partial tile may be
     the cause.
     """
     if mismatch.rule in ("shape", "dtype", "count"):
@@ -66,11 +67,11 @@ def numeric(
     if mismatch.rule == "exact" and fresh:
         return "unwritten"
     if mismatch.rule == "non-finite":
-        # poison read past the end of an input reaches the last rows only
+        # Poison read past the end of an input reaches only the last rows.
         ends = edge and at_edge(~torch.isfinite(g) & mismatch.wrong)
         return "edge-tile" if ends else "unwritten" if fresh else "nan"
     if not bool(mismatch.wrong.any()):
-        return "wrong-values"  # each is within its limit, and they are not as a whole
+        return "wrong-values"  # each is within its limit, but not all together
     if _transposed(g, w):
         return "transposed"
     if _scale(g, w) is not None:
@@ -87,71 +88,72 @@ def numeric(
 
 
 def _mostly(wrong: Tensor | None) -> bool:
-    """Is most of an output wrong? One that is right may be a copy of an input but for a few elements."""
+    """Return whether most of an output is wrong. A right output may equal an input except for a few elements."""
     return wrong is None or float(wrong.double().mean()) >= _OF_A_COPY
 
 
 def stored_narrow(got: Tensor, want: Tensor) -> bool:
-    """Do the first bytes of an output hold all of its values one after another in a narrower dtype of the same kind,
-    and the rest what fresh memory does?"""
+    """Return whether the output's first bytes hold all its values packed in a narrower dtype of the same kind, and the
+    rest is unwritten memory."""
     if not got.is_contiguous() or got.is_complex() or got.dtype == torch.bool or not got.numel():
         return False
     stored = got.reshape(-1).view(torch.uint8)
     for dtype in _NARROWER[got.is_floating_point()]:
         size = got.numel() * dtype.itemsize
         if dtype.itemsize < got.element_size() and bool((stored[size:] == POISON).all()):
-            held, values = stored[:size].view(dtype), want.reshape(-1).to(dtype)
-            # values that look like fresh memory say nothing
+            narrow_values, values = stored[:size].view(dtype), want.reshape(-1).to(dtype)
+            # Values that look like fresh memory show nothing.
             telling = values.view(torch.uint8).reshape(-1, dtype.itemsize).ne(POISON).any(-1)
-            if bool(telling.any()) and bool(torch.isclose(held.double(), values.double(), equal_nan=True).all()):
+            if bool(telling.any()) and bool(
+                torch.isclose(narrow_values.double(), values.double(), equal_nan=True).all()
+            ):
                 return True
     return False
 
 
 def holds_fresh(got: Tensor, wrong: Tensor) -> bool:
-    """Does each wrong element that is not finite, of integers each wrong element, hold the very bits that fresh memory
-    is filled with? Then nothing was stored there; or it was computed, by a processor that keeps a NaN's bits, from
-    memory to which nothing was."""
+    """Return whether all wrong non-finite elements (for integers, all wrong elements) have the bits of fresh memory.
+    Then nothing was stored there, or a processor that keeps NaN bits computed the value from unwritten memory."""
     if got.element_size() < 2 or got.is_complex():
         return False
     bad = ((~torch.isfinite(got) & wrong) if got.is_floating_point() else wrong).reshape(-1)
-    held = got.reshape(-1)[bad].contiguous().view(torch.uint8)
+    stored_bytes = got.reshape(-1)[bad].contiguous().view(torch.uint8)
     few = not got.is_floating_point() and int(bad.sum()) < _FRESH  # a few integers may be -1 for another reason
-    return bool(held.numel()) and not few and bool((held == POISON).all())
+    return bool(stored_bytes.numel()) and not few and bool((stored_bytes == POISON).all())
 
 
 def scattered(wrong: Tensor) -> bool:
-    """Are the errors in less than half of an output, and in no part of any dimension?"""
+    """Return whether the errors cover less than half of an output and follow no dimension."""
     return bool(wrong.any()) and float(wrong.double().mean()) < 0.5 and not _pattern(wrong)
 
 
 def at_edge(wrong: Tensor) -> bool:
-    """Errors only in the trailing part of some dimension: whole in the front, wrong at the end. Not where they all lie
-    at one place within another dimension: a tile's end is missing at each of its places, or at the last one."""
+    """Return whether errors occur only in the trailing part of some dimension. False if all are at one place within
+    another dimension: a missing tile end shows at each of its places, or at the last."""
     if any(_is_within(wrong, dim) for dim in range(wrong.dim())):
         return False
     for dim, size in enumerate(wrong.shape):
         if size < 2:
             continue
-        other = [d for d in range(wrong.dim()) if d != dim]
-        line = wrong.any(dim=other) if other else wrong
+        other_dims = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other_dims) if other_dims else wrong
         first = int(line.int().argmax())
-        # the wrong part begins in the last half (a tile) and reaches the last element
+        # The wrong part begins in the last half (a tile) and extends to the last element.
         if bool(line.any()) and first >= size / 2 and bool(line[-1]):
             return True
     return False
 
 
 def _is_within(wrong: Tensor, dim: int) -> bool:
-    """Do all errors lie at one index of a dimension that is neither its first nor its last?"""
+    """Return whether all errors are at one index of a dimension that is neither its first nor its last."""
     others = [d for d in range(wrong.dim()) if d != dim]
     places = wrong.any(dim=others).nonzero().reshape(-1).tolist() if others else []
     return len(places) == 1 and 0 < places[0] < wrong.shape[dim] - 1
 
 
 def of_rounding(got: Tensor, want: Tensor, mismatch: Mismatch) -> bool:
-    """Are the errors those of lost digits, wherever they lie: over no element's limit, and little next to the values
-    at those places? What is read past an end, or not stored, is another number."""
+    """Return whether the errors are lost digits: within every element's limit, and small relative to the values at
+    those places. Reads past an end and missing stores produce other numbers."""
     if mismatch.rule not in ("frobenius", "tile", "tau") or mismatch.wrong is None or not bool(mismatch.wrong.any()):
         return False
     g, w = got.double()[mismatch.wrong], want.double()[mismatch.wrong]
@@ -159,13 +161,13 @@ def of_rounding(got: Tensor, want: Tensor, mismatch: Mismatch) -> bool:
 
 
 def mapped(wrong: Tensor) -> tuple[int, int]:
-    """The rows and columns that a map of errors shows: an output's leading dimensions taken together, and its last."""
+    """Return the rows and columns of an error map: the leading dimensions combined, and the last dimension."""
     rows, columns = (1, wrong.numel()) if wrong.dim() < 2 else (wrong[..., 0].numel(), wrong.shape[-1])
     return rows, columns
 
 
 def error_map(wrong: Tensor, got: Tensor) -> list[str]:
-    """At most 16 rows of 48 characters over :func:`mapped`: '.' right, 'x' wrong, 'n' not finite."""
+    """Return at most 16 rows of 48 characters over :func:`mapped`: '.' right, 'x' wrong, 'n' not finite."""
     w = wrong.reshape(mapped(wrong))
     bad = (~torch.isfinite(got)).reshape(w.shape) if got.is_floating_point() else torch.zeros_like(w)
     rows, columns = min(w.shape[0], _MAP_ROWS), min(w.shape[1], _MAP_COLUMNS)
@@ -182,7 +184,8 @@ def error_map(wrong: Tensor, got: Tensor) -> list[str]:
 
 
 def where(wrong: Tensor, got: Tensor) -> str:
-    """The error map in words: everywhere, the end of a dimension, every k-th, one place; NaN apart from numbers."""
+    """Describe the error map: everywhere, the end of a dimension, every k-th, one place; NaN separately from
+    numbers."""
     if not bool(wrong.any()):
         return ""
     got = computable(got)
@@ -195,11 +198,11 @@ def where(wrong: Tensor, got: Tensor) -> str:
 
 
 def _places(wrong: Tensor) -> str:
-    return _pattern(wrong) or "scattered"  # how many there are is said before
+    return _pattern(wrong) or "scattered"  # the message already has the count
 
 
 def _pattern(wrong: Tensor) -> str:
-    """Where errors are, in words: everywhere, or a part of some dimension; empty where they follow none."""
+    """Describe where errors are: everywhere, or a part of some dimension; empty if they follow no pattern."""
     count, total = int(wrong.sum()), wrong.numel()
     share = count / total
     if count == 1:
@@ -207,8 +210,8 @@ def _pattern(wrong: Tensor) -> str:
     if share > 0.9:
         return "almost everywhere" if share < 1 else "everywhere"
     for dim, size in enumerate(wrong.shape):
-        other = [d for d in range(wrong.dim()) if d != dim]
-        line = wrong.any(dim=other) if other else wrong
+        other_dims = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other_dims) if other_dims else wrong
         places = torch.nonzero(line).reshape(-1)
         first, last = int(places[0]), int(places[-1])
         if len(places) == size:
@@ -227,19 +230,19 @@ def _pattern(wrong: Tensor) -> str:
             return f"only at {first} and {last} of {name}"
         if len(places) > 2 and bool((steps == steps[0]).all()):
             return f"only in steps of {int(steps[0])} along {name}, from {first} to {last}"
-    found = repeats(wrong)
-    return f"only where {found.words} along dimension {found.dimension}" if found else _by_diagonal(wrong)
+    period = repeats(wrong)
+    return f"only where {period.words} along dimension {period.dimension}" if period else _by_diagonal(wrong)
 
 
 def _by_diagonal(wrong: Tensor) -> str:
-    """Where two dimensions' indices are equal, or one of them is the larger throughout; empty where chance explains
-    it."""
+    """Describe errors where two dimensions' indices are equal, or where one is never the smaller; empty if chance
+    explains them."""
     for first, second in combinations(range(wrong.dim()), 2):
         others = [d for d in range(wrong.dim()) if d not in (first, second)]
         plane = wrong.any(dim=others) if others else wrong
         height, width = plane.shape
         below, above = _sides(plane)
-        # places on the diagonal, on and above it, on and below it
+        # Numbers of places on the diagonal, on and above it, on and below it.
         equal = min(height, width)
         right = equal * width - equal * (equal - 1) // 2
         left = height * width - right + equal
@@ -248,16 +251,16 @@ def _by_diagonal(wrong: Tensor) -> str:
             (not below, right, f"the index of dimension {second} is at least that of dimension {first}"),
             (not above, left, f"the index of dimension {first} is at least that of dimension {second}"),
         )
-        for here, places, words in kinds:
+        for holds, places, words in kinds:
             share = places / (height * width)
-            if here and share < _OF_A_SIDE and int(plane.sum()) * log(share) < _CHANCE:
+            if holds and share < _OF_A_SIDE and int(plane.sum()) * log(share) < _CHANCE:
                 return f"only where {words}"
     return ""
 
 
 def _sides(plane: Tensor) -> tuple[bool, bool]:
-    """Is any element below the diagonal true, and any above it? In pieces: a table of places would take sixteen times
-    the memory of a mask."""
+    """Return whether any element below the diagonal is true, and whether any above it is. Works in pieces, because a
+    table of indices would need sixteen times the memory of a mask."""
     below = above = False
     step = max(1, _SIDES_PIECE // max(plane.shape[1], 1))
     for start in range(0, plane.shape[0], step):
@@ -270,24 +273,24 @@ def _sides(plane: Tensor) -> tuple[bool, bool]:
 
 
 def repeats(wrong: Tensor) -> Repeats | None:
-    """The period that errors follow along some dimension: places whose index leaves some remainders have errors, others
-    none. None where chance explains it, or errors lie in every remainder of every period."""
+    """Return the period of errors along some dimension: some index remainders have errors, others none. None if chance
+    explains it, or if every remainder has errors."""
     for dim, size in enumerate(wrong.shape):
-        other = [d for d in range(wrong.dim()) if d != dim]
-        line = wrong.any(dim=other) if other else wrong
+        other_dims = [d for d in range(wrong.dim()) if d != dim]
+        line = wrong.any(dim=other_dims) if other_dims else wrong
         count = int(line.sum())
         if count in (0, size):
             continue
         best: tuple[float, Repeats | None] = (_CHANCE, None)
         for period in range(2, min(_LONGEST, size // _TIMES) + 1):
             whole = size // period * period
-            left = line[:whole].view(-1, period).any(0)
-            left[: size - whole] |= line[whole:]
-            residues = left.nonzero().reshape(-1).tolist()
+            by_residue = line[:whole].view(-1, period).any(0)
+            by_residue[: size - whole] |= line[whole:]
+            residues = by_residue.nonzero().reshape(-1).tolist()
             gaps = sum(b != a + 1 for a, b in pairwise(residues))
             if len(residues) == period or gaps >= _RUNS:
                 continue
-            # how likely it is that so many random places leave so few remainders, for some choice of these
+            # Probability that as many random places leave so few remainders, for some choice of these.
             chance = log(period) + log(comb(period, len(residues))) + count * log(len(residues) / period)
             if chance < best[0]:
                 best = chance, Repeats(dimension=dim, period=period, residues=residues)
@@ -326,8 +329,8 @@ def _scale(g: Tensor, w: Tensor) -> float | None:
 
 
 def _scaled_rows(g: Tensor, w: Tensor) -> bool:
-    """Is each row off by a factor, and all to the same side? Padding in the sum that divides a row does that; where the
-    sum's digits are lost instead, some factors are above 1 and some below."""
+    """Return whether each row is off by a factor, all to the same side. Padding in a row's normalising sum does that;
+    lost digits in the sum put some factors above 1 and some below."""
     if g.dim() < 2 or g.shape[-1] < 2 or g.numel() // g.shape[-1] < _ROWS:
         return False
     square = (w * w).sum(-1)

@@ -1,4 +1,4 @@
-"""The fast stage of one verification: the runs, their comparisons, the bound, and what is said of the machine."""
+"""The fast stage of one verification: timed runs, their comparisons, the time bound, and conditions of the machine."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a candidate is timed against, and how long: baselines and rivals by name, how many workers eager has,
-    whether calls with other contents come among the timed ones, and the ``case`` where it is made already."""
+    """What a candidate is timed against: baselines and rivals by name, the number of eager workers, the pace, whether
+    calls with other contents are mixed into the timed ones, and the ``case`` if it exists already."""
 
     names: tuple[str, ...]
     eagers: int = 2
@@ -63,7 +63,7 @@ class Setup:
 
 
 def fast(stages: Stages) -> str:
-    """Times the candidate against its baselines and puts the figures in its findings; the stage's note."""
+    """Time the candidate against its baselines, add the figures to the findings, and return the stage's note."""
     options, findings = stages.context.options, stages.context.findings
     setup = Setup((*stages.baselines(), *options.rivals))
     results: list[Result] = []
@@ -93,7 +93,7 @@ def fast(stages: Stages) -> str:
     eager = [s for r in results if "eager" in _names(r) for s in _side(r, "eager").seconds]
     _bound(stages, time.median_ms, min(eager, default=math.inf))
     findings.time, findings.comparisons = time, comparisons
-    # where the system gives no samples of timed calls, those of the stage honest say as much of the lines
+    # Without samples of timed calls, those of the stage honest show the hot lines as well.
     findings.hot = hot_spots([p.of_all() for p in stages.profiles]) or findings.hot
     clock, claimed = first.clocks
     findings.add(*first.conditions)
@@ -119,36 +119,36 @@ def fast(stages: Stages) -> str:
 
 
 def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
-    """Refused when timed calls, of ``seconds`` each, or calls among them lean on a library; the number of samples in
-    the timed ones that are reported, 0 where the system gives none. On a ``busy`` machine the fastest calls tell the
-    time, and are asked by themselves too."""
+    """Refuse if timed calls, of ``seconds`` each, or calls between them spend their time in a library. Return the
+    number of samples in timed calls, 0 if the system provides none. On a ``busy`` machine the fastest calls determine
+    the time, so they are also checked separately."""
     single = stages.looks.sampler if stages.looks is not None else None
-    beside: list[Looked] = [s for s in (single, stages.watch) if s is not None]
+    between: list[Looked] = [s for s in (single, stages.watch) if s is not None]
     within: list[Looked] = [p.of_all() for p in stages.profiles]
     calm: list[Looked] = [p.of_calm() for p in stages.profiles] if busy else []
-    for where, looked in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", beside)):
-        for found in (found_in(one, seconds, only_moves(stages.task)) for one in looked):
-            refuse_strangers(stages, own_case(stages), found, f" {where[:1].lower()}{where[1:]}")
-            if found.leans and not stages.context.options.allow_library:
-                names = ", ".join(most(found.libraries))
-                share = f"{1 - found.share:.0%} of {found.all} samples"
+    for where, sources in (("In the timed calls", [*within, *calm]), ("During calls among the timed ones", between)):
+        for attribution in (found_in(source, seconds, only_moves(stages.task)) for source in sources):
+            refuse_strangers(stages, own_case(stages), attribution, f" {where[:1].lower()}{where[1:]}")
+            if attribution.leans and not stages.context.options.allow_library:
+                names = ", ".join(most(attribution.libraries))
+                share = f"{1 - attribution.share:.0%} of {attribution.all} samples"
                 raise Refused(
                     f"{where} {share} of its program counters are in {names}; library.",
                     Evidence(signature="library"),
                 )
-    return sum(len(one.looks) for one in within)
+    return sum(len(source.looks) for source in within)
 
 
-#: the remedy where torch says that an operation's tensors are on several devices
+#: Remedy if torch reports that an operation's tensors are on several devices.
 _PLACED = "Make the reference's own tensors where its inputs are: torch.arange(n, device=x.device)."
 
 
 def measured(stages: Stages, setup: Setup) -> Result:
-    """One run of timed calls, all of them checked.
+    """Run and check the timed calls once.
 
     Raises:
-        Refused: a timed call is wrong, impolite or fails, or its time cannot be believed.
-        VerifierError: the reference's own worker fails.
+        Refused: A timed call is wrong, breaks a rule or fails, or its time is not plausible.
+        VerifierError: The reference's own worker fails.
     """
     names = list(setup.names)
     while True:
@@ -179,33 +179,37 @@ def measured(stages: Stages, setup: Setup) -> Result:
 
 
 def own_case(stages: Stages) -> Case:
-    """The case that is timed."""
+    """Return a new case to be timed."""
     return cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
 
 
 def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
-    """One run on ``case``, alone on the device."""
+    """Run once on ``case`` with exclusive use of the device."""
     backend, budget = stages.context.request.backend, stages.context.options.budget
     sides: list[Side] = []
     canaries = canaries_of(stages, case) if setup.canaries else []
 
     def baselines() -> None:
-        # torch.compile takes seconds of a core and a few calls on the device
+        # torch.compile takes seconds on a core and a few calls on the device.
         sides.extend(_baseline(stages, name, number, case) for name, number in numbered(setup.names, setup.eagers))
 
-    with turns.alone(baselines) as waited, clock.alone(device.clock_name(backend)) as held, stages.context.pool.quiet():
-        # the time of others is not the candidate's
-        stages.context.end += waited + held.waited
-        if not held.had:
+    with (
+        turns.alone(baselines) as waited,
+        clock.alone(device.clock_name(backend)) as clock_turn,
+        stages.context.pool.quiet(),
+    ):
+        # Time used by other processes does not count against the candidate.
+        stages.context.end += waited + clock_turn.waited
+        if not clock_turn.had:
             stages.context.findings.add(Mark(kind="shared-clock"))
         if backend is Backend.CUDA and setup.canaries:
             from kernellab.verifier.cuda.bound import speed_of_light
 
-            # its roofs are measured once, while no other process works on the device
+            # The roofs are measured once, while no other process works on the device.
             speed_of_light(stages.task, stages.tf32)
         profile = _profile(stages) if setup.canaries else None
-        beside = partial(measure, looks=stages.looks, profile=profile)
-        run = measure_on_device if backend is Backend.CUDA else beside
+        measure_here = partial(measure, looks=stages.looks, profile=profile)
+        run = measure_on_device if backend is Backend.CUDA else measure_here
         with profile or nullcontext():
             return run(
                 stages.task, case.args, Side("candidate", stages.worker), sides, stages.comparison,
@@ -214,7 +218,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
 
 
 def _profile(stages: Stages) -> Profile | None:
-    """Samples of the timed calls, where the work is on the host and the system gives them."""
+    """Return a profile of the timed calls, if they run on the host and the system provides samples; else None."""
     if stages.context.request.backend is not Backend.CPU:
         return None
     try:
@@ -244,17 +248,17 @@ def _wrong_when_timed(stages: Stages, timed: WrongWhenTimed) -> Refused:
     shown = evidence.of_mismatch(
         stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
-    # the correct stage passed on other contents, so what it gives now belongs to other contents, unless it is near, or
-    # wrong at a few elements
+    # The correct stage passed on other contents, so a wrong result now belongs to other contents, unless it is close,
+    # or wrong only in a few elements.
     near = shown.rel_frobenius is not None and shown.rel_frobenius < HONEST.rounding
     near = near or (shown.wrong_fraction is not None and shown.wrong_fraction < HONEST.few)
     name = shown.signature if near or shown.signature in ("all-zero", "identity", "edge-tile") else "stale"
-    found = shown.model_copy(update={"signature": name, "reproduction": ""})
-    return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", found)
+    report = shown.model_copy(update={"signature": name, "reproduction": ""})
+    return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", report)
 
 
 def _bound(stages: Stages, time_ms: float, reached: float) -> None:
-    """Refuses a time that cannot be; ``reached`` are the seconds of eager's fastest call."""
+    """Refuse an impossible time; ``reached`` is the time of eager's fastest call in seconds."""
     if stages.context.request.backend is Backend.CUDA:
         _bound_on_device(stages, time_ms, reached)
         return
@@ -263,7 +267,7 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     _refuse_below(stages, time_ms, reached, lambda again: cpu_rates(stages.threads, again))
     bound = speed_of_light(stages.task, stages.threads)
     if bound is not None and time_ms < bound.ms:
-        # other work may have held up the copies and products that it rests on
+        # Other work may have slowed the copies and products on which the bound rests.
         with turns.alone() as waited:
             stages.context.end += waited
             roofs_again(stages.threads)
@@ -274,12 +278,12 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     stages.context.findings.roofs = bound.measured
     _refuse_byte_floor(bound, time_ms)
     if time_ms < bound.ms:
-        # above the floor all the same: possible, and reported
+        # Above the floor, so it is possible; report it.
         stages.context.findings.add(Mark(kind="below-cached-bytes" if bound.by_bytes else "below-arithmetic"))
 
 
 def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callable[[bool], Rates]) -> None:
-    """Refuses a time that cannot be, by rates that are measured once more before."""
+    """Refuse an impossible time, after measuring the rates once more."""
     rewritten = stages.context.options.rewritten
     if rewritten:
         stages.context.findings.add(Mark(kind="algebra"))
@@ -300,11 +304,11 @@ def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callabl
 def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
     from kernellab.verifier.cuda.bound import copy_rate, fastest_product, speed_of_light
 
-    # the caches are emptied before each go, so that bytes have the floor below
+    # The caches are emptied before each call, so the byte floor below applies.
     _refuse_below(stages, time_ms, reached, lambda again: Rates(0.0, fastest_product(again)))
     bound = speed_of_light(stages.task, stages.tf32)
     if _under(bound, time_ms):
-        # a copy that somebody disturbed must not refuse an honest kernel
+        # A disturbed copy measurement must not refuse an honest kernel.
         with turns.alone() as waited:
             stages.context.end += waited
             copy_rate(again=True)
@@ -337,14 +341,14 @@ def _names(result: Result) -> list[str]:
     return [b.name for b in result.baselines]
 
 
-# -- a person's own kernels as baselines: each in a separate worker, and only where it is right ------------------------
+# -- a person's own kernels as baselines: each in a separate worker, and only if it is right ---------------------------
 
 
 def rival(stages: Stages, name: str, case: Case) -> Side:
-    """The side of ``options.rivals[name]``: built once a verification, and right for ``case``.
+    """Return the side of ``options.rivals[name]``, built once per verification and right for ``case``.
 
     Raises:
-        BaselineFailed: it does not build, ends, or answers wrong; a wrong kernel is no baseline, however fast.
+        BaselineFailed: It does not build, ends, or answers wrongly; a wrong kernel is no baseline.
     """
     worker = stages.rivals.get(name)
     try:
@@ -361,7 +365,7 @@ def rival(stages: Stages, name: str, case: Case) -> Side:
 
 
 def _wrong(stages: Stages, worker: Worker, case: Case) -> str:
-    """What is wrong with its outputs for ``case``; empty when nothing is."""
+    """Return a message about the outputs for ``case``; empty if they are right."""
     layout = lay_out(case.args)
     worker.write(0, layout, case.args)
     call = worker.call(layout, (0,), stages.context.left(stages.call_deadline(case)))

@@ -1,8 +1,8 @@
-"""One verification: the stages in order, each with its evidence; the first failure stops.
+"""One verification: the stages in order, each with its evidence; the first failure stops it.
 
-A stage is a function of what the stages share: of the :class:`~kernellab.verifier.stages.context.Context`, and, once
-the candidate has a worker, of the :class:`~kernellab.verifier.stages.candidate.Stages` that hold it. It puts what it
-finds into the context's findings, gives its note, and raises Refused where it finds fault.
+A stage is a function of shared state: the :class:`~kernellab.verifier.stages.context.Context` and, once the candidate
+has a worker, the :class:`~kernellab.verifier.stages.candidate.Stages` that hold it. It adds findings to the context,
+returns its note, and raises Refused on a failure.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """The stages of one verification as they are taken: what each found and how long it took; the first failure ends
-    them."""
+    """Run the stages of one verification and record the result and duration of each; the first failure ends them."""
 
     def __init__(self, context: Context, progress: Callable[[StageResult], None]) -> None:
         self.context = context
@@ -50,24 +49,24 @@ class Steps:
         self.began = time.perf_counter()
 
     def static(self) -> None:
-        """The stage that reads the text alone."""
+        """Run the stage that reads only the source text."""
         with self.stage(Stage.STATIC) as note:
             note.append(lint(self.context))
 
     def take(self, stage: Stage, work: Callable[[Stages], str], stages: Stages) -> None:
-        """One stage, where none before it has failed."""
+        """Run one stage unless an earlier one has failed."""
         if self.failure is None:
             if turns.wanted():
                 stages.worker.stop()
                 with self.context.pool.quiet():
-                    # the time of others is not the candidate's
+                    # Time used by other processes does not count against the candidate.
                     self.context.end += turns.give_way()
             with self.stage(stage) as note:
                 note.append(work(stages))
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[list[str]]:
-        """What is done inside is the stage; its note is what is put into the list."""
+        """Run the context's body as the stage; its note is what the body appends to the list."""
         from kernellab.verifier.judge.process import WorkerFailure
 
         self.current = stage
@@ -90,22 +89,22 @@ class Steps:
 
     @contextmanager
     def compiling(self, stage: Stage) -> Iterator[list[str]]:
-        """A stage that is mostly a compiler's, during which others may be timed on a device."""
+        """Run a stage that is mostly compilation, during which other verifications may be timed on a device."""
         with turns.off_device():
             with self.stage(stage) as note:
                 yield note
             over = time.monotonic()
-        # the time of others is not the candidate's
+        # Time used by other processes does not count against the candidate.
         self.context.end += time.monotonic() - over
 
     def skipped(self, stage: Stage, note: str) -> None:
-        """A stage that has nothing to do here."""
+        """Report a stage as skipped."""
         self._report(StageResult(name=stage, state=StageState.SKIPPED, note=note))
 
     def all(self) -> list[StageResult]:
-        """Those that were taken, and behind them those that were not reached."""
-        seen = {r.name for r in self.results}
-        missing = [StageResult(name=s, state=StageState.NOT_REACHED) for s in Stage if s not in seen]
+        """Return the results of the stages run, followed by those not reached."""
+        reported = {r.name for r in self.results}
+        missing = [StageResult(name=s, state=StageState.NOT_REACHED) for s in Stage if s not in reported]
         return [*self.results, *missing]
 
     def _under_way(self, words: str) -> None:
@@ -119,10 +118,10 @@ class Steps:
 
 @contextmanager
 def candidate_of(context: Context) -> Iterator[Stages]:
-    """What the stages after the first share: the task, loaded and looked at, and a place for the candidate's worker. On
-    a CUDA device this process has a context inside, in the precision that the task states.
+    """Yield the state shared by the stages after the first: the task, loaded and checked, and the candidate's worker.
+    On a CUDA device this process has a context inside, with the precision that the task states.
 
-    Raises TaskError for a bad task.
+    Raises TaskError for an invalid task.
     """
     from kernellab.verifier.cases.cases import static_held
     from kernellab.verifier.stages.candidate import Stages
@@ -151,7 +150,7 @@ def _device(context: Context, task: Task) -> Iterator[None]:
 
 
 class Verification:
-    """Runs the stages for one request on the workers of ``pool`` and makes the verdict."""
+    """Run the stages for one request on the workers of ``pool`` and return the verdict."""
 
     def __init__(self, request: Request, pool: Pool, progress: Callable[[StageResult], None]) -> None:
         self.context = Context.of(request, pool)
@@ -159,7 +158,7 @@ class Verification:
         self.load = os.getloadavg()[0]
 
     def run(self) -> Verdict:
-        """The verdict. Raises TaskError for a bad task, TargetError for a target that is not there."""
+        """Return the verdict. Raises TaskError for an invalid task, TargetError for a missing target."""
         self.steps.static()
         if self._goes_on(Trust.T0):
             with candidate_of(self.context) as stages:
@@ -176,7 +175,7 @@ class Verification:
 
     @contextmanager
     def _device_alone(self) -> Iterator[None]:
-        """A GPU is this verdict's inside; processes that a parent has take turns on one do not wait for each other."""
+        """Hold the GPU for this verdict inside; processes whose parent gives them turns on a GPU do not wait."""
         if self.context.request.backend is not Backend.CUDA or turns.are_given() or self.steps.failure is not None:
             yield
             return
@@ -185,17 +184,18 @@ class Verification:
 
         self.context.tell("waiting for the device, which another verification may have")
         with ExitStack() as stack:
-            # who has the device waits, to time, for all that work: one that waits for the device does not
+            # The holder of the device waits, to time, for all other work: a waiter for the device must not count as
+            # work.
             with turns.aside():
-                held = stack.enter_context(clock.alone(device.clock_name(self.context.request.backend)))
-            # the time of others is not the candidate's
-            self.context.end += held.waited
-            if not held.had:
+                clock_turn = stack.enter_context(clock.alone(device.clock_name(self.context.request.backend)))
+            # Time used by other processes does not count against the candidate.
+            self.context.end += clock_turn.waited
+            if not clock_turn.had:
                 self.context.findings.add(Mark(kind="shared-clock"))
             yield
 
     def _calls(self, stages: Stages) -> None:
-        """The stages in which the candidate is called."""
+        """Run the stages in which the candidate is called."""
         from kernellab.verifier.seal.sanitizer import sanitized
         from kernellab.verifier.seal.stage import sealed
         from kernellab.verifier.stages.correct import correct, smoke
@@ -206,7 +206,7 @@ class Verification:
 
         findings, steps = self.context.findings, self.steps
         if steps.failure is None:
-            # a JIT compiles at its first call
+            # A JIT compiles at its first call.
             with steps.compiling(Stage.SMOKE) as note, rehearsed(stages, note):
                 note.append(smoke(stages))
         self._imports(stages)
@@ -216,7 +216,7 @@ class Verification:
         self._baselines(stages)
         steps.take(Stage.ROBUST, robust, stages)
         steps.take(Stage.HONEST, honest, stages)
-        # a branch for some sizes may load another object
+        # A branch for some sizes may load another object.
         self._imports(stages)
         if steps.failure is not None:
             return
@@ -239,8 +239,8 @@ class Verification:
                 steps.current = Stage.FAST
 
     def _imports(self, stages: Stages) -> None:
-        """Flags by what the candidate's objects may tell a judge's process from a user's. On a device each brings the
-        runtime's own imports along, and an interpreter has none."""
+        """Add findings for library functions by which the candidate's objects could distinguish a judge's process from
+        a user's. CPU only: a device runtime brings its own imports, and an interpreter has no objects."""
         from kernellab.verifier.attribution.imports import beyond_computing
         from kernellab.verifier.static.surroundings import asks_for_threads_alone
 
@@ -253,14 +253,14 @@ class Verification:
                 context.findings.add(StaticFinding(rule="surroundings", message=message))
 
     def _baselines(self, stages: Stages, early: bool = False) -> None:
-        """Begins the builds of the baselines; on a device ``early`` only those that compile. The others' contexts are
-        seconds of work for the device, which what is refused shall not cost."""
+        """Begin building the baselines. On a device, ``early`` builds only those that compile, since creating the
+        others' contexts takes device time that a refused kernel should not cost."""
         if self.context.options.level.value > Trust.T1.value and not self.context.interpreted:
             few = early and self.context.request.backend is Backend.CUDA
             stages.begin_baselines([b for b in stages.baselines() if not few or b in COMPILED])
 
     def _beside(self, stages: Stages) -> Iterator[None] | None:
-        """What is done while the candidate is built; nothing on a device, which what is refused shall not cost."""
+        """Return the work to do while the candidate builds; None on a device, where a refused kernel would waste it."""
         wanted = self.context.options.level.value > Trust.T1.value
         return stages.ahead.make() if wanted and self.context.request.backend is Backend.CPU else None
 
@@ -268,68 +268,69 @@ class Verification:
         return self.steps.failure is None and self.context.options.level.value > last.value
 
     def _verdict(self) -> Verdict:
-        found, steps = self.context.findings, self.steps
+        findings, steps = self.context.findings, self.steps
         return Verdict(
             passed=steps.failure is None,
             stage=steps.current,
             reason=self._reason() if steps.failure is None else steps.failure.reason,
             trust=self._trust(),
-            conditions=tuple(found.conditions),
+            conditions=tuple(findings.conditions),
             evidence=steps.failure.evidence if steps.failure else None,
             stages=steps.all(),
-            time=found.time,
-            comparisons=found.comparisons,
-            sol_ms=found.sol_ms,
-            own_share=found.own_share,
-            hot=found.hot,
-            build_seconds=found.build_seconds,
-            precision=found.precision,
-            replay=found.replay,
-            coverage=found.coverage,
+            time=findings.time,
+            comparisons=findings.comparisons,
+            sol_ms=findings.sol_ms,
+            own_share=findings.own_share,
+            hot=findings.hot,
+            build_seconds=findings.build_seconds,
+            precision=findings.precision,
+            replay=findings.replay,
+            coverage=findings.coverage,
             environment=self._environment(),
         )
 
     def _reason(self) -> str:
-        options, found = self.context.options, self.context.findings
+        options, findings = self.context.options, self.context.findings
         if options.level is Trust.T0:
             return "No static rule is broken; nothing was run."
         if options.level is Trust.T1:
             return "Right on small shapes; a quick look, not timed."
         if self.context.interpreted:
-            return f"Right in Triton's interpreter; not timed. {found.composed}".strip()
-        # figures stand in the comparisons, which a later measurement refines
-        return f"Right. {found.composed}".strip()
+            return f"Right in Triton's interpreter; not timed. {findings.composed}".strip()
+        # The comparisons hold the figures, which a later measurement refines.
+        return f"Right. {findings.composed}".strip()
 
     def _trust(self) -> Trust:
         options = self.context.options
-        # T4 is not one judge's to give: the client asks a second one
+        # One judge cannot grant T4: the client queries a second one.
         return min(options.level, Trust.T3 if self.context.findings.sealed else Trust.T2, key=lambda t: t.value)
 
     def _environment(self) -> Environment:
-        context, found = self.context, self.context.findings
+        context, findings = self.context, self.context.findings
         return Environment(
             chip=context.request.chip,
             backend=context.request.backend.value,
             threads=threads_of(context.options),
             versions={"python": platform.python_version(), **context.pool.versions()},
-            sandbox=found.sandbox + (", memory read through /proc" if READ_BY_FILE else ""),
+            sandbox=findings.sandbox + (", memory read through /proc" if READ_BY_FILE else ""),
             load=self.load,
-            disturbed=found.disturbed,
-            **found.roofs,
+            disturbed=findings.disturbed,
+            **findings.roofs,
         )
 
 
-# -- the stage static: what the source's text says, before anything of it runs -----------------------------------------
+# -- the stage static: checks of the source text, before any of it runs
+# --------------------------------------------------
 
-#: findings that a caller who allows the framework's operators waives
+#: Findings that are waived if the caller allows the framework's operators.
 _OWN_KERNEL = ("no-kernel", "no-launch", "library-call")
 
 
 def lint(context: Context) -> str:
-    """Puts what is no error into the findings.
+    """Check the source text and add findings that are not errors.
 
     Raises:
-        Refused: the text does not parse, or does what no honest kernel does.
+        Refused: The text does not parse, or breaks a fatal rule.
     """
     source, noticed = context.source, context.findings.add
     result = analyse(source, context.adapter)
@@ -353,12 +354,12 @@ def lint(context: Context) -> str:
     return ""
 
 
-#: what makes addresses of 64 bits
+#: Names that make offsets 64-bit.
 _WIDE = ("int64", "make_block_ptr", "tensor_descriptor")
 
 
 def _narrow_offsets(context: Context) -> Iterator[Finding]:
-    """Triton kernels whose offsets are of 32 bits, for a task in which a tensor may have 2^31 elements."""
+    """Yield Triton kernels with 32-bit offsets, for a task in which a tensor may have 2^31 elements."""
     texts = {f: t for f, t in context.source.files.items() if f.endswith(".py") and "program_id(" in t}
     task = load_task(context.request.task_text, context.request.task_name) if texts else None
     if task is None or not task.dims or not task.tensors:

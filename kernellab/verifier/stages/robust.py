@@ -1,4 +1,4 @@
-"""The stage robust: nothing but the outputs changes, and nothing but the inputs decides them."""
+"""The stage robust: a call changes only its outputs, and only its inputs decide them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 
 def robust(stages: Stages) -> str:
-    """Mutation, guards, aliasing, overwritten results, staleness by pointer, determinism, late writes, strides."""
+    """Check mutation, guards, aliasing, overwritten results, staleness by pointer, determinism, late writes,
+    strides."""
     first, second = stages.ahead.small(), stages.ahead.small()
     outputs = stages.check(first)
     untouched(stages, first)
@@ -53,14 +54,14 @@ def robust(stages: Stages) -> str:
     if unlike is not None:
         raise stages.refused(first, "race", f"right in one call, but not in the next: {unlike.message}")
     _no_alias(stages, first, call)
-    kept = [stages.worker.read(o) for o in call.outputs]
-    _deterministic(stages, first, outputs, kept)
+    before = [stages.worker.read(o) for o in call.outputs]
+    _deterministic(stages, first, outputs, before)
     answers = stages.check(second)
-    overwritten(stages, first, call, kept)
+    overwritten(stages, first, call, before)
     stages.check(first, slot=1)
     late(stages, first)
     if stages.task.module().mutates and not stages.task.module().written:
-        # a Model that keeps running figures
+        # A Model with running statistics.
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
     if other_mode_differs(stages.task, second.args):
         stages.context.findings.add(Mark(kind="one-mode"))
@@ -92,7 +93,8 @@ def robust(stages: Stages) -> str:
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
-    """Refuses memory that is mapped twice, which no call by itself shows; and says which form an output has lost."""
+    """Refuse memory that is mapped twice, which the call itself does not show, and report output forms that were
+    lost."""
     _, doubled = stages.worker.shared(call.outputs)
     for i, output in enumerate(call.outputs):
         if i in doubled:
@@ -115,8 +117,8 @@ def _deterministic(stages: Stages, case: Case, one: Sequence[Tensor], two: Seque
 
 
 def overwritten(stages: Stages, case: Case, call: Call, before: Sequence[Tensor]) -> None:
-    """Refuses where calls since have changed what an earlier ``call`` gave, other than by new contents of arguments in
-    which it lies, as the reference's output does."""
+    """Refuse if later calls changed the output of an earlier ``call``, except through new contents of an argument that
+    the output aliases, as the reference's output does."""
     _same(stages, case, call, before, "reused-output", "a later call overwrites the output of an earlier one")
 
 
@@ -126,19 +128,19 @@ def _same(
     renewed = stages.worker.shared(call.outputs)[0] if name == "reused-output" else []
     for i, (output, was) in enumerate(zip(call.outputs, before, strict=True)):
         if isinstance(output, Written):
-            continue  # it lies in the judge's memory, where new contents have come
+            continue  # it is in the judge's memory, which has new contents
         try:
             now = stages.worker.read(output)
         except WorkerFailure as failure:
             if is_held:
                 raise stages.refused(case, name, f"{message} (output {i})") from failure
-            continue  # the memory was given back: nothing was overwritten
+            continue  # the memory was freed: nothing was overwritten
         if not alike(now, was) and not (output.lies_in(renewed) and reference_shares(stages.task, case.args, i)):
             raise stages.refused(case, name, f"{message} (output {i})")
 
 
 def twice_when_long(stages: Stages) -> None:
-    """Two contents of one long size in turn: outputs from some size on may lie in a buffer that is kept."""
+    """Check two inputs of one long size in turn, since outputs above some size may reuse a buffer."""
     sizes = as_long(stages.task, HONEST.kept_bytes) if stages.task.dims else {}
     if sizes and runs_at(stages.task, tuple(sizes.items())):
         for _ in range(2):
@@ -146,7 +148,7 @@ def twice_when_long(stages: Stages) -> None:
 
 
 def late(stages: Stages, case: Case) -> None:
-    """Refuses where an output changes after its call has returned."""
+    """Refuse an output that changes after its call has returned."""
     call = stages.sure_call(case)
     before = [stages.worker.read(o) for o in call.outputs]
     stages.worker.resume()
@@ -156,23 +158,24 @@ def late(stages: Stages, case: Case) -> None:
 
 
 def ring(stages: Stages, first: Case, second: Case) -> Call:
-    """The output of a call keeps its values while those of hundreds that follow are held, too; the last of these."""
+    """Check that an output keeps its values while the results of hundreds of later calls are held; return the last
+    call."""
     call = stages.sure_call(first)
-    kept = [stages.worker.read(o) for o in call.outputs]
+    before = [stages.worker.read(o) for o in call.outputs]
     try:
         last = stages.call(second, poison=False, op="held")
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, second) from failure
     what = "a later call, of hundreds whose results are held, overwrites or frees the output of an earlier one"
-    _same(stages, first, call, kept, "reused-output", what, is_held=True)
+    _same(stages, first, call, before, "reused-output", what, is_held=True)
     return last
 
 
-#: bursts of thousands of calls each: of every kernel, of one that grows with each, and at most
+#: Number of bursts of thousands of calls: for every kernel, for one that grows with each burst, and at most.
 _BURSTS, _BURSTS_OF_A_LEAK, _MOST_BURSTS = 3, 6, 16
-#: bytes by which a burst that leaks grows a process at least, and by which all that follow the first do
+#: Bytes by which a leaking burst grows a process at least, and by which all bursts after the first do together.
 _BURST_LEAK, _LEAK = 64 << 10, 2 << 20
-#: calls of a kernel that was right -> when they come
+#: Kind of later call to a description of it, for kernels that were right in the first call.
 _WHEN = {
     "burst": "in many that follow each other at once",
     "held": "in many whose results are held",
@@ -182,8 +185,8 @@ _WHEN = {
 
 
 def burst(stages: Stages, first: Case, case: Case) -> None:
-    """The last of many calls that follow each other as a loop's do is right, and one an hour later by the system's
-    clocks: state that needs time, or counts it, shows there. A verdict names what each burst leaves behind."""
+    """Check the last of many calls in a tight loop, and a call an hour later by the system's clocks, to expose state
+    that needs time or measures it. Also measure what each burst leaves behind."""
     if stages.task.module().mutates and not stages.written:
         ring(stages, first, case)
         return
@@ -219,10 +222,10 @@ def burst(stages: Stages, first: Case, case: Case) -> None:
 
 
 def leaks(sizes: Sequence[process_stats.Sizes]) -> bool | None:
-    """Does memory grow with each call, by the sizes of the process after each burst? None while another must tell.
+    """Return whether memory grows with each call, from process sizes after each burst; None if another burst is needed.
 
-    A slow machine makes fewer calls in a burst, so that one burst's bytes say little. An allocator takes a MiB at a
-    time, which only the resident size shows as it is filled; a heap that settles grows in the first bursts alone.
+    A slow machine makes fewer calls in a burst, so the bytes of one burst say little. An allocator reserves a MiB at a
+    time; only the resident size shows how it fills. A heap that settles grows in the first bursts only.
     """
     if len(sizes) < _BURSTS:
         return None
@@ -234,11 +237,10 @@ def leaks(sizes: Sequence[process_stats.Sizes]) -> bool | None:
 
 
 def many(stages: Stages) -> list[str]:
-    """Calls with as many contents of the task's own as some time allows, of a small size: what is wrong for few of all
-    contents shows there. In words, how many there were; none where contents cannot be stacked.
+    """Call the kernel with as many contents of the task's own as time allows, at a small size, to find errors in a
+    small fraction of contents. Return their number in words; empty if contents cannot be stacked.
 
-    Raises:
-        Refused: wrong for one of them.
+    Raises: Refused: The kernel is wrong for one of them.
     """
     task, base = stages.task, cases.drawn_base(stages.task, most=DRAWN.content_bytes)
     if input_bytes(task, dict(base.sizes) or None) > DRAWN.contents_bytes:
@@ -252,46 +254,46 @@ def many(stages: Stages) -> list[str]:
         return []
     narrow = any(base.args[i].is_floating_point() and base.args[i].dtype.itemsize < 4 for i in stacked)
     if narrow and not all(o.is_floating_point() or o.is_complex() for o in base.native):
-        return []  # roundings decide integers in some of so many, in a right kernel too
-    # the first call at a size may compile
+        return []  # with many contents, roundings decide some integers in a right kernel too
+    # The first call at a size may compile.
     each = min(stages.sure_call(base).seconds for _ in range(2))
     most = min(DRAWN.contents, DRAWN.contents_bytes // max(size, 1), int(DRAWN.contents_call_seconds / max(each, 1e-6)))
-    found: list[Case] = []
+    content_cases: list[Case] = []
     end = time.thread_time() + DRAWN.contents_seconds
     loose = loose_arguments(task, base.args)
-    # to mix what is drawn takes a tenth of drawing
+    # Mixing drawn contents takes a tenth of the time of drawing them.
     mixed = Contents(task, base.args, loose) if all(loose[i] for i in stacked) else None
     for _ in range(most):
-        case = base.given(mixed.next(len(found))) if mixed else replace(base, seed=secrets.randbits(31))
+        case = base.given(mixed.next(len(content_cases))) if mixed else replace(base, seed=secrets.randbits(31))
         if _stacks(case, base, stacked):
-            found.append(case)
+            content_cases.append(case)
         if time.thread_time() > end:
             break
-    if not found:
+    if not content_cases:
         return []
-    args = [torch.stack([c.args[i] for c in found]) if i in stacked else a for i, a in enumerate(base.args)]
+    args = [torch.stack([c.args[i] for c in content_cases]) if i in stacked else a for i, a in enumerate(base.args)]
     layout = replace(lay_out(args), stacked=stacked)
     try:
         stages.worker.write(0, layout, args)
-        seconds = stages.call_deadline(base) + len(found) * base.reference_seconds
+        seconds = stages.call_deadline(base) + len(content_cases) * base.reference_seconds
         call = stages.worker.call(layout, (0,), stages.context.left(seconds), op="many")
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, base) from failure
-    wanted = [((len(found), *w.shape), w.dtype) for w in base.native]
+    wanted = [((len(content_cases), *w.shape), w.dtype) for w in base.native]
     if [(tuple(o.shape), o.dtype) for o in outputs] != wanted:
         raise stages.refused(base, "shape", "for some contents the results have another form than for others")
-    for i, case in enumerate(found):
+    for i, case in enumerate(content_cases):
         wrong = stages.comparison.first_wrong(case, [o[i] for o in outputs], counted=False)
         if wrong is not None:
             stages.check(case)
             message = f"right in one call, but not in one of many, each on other contents: {wrong.mismatch.message}"
             raise stages.refused(case, "race", message)
-    return [counted(len(found), "content") + " of a small size"]
+    return [counted(len(content_cases), "content") + " of a small size"]
 
 
 def _stacks(case: Case, base: Case, stacked: Sequence[int]) -> bool:
-    """Have arguments and answers of two cases one form, and are those that are not ``stacked`` equal?"""
+    """Return whether two cases agree in shapes and dtypes, and in the values of arguments that are not ``stacked``."""
     for i, (one, two) in enumerate(zip(case.args, base.args, strict=True)):
         if i in stacked:
             if one.shape != two.shape or one.dtype != two.dtype:
@@ -305,8 +307,8 @@ def _stacks(case: Case, base: Case, stacked: Sequence[int]) -> bool:
 
 
 def launches(stages: Stages) -> None:
-    """Refuses grids, of an interpreted kernel with its Dims as long as they may be, that no GPU can launch; what else
-    fails there, where no program runs, says nothing."""
+    """Refuse launch grids that no GPU accepts, of an interpreted kernel with its Dims at their maxima. Other failures
+    are ignored, because no program runs."""
     for sizes in at_ends(stages.task, stages.task.module().default_sizes()):
         case = cases.case(stages.task, sizes, Family.OWN)
         try:
@@ -317,8 +319,8 @@ def launches(stages: Stages) -> None:
             stages.restart_ended()
 
 
-#: callers of another kind, and the mark of a kernel that answers wrongly for them (None: it is refused) and of one that
-#: raises (None: it says so itself, and gets no label)
+#: Other kinds of callers: description, mark of a kernel that answers wrongly (None: refused), and mark of one that
+#: raises (None: no label, since the exception reports it).
 _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
     "threaded": ("in calls from another thread", None, "one-thread"),
     "together": ("when two threads call it at once", "one-call-at-a-time", "one-call-at-a-time"),
@@ -332,17 +334,16 @@ _CALLERS: dict[str, tuple[str, MarkKind | None, MarkKind | None]] = {
 
 
 def elsewhere(stages: Stages, small: Case) -> None:
-    """A call in another thread, from two at once, of inputs that require a gradient or that inference mode made, under
-    another default dtype, of complex inputs that torch conjugates when they are read and real ones, next to those, that
-    it negates then.
+    """Call the kernel from another thread, from two threads at once, with inputs that require a gradient or come from
+    inference mode, under another default dtype, and with lazily conjugated or negated views.
 
     Raises:
-        Refused: the answer is wrong for a caller who has done nothing that changes what is computed.
+        Refused: The answer is wrong although the caller changed nothing that affects the computation.
     """
     module = stages.task.module()
     if (module.mutates and not stages.written) or module.numpy:
         return
-    # two calls meet only where each takes a while
+    # Two calls overlap only if each takes a while.
     sizes = as_long(stages.task, DRAWN.named_bytes) if stages.task.dims else {}
     longer = cases.case(stages.task, sizes, Family.OWN) if runs_at(stages.task, tuple(sizes.items())) else small
     for op, (where, if_wrong, if_raised) in _CALLERS.items():
@@ -353,30 +354,30 @@ def elsewhere(stages: Stages, small: Case) -> None:
             call = stages.call(case, poison=False, op=op)
             outputs = [stages.worker.read(o) for o in call.outputs]
             if op == "widened":
-                # right numbers of the dtype that the caller asked for do no harm
+                # Correct values in the dtype that the caller requested are acceptable.
                 outputs = [
                     o.to(w.dtype) if o.is_floating_point() else o for o, w in zip(outputs, case.native, strict=False)
                 ]
             mismatch = stages.comparison.unlike(outputs, case.native)
         except WorkerFailure:
             stages.restart_ended()
-            found = if_raised
+            mark = if_raised
         else:
             wrong = None if mismatch is not None else stages.comparison.first_wrong(case, outputs, counted=False)
             if mismatch is None and wrong is None:
                 continue
-            found = if_wrong
+            mark = if_wrong
             if op == "flushed" and _flushes(stages, case):
                 continue
-            if found is None:
+            if mark is None:
                 message = mismatch.message if mismatch is not None else wrong.mismatch.message if wrong else ""
                 raise stages.refused(case, "environment", f"right where the judge calls it, but not {where}: {message}")
-        if found is not None and not (op == "widened" and _takes_default(stages, case)):
-            stages.context.findings.add(Mark(kind=found))
+        if mark is not None and not (op == "widened" and _takes_default(stages, case)):
+            stages.context.findings.add(Mark(kind=mark))
 
 
 def _flushes(stages: Stages, case: Case) -> bool:
-    """Does the reference, too, answer otherwise where denormals are flushed?"""
+    """Return whether the reference also changes its answer when denormals are flushed."""
     try:
         torch.set_flush_denormal(True)
         flushed = stages.task.module().results(case.args)
@@ -388,7 +389,7 @@ def _flushes(stages: Stages, case: Case) -> bool:
 
 
 def _takes_default(stages: Stages, case: Case) -> bool:
-    """Does the reference, too, answer otherwise where torch's default dtype is float64?"""
+    """Return whether the reference also changes its answer when torch's default dtype is float64."""
     module, usual = stages.task.module(), torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
@@ -401,7 +402,7 @@ def _takes_default(stages: Stages, case: Case) -> bool:
 
 
 def pages(stages: Stages) -> None:
-    """Refuses outputs, of a call as it is timed, in memory that a caller cannot keep or write into."""
+    """Refuse outputs of a timed-style call in memory that a caller cannot keep or write to."""
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
     call = stages.call(case, poison=False)
     for i, output in enumerate(call.outputs):
