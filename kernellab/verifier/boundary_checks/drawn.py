@@ -1,5 +1,5 @@
-"""Inputs drawn from what the task declares (:mod:`kernellab.verifier.cases.survey`): a failure, or a condition of the
-verdict, by whether the task's own inputs or its reference's operations are there for them."""
+"""Inputs drawn from a task's declarations (:mod:`kernellab.verifier.cases.survey`): a wrong answer is a failure, or a
+condition of the verdict if neither the task's own inputs nor its reference's operations account for the values."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: the name of what is wrong where equal elements are decided otherwise
+#: Signature of a wrong decision between equal elements.
 _TIES = "ties"
 
 
 def drawn(stages: Stages, survey: Survey) -> str:
-    """Runs the drawn cases, of an interpreter those that the time allows; what was reached goes into the findings, and
-    is given in words.
+    """Run the drawn cases (in an interpreter, those for which there is time), record the coverage in the findings, and
+    return it in words.
 
     Raises:
-        Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
+        Refused: Wrong for values that the task's own inputs draw, or that the reference's operations exist to handle.
     """
     left, untried = _tried(stages, survey, told=True), survey.untried
-    found = Coverage(
+    coverage = Coverage(
         edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
         dropped=survey.dropped, untried=untried + left,
     )  # fmt: skip
-    stages.context.findings.coverage = found
-    if found.untried:
-        stages.context.findings.add(DrawnInPart(tried=found.cases, untried=found.untried))
-    return found.text
+    stages.context.findings.coverage = coverage
+    if coverage.untried:
+        stages.context.findings.add(DrawnInPart(tried=coverage.cases, untried=coverage.untried))
+    return coverage.text
 
 
 def along(stages: Stages, base: Case) -> None:
-    """Runs a few cases drawn at the sizes of ``base``, where a source may have another path than at small sizes.
+    """Run a few cases drawn at the sizes of ``base``, where a source may take another path than at small sizes.
 
     Raises:
-        Refused: as :func:`drawn`.
+        Refused: As for :func:`drawn`.
     """
     seams = list(_seams(base, stages.ahead.numbers))
     survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds, given=seams, named=True)
@@ -72,29 +72,35 @@ def along(stages: Stages, base: Case) -> None:
 
 
 def ordered(stages: Stages, base: Case) -> None:
-    """Runs ``base``, which is long, with rows in order, in the other order, and of equal elements: what chooses by its
-    contents how often it goes over them takes long there, or has no room.
+    """Run the long case ``base`` with rows in ascending order, in descending order, and of equal elements. A kernel
+    whose number of passes depends on its contents is slow there, or runs out of space.
 
-    Raises:
-        Refused: wrong, or not within its time.
+    Raises: Refused: Wrong, or not within the time limit.
     """
-    given = [
+    proposals = [
         Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", True)
         for position, name, _ in islice(_free(base), DRAWN.ordered)
         for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
     ]
-    given += islice(_whole(base), 2 * DRAWN.ordered)
-    survey = Survey(base, 0, DRAWN.ordered_seconds, given=given, alone=True)
+    proposals += islice(_whole(base), 2 * DRAWN.ordered)
+    survey = Survey(base, 0, DRAWN.ordered_seconds, given=proposals, alone=True)
     for _ in survey.make():
         pass
     _tried(stages, survey)
 
 
 def _whole(base: Case) -> Iterator[Proposal]:
-    """Masks that are true at one place of a row or nowhere, and integers in order and of equal rows, at a long size."""
+    """Yield masks that are true at one place of a row or nowhere, and sorted or constant rows of integers, at a long
+    size."""
     for i, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
-        open_ = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in base.task.domain
-        if not open_ or value.dtype.is_floating_point or value.dtype.is_complex or not value.numel() or not value.dim():
+        is_free = spec.kind is ArgKind.TENSOR and not spec.static and spec.name not in base.task.domain
+        if (
+            not is_free
+            or value.dtype.is_floating_point
+            or value.dtype.is_complex
+            or not value.numel()
+            or not value.dim()
+        ):
             continue
         kinds = ("low", "false first") if value.dtype is torch.bool else ("equal", "ascending")
         if value.dtype is not torch.bool and (is_permutation(value) or rises(value.reshape(-1, value.shape[-1]))):
@@ -105,8 +111,8 @@ def _whole(base: Case) -> Iterator[Proposal]:
 
 
 def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
-    """Long rows of few elements that are not zero: at the multiples of the ``numbers`` that a source names, of the
-    largest first, and next to them, where a block ends and another begins."""
+    """Yield long sparse rows with nonzero elements at and next to the multiples of the ``numbers`` in a source, the
+    largest first, where one block ends and another begins."""
     for position, name, legal in _free(base):
         value = base.args[position]
         n = value.shape[-1]
@@ -123,7 +129,7 @@ def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
 
 
 def _free(base: Case) -> Iterator[tuple[int, str, Legal]]:
-    """Position, name and form of the float arguments of which each element may be any of their numbers."""
+    """Yield position, name and legal values of the float arguments whose elements are independent."""
     for i, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
         domain = base.task.domain.get(spec.name)
         if spec.kind is not ArgKind.TENSOR or spec.static or domain == "fixed" or not hasattr(value, "numel"):
@@ -136,45 +142,47 @@ def _free(base: Case) -> Iterator[tuple[int, str, Legal]]:
 
 
 def _tried(stages: Stages, survey: Survey, told: bool = False) -> int:
-    """Runs the cases and adds the conditions that follow; how many the time has left untried. ``told``: whoever waits
-    hears of each, of as many as a verdict's flag counts. Raises Refused."""
+    """Run the cases and add the resulting conditions; return the number of cases for which no time was left. ``told``:
+    report progress for each case, with the total that the verdict counts. Raises Refused."""
     conditions = {limit.values for limit in of(stages.context.findings.conditions, DrawnLimit)}
     left = len(survey.cases)
     end = time.monotonic() + (DRAWN.interpreted if stages.context.interpreted else inf)
-    found = survey.cases
+    drawn_cases = survey.cases
     if stages.context.interpreted:
-        # of few, those that decide ties and one with a NaN
-        first = [*islice((c for c in found if c.exact), DRAWN.exact_first)]
-        first += [*islice((c for c in found if "NaN" in c.condition), 1)]
-        found = [*first, *(c for c in found if c not in first)]
-    for number, one in enumerate(found):
-        # a busy machine leaves out what a quiet one tries, but for the first ones
+        # Of the few that run, first those that decide ties and one with a NaN.
+        first = [*islice((c for c in drawn_cases if c.exact), DRAWN.exact_first)]
+        first += [*islice((c for c in drawn_cases if "NaN" in c.condition), 1)]
+        drawn_cases = [*first, *(c for c in drawn_cases if c not in first)]
+    for number, drawn_case in enumerate(drawn_cases):
+        # On a busy machine, skip cases after the first few.
         if time.monotonic() > end and number >= DRAWN.least:
             break
         left -= 1
         if told:
-            stages.context.tell(f"drawn input {number + 1} of {len(found) + survey.untried}")
-        if one.grade is Grade.CONDITION and not conditions.isdisjoint({one.condition, *one.covered}):
+            stages.context.tell(f"drawn input {number + 1} of {len(drawn_cases) + survey.untried}")
+        if drawn_case.grade is Grade.CONDITION and not conditions.isdisjoint(
+            {drawn_case.condition, *drawn_case.covered}
+        ):
             continue
-        if not _right(stages, one, survey.base):
-            conditions.add(one.condition)
-            condition(stages.context.findings, one)
+        if not _right(stages, drawn_case, survey.base):
+            conditions.add(drawn_case.condition)
+            condition(stages.context.findings, drawn_case)
     return left
 
 
 def condition(findings: Findings, one: Drawn) -> None:
-    """Adds the condition of the verdict that a wrong answer to ``one`` is."""
+    """Add the verdict's condition for a wrong answer to ``one``."""
     built_in = one.grade is Grade.IGNORED
     findings.add(one.right.model_copy(update={"argument": one.argument, "values": one.condition, "built_in": built_in}))
 
 
 def fixed_sizes(stages: Stages) -> None:
-    """Says at which shapes a task without Dims was verified, and with which values of arguments that are neither
-    tensors nor numbers: nothing is known of the kernel at others."""
+    """Record the shapes at which a task without Dims was verified, and the values of arguments that are neither tensors
+    nor numbers, since nothing is known about others."""
     task = stages.task
-    others = task.module().untried()
-    if others:
-        stages.context.findings.add(FixedArguments(values=others))
+    untried = task.module().untried()
+    if untried:
+        stages.context.findings.add(FixedArguments(values=untried))
     if task.dims:
         return
     shapes = dict.fromkeys(a.extents({}) for a in task.tensors if a.shape and not a.key)
@@ -183,12 +191,12 @@ def fixed_sizes(stages: Stages) -> None:
 
 
 def _right(stages: Stages, one: Drawn, base: Case) -> bool:
-    """Is the kernel right for a drawn case? False where it is not and that is a condition.
+    """Return whether the kernel is right for a drawn case; False if it is wrong and that is a condition.
 
     Raises:
-        Refused: it is not, and that is a failure.
+        Refused: It is wrong, and that is a failure.
     """
-    # what was made of it goes with this call
+    # Copy the case, so that its results are freed after this call.
     case = one.case.with_change(one.case.change) if not one.case.asked else one.case
     try:
         call = stages.call(case)
@@ -198,9 +206,9 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
         stages.restart_ended()
         if one.grade is not Grade.REFUSED:
             return False
-        found = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
-        found = found.model_copy(update={"tried": stages.constant()})
-        raise Refused(_with_remedy(stages.words("robust", failure, case), one), found) from failure
+        report = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
+        report = report.model_copy(update={"tried": stages.constant()})
+        raise Refused(_with_remedy(stages.words("robust", failure, case), one), report) from failure
     if unlike is not None:
         wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
     else:
@@ -210,30 +218,30 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     if not _refuses(stages, one, base, outputs, wrong):
         return False
     output, got, mismatch = wrong
-    # it was right on plain draws: what the numbers look like says nothing of what equal values make of it
+    # The kernel was right on plain draws, so the values say nothing about its handling of equal elements.
     tied = one.exact and mismatch.wrong is not None and mismatch.rule != "non-finite"
     name = _TIES if tied or mismatch.rule == _TIES else None
-    found = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch, name=name)
-    found = found.model_copy(update={"tried": stages.constant()})
+    report = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch, name=name)
+    report = report.model_copy(update={"tried": stages.constant()})
     which = f"Output {output}: " if len(stages.limits) > 1 else ""
-    raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {found.signature}.", one), found)
+    raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {report.signature}.", one), report)
 
 
 def _first_wrong(
     stages: Stages, case: Case, outputs: list[Tensor], exact: bool
 ) -> tuple[int, Tensor | None, Mismatch] | None:
-    # judged as a batch with rows at the edge of what formulas expect: roundings and ties may decide otherwise
+    # Judge as a batch with rows at the edge of a formula's domain, where roundings and ties may decide otherwise.
     case = case.judged_as(Family.EDGES)
     wrong = stages.comparison.first_wrong(case.exact() if exact else case, outputs, counted=False)
     return None if wrong is None else (wrong.output, wrong.got, wrong.mismatch)
 
 
 def _turned(one: Drawn, outputs: list[Tensor]) -> tuple[int, Tensor | None, Mismatch] | None:
-    """The first output that is nearer to the answer of one who decides otherwise for equal elements of two arguments:
-    these are equal whatever the order of operations, so that no rounding excuses it."""
+    """Return the first output that is closer to the answer with equal elements of two arguments decided the other way.
+    The arguments are equal in any order of operations, so no rounding excuses it."""
     for turned in one.turned:
-        for i, (got, other, where) in enumerate(zip(outputs, turned.answers, turned.decided, strict=True)):
-            wrong = where & apart(got, one.case.native[i]) & ~apart(got, other)
+        for i, (got, turned_answer, where) in enumerate(zip(outputs, turned.answers, turned.decided, strict=True)):
+            wrong = where & apart(got, one.case.native[i]) & ~apart(got, turned_answer)
             if bool(wrong.any()):
                 message = f"{int(wrong.sum())} elements are wrong where two arguments are equal"
                 return i, got, Mismatch(_TIES, message, wrong)
@@ -254,7 +262,7 @@ def _refuses(
     native = one.case.native[output]
     if mismatch.wrong is None or not (native.is_floating_point() or native.is_complex()):
         return True
-    # where the reference itself answers with NaN or infinity, a kernel may leave that out
+    # A kernel may miss the places where the reference returns NaN or infinity.
     return not one.beyond or bool((mismatch.wrong & native.isfinite()).any())
 
 
@@ -267,7 +275,7 @@ def _words(one: Drawn) -> str:
 
 
 def _with_remedy(reason: str, one: Drawn) -> str:
-    """The refusal, with what a task says whose arguments never have such values."""
+    """Return the reason, with a hint for tasks whose arguments never have such values."""
     text = reason[:1].upper() + reason[1:]
     if not one.beyond:
         return text

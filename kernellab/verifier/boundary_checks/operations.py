@@ -1,7 +1,7 @@
-"""Where an operation of a reference changes its behaviour: the edges of a comparison, a clamp, a division, a reduction.
+"""Edges of a reference's operations, where their behaviour changes: of a comparison, a clamp, a division, a reduction.
 
-An edge is reached by a run when an element of the operation's operands lies on that side of it. Most edges are signs of
-a distance (``x - c`` of ``x < c``): below, at and above zero, and NaN. The others are facts of a row or an index.
+A run reaches an edge when an element of the operation's operands is on that side of it. Most edges are signs of a
+distance (``x - c`` for ``x < c``): below, at and above zero, and NaN. The others are facts about a row or an index.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
-#: an operation's arguments by their names in its schema
+#: Arguments of an operation by their names in its schema.
 Bound = Mapping[str, Any]
-#: elements of an operand that are looked at
+#: Number of operand elements that are inspected.
 _MOST = 1 << 16
 
 
 @dataclass(frozen=True)
 class Edge:
-    """One edge: of the ``number``-th call of the ATen operation ``op`` in a run. ``purpose``: the operation is there
-    for it, whatever the task's own inputs draw (a clamp's bound, a masked element, ``nan_to_num`` of a NaN)."""
+    """One edge of the ``number``-th call of the ATen operation ``op`` in a run. ``purpose``: the operation exists to
+    handle this edge, whatever the task's own inputs draw (a clamp's bound, a masked element, ``nan_to_num`` of a
+    NaN)."""
 
     op: str
     number: int
@@ -33,94 +34,94 @@ class Edge:
 
 @dataclass(frozen=True)
 class Distance:
-    """Signed distances of an operand's elements from an edge, float64; ``purpose`` as of :class:`Edge`."""
+    """Signed float64 distances of an operand's elements from an edge; ``purpose`` as in :class:`Edge`."""
 
     name: str
     values: Tensor
     is_float: bool
     purpose: bool
-    #: is a NaN one of its edges for which the operation is there?
+    #: Whether NaN is an edge that the operation exists to handle.
     for_nan: bool = False
-    #: a comparison of two tensors: may equal elements have any value?
+    #: Whether two tensors are compared, so that equal elements may have any value.
     two_sided: bool = False
 
 
 def distances(op: str, bound: Bound) -> Iterator[Distance]:
-    """The distances whose signs are edges of a call of ``op``."""
-    given: Any = bound.get("self")
-    if op in _COMPARED and isinstance(given, Tensor) and "other" in bound:
-        yield _distance("difference", given, bound["other"], purpose=True, for_nan=op in COMPARISONS)
-    elif op in _CLAMPS and isinstance(given, Tensor):
+    """Yield the distances whose signs are edges of a call of ``op``."""
+    operand: Any = bound.get("self")
+    if op in _COMPARED and isinstance(operand, Tensor) and "other" in bound:
+        yield _distance("difference", operand, bound["other"], purpose=True, for_nan=op in COMPARISONS)
+    elif op in _CLAMPS and isinstance(operand, Tensor):
         for bound_name in _CLAMPS[op]:
             if bound.get(bound_name) is not None:
-                yield _distance(bound_name, given, bound[bound_name], purpose=True)
-    elif op in _CUT and isinstance(given, Tensor):
-        yield from (_distance(f"at {cut:g}", given, cut, purpose=True) for cut in _CUT[op])
-    elif op in _DIVISIONS and isinstance(given, Tensor):
-        whole = not given.is_floating_point()
-        yield _distance("numerator", given, 0, purpose=whole and op != "div")
+                yield _distance(bound_name, operand, bound[bound_name], purpose=True)
+    elif op in _CUT and isinstance(operand, Tensor):
+        yield from (_distance(f"at {cut:g}", operand, cut, purpose=True) for cut in _CUT[op])
+    elif op in _DIVISIONS and isinstance(operand, Tensor):
+        whole = not operand.is_floating_point()
+        yield _distance("numerator", operand, 0, purpose=whole and op != "div")
         if isinstance(bound.get("other"), Tensor):
             yield _distance("denominator", bound["other"], 0)
-    elif op in _ROOTS and isinstance(given, Tensor):
-        yield _distance("operand", given, _ROOTS[op])
+    elif op in _ROOTS and isinstance(operand, Tensor):
+        yield _distance("operand", operand, _ROOTS[op])
     elif op in _ROUNDINGS or (op == "_to_copy" and _cuts(bound)):
         yield from _rounded(op, bound["self"])
-    elif op in _SHIFTS and isinstance(given, Tensor):
-        yield _distance("operand", given, 0)
+    elif op in _SHIFTS and isinstance(operand, Tensor):
+        yield _distance("operand", operand, 0)
     elif op in ("huber_loss", "smooth_l1_loss"):
-        apart = (given - bound["target"]).abs()
-        yield _distance("difference", apart, bound.get("delta", bound.get("beta", 1.0)), purpose=True)
+        distance = (operand - bound["target"]).abs()
+        yield _distance("difference", distance, bound.get("delta", bound.get("beta", 1.0)), purpose=True)
     elif op in ("hardshrink", "softshrink"):
-        yield _distance("size", given.abs(), bound.get("lambd", 0.5), purpose=True)
+        yield _distance("size", operand.abs(), bound.get("lambd", 0.5), purpose=True)
     elif op == "softplus":
-        yield _distance("threshold", given * bound.get("beta", 1), bound.get("threshold", 20), purpose=True)
+        yield _distance("threshold", operand * bound.get("beta", 1), bound.get("threshold", 20), purpose=True)
     elif op == "threshold":
-        yield _distance("threshold", given, bound["threshold"], purpose=True)
+        yield _distance("threshold", operand, bound["threshold"], purpose=True)
 
 
 def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
-    """The other edges of a call: name, reached, purpose."""
-    given: Any = bound.get("self")
-    if op in COMPARISONS and isinstance(given, Tensor) and not given.is_floating_point() and "other" in bound:
-        # what integers (lengths, positions) leave of a row
-        yield from _masked(_COMPARISON[op](given, bound["other"]))
+    """Yield the other edges of a call: name, reached, purpose."""
+    operand: Any = bound.get("self")
+    if op in COMPARISONS and isinstance(operand, Tensor) and not operand.is_floating_point() and "other" in bound:
+        # Integers (lengths, positions) that mask a row.
+        yield from _masked(_COMPARISON[op](operand, bound["other"]))
     elif op in ("where", "masked_fill"):
         yield from _masked(bound.get("condition", bound.get("mask")))
     elif op.startswith("_scaled_dot_product") and isinstance(bound.get("attn_mask"), Tensor):
         mask = bound["attn_mask"]
         yield from _masked(mask if mask.dtype == torch.bool else mask.isneginf())
     elif op in ("nan_to_num", "isnan", "isinf", "isfinite", "nansum", "nanmedian"):
-        yield "NaN", bool(given.isnan().any()), op != "isinf"
+        yield "NaN", bool(operand.isnan().any()), op != "isinf"
         if op not in ("isnan", "nansum", "nanmedian"):
-            yield "inf", bool(given.isposinf().any()), True
-            yield "-inf", bool(given.isneginf().any()), True
+            yield "inf", bool(operand.isposinf().any()), True
+            yield "-inf", bool(operand.isneginf().any()), True
     elif op in _INDEXED:
         yield from _indexed(op, bound)
     elif op in ("nll_loss_forward", "nll_loss2d_forward"):
         target = bound["target"]
         yield "ignored", bool((target == bound.get("ignore_index", -100)).any()), True
         yield "first", bool((target == 0).any()), True
-        yield "last", bool((target == given.shape[1 if given.dim() > 1 else 0] - 1).any()), True
-    elif op in _EXTREMES and isinstance(given, Tensor) and given.numel():
-        rows = _rows(given, bound.get("dim"))
+        yield "last", bool((target == operand.shape[1 if operand.dim() > 1 else 0] - 1).any()), True
+    elif op in _EXTREMES and isinstance(operand, Tensor) and operand.numel():
+        rows = _rows(operand, bound.get("dim"))
         yield from _extreme(rows, op in _LEAST)
         zero = rows == 0
         if op in _ORDERED and rows.is_floating_point() and bool((zero.sum(-1) > 1).any()):
-            minus = zero & rows.signbit()
-            yield "zeros of both signs", bool((minus.any(-1) & (zero & ~minus).any(-1)).any()), True
-    elif op in ("any", "all") and isinstance(given, Tensor) and given.is_floating_point() and given.numel():
-        rows = _rows(given, bound.get("dim"))
-        alone = rows.isnan().any(-1) & ((rows == 0) | rows.isnan() if op == "any" else rows != 0).all(-1)
-        yield "NaN decides", bool(alone.any()), True
-    elif op in _NORMALISATIONS and isinstance(bound.get("input", given), Tensor):
-        yield from _normalised(op, _rows(bound.get("input", given), bound.get("dim")))
-    elif op in _SUMS and isinstance(given, Tensor) and given.numel():
-        yield from _summed(given, bound.get("dim"))
-    elif op in ("add", "sub", "mul") and isinstance(given, Tensor) and _whole(given):
-        yield from _wraps(op, given, bound["other"])
+            negative_zero = zero & rows.signbit()
+            yield "zeros of both signs", bool((negative_zero.any(-1) & (zero & ~negative_zero).any(-1)).any()), True
+    elif op in ("any", "all") and isinstance(operand, Tensor) and operand.is_floating_point() and operand.numel():
+        rows = _rows(operand, bound.get("dim"))
+        nan_decides = rows.isnan().any(-1) & ((rows == 0) | rows.isnan() if op == "any" else rows != 0).all(-1)
+        yield "NaN decides", bool(nan_decides.any()), True
+    elif op in _NORMALISATIONS and isinstance(bound.get("input", operand), Tensor):
+        yield from _normalised(op, _rows(bound.get("input", operand), bound.get("dim")))
+    elif op in _SUMS and isinstance(operand, Tensor) and operand.numel():
+        yield from _summed(operand, bound.get("dim"))
+    elif op in ("add", "sub", "mul") and isinstance(operand, Tensor) and _whole(operand):
+        yield from _wraps(op, operand, bound["other"])
 
 
-#: comparisons, which answer for a NaN too, and what selects by comparing
+#: Comparisons, which also define a result for NaN, and operations that select by comparing.
 _COMPARISON: Mapping[str, Callable[[Any, Any], Any]] = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
 }  # fmt: skip
@@ -139,21 +140,21 @@ _ROUNDINGS = frozenset(("round", "floor", "ceil", "trunc", "frac"))
 _SHIFTS = frozenset(("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"))
 _LEAST = frozenset(("amin", "min", "argmin"))
 _EXTREMES = _LEAST | {"amax", "max", "argmax", "topk", "sort", "cummax", "cummin", "max_pool2d_with_indices"}
-#: those of these that tell a place, for which zeros of either sign are equal
+#: Operations of these that return an index, for which zeros of either sign are equal.
 _ORDERED = frozenset(("argmin", "argmax", "topk", "sort", "cummax", "cummin"))
 _SUMS = frozenset(("sum", "mean", "cumsum", "prod", "cumprod"))
 _SOFTMAX = frozenset(("_softmax", "_log_softmax", "logsumexp", "logcumsumexp"))
 _NORMALISATIONS = _SOFTMAX | {
     "native_layer_norm", "_fused_rms_norm", "native_group_norm", "var", "std", "var_mean", "linalg_vector_norm",
 }  # fmt: skip
-#: operations that read or write at places, with the names of the places' argument
+#: Operations that read or write at indices, with the name of the index argument.
 _INDEXED = {
     "index": "indices", "index_put": "indices", "gather": "index", "index_select": "index", "embedding": "indices",
     "scatter": "index", "scatter_add": "index", "scatter_reduce": "index", "index_add": "index", "take": "index",
 }  # fmt: skip
 
 INDEXED = frozenset(_INDEXED)
-#: operations that cut a float to a whole number
+#: Operations that reduce a float to an integer.
 ROUNDED = _ROUNDINGS | {"_to_copy", "floor_divide", "remainder"}
 
 
@@ -164,13 +165,13 @@ def _distance(name: str, one: Tensor, other: Any, purpose: bool = False, for_nan
         one, other = torch.broadcast_tensors(one, other)  # type: ignore[no-untyped-call]
         return Distance(name, _few(one).double() - _few(other).double(), is_float, purpose, for_nan, two_sided)
     if one.is_floating_point():
-        # what torch compares with: 0.9 as the operand's dtype has it
+        # torch compares with the number in the operand's dtype (0.9).
         other = torch.tensor(float(other), dtype=one.dtype)
     return Distance(name, _few(one).double() - float(other), is_float, purpose, for_nan)
 
 
 def _few(value: Tensor) -> Tensor:
-    """An operand, flat, or the first of its elements where it is large; of complex numbers the real parts."""
+    """Return an operand flattened, or its first elements if it is large; for complex numbers the real parts."""
     flat = (value.reshape(-1) if value.numel() <= _MOST else value.flatten()[:_MOST]).detach()
     return flat.real if flat.is_complex() else flat
 
@@ -180,9 +181,9 @@ def _whole(value: Tensor) -> bool:
 
 
 def _cuts(bound: Bound) -> bool:
-    given, dtype = bound.get("self"), bound.get("dtype")
-    made = dtype is not None and not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool
-    return made and isinstance(given, Tensor) and given.is_floating_point()
+    value, dtype = bound.get("self"), bound.get("dtype")
+    to_integer = dtype is not None and not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool
+    return to_integer and isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _rounded(op: str, given: Tensor) -> Iterator[Distance]:
@@ -210,17 +211,17 @@ def _masked(mask: Any) -> Iterator[tuple[str, bool, bool]]:
 def _indexed(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
     places = bound[_INDEXED[op]]
     source = bound.get("self", bound.get("weight"))
-    every = [p for p in places if p is not None] if isinstance(places, (list, tuple)) else [places]
-    for i, at in enumerate(every):
-        if not isinstance(at, Tensor) or not at.numel():
+    indices = [p for p in places if p is not None] if isinstance(places, (list, tuple)) else [places]
+    for i, index in enumerate(indices):
+        if not isinstance(index, Tensor) or not index.numel():
             continue
-        if at.dtype == torch.bool:
-            yield f"{i} true", bool(at.any()), True
-            yield f"{i} false", not bool(at.all()), True
+        if index.dtype == torch.bool:
+            yield f"{i} true", bool(index.any()), True
+            yield f"{i} false", not bool(index.all()), True
             continue
         dim = bound.get("dim", i if isinstance(places, (list, tuple)) else 0)
         size = source.shape[dim] if isinstance(source, Tensor) and source.dim() else 1
-        flat = _few(at)
+        flat = _few(index)
         yield f"{i} first", bool((flat == 0).any()), True
         yield f"{i} last", bool((flat == size - 1).any()), True
         yield f"{i} repeated", torch.unique(flat).numel() < flat.numel(), True
@@ -229,7 +230,7 @@ def _indexed(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _rows(given: Tensor, dim: Any) -> Tensor:
-    """What is reduced, as rows; the whole where no dimension is said."""
+    """Return the reduced elements as rows; a single row if no dimension is given."""
     along = dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim
     if given.dim() == 0:
         return given.reshape(1, 1)
@@ -305,8 +306,8 @@ _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
 def _wraps(op: str, one: Tensor, other: Any) -> Iterator[tuple[str, bool, bool]]:
     if isinstance(other, Tensor) and not _whole(other):
         return
-    two = other.double() if isinstance(other, Tensor) else float(other)
-    made = _ARITHMETIC[op](one.double(), two).abs()
-    if made.numel():
-        yield "beyond the dtype", bool((made > torch.iinfo(one.dtype).max).any()), False
-        yield "beyond 2^24", bool((made > 1 << 24).any()), False
+    right = other.double() if isinstance(other, Tensor) else float(other)
+    result = _ARITHMETIC[op](one.double(), right).abs()
+    if result.numel():
+        yield "beyond the dtype", bool((result > torch.iinfo(one.dtype).max).any()), False
+        yield "beyond 2^24", bool((result > 1 << 24).any()), False

@@ -1,6 +1,7 @@
-"""The reference's graph as a run records it at torch's dispatcher: each operation, and which of its edges are reached.
+"""The reference's graph, recorded at torch's dispatcher during a run: each operation, and which of its edges it
+reaches.
 
-A recorded run needs no export: it also holds for references whose control flow depends on data, and it costs a run.
+A recorded run needs no export. It also works for references with data-dependent control flow, and costs one run.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from kernellab.task.meta.operators import Operators
 from kernellab.verifier.boundary_checks.operations import COMPARISONS, Distance, Edge, distances, facts
 from kernellab.verifier.protocol.rules import DRAWN
 
-#: calls of one operation that are distinguished: those beyond are taken together (an unrolled loop)
+#: Number of calls of one operation that are distinguished; later calls are merged (an unrolled loop).
 _CALLS = 24
-#: operations whose result's size, or the caller's branch, depends on the values of integers
+#: Operations whose result size, or the caller's branch, depends on integer values.
 SIZED_BY_VALUES = frozenset((
     "repeat_interleave", "one_hot", "bincount", "histc", "_local_scalar_dense", "item", "nonzero",
     "masked_select", "segment_reduce", "_nested_tensor_from_mask", "unique_consecutive", "_unique2",
 ))  # fmt: skip
 
-#: bits that results of exact arithmetic have at most: fewer than a float16's
+#: Largest number of significand bits of exact results; fewer than a float16 has.
 _FEW = 10
 Tensor = torch.Tensor
 
-#: a distance: operation, number of its call, name
+#: Key of a distance: operation, number of its call, name.
 Place = tuple[str, int, str]
 
 
 class Watch(Operators):  # type: ignore[no-untyped-call]
-    """Inside, each operation's edges are looked at before it runs."""
+    """Context in which the edges of each operation are inspected before it runs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[str] = Counter()
-        #: every edge of the operations that ran, and whether it was reached
+        #: Every edge of the operations that ran, and whether it was reached.
         self.edges: dict[Edge, bool] = {}
-        #: the distances of the first calls, for a solver
+        #: Distances of the first calls, for the solver.
         self.distances: dict[Place, Distance] = {}
 
     @property
@@ -52,7 +53,7 @@ class Watch(Operators):  # type: ignore[no-untyped-call]
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         op = func.overloadpacket.__name__
         op = op.removesuffix("_") if not op.startswith("__") else op
-        # an operand that an edge has no meaning for (complex, quantised) has none
+        # Operands for which an edge has no meaning (complex, quantised) are skipped.
         with suppress(RuntimeError, TypeError, KeyError, IndexError, ValueError, NotImplementedError):
             self._look(op, _bound(func, args, kwargs))
         return func(*args, **kwargs)
@@ -60,8 +61,8 @@ class Watch(Operators):  # type: ignore[no-untyped-call]
     def _look(self, op: str, bound: Mapping[str, Any]) -> None:
         number = min(self.calls[op], _CALLS)
         self.calls[op] += 1
-        for found in distances(op, bound):
-            self._sides(op, number, found)
+        for distance in distances(op, bound):
+            self._sides(op, number, distance)
         for name, is_reached, purpose in facts(op, bound):
             self._note(Edge(op, number, name, purpose), is_reached)
 
@@ -75,7 +76,7 @@ class Watch(Operators):  # type: ignore[no-untyped-call]
             self.distances[op, number, found.name] = found
 
     def compares_two(self, edge: Edge) -> bool:
-        """Is ``edge`` reached by equal elements of two tensors, whose value decides nothing of it?"""
+        """Return whether ``edge`` is reached by equal elements of two tensors, so that no value determines it."""
         distance = self.distances.get((edge.op, edge.number, edge.name.removesuffix(" at")))
         return edge.name.endswith(" at") and distance is not None and distance.two_sided
 
@@ -84,8 +85,8 @@ class Watch(Operators):  # type: ignore[no-untyped-call]
 
 
 class Turned(Operators):  # type: ignore[no-untyped-call]
-    """Inside, the ``number``-th call of the comparison ``op`` answers otherwise for equal elements. ``of_arguments``:
-    it compares elements of ``args`` themselves, so that no order of operations makes them unequal."""
+    """Context in which the ``number``-th call of the comparison ``op`` answers the other way for equal elements.
+    ``of_arguments``: it compares elements of ``args`` themselves, which are equal in any order of operations."""
 
     def __init__(self, op: str, number: int, args: Sequence[Any]) -> None:
         super().__init__()
@@ -94,13 +95,13 @@ class Turned(Operators):  # type: ignore[no-untyped-call]
         self._places = {_memory(a) for a in args if isinstance(a, Tensor)}
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        made = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if func.overloadpacket.__name__ == self.op:
             self.left -= 1
             if self.left == -1:
                 self.of_arguments = {_memory(a) for a in args[:2] if isinstance(a, Tensor)} <= self._places
-                return made ^ (args[0] == args[1])
-        return made
+                return result ^ (args[0] == args[1])
+        return result
 
 
 def _memory(value: Tensor) -> int:
@@ -108,44 +109,43 @@ def _memory(value: Tensor) -> int:
 
 
 class Exact(Operators):  # type: ignore[no-untyped-call]
-    """Inside, :attr:`holds` stays true as long as each float result has few bits, or the digits of one of ``inputs``,
-    and all that is divided by are powers of two: any right way to compute the same then gives the same to the bit, also
-    where a rounding breaks ties or equal values are compared. With a dtype ``numbers``, the reference's own numbers
-    (0.9) are what that dtype makes of them."""
+    """Context in which :attr:`holds` stays true while each float result has few bits, or the digits of one of
+    ``inputs``, and all divisors are powers of two. Any right computation then gives bitwise equal results, even where a
+    rounding breaks ties or equal values are compared. With a dtype ``numbers``, the reference's literals (0.9) are
+    rounded to that dtype."""
 
     def __init__(self, inputs: Sequence[Tensor] = (), numbers: torch.dtype | None = None) -> None:
         super().__init__()
         self.holds = True
         self.numbers = numbers
-        #: the reference's own numbers that it met
+        #: Literals of the reference seen in the run.
         self.floats: set[float] = set()
-        #: and those that it divided by
+        #: Literals by which it divided.
         self.divisors: set[float] = set()
-        #: was something divided by a number that is no power of two, to a quotient of few digits? One who adds up what
-        #: is divided already has another, and a GPU's quick division may
+        #: Whether a divisor was no power of two while the quotient has few digits. Adding up the divided terms then
+        #: gives another result, and a GPU's fast division may.
         self.divided = False
-        #: elements that lay halfway between two whole numbers before they were rounded, and floats that were equal to
-        #: what they were compared with
+        #: Number of elements halfway between two integers before rounding, and of floats equal to their comparand.
         self.halves = self.ties = 0
-        #: significands of the inputs that have more than few bits
+        #: Significands of the inputs that have more than few bits.
         self._digits = torch.cat([torch.empty(0, dtype=torch.float64), *map(_long_digits, inputs)])
 
     @property
     def has_digits(self) -> bool:
-        """Has an input more than few bits?"""
+        """Whether an input has more than few bits."""
         return bool(self._digits.numel())
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         op = func.overloadpacket.__name__.removesuffix("_")
         self.floats.update(a for a in args if isinstance(a, float))
         if op in ("div", "true_divide"):
-            # torch makes a tensor of a number
+            # torch converts a number to a tensor.
             self.divisors.update(float(a) for a in args[1:2] if not isinstance(a, Tensor) or _is_number(a))
         if self.numbers is not None:
             args = [float(torch.tensor(a, dtype=self.numbers)) if isinstance(a, float) else a for a in args]
-        made = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if not self.holds or func.is_view:
-            return made
+            return result
         if op == "round" and isinstance(args[0], Tensor):
             self.halves += int((args[0] - args[0].floor() == 0.5).sum())
         if op in COMPARISONS and isinstance(args[0], Tensor) and args[0].is_floating_point():
@@ -154,17 +154,17 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
             self._counts(_bound(func, args, kwargs))
         if op in ("div", "true_divide", "floor_divide", "remainder", "fmod"):
             whole = op not in ("div", "true_divide") or kwargs.get("rounding_mode") is not None
-            self._divides(args[0], args[1], None if whole else made)
-        if op in ("mean", "var", "std", "var_mean") and isinstance(args[0], Tensor) and isinstance(made, Tensor):
-            self._divides(args[0], args[0].numel() / max(made.numel(), 1), made if op == "mean" else None)
-        for one in made if isinstance(made, (tuple, list)) else (made,):
-            if isinstance(one, Tensor) and one.is_floating_point() and _bits(one) > _FEW:
-                self.holds &= self._is_of_inputs(one)
-        return made
+            self._divides(args[0], args[1], None if whole else result)
+        if op in ("mean", "var", "std", "var_mean") and isinstance(args[0], Tensor) and isinstance(result, Tensor):
+            self._divides(args[0], args[0].numel() / max(result.numel(), 1), result if op == "mean" else None)
+        for output in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(output, Tensor) and output.is_floating_point() and _bits(output) > _FEW:
+                self.holds &= self._is_of_inputs(output)
+        return result
 
     def _divides(self, value: Any, by: Any, quotient: Tensor | None) -> None:
-        """Notes a division, which gives 0 or is by powers of two; or a ``quotient`` that a product with the reciprocal
-        rounds to as well."""
+        """Record a division. It is exact if the result is 0, the divisor is a power of two, or a product with the
+        reciprocal rounds to the same ``quotient``."""
         if _bits(by) <= 1 or not bool(torch.as_tensor(value).any()):
             return
         self.divided = True
@@ -172,11 +172,12 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
             self.holds = False
             return
         for dtype in (torch.float32, torch.float64):
-            divisor, found = torch.as_tensor(by, dtype=dtype), quotient.to(dtype)
-            self.holds &= torch.equal(found * divisor * (1 / divisor), found)
+            divisor, rounded = torch.as_tensor(by, dtype=dtype), quotient.to(dtype)
+            self.holds &= torch.equal(rounded * divisor * (1 / divisor), rounded)
 
     def _counts(self, bound: Mapping[str, Any]) -> None:
-        """Notes a histogram, whose bins are exact where they are powers of two wide and begin at few digits."""
+        """Record a histogram, whose bins are exact if their width is a power of two and the first edge has few
+        digits."""
         low, high, values = float(bound["min"]), float(bound["max"]), bound["self"]
         width = (high - low) / bound["bins"]
         self.holds &= width > 0 and _bits(width) <= 1 and _bits(low) <= _FEW
@@ -184,13 +185,13 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
             inside = values[(values >= low) & (values <= high)].double() - low
             at = inside / width
             for dtype in (torch.float32, torch.float64):
-                # one who divides by the whole range first has the same bins
+                # Dividing by the whole range first must give the same bins.
                 share = inside.to(dtype) / torch.tensor(high - low, dtype=dtype)
                 self.holds &= torch.equal((share * bound["bins"]).floor().double(), at.floor())
             self.ties += int((at == at.round()).sum())
 
     def _is_of_inputs(self, value: Tensor) -> bool:
-        """Has each element that has more than few bits the digits of an input?"""
+        """Return whether each element with more than few bits has the digits of an input."""
         finite = bool(self._digits.numel()) and bool(value.isfinite().all())
         return finite and bool(torch.isin(_long_digits(value), self._digits).all())
 
@@ -200,13 +201,13 @@ def _is_number(value: Tensor) -> bool:
 
 
 def _long_digits(value: Tensor) -> Tensor:
-    """The different significands of a tensor's elements that have more than few bits."""
+    """Return the distinct significands of a tensor's elements that have more than few bits."""
     digits = torch.frexp(torch.unique(value).double()).mantissa.abs()
     return digits[digits * 2**_FEW != (digits * 2**_FEW).round()]
 
 
 def _bits(value: Any) -> int:
-    """Bits of the longest significand: 1 of a power of two, more than any of what is not finite."""
+    """Return an upper bound on the longest significand in bits: 1, few, or 64 (also for non-finite values)."""
     x = value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
     if not bool(x.isfinite().all()):
         return 64
@@ -215,7 +216,7 @@ def _bits(value: Any) -> int:
 
 
 def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> Watch:
-    """A run of ``reference`` on ``args`` with its operations looked at; what it raises comes through."""
+    """Return the watch of a run of ``reference`` on ``args``; exceptions propagate."""
     watch = Watch()
     with watch:
         reference(args)
@@ -224,14 +225,14 @@ def watched(reference: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> W
 
 @cache
 def warmed() -> None:
-    """What a process does at its first watched run alone (20 ms, half of a survey's time) is no part of that time: the
-    first verdict of a judge had 15 cases of a small task without this, and the next had 24."""
+    """Run once before the first survey, so that the setup of a watched run (20 ms, half of a survey's time) does not
+    count. Without this, the first verdict of a judge had 15 cases of a small task, and the next 24."""
     watched(lambda args: torch.relu(args[0]) < 0.5, [torch.rand(2, 2, generator=torch.Generator().manual_seed(1))])
 
 
 @dataclass(frozen=True)
 class TurnedAnswers:
-    """The reference's answers with a comparison turned for equal elements, and where they tell."""
+    """The reference's answers with a comparison decided the other way for equal elements, and where they differ."""
 
     answers: tuple[Tensor, ...]
     decided: tuple[Tensor, ...]
@@ -245,14 +246,14 @@ class TurnedAnswers:
 def turned(
     reference: Callable[[Sequence[Any]], Sequence[Tensor]], args: Sequence[Any], native: Sequence[Tensor], edge: Edge
 ) -> TurnedAnswers:
-    """What the reference, whose answers are ``native``, gives with the comparison of ``edge`` turned."""
+    """Return the answers of the reference (normally ``native``) with the comparison of ``edge`` turned."""
     with Turned(edge.op, edge.number, args) as mode:
         answers = tuple(reference(args))
     return TurnedAnswers(answers, tuple(map(apart, answers, native)), mode.of_arguments)
 
 
 def apart(one: Tensor, two: Tensor) -> Tensor:
-    """Where two answers differ by more than any tolerance is."""
+    """Return where two answers differ by more than any tolerance."""
     differ = (one != two) & ~(one.isnan() & two.isnan())
     if not one.is_floating_point() or not differ.any():
         return differ

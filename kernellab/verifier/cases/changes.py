@@ -1,4 +1,4 @@
-"""What a case may do to its drawn arguments, as data that a reproduction can repeat."""
+"""Changes to the drawn arguments of a case, as data that a reproduction can repeat."""
 
 from __future__ import annotations
 
@@ -16,22 +16,29 @@ if TYPE_CHECKING:
 
 
 def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
-    """``args`` after a change: ``("element", argument, flat index, value)``, ``("permuted", arguments, seed)`` along
-    the first dimension, ``("scale", argument, factor)`` (every float tensor where the argument is -1), ``("scalar",
-    argument, value)``, ``("elements", argument, ((flat index, value), ...))``, ``("pattern", argument, name, seed,
-    low, high)`` (:mod:`kernellab.verifier.cases.patterns`), or ``("halves", argument, seed, ((argument, low, high),
-    ...), most, step, peak)``: multiples of ``step`` or of a smaller power of two, up to ``most``, in the first
-    argument, ``peak`` at each eighth place of its rows and columns, powers of two in the others, or ``("still",
-    argument, ((argument, value), ...), ((argument, flat index, value), ...))``: one value throughout each argument
-    but for single elements, or ``("together", argument, argument, seed, values)``: each pair of these once at one
-    place of both, ``("hidden", argument, argument, seed)``: zeros in the first and infinities in the second,
-    ``("near", argument, argument, seed)``: nearly the first one's rows in the second, ``("shared",
-    argument, argument, seed)``: elements of the second in the first, ``("codes", argument, seed, "all" or
-    "numbers")``: each code of a float8, ``("bits", argument, seed)``: any 64 bits,
-    ``("sparse", argument, seed, places, number)``: zeros but for ``number`` and
-    its neighbours at these places of rows, eight in each, or ``("last", -1, seed, ((argument, low, high),
-    ...))``: the last elements of each are its largest and its smallest, some rows of masks are true throughout, and
-    half of its integers are one number."""
+    """Return ``args`` after a change, which is one of:
+
+    - ``("element", argument, flat index, value)`` or ``("elements", argument, ((flat index, value), ...))``;
+    - ``("permuted", arguments, seed)``: along the first dimension;
+    - ``("scale", argument, factor)``: every float tensor if the argument is -1;
+    - ``("scalar", argument, value)``;
+    - ``("pattern", argument, name, seed, low, high)``: see :mod:`kernellab.verifier.cases.patterns`;
+    - ``("halves", argument, seed, ((argument, low, high), ...), most, step, peak)``: multiples of ``step`` or of a
+      smaller power of two, up to ``most``, in the first argument, with ``peak`` at each eighth place of its rows and
+      columns; powers of two in the others;
+    - ``("still", argument, ((argument, value), ...), ((argument, flat index, value), ...))``: one value throughout
+      each argument except for single elements;
+    - ``("together", argument, argument, seed, values)``: each pair of ``values`` once at one place of both;
+    - ``("hidden", argument, argument, seed)``: zeros in the first and infinities in the second;
+    - ``("near", argument, argument, seed)``: nearly the first one's rows in the second;
+    - ``("shared", argument, argument, seed)``: elements of the second in the first;
+    - ``("codes", argument, seed, "all" or "numbers")``: each code of a float8;
+    - ``("bits", argument, seed)``: any 64 bits;
+    - ``("sparse", argument, seed, places, number)``: zeros except for ``number`` and its neighbours at these places
+      of rows, eight in each;
+    - ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and smallest,
+      some rows of masks are true throughout, and half of the integers are one number.
+    """
     import torch
 
     from kernellab.verifier.cases.patterns import patterned
@@ -57,23 +64,23 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
     elif kind == "shared":
         out[where] = _shared(args[where], args[change[2]], change[3])
     elif kind == "last":
-        seen = torch.Generator().manual_seed(change[2])
+        generator = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
-            out[position] = _decided_last(args[position], seen, low, high)
+            out[position] = _decided_last(args[position], generator, low, high)
     elif kind == "pattern":
         out[where] = patterned(args[where], *change[2:])
     elif kind == "codes":
         out[where] = _codes(args[where], change[2], change[3] == "numbers")
     elif kind == "bits":
-        seen = torch.Generator().manual_seed(change[2])
-        drawn = torch.randint(-(1 << 63), (1 << 63) - 1, tuple(args[where].shape), generator=seen)
+        generator = torch.Generator().manual_seed(change[2])
+        drawn = torch.randint(-(1 << 63), (1 << 63) - 1, tuple(args[where].shape), generator=generator)
         out[where] = drawn.view(args[where].dtype).to(args[where].device)
     elif kind == "sparse":
         out[where] = _sparse(args[where], *change[2:])
     elif kind == "halves":
-        seen = torch.Generator().manual_seed(change[2])
+        generator = torch.Generator().manual_seed(change[2])
         for position, low, high in change[3]:
-            out[position] = _exact(args[position], seen, low, high, position != where, *change[4:])
+            out[position] = _exact(args[position], generator, low, high, position != where, *change[4:])
     elif kind == "still":
         for position, value in change[2]:
             out[position] = torch.full_like(args[position], value, memory_format=torch.contiguous_format)
@@ -93,7 +100,7 @@ def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def in_words(names: Sequence[str], shape_of: Callable[[int], Sequence[int]], change: Sequence[Any]) -> str:
-    """What :func:`changed` did to the arguments of these ``names``: ``a[98, 9, 26] = 10000``, ``NaN in x``."""
+    """Describe what :func:`changed` did to the arguments ``names``: ``a[98, 9, 26] = 10000``, ``NaN in x``."""
     import torch
 
     kind, where = change[0], change[1]
@@ -122,23 +129,23 @@ def _exact(
     like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float = 8.0,
     step: float = 0.5, peak: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Values like ``like``'s from ``low`` to ``high``, with which sums, products and quotients are exact.
+    """Return values in the shape of ``like`` from ``low`` to ``high`` for which sums, products and quotients are exact.
 
     Raises:
-        ValueError: no power of two lies there, or no ``peak``.
+        ValueError: No power of two, or not ``peak``, is in this range.
     """
     import torch
 
     from kernellab.verifier.cases.patterns import generator_on
 
     low, high = max(low, -furthest), min(high, furthest)
-    there = generator_on(like.device, seen)
+    generator = generator_on(like.device, seen)
 
     def whole(first: int, last: int) -> Tensor:
-        drawn = torch.randint(
-            first, last + 1, tuple(like.shape), generator=there, device=like.device, dtype=torch.int32
+        integers = torch.randint(
+            first, last + 1, tuple(like.shape), generator=generator, device=like.device, dtype=torch.int32
         )
-        return drawn.double()
+        return integers.double()
 
     if powers:
         least, most = (max(low, 0.0), high) if high > 0 else (-high, -low)
@@ -155,103 +162,104 @@ def _exact(
             raise ValueError(f"{peak} does not lie from {low} to {high}")
         if peak and values.dim():
             rows = values.view(-1, values.shape[-1])
-            at = torch.arange(rows.shape[0], device=there.device)[:, None]
-            rows[(at + torch.arange(rows.shape[1], device=there.device)) % 8 == 0] = peak
+            at = torch.arange(rows.shape[0], device=generator.device)[:, None]
+            rows[(at + torch.arange(rows.shape[1], device=generator.device)) % 8 == 0] = peak
     return values.to(like)
 
 
-#: values at which a formula of two arguments may have a separate case
+#: Values for which a formula of two arguments may have a separate case.
 SPECIAL = (0.0, 1.0, inf, -inf, nan)
-#: and usual ones, of which one is next to zero: within a tolerance that a comparison has
+#: Ordinary values for the same; one is near zero, within the tolerance of a comparison.
 USUAL = (0.0, 1.0, 2.0**-30)
 
 
 def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPECIAL) -> tuple[Tensor, Tensor]:
-    """Both with each pair of ``values`` at one place, in rows and columns in turn, so that a reduction meets few of
-    them at once. Their shapes broadcast."""
+    """Return both tensors with each pair of ``values`` at one place, at varying rows and columns so that a reduction
+    sees few at once. Their shapes broadcast."""
     import numpy as np
     import torch
 
-    # torch's own function imports sympy with some versions: 3.5 s of the judge's first verdict
+    # torch's own function imports sympy in some versions, which adds 3.5 s to the judge's first verdict.
     shape = np.broadcast_shapes(one.shape, two.shape)
-    seen = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     columns = shape[-1] if shape else 1
     rows = torch.Size(shape[:-1]).numel()
     pairs = torch.tensor(list(product(values, repeat=2)), dtype=torch.float64)
-    pairs = pairs[torch.randperm(len(pairs), generator=seen)][: rows * columns]
+    pairs = pairs[torch.randperm(len(pairs), generator=generator)][: rows * columns]
     number = torch.arange(len(pairs))
-    first, begin = (int(torch.randint(n, (1,), generator=seen)) for n in (rows, columns))
+    first, begin = (int(torch.randint(n, (1,), generator=generator)) for n in (rows, columns))
     places = (first + number) % rows * columns + (begin + number + number // rows) % columns
-    found = []
+    changed_pair = []
     for value, numbers in ((one, pairs[:, 0]), (two, pairs[:, 1])):
-        # the places of the broadcast shape, which may be far larger than both, among the tensor's own elements
+        # Map places of the broadcast shape, which may be far larger, to the tensor's own elements.
         own, left, step = torch.zeros_like(places), places, 1
         for i, extent in enumerate(reversed(shape)):
-            mine = value.shape[-1 - i] if i < value.dim() else 1
-            own, left, step = own + (left % extent if mine > 1 else 0) * step, left // extent, step * mine
+            own_extent = value.shape[-1 - i] if i < value.dim() else 1
+            own, left, step = own + (left % extent if own_extent > 1 else 0) * step, left // extent, step * own_extent
         changed = value.contiguous().clone()
         changed.view(-1)[own.to(value.device)] = numbers.to(changed)
-        found.append(changed)
-    return found[0], found[1]
+        changed_pair.append(changed)
+    return changed_pair[0], changed_pair[1]
 
 
 def _near(one: Tensor, two: Tensor, seed: int) -> Tensor:
-    """The rows of ``one``, as often as it takes, in the shape of ``two``, each element moved by a thousandth."""
+    """Return the rows of ``one``, repeated as needed, in the shape of ``two``, each element moved by up to a
+    thousandth."""
     import torch
 
     rows = one.reshape(-1, one.shape[-1]).double().cpu()
     count = two.numel() // rows.shape[-1]
-    found = rows[torch.arange(count) % len(rows)]
-    by = torch.rand(found.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return (found * (1 + (by - 0.5) / 512)).reshape(two.shape).to(two)
+    repeated = rows[torch.arange(count) % len(rows)]
+    by = torch.rand(repeated.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (repeated * (1 + (by - 0.5) / 512)).reshape(two.shape).to(two)
 
 
 def _shared(one: Tensor, other: Tensor, seed: int) -> Tensor:
-    """``one`` with an element of ``other`` in about half of its places, drawn by ``seed``."""
+    """Return ``one`` with an element of ``other`` in about half of its places, drawn by ``seed``."""
     import torch
 
-    seen = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     flat = other.reshape(-1)
-    drawn = flat[torch.randint(flat.numel(), one.shape, generator=seen).to(flat.device)]
-    chosen = (torch.rand(one.shape, generator=seen) < 0.5).to(one.device)
+    drawn = flat[torch.randint(flat.numel(), one.shape, generator=generator).to(flat.device)]
+    chosen = (torch.rand(one.shape, generator=generator) < 0.5).to(one.device)
     return torch.where(chosen, drawn.to(one), one)
 
 
 def _codes(like: Tensor, seed: int, numbers: bool) -> Tensor:
-    """Every code of a float of eight bits in turn, or every one that is a number, from a drawn one on."""
+    """Return every code of an 8-bit float in turn, or every finite one, in a random order."""
     import torch
 
     every = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(like.dtype)
     every = every.view(torch.uint8)[every.float().isfinite()] if numbers else every.view(torch.uint8)
-    seen = torch.Generator().manual_seed(seed)
-    order = every[torch.randperm(len(every), generator=seen)]
+    generator = torch.Generator().manual_seed(seed)
+    order = every[torch.randperm(len(every), generator=generator)]
     return order[torch.arange(like.numel()) % len(order)].view(like.dtype).reshape(like.shape).to(like.device)
 
 
-#: places of a sparse row that are not zero
+#: Number of nonzero places in a sparse row.
 FILLED = 8
 
 
 def _sparse(like: Tensor, seed: int, places: Sequence[int], number: float) -> Tensor:
-    """Zeros, but at some of these ``places`` of each row, in turn over the rows, values from ``number`` to its
-    double: a sum or a maximum that leaves out one place shows it, however long the row."""
+    """Return zeros, except at some of these ``places`` of each row, in turn, where values are from ``number`` to its
+    double. A sum or a maximum that misses one place shows, however long the row."""
     import torch
 
-    seen = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     out = torch.zeros(like.shape, dtype=torch.float64)
     rows = out.view(-1, out.shape[-1])
     at = torch.tensor(places)[torch.arange(len(rows) * FILLED) % len(places)].view(len(rows), FILLED)
-    rows.scatter_(1, at, number * (1 + torch.rand(at.shape, generator=seen, dtype=torch.float64)))
+    rows.scatter_(1, at, number * (1 + torch.rand(at.shape, generator=generator, dtype=torch.float64)))
     return out.to(like)
 
 
-#: from so long a dimension on its last two elements may differ from all others
+#: Least length of a dimension whose last two elements may differ from all others.
 _LONG = 8
 
 
 def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float) -> Tensor:
-    """The last two elements along the last dimension, and along the first, are the largest and the smallest, in any
-    order, from ``low`` to ``high``."""
+    """Make the last two elements along the last and the first dimension the largest and the smallest, in random order,
+    between ``low`` and ``high``."""
     import torch
 
     out = value.contiguous().clone()
@@ -268,11 +276,11 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
     ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
     for dim in dict.fromkeys((out.dim() - 1, 0)):
         if out.dim() and out.shape[dim] >= _LONG:
-            one, two = (out.select(dim, n) for n in (-1, -2))
-            upper = (torch.rand(tuple(one.shape), generator=seen) < 0.5).to(out.device)
+            last, last_but_one = (out.select(dim, n) for n in (-1, -2))
+            upper = (torch.rand(tuple(last.shape), generator=seen) < 0.5).to(out.device)
             low_, high_ = (torch.tensor(end, dtype=torch.float64, device=out.device) for end in ends)
-            one.copy_(torch.where(upper, high_, low_))
-            two.copy_(torch.where(upper, low_, high_))
+            last.copy_(torch.where(upper, high_, low_))
+            last_but_one.copy_(torch.where(upper, low_, high_))
     return out
 
 

@@ -1,4 +1,4 @@
-"""Are a case's outputs right? The one path of comparisons with the reference, of checked and of timed calls."""
+"""Judge a case's outputs: the one path by which checked and timed calls are compared with the reference."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 
-#: dtypes of outputs for which float64's answer is asked before the reference's
+#: Output dtypes for which the float64 answer is computed before the reference's.
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """An output that breaks a rule, by its number, and the ``case`` with what it was compared with."""
+    """An output that breaks a rule: its index, and the ``case`` it was compared with."""
 
     case: Case
     output: int
@@ -45,8 +45,8 @@ class Wrong:
 
 @dataclass
 class Tests:
-    """How the judge has tested its comparison: answers that it judged as it must, wrong ones that would not have been
-    wrong, seconds."""
+    """Statistics of the comparison's self-test: answers judged as expected, planted errors that would be within the
+    limits, seconds."""
 
     done: int = 0
     skipped: int = 0
@@ -59,39 +59,39 @@ class Tests:
 
 
 class Comparison:
-    """The error rule for the outputs of one task: those returned and, behind them, arguments that are written."""
+    """The error rule for the outputs of one task: the returned outputs, followed by arguments that are written."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        #: places of the arguments that the reference writes into
+        #: Positions of the arguments that the reference writes into.
         self.written = task.module().written
         self.dtypes = [*(o.dtype for o in task.outputs), *(task.args[i].dtype for i in self.written)]
         tf32 = device.runs_tf32(task)
         self.limits = [Limits.of(dtype, dict(task.tolerance), tf32) for dtype in self.dtypes]
         if task.strict and device.eager_tf32(task):
-            # no farther from float64 than eager, which may be in TF32
+            # Allow the distance from float64 that eager has, which may use TF32.
             self.limits = [replace(limit, own=ERROR.as_eager / ERROR.framework_factor) for limit in self.limits]
-        #: those for the task's own inputs, which a strict task compares with eager besides
+        #: Limits for the task's own inputs; a strict task also compares these with eager.
         self._own_limits = self.limits
         if task.strict and not task.tolerance:
             self._own_limits = [replace(x, close=d == "float32") for x, d in zip(self.limits, self.dtypes, strict=True)]
-        #: the largest relative error of an output that was found right
+        #: Largest relative error of an output that was accepted.
         self.worst = 0.0
         self.tests = Tests()
         self._tested: set[tuple[Any, ...]] = set()
 
     def unlike(self, outputs: Sequence[Tensor], want: Sequence[Tensor]) -> Mismatch | None:
-        """What is wrong with the number, shapes and dtypes of ``outputs``."""
+        """Return a mismatch in the number, shapes or dtypes of ``outputs``."""
         return metadata([(tuple(o.shape), str(o.dtype).removeprefix("torch.")) for o in outputs], want)
 
     def first_wrong(
         self, case: Case, outputs: Sequence[Tensor], right: Sequence[Tensor] = (), counted: bool = True
     ) -> Wrong | None:
-        """The first of a case's ``outputs``, of the right number, shapes and dtypes, that breaks a rule. Those that
-        are, to the bit, what was found ``right`` for the same case are not compared again. :attr:`worst` is left as it
-        is unless ``counted``.
+        """Return the first of a case's ``outputs``, of the right number, shapes and dtypes, that breaks a rule. Outputs
+        bitwise equal to those in ``right``, of the same case, are not compared again. :attr:`worst` is updated only if
+        ``counted``.
 
-        With the reference at the declared dtype first: what is near enough to that needs no float64.
+        The reference in the declared dtype is compared first: an output close enough to it needs no float64 run.
         """
         for i, got in enumerate(outputs):
             self._test_of(case, i)
@@ -105,40 +105,40 @@ class Comparison:
         return self._mispaired(case, outputs)
 
     def _mispaired(self, case: Case, outputs: Sequence[Tensor]) -> Wrong | None:
-        """The first of the ``outputs``, each right by itself, that names another place than an earlier one does: the
-        row of one maximum, the column of another."""
+        """Return the first output that is right by itself but names another place than an earlier one, for example the
+        row of one maximum and the column of another."""
         native = case.native
         places = [i for i, n in enumerate(native) if not n.is_floating_point() and not n.is_complex()]
         if len(places) < 2 or all(identical(outputs[i], native[i]) for i in places):
             return None
         for i, j in combinations(places, 2):
-            one, other = (case.nudged[k].selection for k in (i, j))
-            if one is None or other is None or not one.paired(other):
+            selection, earlier = (case.nudged[k].selection for k in (i, j))
+            if selection is None or earlier is None or not selection.paired(earlier):
                 continue
-            wrong = one.apart(other, (outputs[i], outputs[j]), (native[i], native[j]), ERROR.floor)
+            wrong = selection.apart(earlier, (outputs[i], outputs[j]), (native[i], native[j]), ERROR.floor)
             if bool(wrong.any()):
-                # another order of equal elements, which torch leaves open, has other places
+                # Another order of equal elements, which torch does not specify, has other places.
                 orders = [tied() for k in (i, j) if (tied := case.nudged[k].tied) is not None]
                 for a, b in zip(*orders, strict=True):
                     wrong &= (outputs[i] != a) | (outputs[j] != b)
             count = int(wrong.sum())
             if count:
-                said = f"{count} of {wrong.numel()} elements belong to another place than output {i} names"
-                return Wrong(case, j, outputs[j], Mismatch("exact", said, wrong))
+                message = f"{count} of {wrong.numel()} elements belong to another place than output {i} names"
+                return Wrong(case, j, outputs[j], Mismatch("exact", message, wrong))
         return None
 
     def _judged(self, case: Case, i: int, got: Tensor) -> tuple[Wrong | None, float]:
-        """What is wrong with one output, and its relative error where nothing is."""
+        """Return what is wrong with one output, and its relative error otherwise."""
         limits = self.limits_for(case)[i]
         mismatch, error = self._first_look(case, i, got, limits)
         if mismatch is not None and mismatch.rule == "non-finite":
-            # infinities of a mask may follow from another order of equal elements
+            # Infinities of a mask may result from another order of equal elements.
             mismatch, error = compare(got, case.with_ties(i), limits)
         if mismatch is not None and mismatch.rule in NUMERIC:
             case, strict = case.in_double(), limits
             limits = self.limits_for(case, hidden=True)[i]
             if limits != strict:
-                # what is within these already needs no more runs of the reference
+                # An output within these limits needs no more runs of the reference.
                 mismatch, error = compare(got, case.references[i], limits)
             if mismatch is not None:
                 mismatch, error = compare(got, case.nudged[i], limits)
@@ -148,15 +148,15 @@ class Comparison:
         return (None if mismatch is None else Wrong(case, i, got, mismatch)), error
 
     def _first_look(self, case: Case, i: int, got: Tensor, limits: Limits) -> tuple[Mismatch | None, float]:
-        """What is wrong with an output before any limit is widened, and its relative error."""
+        """Return what is wrong with an output before any limit is widened, and its relative error."""
         sure = beyond_doubt(got, case.native[i], limits)
         return (None, sure) if sure is not None else compare(got, case.references[i], limits)
 
     def _test_of(self, case: Case, i: int) -> None:
-        """Tests this comparison by itself before the first output of a kind is judged: of a number, limits and way to
-        be cut into pieces; and of the sizes that are timed.
+        """Test the comparison itself before the first output of a kind is judged: of each index, limits and chunking;
+        and of the timed sizes.
 
-        Raises VerifierError where the answer is refused, or a wrong one accepted, or either is changed.
+        Raises VerifierError if the right answer is refused, a wrong one is accepted, or either is modified.
         """
         want, limits = case.native[i], self.limits_for(case)[i]
         kind = sum(want.numel() > most for most in (PIECE, DEVICE.whole))
@@ -180,8 +180,8 @@ class Comparison:
         if wrong is not None:
             raise _fault(want, f"the reference's own answer was refused ({wrong.mismatch.message})")
         self.tests.done += 1
-        # of much data the rules beyond the first look, which take longer, are asked of one
-        # wrong answer of the sizes that are timed, a secret one
+        # For large data, apply the slower rules beyond the first look to only one randomly chosen wrong answer of the
+        # timed sizes.
         chosen = random.SystemRandom().randrange(PLANTED) if case.is_declared else -1
         for number, wrongly in enumerate(planted(want, limits, copy)):
             if wrongly.got is None:
@@ -194,8 +194,8 @@ class Comparison:
             raise _fault(want, "it changed what it compared")
 
     def _accepts(self, case: Case, i: int, got: Tensor, thorough: bool, whole: bool) -> bool:
-        """Is a wrong answer accepted, by all that may accept one or, of much data, by what is quick (as nearly all
-        outputs are) and, where ``whole``, by the rules beyond that?"""
+        """Return whether a wrong answer is accepted: by every rule if ``thorough``, else by the fast rule that accepts
+        nearly all outputs, and by the rules after it if ``whole``."""
         if thorough:
             return self._judged(case, i, got)[0] is None
         limits = self.limits_for(case)[i]
@@ -204,15 +204,16 @@ class Comparison:
         return beyond_doubt(got, case.native[i], limits) is not None
 
     def as_theirs(self, outputs: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-        """Are ``outputs`` so near what eager's worker gives for the same contents that the reference need not run?"""
+        """Return whether ``outputs`` are so close to eager's for the same contents that the reference need not run."""
         if self.unlike(outputs, theirs) is not None:
             return False
         rules = zip(outputs, theirs, self._own_limits, strict=True)
         return all(beyond_doubt(got, want, limits) is not None for got, want, limits in rules)
 
     def as_exact(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
-        """Do ``outputs``, all floats, keep every rule against float64's answer to ``args``, which are the task's own?
-        A fused kernel of a narrow dtype rounds once: it is near that, and not near eager, which rounds each result."""
+        """Return whether ``outputs``, all floats, pass every rule against the float64 answer to ``args``, which are the
+        task's own. A fused kernel of a narrow dtype rounds once, so it is close to float64 but not to eager, which
+        rounds each result."""
         if any(limits.close for limits in self._own_limits) or not all(d in _FLOATS for d in self.dtypes):
             return False
         exact = answers.in_double(self.task, args)
@@ -227,17 +228,17 @@ class Comparison:
         )
 
     def limits_for(self, case: Case, hidden: bool = False) -> list[Limits]:
-        """The error rule's numbers for a case: wider where the inputs' mean hides their spread, which of the milder
-        families is only looked at when ``hidden``: before a kernel is refused."""
+        """Return the limits for a case: wider if the inputs' mean hides their spread. For the milder families this is
+        only considered with ``hidden``, before a kernel is refused."""
         by = ERROR.offset_floor / ERROR.floor["float32"] if case.family in (Family.OFFSET, Family.LARGE) else 1.0
         if hidden and case.family in cases.CANCELLING:
             by = max(by, case.hidden, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
         limits = self._own_limits if case.family is Family.OWN else self.limits
         if hidden and case.family in cases.EQUAL:
-            alike = case.equal_terms / ERROR.floor["float32"]
-            limits = [x.wider(alike) if d == "float32" else x for x, d in zip(limits, self.dtypes, strict=True)]
+            factor = case.equal_terms / ERROR.floor["float32"]
+            limits = [x.wider(factor) if d == "float32" else x for x, d in zip(limits, self.dtypes, strict=True)]
         if case.family in (Family.SMALL, Family.EDGES):
-            # what plain formulas lose of a small row (exp(x) - 1), next to rows of the usual size, is no error
+            # The loss of plain formulas on small rows (exp(x) - 1), next to rows of usual size, is no error.
             limits = [replace(limit, share=ERROR.small_share) for limit in limits]
         return limits if by <= 1 else [limit.wider(by) for limit in limits]
 
@@ -251,11 +252,11 @@ def _fault(want: Tensor, what: str) -> VerifierError:
 
 
 def without_chaos(got: Tensor, reference: Reference) -> Tensor | None:
-    """``got`` without its worst elements, a few times as many as those of which the reference at the declared dtype, or
-    with roundings on the way, has no digit (Newton's steps from where they do not converge); None where there are none,
-    or many.
+    """Return ``got`` with its worst elements replaced by the float64 answer: a few times as many as those of which the
+    reference in the declared dtype, or with other roundings, has no correct digit (Newton's steps that do not
+    converge). None if there are no such elements, or many.
 
-    Of what is that far off, another order of roundings makes other elements.
+    Another order of roundings changes which elements are that far off.
     """
     native, double = reference.native, reference.double
     if double is None or not native.is_floating_point() or not native.numel() or native.numel() > DEVICE.whole:
@@ -274,8 +275,9 @@ def without_chaos(got: Tensor, reference: Reference) -> Tensor | None:
 
 
 def case_of(task: Task, args: Sequence[Any], native: tuple[Tensor, ...], seconds: float = 0.0) -> Case:
-    """The case of the task's own contents that lie in ``args``, whose reference gave ``native`` in ``seconds``."""
+    """Return the case with the task's own contents ``args``, for which the reference returned ``native`` in
+    ``seconds``."""
     sizes = task.module().default_sizes()
     small = input_bytes(task) <= CORRECT.family_bytes
-    # of much data float64 is asked only where the reference at the declared dtype does not decide
+    # For large data, use float64 only if the reference in the declared dtype does not decide.
     return replace(cases.case(task, sizes, Family.OWN), double=small).answered(tuple(args), native, seconds)

@@ -1,4 +1,4 @@
-"""What is proposed for each argument of a task, as data: patterns, edges of integers and masks, special values."""
+"""Proposed changes for each argument of a task, as data: patterns, edges of integers and masks, special values."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: a condition that says nothing of other values
+#: A condition without bounds on other values.
 ANY = DrawnLimit(values="")
 
 
 class Grade(str, Enum):
-    """What a wrong answer to a drawn input is."""
+    """Consequence of a wrong answer to a drawn input."""
 
-    #: a failure: the values are the task's own, or its reference's operations are there for them
+    #: A failure: the values are the task's own, or the reference's operations exist to handle them.
     REFUSED = "refused"
-    #: a failure where the answer does not change at all, else a condition: the task's own inputs always have one value
+    #: A failure if the answer does not change at all, else a condition: the task's own inputs always have one value.
     IGNORED = "ignored"
-    #: a condition of the verdict: the values are none of the task's own inputs
+    #: A condition of the verdict: the values are not among the task's own inputs.
     CONDITION = "condition"
 
 
@@ -41,44 +41,44 @@ class Proposal:
     change: tuple[Any, ...]
     grade: Grade
     condition: str
-    #: is it tried where it reaches no new edge?
+    #: Whether to try it even if it reaches no new edge.
     always: bool = False
     beyond: bool = False
-    #: edges that make a wrong answer a failure, where they are reached: a word of their names; "" for any
+    #: Word in the names of edges that, if reached, make a wrong answer a failure; "" for any edge.
     purpose: str | None = None
-    #: what the kernel is right for where it is wrong here
+    #: Limit within which the kernel is right although it is wrong here.
     right: DrawnLimit = ANY
     covered: frozenset[str] = frozenset()
-    #: is it tried before others, of which some find no time?
+    #: Whether to try it before others, for some of which no time is left.
     first: bool = False
 
 
 def in_order(proposals: list[Proposal]) -> list[Proposal]:
-    """First what is tried whatever it reaches. Those that tell of conditions come in the same order each time, each
-    argument's first one before any's second, so that two verdicts of one kernel tell of the same; the others in an
-    order that no one knows. The two take turns, so that time is left for both."""
-    told = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
+    """Order the proposals. Conditions that are always tried come in a fixed order, the first of each argument before
+    any second, so that two verdicts of one kernel report the same. The others come in an unpredictable order. Both
+    kinds alternate, so that time is left for both."""
+    conditions = [p for p in proposals if p.grade is Grade.CONDITION and p.always]
     places = Counter[int]()
     turns = []
-    for p in told:
+    for p in conditions:
         turns.append((places[p.change[1]], p))
         places[p.change[1]] += 1
-    told = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
-    others = [p for p in proposals if p not in told]
-    secrets.SystemRandom().shuffle(others)
-    others.sort(key=lambda p: (not p.first, p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
-    found: list[Proposal] = []
-    while told or others:
-        found += [*told[:1], *others[:1]]
-        del others[:1], told[:1]
-    return found
+    conditions = [p for _, p in sorted(turns, key=lambda turn: turn[0])]
+    shuffled = [p for p in proposals if p not in conditions]
+    secrets.SystemRandom().shuffle(shuffled)
+    shuffled.sort(key=lambda p: (not p.first, p.grade is Grade.CONDITION or p.purpose is None, not p.always, p.grade))
+    ordered: list[Proposal] = []
+    while conditions or shuffled:
+        ordered += [*conditions[:1], *shuffled[:1]]
+        del shuffled[:1], conditions[:1]
+    return ordered
 
 
-# -- what is proposed for one argument ---------------------------------------------------------------------------------
+# -- proposals for one argument ----------------------------------------------------------------------------------------
 
 
 def value_bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[float, float]:
-    """What patterns inside the task's own values may put there: ``least`` at least, where the support has room."""
+    """Return the bounds of patterns within the task's own values: at least ``least`` if the support has room."""
     import torch
 
     size = max(least, 30.0 * legal.rms)
@@ -88,18 +88,18 @@ def value_bounds(legal: Legal, value: Tensor, least: float = 32.0) -> tuple[floa
     return max(legal.low, -most), min(legal.high, most)
 
 
-#: patterns of float arguments that stay within the task's own values, and whether they are always tried
+#: Patterns of float arguments that stay within the task's own values, and whether they are always tried.
 _INSIDE = {
     "unusual row": True, "one on a grid": True,
     "constant rows": False, "grid": False, "ties": False, "zeros of both signs": False, "zero": True,
     "positive": False, "negative": False, "largest first": False, "largest last": False,
 }  # fmt: skip
-#: of all elements at once, where that alone reaches an edge
+#: Factors for all elements at once, used if they reach an edge.
 _FACTORS = (1 / 64, 8.0)
 SPECIAL_KINDS = ("NaN", "inf", "-inf")
-#: by so much positions are moved: past what 16 bits hold
+#: Offset by which positions are moved: past the range of 16 bits.
 _FAR = 1 << 16
-#: supports whose values patterns cannot set one by one
+#: Supports whose values patterns cannot set one by one.
 _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
 
@@ -117,7 +117,7 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
         if low <= 0 <= high:
             thin = pattern_at(position, "thin", 0, 0)
             yield Proposal(thin, Grade.REFUSED, f"{name} of few elements not handled", True, first=True)
-        # what all elements make together (the norm of a gradient) reaches the other side of a clamp so
+        # A value computed from all elements (the norm of a gradient) reaches the other side of a clamp this way.
         smallest, largest = (float(end) for end in value.aminmax())
         for factor in _FACTORS:
             if legal.low <= smallest * factor and largest * factor <= legal.high:
@@ -129,7 +129,7 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
         return
     info = torch.finfo(value.dtype)
     if legal.support in (Support.UNIT, Support.NONNEGATIVE, Support.NONPOSITIVE) and not legal.is_sorted:
-        # the verdict says that it holds up to these ends, which the samples come near to
+        # The verdict states that it holds up to these ends, which the samples nearly reach.
         drawn = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
         grade, positive = Grade.REFUSED if drawn else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
         right = DrawnLimit(values="", low=info.tiny if positive else None, high=None if positive else -info.tiny)
@@ -147,12 +147,12 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
     least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64  # float16's denormals are usual numbers
     huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
     large, small = f"large {name} not handled", f"tiny {name} not handled"
-    # samples that come near to zero end there; what zero itself does is asked above
+    # Samples that come near zero extend to zero; zero itself is proposed above.
     near = 0 <= low < DRAWN.near_zero * (1.0 if legal.support is Support.UNIT else rms)
     inside = DrawnLimit(values="", low=0.0 if near else low, high=high)
     usual = DrawnLimit(values="", least=rms * DRAWN.usual)
     of_all = inside.model_copy(update={"least": usual.least})
-    # also all of one sign: a maximum from -1e30 shows in no other
+    # Also of one sign throughout: no other input reveals a maximum that starts from -1e30.
     kinds = (("scaled", 1), ("uniform", -1), ("uniform", 1))[: 1 + (legal.low < 0) * (1 + (legal.high > 0))]
     for size, (kind, sign) in product((huge**0.5, huge), kinds):
         yield Proposal(pattern_at(position, kind, sign * size, 0), Grade.CONDITION, large, True, True, right=inside)
@@ -163,17 +163,17 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
 
 
 def codes(name: str, position: int) -> Iterator[Proposal]:
-    """All codes of eight bits: those of numbers, and those of NaN and infinities too."""
+    """Propose all 8-bit codes: those of finite numbers, and all including NaN and infinities."""
     for kind, words in (("numbers", f"codes of {name} as drawn only"), ("all", not_handled("NaN", name))):
         yield Proposal(("codes", position, secrets.randbits(31), kind), Grade.CONDITION, words, True, True)
 
 
 def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
-    """Zeros and numbers on the axes; numbers of all quadrants, not finite, large and tiny ones."""
+    """Propose zeros and numbers on the axes; numbers of all quadrants; non-finite, large and tiny ones."""
     import torch
 
     yield Proposal(pattern_at(position, "some", 0, 0), Grade.REFUSED, f"0 in {name} not handled", True, True)
-    # of parts of one sign, zero lies at the end of what the samples show
+    # If all parts have one sign, zero is at the end of the samples' range.
     apart = [float(bool((part > 0).any() and (part < 0).any())) for part in (value.imag, value.real)]
     if any(apart):
         on_axes = pattern_at(position, "on axes", *apart)
@@ -193,7 +193,8 @@ def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
 
 
 def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -> Iterator[Proposal]:
-    """Of a mask all, none and whole rows; of integers the ends of their range, and beyond it unless one is stated."""
+    """Propose, for a mask, all, none and whole rows; for integers the ends of the range, and beyond it unless
+    stated."""
     if at.mask:
         runs: tuple[tuple[str, int], ...] = (("false first", 0), ("false last", 0))
         if value.dim() > 1 and value.shape[-1] == value.shape[-2]:
@@ -216,7 +217,7 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
         kind = "sorted" if at.is_sorted else "uniform"
         yield Proposal(pattern_at(position, kind, at.low, at.high), Grade.IGNORED, inside, True, beyond=True)
         if not stated and at.most >= at.high + _FAR:
-            # positions, which a later call begins elsewhere
+            # Positions, which may begin elsewhere in a later call.
             right = DrawnLimit(values="", low=at.low, high=at.high)
             words = f"{name} above {at.high} not handled"
             yield Proposal(pattern_at(position, "moved", _FAR, 0), Grade.CONDITION, words, True, True, right=right)
@@ -229,12 +230,12 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
     elif is_permutation(value) and not stated:
         yield Proposal(pattern_at(position, "uniform", at.low, at.high), Grade.CONDITION, inside, True, True)
     if at.is_sorted and not at.fixed:
-        # offsets of segments, of which some are empty
+        # Offsets of segments, some of which are empty.
         repeated = pattern_at(position, "repeated", at.low, at.high)
         yield Proposal(repeated, Grade.CONDITION, f"equal neighbours in {name} not handled", True, True)
     if stated or at.fixed or at.is_sorted or is_permutation(value):
         return
-    # the words name what was tried, and not what the samples held: these are few, and of small sizes
+    # The words name the values tried, not those of the few small samples.
     patterns: list[tuple[str, int, int, bool, str]] = []
     if at.least < 0 <= at.low:
         patterns.append(("uniform", max(at.least, -at.high - 1), -1, True, f"{name} below 0 not handled"))
@@ -255,7 +256,7 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
 
 
 def number_at(name: str, position: int, kind: str, number: int, purpose: str) -> Proposal:
-    """One number throughout, or in some places, tried where the reference's operations are there for it alone."""
+    """Propose one number, throughout or in some places, only if the reference's operations exist to handle it."""
     every = pattern_at(position, kind, number, number)
     return Proposal(every, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
 

@@ -1,7 +1,7 @@
-"""What a kernel does with inputs that not every right kernel takes: told in labels, refused only where it is wrong.
+"""Checks with inputs that a right kernel may not support: a wrong answer yields a label, and rarely a refusal.
 
-Strides, a place off the usual alignment, values beyond those that the task's own inputs show, other numbers for scalar
-arguments, other teams of threads. All at one small size, whose reference answers are shared.
+They cover strides, unusual alignment, values beyond the task's own inputs, other scalar arguments, and other thread
+teams, all at one small size whose reference answers are shared.
 """
 
 from __future__ import annotations
@@ -46,15 +46,14 @@ if TYPE_CHECKING:
 
 
 def properties(stages: Stages, base: Case) -> None:
-    """Tries each property on the inputs of ``base``, or on variants, and labels those that the kernel does not have.
+    """Check each property on the inputs of ``base`` or variants, and add a label for each that fails.
 
-    Raises:
-        Refused: a scalar argument is ignored, another number of threads gives wrong results, or rows with gaps do where
-            our own rules wrote the kernel.
+    Raises: Refused: A scalar argument is ignored, another number of threads gives wrong results, or rows with gaps do,
+    if the project's own rules wrote the kernel.
     """
     _strides(stages, base)
     if stages.context.interpreted:
-        # a call takes long there
+        # A call takes long in the interpreter.
         scalars(stages, base, CORRECT.scalar_interpreted)
         return
     scalars(stages, base)
@@ -68,36 +67,36 @@ def properties(stages: Stages, base: Case) -> None:
 
 
 def cheapest(stages: Stages, base: Case) -> None:
-    """Of these the ones that take a ranking little: other layouts, and other numbers for scalars; labels as above.
+    """Check the properties that are cheap enough for a ranking: other layouts and scalars; labels as above.
 
-    Raises:
-        Refused: a scalar argument is ignored, or rows with gaps are misread where our own rules wrote the kernel.
+    Raises: Refused: A scalar argument is ignored, or rows with gaps are misread, if the project's own rules wrote the
+    kernel.
     """
     _strides(stages, base)
     scalars(stages, base)
 
 
 def along_paths(stages: Stages) -> None:
-    """The same in short where a source may have another path, at other sizes and for each flag: rows with gaps and
-    transposed ones, each number at another value, and values at edges.
+    """Check briefly at sizes and flags where a source may take another path: rows with gaps and transposed rows, each
+    scalar at another value, and values at edges.
 
-    Raises:
-        Refused: wrong for values that the task's own inputs draw, or that its reference's operations are there for.
+    Raises: Refused: Wrong for values that the task's own inputs draw, or that the reference's operations exist to
+    handle.
     """
-    add, found = stages.context.findings.add, stages.context.findings.conditions
+    add, conditions = stages.context.findings.add, stages.context.findings.conditions
     for sizes in of_paths(stages.task, stages.ahead.numbers):
         base = cases.case(stages.task, sizes, Family.OWN)
-        if StridesLimit(contiguous="all") not in found:
+        if StridesLimit(contiguous="all") not in conditions:
             turned = next(layouts.transposed(base.args), None)
             if not is_right(stages, base, lay_out(base.args, strided=True)):
                 add(StridesLimit(contiguous="all"))
-            elif turned is not None and StridesLimit(contiguous="rows") not in found:
+            elif turned is not None and StridesLimit(contiguous="rows") not in conditions:
                 add(*(() if is_right(stages, base, turned) else (StridesLimit(contiguous="rows"),)))
-        held = {limit.argument for limit in of(found, ScalarLimit)}
+        limited = {limit.argument for limit in of(conditions, ScalarLimit)}
         for position, spec in enumerate(stages.task.args):
-            if spec.kind is ArgKind.SCALAR and spec.name not in held and not is_held(stages, position):
-                others = list(islice(other_values(base, position), 3))
-                if others and not scalar_right(stages, base, secrets.choice(others), position):
+            if spec.kind is ArgKind.SCALAR and spec.name not in limited and not is_held(stages, position):
+                scalar_cases = list(islice(other_values(base, position), 3))
+                if scalar_cases and not scalar_right(stages, base, secrets.choice(scalar_cases), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
         _where_it_lies(stages, base)
         along(stages, base)
@@ -184,7 +183,7 @@ _SMALL = 5
 
 
 def _strides(stages: Stages, base: Case) -> None:
-    """Rows with gaps; and where these are read rightly, other orders and steps, and a place between two vectors."""
+    """Check rows with gaps; if these are right, also other orders, steps and alignments."""
     tensors = [a for a in base.args if isinstance(a, torch.Tensor) and a.numel()]
     case = cases.case(stages.task, dict(base.sizes), Family.OWN)
     own = layouts.as_drawn(case.args)
@@ -199,8 +198,8 @@ def _strides(stages: Stages, base: Case) -> None:
         except Refused as refused:
             if stages.source.origin is Author.RULES:
                 name = "strided-inputs"
-                found = refused.evidence.model_copy(update={"signature": name}) if refused.evidence else None
-                raise Refused(f"With non-contiguous inputs: {refused.reason}", found) from refused
+                report = refused.evidence.model_copy(update={"signature": name}) if refused.evidence else None
+                raise Refused(f"With non-contiguous inputs: {refused.reason}", report) from refused
             whole = True
             stages.context.findings.add(StridesLimit(contiguous="all"))
             stages.restart_ended()
@@ -215,7 +214,7 @@ def _strides(stages: Stages, base: Case) -> None:
         return
     if not is_right(stages, case, layouts.between_vectors(case.args)):
         stages.context.findings.add(AlignmentLimit())
-    # on a device what begins at a multiple of 16 is compiled once
+    # On a device, addresses that are multiples of 16 share one compiled kernel.
     usual = AlignmentLimit()
     each = stages.context.request.backend is Backend.CPU and usual not in stages.context.findings.conditions
     addresses = layouts.at_addresses(case.args, 1 if each else usual.bytes)
@@ -224,14 +223,16 @@ def _strides(stages: Stages, base: Case) -> None:
 
 
 def _each_layout(stages: Stages, case: Case) -> None:
-    """Other orders of the dimensions: of all tensors, and of each alone while the others lie as they are."""
+    """Check other orders of the dimensions, for all tensors at once and for each one separately."""
     add = stages.context.findings.add
     if stages.context.interpreted:
-        # where a call takes milliseconds for each program
+        # A call takes milliseconds per program in the interpreter.
         case = cases.drawn_base(stages.task, interpreted=True)
     if not all(is_right(stages, case, layout) for layout in layouts.outer(case.args)):
         add(StridesLimit(contiguous="all"))
-    elif not all(is_right(stages, case, one) for one in (*layouts.transposed(case.args), *layouts.cycled(case.args))):
+    elif not all(
+        is_right(stages, case, layout) for layout in (*layouts.transposed(case.args), *layouts.cycled(case.args))
+    ):
         add(StridesLimit(contiguous="rows"))
     elif not stages.context.interpreted and not all(
         is_right(stages, case, layout) for layout in layouts.with_gaps(case.args)
@@ -240,7 +241,7 @@ def _each_layout(stages: Stages, case: Case) -> None:
 
 
 def _in_one_place(stages: Stages, case: Case) -> None:
-    """Elements that lie in one place: of expanded inputs, and of one tensor that is given twice."""
+    """Check overlapping elements: expanded inputs, and one tensor passed for two arguments."""
     if stages.context.interpreted:
         return
     most = max(a.dim() for a in case.args if hasattr(a, "dim")) if any(hasattr(a, "dim") for a in case.args) else 0
@@ -252,24 +253,24 @@ def _in_one_place(stages: Stages, case: Case) -> None:
             else:
                 stages.context.findings.add(DrawnLimit(values="equal rows not handled"))
             break
-    same = [pair for some in (case, *_square(case)) for pair in islice(layouts.given_twice(some), 3)]
+    same = [pair for base_case in (case, *_square(case)) for pair in islice(layouts.given_twice(base_case), 3)]
     if not all(is_right(stages, *pair) for pair in same if cases.has_answer(pair[0])):
         stages.context.findings.add(Mark(kind="tensor-given-twice"))
 
 
 def _square(case: Case) -> list[Case]:
-    """The case with its Dims alike, where they are not: tensors of one rank have one form then, as both factors of a
-    product; none where the task takes no such sizes."""
+    """Return the case with equal Dims, unless they are equal already, so that tensors of one rank have one shape, like
+    both factors of a product; empty if the task does not accept such sizes."""
     sizes = dict(case.sizes)
     extent = min(min(sizes.values()), _SQUARE) if len(sizes) > 1 else 0
-    found = dict.fromkeys(sizes, extent)
+    equal_sizes = dict.fromkeys(sizes, extent)
     within = all(d.min <= extent <= d.max for d in case.task.dims)
-    if not extent or found == sizes or not within or not runs_at(case.task, tuple(found.items())):
+    if not extent or equal_sizes == sizes or not within or not runs_at(case.task, tuple(equal_sizes.items())):
         return []
-    return [cases.case(case.task, found, Family.OWN)]
+    return [cases.case(case.task, equal_sizes, Family.OWN)]
 
 
-#: an extent of all Dims at which a product takes little
+#: Extent of all Dims at which a product is cheap.
 _SQUARE = 32
 
 
@@ -277,7 +278,7 @@ _SQUARE = 32
 
 
 def _domain(stages: Stages, base: Case) -> None:
-    """Says of which values the verdict holds; and tries others, where the samples alone say so."""
+    """Record the values for which the verdict holds, and try others if only the samples suggest the bounds."""
     task = stages.task
     shut = {
         spec.name: legal
@@ -297,13 +298,13 @@ def _domain(stages: Stages, base: Case) -> None:
     ))  # fmt: skip
 
 
-#: the least and the greatest value of a support; None: unbounded
+#: Least and greatest value of a support; None is unbounded.
 _BOUNDS = {Support.UNIT: (0.0, 1.0), Support.NONNEGATIVE: (0.0, None), Support.NONPOSITIVE: (None, 0.0)}
 
 
 def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
-    """Is the kernel wrong for values of the arguments ``free`` that their samples do not have, where the reference is
-    sound?"""
+    """Return whether the kernel is wrong for values of the arguments ``free`` outside their samples' range, if the
+    reference is finite there."""
     if not free:
         return False
     task = stages.task
@@ -320,14 +321,14 @@ def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
 
 
 def _odd(size: int, dim: Dim) -> int:
-    """An odd size next to ``size`` within the range of ``dim``; ``size`` where there is none."""
+    """Return an odd size next to ``size`` within the range of ``dim``, or ``size`` if there is none."""
     return next((n for n in (size, size - 1, size + 1) if n % 2 and dim.min <= n <= dim.max), size)
 
 
 def _threads(stages: Stages, base: Case) -> None:
-    """One thread, and more than there are cores: another share of the work, another order; and many on two long rows,
-    which all of them share. Where there are several, they are held up by chance where they touch what torch allocates:
-    an update that is not atomic is lost there, however short its window."""
+    """Check one thread, more threads than cores, and many threads on two long rows, which all share. With several
+    threads, random delays are inserted where they access memory that torch allocates: a non-atomic update is then lost,
+    however short its window."""
     sizes = dict(base.sizes)
     if len(sizes) > 1:
         wide = {**sizes, next(iter(sizes)): 2}
@@ -336,7 +337,7 @@ def _threads(stages: Stages, base: Case) -> None:
     cores = len(os.sched_getaffinity(0))
     long = cases.case(stages.task, sizes, Family.OWN)
     large = max(CORRECT.team, cores + 3)
-    # what has room for so many threads is wrong for one more; torch and the kernel may have a runtime of OpenMP each
+    # Buffers for a named number of threads fail with one more. torch and the kernel may each have an OpenMP runtime.
     most = min(CORRECT.team_most, most_threads() // 2 - 4)
     rooms = sorted(n for n in stages.ahead.numbers if large <= n <= most)
     named = dict.fromkeys([*rooms[:1], *rooms[-1:]][: CORRECT.team_named])
@@ -360,9 +361,9 @@ def _threads(stages: Stages, base: Case) -> None:
             slowly = 1 < count <= large and case is not ragged and case is not longest
             stages.check(replace(case, seed=case.seed), op="slowly" if slowly else "call")
         except Refused as refused:
-            found = evidence.as_race(refused.evidence)
-            one = counted(count, "thread") + (", and fences around what it allocates" if 1 < count <= large else "")
-            raise Refused(f"With {one}: {refused.reason}", found) from refused
+            report = evidence.as_race(refused.evidence)
+            team = counted(count, "thread") + (", and fences around what it allocates" if 1 < count <= large else "")
+            raise Refused(f"With {team}: {refused.reason}", report) from refused
         finally:
             if not stages.worker.gone():
                 stages.worker.team(stages.threads, stages.context.left(10.0))
