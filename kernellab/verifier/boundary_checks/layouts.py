@@ -1,4 +1,4 @@
-"""Layouts of arguments that are not contiguous: another order of the dimensions, gaps, steps, one place for two."""
+"""Non-contiguous layouts of arguments: other orders of the dimensions, gaps, steps, overlapping elements."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     Strides = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 _PAGE = 4096
-#: torch's allocators give memory at multiples of this: an argument elsewhere is a view
+#: torch's allocators return multiples of this; an argument at another address is a view.
 LINE_BYTES = 64
-#: arguments that are laid out otherwise one by one
+#: Number of arguments that get another layout one by one.
 _ALONE = 4
-#: dimensions before the last two that are laid out otherwise
+#: Number of dimensions before the last two that get another layout.
 _OUTER = 3
-#: pairs of arguments that are one tensor
+#: Number of pairs of arguments that become one tensor.
 _PAIRS = 3
 
 
 def transposed(args: Sequence[Any]) -> Iterator[Layout]:
-    """The last two dimensions of each tensor the other way round: of all of them, then of one alone; and with the
-    channels last, where tensors have four dimensions or more."""
+    """Yield layouts with the last two dimensions swapped, of all tensors and of each one; and with channels last if
+    tensors have four or more dimensions."""
     yield _placed(args, _swapped)
     wide = _of_rank(args, 2)
     if len(wide) > 1:
@@ -47,8 +47,8 @@ def transposed(args: Sequence[Any]) -> Iterator[Layout]:
 
 
 def cycled(args: Sequence[Any]) -> Iterator[Layout]:
-    """Of three or more dimensions the first one innermost, or the last one outermost, as ``permute`` gives them; and
-    every other element along each, with rows and columns in turn outermost."""
+    """Yield layouts for three or more dimensions with the first one innermost or the last one outermost, as after
+    ``permute``; and every other element along each dimension, with rows and columns in turn outermost."""
     if _of_rank(args, 3):
         yield _placed(args, partial(_ordered, lambda n: (*range(1, n), 0)))
         yield _placed(args, partial(_ordered, lambda n: (n - 1, *range(n - 1))))
@@ -58,7 +58,7 @@ def cycled(args: Sequence[Any]) -> Iterator[Layout]:
 
 
 def with_gaps(args: Sequence[Any]) -> Iterator[Layout]:
-    """Rows with a gap of one tensor alone; and every other element of a longer one for each vector next to matrices."""
+    """Yield layouts with row gaps in only one tensor; and with stepped vectors next to matrices."""
     wide = _of_rank(args, 2)
     if len(wide) > 1:
         yield from (_placed(args, _gaps, alone=i) for i in wide[:_ALONE])
@@ -67,9 +67,9 @@ def with_gaps(args: Sequence[Any]) -> Iterator[Layout]:
 
 
 def outer(args: Sequence[Any]) -> Iterator[Layout]:
-    """Of tensors of three or more dimensions, the last one as it is: neighbours among the others the other way round,
-    as the heads of an attention lie, of all tensors and of one alone; and a slice of a longer dimension, for each but
-    the first and the last."""
+    """Yield layouts for tensors of three or more dimensions that keep the last one: neighbours among the others
+    swapped, as the heads of an attention are, in all tensors and in each one; and a slice of a longer dimension, for
+    each dimension except the first and the last."""
     deep = _of_rank(args, 3)
     most = max((args[i].dim() for i in deep), default=0)
     for dim in range(min(most - 2, _OUTER)):
@@ -80,18 +80,18 @@ def outer(args: Sequence[Any]) -> Iterator[Layout]:
 
 
 def stepped(args: Sequence[Any]) -> Layout:
-    """Every other element of a larger tensor."""
+    """Return the layout of every other element of a larger tensor."""
     return _placed(args, lambda shape: tuple(2 * s for s in contiguous(shape)))
 
 
 def between_vectors(args: Sequence[Any]) -> Layout:
-    """Contiguous, one element behind a page's boundary."""
+    """Return a contiguous layout that begins one element after a page boundary."""
     return _placed(args, contiguous, _one_element)
 
 
 def at_addresses(args: Sequence[Any], step: int = 1) -> Iterator[Layout]:
-    """Contiguous, each tensor once at each distance from a line of the caches that its elements may have, or at those
-    that ``step`` bytes divide; the tensors stand at different ones in each."""
+    """Yield contiguous layouts with each tensor once at each offset from a cache line that its elements allow, or at
+    multiples of ``step`` bytes; the tensors have different offsets in each layout."""
     count = max((LINE_BYTES // max(step, a.element_size()) for a in args if hasattr(a, "numel")), default=0)
     first = [secrets.randbelow(LINE_BYTES) for _ in args]
     for turn in range(count):
@@ -104,9 +104,9 @@ def at_addresses(args: Sequence[Any], step: int = 1) -> Iterator[Layout]:
 
 
 def as_drawn(args: Sequence[Any]) -> Layout | None:
-    """The strides that the task's own inputs have; None where all are contiguous, or as images usually lie."""
+    """Return the strides of the task's own inputs, or None if all are contiguous or channels last."""
     tensors = [a for a in args if hasattr(a, "numel") and a.numel()]
-    # the step along a dimension of one element says nothing
+    # The stride of a dimension of one element has no meaning.
     if all(a.is_contiguous() or lay_out([a]).places[0].strides == a.stride() for a in tensors):
         return None
     drawn = iter([a.stride() for a in args if hasattr(a, "numel")])
@@ -114,28 +114,28 @@ def as_drawn(args: Sequence[Any]) -> Layout | None:
 
 
 def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
-    """Cases in which one tensor is given for two arguments of its form, with their layouts: of some pairs, in a secret
-    order."""
+    """Yield cases that pass one tensor for two arguments of equal shape and dtype, with their layouts, for some pairs
+    in a secret order."""
     written = set(case.task.module().written)
     free = [
         i for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
         if spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.numel()
     ]  # fmt: skip
     pairs = [
-        (one, two) for one, two in combinations(free, 2)
-        if (case.args[one].shape, case.args[one].dtype) == (case.args[two].shape, case.args[two].dtype)
-        and not {one, two} & written
+        (first, second) for first, second in combinations(free, 2)
+        if (case.args[first].shape, case.args[first].dtype) == (case.args[second].shape, case.args[second].dtype)
+        and not {first, second} & written
     ]  # fmt: skip
     plain = lay_out(case.args)
-    for one, two in secrets.SystemRandom().sample(pairs, min(len(pairs), _PAIRS)):
+    for first, second in secrets.SystemRandom().sample(pairs, min(len(pairs), _PAIRS)):
         args, places = [*case.args], [*plain.places]
-        args[two], places[two] = args[one], places[one]
+        args[second], places[second] = args[first], places[first]
         yield replace(case, held=tuple(args)), Layout(tuple(places), plain.size)
 
 
 def with_equal_rows(case: Case, dim: int = 0) -> Case:
-    """The case with the first slice along ``dim`` in place of all of them, of each tensor of two or more dimensions, or
-    along the last one (-1) of each; weights stay as they are."""
+    """Return the case with every slice along ``dim`` replaced by the first one, in each tensor of at least two
+    dimensions (or along the last dimension, -1, of each tensor); weights stay as they are."""
 
     def of(repeats: bool, arg: Any) -> Any:
         wide = isinstance(arg, torch.Tensor) and _can_repeat(arg.dim(), dim) and arg.shape[dim] > 1
@@ -145,7 +145,7 @@ def with_equal_rows(case: Case, dim: int = 0) -> Case:
 
 
 def expanded(case: Case, dim: int = 0) -> Layout:
-    """A layout for the arguments of such a case in which those slices lie in one place."""
+    """Return a layout for the arguments of such a case in which those slices share their memory."""
     plain = lay_out(case.args)
     places = tuple(
         replace(p, strides=tuple(0 if i == dim % len(p.shape) else s for i, s in enumerate(p.strides)))
@@ -161,7 +161,7 @@ def _can_repeat(rank: int, dim: int) -> bool:
 
 
 def _repeats(case: Case) -> list[bool]:
-    """Which arguments may repeat a slice: tensors that are no weights, and into which the reference does not write."""
+    """Return which arguments may repeat a slice: tensors that are neither weights nor written by the reference."""
     written = case.task.module().written
     return [
         spec.kind is ArgKind.TENSOR and not spec.static and i not in written for i, spec in enumerate(case.task.args)
@@ -184,12 +184,13 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _ordered(order: Callable[[int], tuple[int, ...]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of dimensions that lie in an ``order``, from the outermost to the innermost, of their number."""
+    """Return the strides of dimensions stored in ``order`` (a function of their number), from outermost to
+    innermost."""
     if len(shape) < 3:
         return contiguous(shape)
     dims = order(len(shape))
-    found = dict(zip(dims, contiguous(tuple(shape[d] for d in dims)), strict=True))
-    return tuple(found[d] for d in range(len(shape)))
+    strides = dict(zip(dims, contiguous(tuple(shape[d] for d in dims)), strict=True))
+    return tuple(strides[d] for d in range(len(shape)))
 
 
 def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -204,7 +205,7 @@ def _gaps(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _turned(dim: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimension ``dim`` and the next one the other way round; both before the last one."""
+    """Return the strides with dimension ``dim`` and the next one swapped; both precede the last dimension."""
     if len(shape) < dim + 3:
         return contiguous(shape)
     order = [*shape[:dim], shape[dim + 1], shape[dim], *shape[dim + 2 :]]
@@ -213,7 +214,7 @@ def _turned(dim: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _longer(dim: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a slice along ``dim``, no last dimension, of a tensor that is longer there."""
+    """Return the strides of a slice along ``dim``, which is not the last dimension, of a longer tensor."""
     if len(shape) < dim + 2:
         return contiguous(shape)
     return contiguous((*shape[:dim], shape[dim] + 2, *shape[dim + 1 :]))
@@ -230,8 +231,8 @@ def _on_a_page(_: int, __: int) -> int:
 def _placed(
     args: Sequence[Any], strides: Strides, shift: Callable[[int, int], int] = _on_a_page, alone: int | None = None
 ) -> Layout:
-    """``args`` with ``strides``, or the one at ``alone`` and the others contiguous; each begins ``shift`` bytes, by its
-    position and the size of its elements, behind a page's boundary."""
+    """Return a layout of ``args`` with ``strides``, or only of the argument ``alone`` with the others contiguous. Each
+    begins ``shift`` bytes after a page boundary, a function of its position and element size."""
     places: list[Place] = []
     end = 0
     for position, arg in enumerate(args):
@@ -240,8 +241,8 @@ def _placed(
             continue
         offset = -(-(end + CAPS.guard) // _PAGE) * _PAGE + shift(position, arg.element_size())
         shape = tuple(arg.shape)
-        of = strides if alone in (None, position) else contiguous
-        place = Place(offset, shape, of(shape), str(arg.dtype).removeprefix("torch."))
+        strides_of = strides if alone in (None, position) else contiguous
+        place = Place(offset, shape, strides_of(shape), str(arg.dtype).removeprefix("torch."))
         places.append(place)
         end = offset + place.span * arg.element_size()
     return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE)

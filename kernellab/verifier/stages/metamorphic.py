@@ -1,7 +1,7 @@
-"""Checks that hold between two answers of one kernel: a changed element, a permuted batch, a scaled input.
+"""Relations between two answers of one kernel: a changed element, a permuted batch, a scaled input.
 
-Which of them hold is found on the reference itself, in float64. Each changed run is compared with the reference too,
-so that a fault is also shown by its numbers.
+The relations that hold are determined from the reference itself, in float64. Each changed run is also compared with the
+reference, so that its numbers show an error too.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ _EXACT = 1e-9
 
 
 def metamorphic(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> list[str]:
-    """Runs what holds for the task; the words of what was checked. ``outputs`` are the kernel's for ``base``.
+    """Check the relations that hold for the task and return their names. ``outputs`` are the kernel's for ``base``.
 
     Raises:
-        Refused: an output does not change accordingly a change of the inputs as the reference does.
+        Refused: An output does not follow a change of the inputs as the reference does.
     """
     if input_bytes(stages.task, dict(base.sizes)) > CORRECT.single_family_bytes:
         return []
-    found = []
+    checked = []
     if _elements(stages, base, outputs):
-        found.append("changed elements")
+        checked.append("changed elements")
     if input_bytes(stages.task, dict(base.sizes)) > CORRECT.family_bytes:
-        return found
+        return checked
     if _permuted(stages, base, outputs):
-        found.append("permuted batch")
-    # an interpreter takes seconds for a call
+        checked.append("permuted batch")
+    # A call takes seconds in the interpreter.
     if not stages.context.interpreted and _scaled(stages, base, outputs):
-        found.append("scaled input")
-    return found
+        checked.append("scaled input")
+    return checked
 
 
 # -- a changed element -------------------------------------------------------------------------------------------------
 
 
 def _elements(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> int:
-    """The last element of each input, and some at random, changed as far as its support allows."""
+    """Change the last element of each input, and some random ones, as far as its support allows; return the number."""
     large = stages.context.interpreted or input_bytes(stages.task, dict(base.sizes)) > CORRECT.family_bytes
     positions = _inputs(base)[: 1 if large else HONEST.changed_inputs]
     if not large:
-        # integers and bools in addition, where one of them may change alone
-        other = replace(base, seed=secrets.randbits(31)).args
-        whole = [i for i in _inputs(base, floats=False) if independent(base.args, other, i)]
+        # Also integers and bools, if a single one may change.
+        redrawn = replace(base, seed=secrets.randbits(31)).args
+        whole = [i for i in _inputs(base, floats=False) if independent(base.args, redrawn, i)]
         positions += whole[: HONEST.changed_inputs]
-    tried = 0
+    tested = 0
     for position in positions:
         count = base.args[position].numel()
         base_first = not stages.context.interpreted
@@ -79,24 +79,24 @@ def _elements(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> int:
             if not _runs(case):
                 continue
             if base_first:
-                # the call before differs in this element alone: a kept result that a few samples tell by is stale
+                # The previous call differs only in this element: a cached result identified by a few samples is stale.
                 stages.check(base, right=outputs)
                 base_first = False
             got = stages.check(case)
-            tried += 1
+            tested += 1
             _must_move(stages, base, case, outputs, got)
-    return tried
+    return tested
 
 
 def _must_move(stages: Stages, base: Case, case: Case, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-    """Where the reference's answer moves by more than rounding, the kernel's must move at all."""
+    """Require the kernel's answer to change where the reference's changes by more than rounding."""
     for i, (limits, old, new) in enumerate(zip(stages.limits_for(case), before, after, strict=True)):
-        was, now = base.references[i], case.references[i]
-        if not was.native.is_floating_point() or not was.native.numel():
+        old_reference, new_reference = base.references[i], case.references[i]
+        if not old_reference.native.is_floating_point() or not old_reference.native.numel():
             continue
-        want = was.want.double()
+        want = old_reference.want.double()
         rms = float(want.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
-        moved = (now.want.double() - want).abs() > ERROR.framework_factor * limits.floor * (want.abs() + rms)
+        moved = (new_reference.want.double() - want).abs() > ERROR.framework_factor * limits.floor * (want.abs() + rms)
         still = moved & (old == new)
         if bool(still.any()):
             name = case.task.args[case.change[1]].name
@@ -109,42 +109,42 @@ def _must_move(stages: Stages, base: Case, case: Case, before: Sequence[Tensor],
 
 def _inputs(case: Case, floats: bool = True) -> list[int]:
     kinds = (ArgKind.TENSOR, ArgKind.PARAMETER)
-    found = [
+    inputs = [
         (kinds.index(spec.kind), i)
         for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
         if spec.kind in kinds
         and isinstance(value, torch.Tensor)
         and value.is_floating_point() is floats
         and value.numel()
-        # what a function task marks static a kernel may have packed
+        # A kernel may have packed the static arguments of a function task.
         and not (spec.static and spec.kind is ArgKind.TENSOR)
     ]
-    return [i for _, i in sorted(found)]
+    return [i for _, i in sorted(inputs)]
 
 
 def _other_value(case: Case, position: int, index: int) -> float | int | None:
-    """A value far from the one that is there, inside the argument's support; None where it cannot be told."""
+    """Return a value far from the current one within the argument's support, or None if there is none."""
     value = case.args[position]
     spec = case.task.args[position]
     if not value.is_floating_point():
-        # what it has elsewhere, and not next to others that are all unlike it: of others nothing is known
+        # Use a value of another place that is unlike all its neighbours there; nothing is known about other values.
         whole = computable(value)
         flat = whole.reshape(-1)
         at: list[Any] = [int(i) for i in torch.unravel_index(torch.tensor(index), value.shape)]
         free = flat != flat[index]
         for dim in apart(value):
             free &= ~torch.isin(flat, whole[(*at[:dim], slice(None), *at[dim + 1 :])])
-        others = flat[free]
-        return others[secrets.randbelow(others.numel())].item() if others.numel() else None
+        alternatives = flat[free]
+        return alternatives[secrets.randbelow(alternatives.numel())].item() if alternatives.numel() else None
     legal = legal_values(spec, value, case.task.domain.get(spec.name))
     if legal.is_sorted:
         return None
-    now = float(value.reshape(-1)[index])
+    current = float(value.reshape(-1)[index])
     if legal.support not in OPEN:
-        # an element of a row that sums to one cannot change alone
+        # A single element of a row that sums to one cannot change.
         low, high = float(value.min()), float(value.max())
-        return (high if now - low < high - now else low) if legal.support.value in ("unit", "range") else None
-    sign = -1.0 if legal.support.value == "nonpositive" or (legal.support.value == "real" and now > 0) else 1.0
+        return (high if current - low < high - current else low) if legal.support.value in ("unit", "range") else None
+    sign = -1.0 if legal.support.value == "nonpositive" or (legal.support.value == "real" and current > 0) else 1.0
     return sign * 20.0 * legal.rms
 
 
@@ -161,7 +161,7 @@ def _permuted(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
         case = base.with_change(("permuted", group, seed))
         if any(not o.dim() or o.shape[0] != rows for o in outputs) or not _runs(case):
             continue
-        # whoever keeps the last call's answer has the base's now
+        # A kernel that keeps the last call's answer now has the base's.
         stages.sure_call(base)
         order = row_order(rows, seed)
         if not all(_same(n.want, w.want[order.to(w.want.device)]) for n, w in _pairs(case, base)):
@@ -173,20 +173,21 @@ def _permuted(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
 
 
 def _batched(case: Case) -> list[int]:
-    """Inputs (no parameters) that share the first one's leading extent of two or more."""
-    found: list[int] = []
+    """Return the inputs (not parameters) that share the first one's leading extent, if at least two."""
+    positions: list[int] = []
     for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True)):
         batched = spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.dim()
-        if batched and value.shape[0] > 1 and (not found or value.shape[0] == case.args[found[0]].shape[0]):
-            found.append(i)
-    return found
+        if batched and value.shape[0] > 1 and (not positions or value.shape[0] == case.args[positions[0]].shape[0]):
+            positions.append(i)
+    return positions
 
 
 # -- a scaled input ----------------------------------------------------------------------------------------------------
 
 
 def _scaled(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
-    """An input times two, which no rounding touches: where the reference answers with a power of it, so must it."""
+    """Multiply an input by two, which is exact; if the reference's answer scales by a power of two, so must the
+    kernel's."""
     for position in _inputs(base)[:1]:
         spec = base.task.args[position]
         legal = legal_values(spec, base.args[position], base.task.domain.get(spec.name))
@@ -207,17 +208,17 @@ def _scaled(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
 
 
 def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[Tensor], what: str) -> None:
-    """Two answers of the kernel that must agree: each lies within the limits of its reference already."""
-    for i, (limits, one, other) in enumerate(zip(stages.limits_for(case), got, want, strict=True)):
-        if not one.is_floating_point() or case.references[i].double is None:
+    """Require two answers of the kernel to agree; each is already within the limits of its reference."""
+    for i, (limits, output, expected) in enumerate(zip(stages.limits_for(case), got, want, strict=True)):
+        if not output.is_floating_point() or case.references[i].double is None:
             continue
         nudged = case.nudged[i]
-        # the references' own errors and the problem's conditioning widen this as they widen the error rule
-        around = Reference(nudged.native.to(one.dtype), other.double(), None)
+        # The references' own errors and the problem's conditioning widen these limits as they widen the error rule.
+        around = Reference(nudged.native.to(output.dtype), expected.double(), None)
         if nudged.nudged is not None:
-            around = Reference(around.native, other.double(), other.double() + (nudged.nudged - nudged.want))
+            around = Reference(around.native, expected.double(), expected.double() + (nudged.nudged - nudged.want))
         twice = Limits(2 * limits.floor, 2 * limits.tau, limits.share)
-        if compare(one, around, twice)[0] is not None:
+        if compare(output, around, twice)[0] is not None:
             raise stages.refused(case, "not-equivariant", f"{what} and output {i} does not change accordingly")
 
 
@@ -226,7 +227,7 @@ def _pairs(case: Case, base: Case) -> list[tuple[Reference, Reference]]:
 
 
 def _same(one: Tensor, two: Tensor) -> bool:
-    """Equal but for rounding in float64 (exactly, for integers)."""
+    """Return whether two tensors are equal except for float64 rounding (exactly, for integers)."""
     if one.shape != two.shape:
         return False
     if not one.is_floating_point():
@@ -236,7 +237,7 @@ def _same(one: Tensor, two: Tensor) -> bool:
 
 
 def _runs(case: Case) -> bool:
-    """Does the reference take the changed arguments, and stay finite?"""
+    """Return whether the reference accepts the changed arguments and stays finite."""
     try:
         outputs = [r.want for r in case.references]
     except TaskError:

@@ -1,8 +1,8 @@
-"""Each kernel is also called in an ordinary process: with a user's environment and allocator, without memory that is
-shared, after many earlier calls, at small, declared and other sizes. One whose source reads what a judge may be
-known by is started by a shell, and built there once more.
+"""Call each kernel in an ordinary process too: with a user's environment and allocator, without shared memory, after
+many earlier calls, at small, declared and other sizes. A source that reads something which identifies a judge is
+started by a shell and built again there.
 
-The process is in the sandbox as a worker is, and runs during the stages correct and robust.
+The process runs in the sandbox like a worker, during the stages correct and robust.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ordinary:
-    """The process, and what it was asked."""
+    """The process and the cases that it was given."""
 
     worker: Worker
     cases: tuple[Case, ...]
@@ -56,31 +56,31 @@ class Ordinary:
         return [self.worker.scratch / "work" / f"{number}-{i}" for i in range(len(self.cases[number].native))]
 
 
-#: of a build that is used again: bytes and files at most; and the date of a source that is older than what is built
+#: Limits for reusing a build, in bytes and files; and an access time for the source older than anything built.
 _BUILT_BYTES, _BUILT_FILES, _OLD = 64 << 20, 2000, 1e9
-#: in one of so many cases a source is built there once more, where nothing asks for it
+#: Rebuild a source there in one of this many cases, even if nothing requires it.
 _AGAIN = 8
 
 
 def begin(stages: Stages) -> Ordinary | None:
-    """Starts it with a few calls: one of a small size after thousands of others, one of the size that the
-    families run at, the declared sizes, and sizes from all over the Dims' ranges.
+    """Start the process with a few calls: one of a small size after thousands of others, one at the size of the
+    families, one at the declared sizes, and sizes from the whole Dim ranges.
 
-    A source that was flagged for what it reads is run by a shell. Any other in a process of the fork server's, with
-    what the judge's worker has built where the source writes no files: a build that takes seconds is not done twice.
+    A source that was flagged for what it reads is run by a shell. Any other runs in a process of the fork server, with
+    the build of the judge's worker if the source writes no files, so that a slow build is not repeated.
     """
     context, source = stages.context, stages.source
     on_gpu = context.request.backend is Backend.CUDA
     model = any("ModelNew" in text for text in source.files.values())
     flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
-    # nor can a program that another starts in the sandbox open the device
+    # A program started by another in the sandbox cannot open the device either.
     shell = flagged and not model and not context.interpreted and not on_gpu
     writes = flagged or any(writes_files(text) for text in source.files.values())
     folders = ["cache"] if on_gpu else [f"home/{name}" for name in context.adapter.built_in]
     quick = not on_gpu or context.adapter.compiles_in_calls
     built = None if writes or (quick and secrets.randbelow(_AGAIN) == 0) else _built(stages.worker, folders)
     if built is None and not (writes or quick):
-        return None  # a compiler of CUDA takes a minute
+        return None  # a CUDA compiler takes a minute
     seen_at = str(stages.worker.scratch) if built else ""
     worker = context.pool.worker(source.dsl, context.request.backend, "ordinary", stages.threads, seen_at=seen_at)
     try:
@@ -94,15 +94,15 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     source = stages.source
     worker.memory_limit = memory_limit(stages.task, stages.context.request.backend)
     cases, draw = _cases(stages), secrets.SystemRandom()
-    found = Ordinary(worker, cases)
+    process = Ordinary(worker, cases)
     work, src = worker.scratch / "work", worker.scratch / "src"
     write_files(src, source.files)
     for path in src.rglob("*") if built else ():
         os.utime(path, (_OLD, _OLD))
     for path in built:
-        to = worker.scratch / path.relative_to(stages.worker.scratch)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, to)
+        target = worker.scratch / path.relative_to(stages.worker.scratch)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
     calls = []
     for number, case in enumerate(cases):
         specs: list[dict[str, Any]] = []
@@ -115,11 +115,11 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
             file.write_bytes(whole.reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
             strides = arg.stride() if channels_last(arg) else whole.stride()
             dtype = str(arg.dtype).removeprefix("torch.")
-            held = draw.choice(program.HELD)
-            specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype, "held": held})
+            storage = draw.choice(program.HELD)
+            specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype, "held": storage})
         first = number == 0 and not stages.context.interpreted
         calls.append({
-            "args": specs, "answers": [path.name for path in found.answers(number)],
+            "args": specs, "answers": [path.name for path in process.answers(number)],
             "earlier": draw.randrange(CORRECT.earlier_calls // 2, CORRECT.earlier_calls) if first else 0,
             "seconds": CORRECT.earlier_seconds,
         })  # fmt: skip
@@ -132,25 +132,25 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
     if shell:
         shutil.copy(program.__file__, work / "run.py")
-    # the process may be another user, who builds there
+    # The process may run as another user, who builds there.
     owner = worker.scratch.stat()
     for path in chain.from_iterable((worker.scratch / name).rglob("*") for name in ("home", "cache")):
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     worker.post({"op": "run", "shell": shell})
-    return found
+    return process
 
 
 def _cases(stages: Stages) -> tuple[Case, ...]:
     task, interpreted = stages.task, stages.context.interpreted
     base, small = drawn_base(task, interpreted, DRAWN.content_bytes), stages.ahead.small()
-    # what is kept of the first calls by a few elements of each row is stale for others
+    # Results cached from the first calls, identified by a few elements of each row, are stale for the changed case.
     cases = [base, *([] if interpreted else _with_others(base)), small]
     declared = stages.ahead.declared()
     if task.dims and not interpreted:
         cases += [declared, next(stages.ahead.more())]
     elif not task.dims:
         cases = cases[:-1] if base.sizes == declared.sizes else cases
-    # all of them lie on the disk at once
+    # All cases are on disk at the same time.
     sizes = accumulate(lay_out(case.args).size for case in cases)
     return tuple(case for case, size in zip(cases, sizes, strict=True) if size <= CORRECT.ordinary_bytes)
 
@@ -159,24 +159,24 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 def _with_others(base: Case) -> list[Case]:
-    """The case with one element in each row of its arguments from another draw, of integers and bools from another
-    place of the row; none where no argument may be mixed."""
-    other, args = replace(base, seed=secrets.randbits(31)), list(base.args)
+    """Return the case with one element in each row of its arguments replaced: by another draw, or for integers and
+    bools by another element of the row. Empty if no argument may be mixed."""
+    redrawn, args = replace(base, seed=secrets.randbits(31)), list(base.args)
     for i, (spec, loose) in enumerate(zip(base.task.args, loose_arguments(base.task, base.args), strict=True)):
         value = args[i]
         if not isinstance(value, torch.Tensor) or not value.numel() or spec.static or spec.kind is not ArgKind.TENSOR:
             continue
-        # torch moves no elements of unsigned integers of 16 bits and more
+        # torch's scatter does not support unsigned integers of 16 bits or more.
         rows = (value.view(signed) if (signed := _SIGNED.get(value.dtype)) else value).reshape(
             -1, value.shape[-1] if value.dim() else 1
         )
-        at, there = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
-        if loose and value.shape == other.args[i].shape:
-            mixed = rows.scatter(1, at, other.args[i].reshape(rows.shape).gather(1, at))
-        elif independent(base.args, other.args, i):
-            mixed = rows.scatter(1, at, rows.gather(1, there))
-            # places that a row selects are changed for each other
-            mixed = mixed.scatter(1, there, rows.gather(1, at)) if apart(value) else mixed
+        at, source = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
+        if loose and value.shape == redrawn.args[i].shape:
+            mixed = rows.scatter(1, at, redrawn.args[i].reshape(rows.shape).gather(1, at))
+        elif independent(base.args, redrawn.args, i):
+            mixed = rows.scatter(1, at, rows.gather(1, source))
+            # Swap elements that must stay distinct within a row.
+            mixed = mixed.scatter(1, source, rows.gather(1, at)) if apart(value) else mixed
         else:
             continue
         args[i] = torch.empty_like(value).copy_(mixed.reshape(value.shape).view(value.dtype))
@@ -188,38 +188,38 @@ def _with_others(base: Case) -> list[Case]:
 
 
 def _built(worker: Worker, folders: Sequence[str]) -> list[Path] | None:
-    """The files in these ``folders`` of the scratch folder of a worker that has built; None where there are none that
-    another could use, too many, or no namespace that shows them where they were made. The worker is halted: nothing
-    changes meanwhile."""
+    """Return the files in ``folders`` of a worker's scratch folder after its build. None if there are none to reuse,
+    too many, or no mount namespace that can show them at their original path. The worker is stopped, so nothing
+    changes."""
     level = ", ".join(worker.sandbox)
     if "mnt" not in level or "shared /proc" in level:
         return None
     worker.stop()
-    found: list[Path] = []
+    files: list[Path] = []
     size = 0
     for folder, _, names in chain.from_iterable(os.walk(worker.scratch / name) for name in folders):
         for name in names:
             path = Path(folder, name)
-            held = path.lstat()
-            if stat.S_ISREG(held.st_mode):
-                found.append(path)
-                size += held.st_size
-        if size > _BUILT_BYTES or len(found) > _BUILT_FILES:
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                files.append(path)
+                size += status.st_size
+        if size > _BUILT_BYTES or len(files) > _BUILT_FILES:
             return None
-    return found or None
+    return files or None
 
 
 def check(stages: Stages, found: Ordinary) -> str:
-    """Waits for the answers and compares them; the stage's words.
+    """Wait for the answers, compare them, and return the stage's note.
 
     Raises:
-        Refused: it fails there, or an answer is wrong.
+        Refused: The kernel fails in the ordinary process, or an answer is wrong.
     """
     worker = found.worker
     try:
         return _compared(stages, found)
     finally:
-        # with its files
+        # This also deletes its files.
         worker.close()
 
 
@@ -236,34 +236,34 @@ def _compared(stages: Stages, found: Ordinary) -> str:
         ) from None
     for number, case in enumerate(found.cases):
         outputs = [_read(path, native) for path, native in zip(found.answers(number), case.native, strict=True)]
-        told = [output for output in outputs if output is not None]
-        if len(told) < len(outputs):
+        answers = [output for output in outputs if output is not None]
+        if len(answers) < len(outputs):
             last = next((line for line in reversed(worker.log.splitlines()) if line.strip()), "there is no answer")
             words = f"The kernel fails in an ordinary process: {last.rstrip('.')}."
             raise Refused(words, Evidence(signature="environment"))
-        wrong = stages.comparison.first_wrong(case, told)
+        wrong = stages.comparison.first_wrong(case, answers)
         if wrong is not None:
             reference = case.references[wrong.output]
-            at = evidence.of_mismatch(
+            report = evidence.of_mismatch(
                 stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
             )
             words = "Right where the judge calls it, but not in an ordinary process"
-            raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", at)
+            raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
     return "right in an ordinary process too"
 
 
 def _read(path: Path, native: torch.Tensor) -> torch.Tensor | None:
-    """An answer as the reference's is formed; None where the file is not that."""
+    """Return an answer in the form of the reference's, or None if the file does not have it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     with os.fdopen(fd, "rb") as file:
-        held = os.fstat(fd)
-        if not stat.S_ISREG(held.st_mode) or held.st_size != native.numel() * native.element_size():
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != native.numel() * native.element_size():
             return None
-        data = file.read(held.st_size)
-    if len(data) != held.st_size:
+        data = file.read(status.st_size)
+    if len(data) != status.st_size:
         return None
     if not data:
         return native.clone()
