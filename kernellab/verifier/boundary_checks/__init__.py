@@ -1,1 +1,1 @@
-"""Edges of what a kernel may meet: the end of an input's memory, denormals, modes of the processor, expanded inputs."""
+"""Checks at the edges of valid inputs: the end of an input's memory, denormals, processor modes, expanded inputs."""

@@ -1,4 +1,4 @@
-"""Calls that may fail: what a kernel answers to a case in some layout, and whether that is right."""
+"""Calls that may fail: a kernel's outputs for a case in some layout, and whether they are right."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def is_within(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> bool:
 def outputs_of(
     stages: Stages, case: Case, layout: Layout | None = None, passed: int | None = None
 ) -> list[Tensor] | None:
-    """The kernel's outputs for a case, in ``layout`` where one is given; None where it raises, crashes, answers in
-    another form, or writes next to its outputs. Only the first ``passed`` arguments are passed, by default all."""
+    """Return the kernel's outputs for a case, in ``layout`` if given; None if it raises, crashes, answers in another
+    form, or writes outside its outputs. Only the first ``passed`` arguments are passed (default: all)."""
     try:
         stages.restart_ended()
         call = stages.call(case, layout=layout, passed=passed)

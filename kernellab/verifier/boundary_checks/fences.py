@@ -1,5 +1,4 @@
-"""Inputs that begin, or end, where memory does: what reads beyond them is ended there, as it may be in a user's
-program."""
+"""Inputs that begin or end at a mapped memory boundary: reads beyond them crash, as they may in a user's program."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 _PAGE = 4096
-#: bytes to which an input's first element is aligned: a vector's load that stays within its line leaves no page
+#: Alignment of an input's first element in bytes: a vector load within its line stays on the page.
 _LINE = 64
 _WRITES = "writes into its inputs' memory, also where it puts back what was there"
 
 
 def fenced(args: Sequence[Any], before: bool = False) -> Layout:
-    """Places ``args`` contiguously, the end of each within a line of a page that cannot be read; or the beginning of
-    each right behind one (``before``)."""
+    """Place ``args`` contiguously, each ending within a cache line of an unreadable page, or each beginning right after
+    one (``before``)."""
     places: list[Place] = []
     fences: list[int] = []
     end = 0
@@ -48,17 +47,16 @@ def fenced(args: Sequence[Any], before: bool = False) -> Layout:
 
 
 def reads_inside(stages: Stages, case: Case) -> None:
-    """A case whose inputs can only be read, unless the reference writes into some; one whose inputs end at such pages,
-    and one whose inputs begin behind them.
+    """Run a case with read-only inputs, unless the reference writes into some; one whose inputs end at such pages, and
+    one whose inputs begin after them.
 
-    Raises:
-        Refused: the kernel ends there, and does not where there is memory next to them that can be written.
+    Raises: Refused: The kernel crashes there, but not with writable memory next to the inputs.
     """
-    tried = [] if stages.written else [(replace(lay_out(case.args), sealed=True), "mutates-input", _WRITES)]
+    attempts = [] if stages.written else [(replace(lay_out(case.args), sealed=True), "mutates-input", _WRITES)]
     for before, beyond, beside in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):
         message = f"reads {beyond} of an input (the page {beside} it is not mapped)"
-        tried.append((fenced(case.args, before), "out-of-bounds", message))
-    for layout, name, message in tried:
+        attempts.append((fenced(case.args, before), "out-of-bounds", message))
+    for layout, name, message in attempts:
         if not (layout.fences or layout.sealed):
             return
         try:

@@ -1,4 +1,4 @@
-"""Denormals, signs of zeros, and what a kernel leaves to its caller: modes of the processor, state of the process, its
+"""Checks of denormals, signs of zeros, and what a kernel leaves to its caller: processor modes, process state, its
 arguments."""
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-#: of MXCSR: what the system gives a thread (no exception ends it), flush-to-zero with denormals-are-zero, and the two
-#: bits of rounding
+#: MXCSR bits: the system's default for a thread (exceptions masked), flush-to-zero with denormals-are-zero, and the two
+#: rounding bits.
 _DEFAULT, _FLUSHED, _ROUNDED = 0x1F80, 0x8040, 0x6000
-#: what the system gives a thread for long doubles: traps masked, 64 bits, to the nearest
+#: x87 control word that the system gives a thread: exceptions masked, 64 bits, round to nearest.
 _X87 = 0x033F
 
 
 def modes_kept(stages: Stages, case: Case) -> None:
-    """What is in force in the thread that calls, after a call: read by the judge from the halted process.
+    """Check the modes of the calling thread after a call, read by the judge from the stopped process.
 
-    Denormals that are flushed for the caller too are a flag (-ffast-math does it when an object is loaded); they are
+    Denormals left flushed for the caller are a flag (-ffast-math does it when an object is loaded); the mode is
     restored before each call.
 
-    Raises:
-        Refused: numbers are rounded otherwise than before, or an exception of arithmetic ends the process.
+    Raises: Refused: The rounding mode changed, or an arithmetic exception would end the process.
     """
     try:
         stages.call(case, poison=False)
@@ -65,19 +64,18 @@ def modes_kept(stages: Stages, case: Case) -> None:
 
 
 def left_to_caller(stages: Stages, case: Case) -> None:
-    """What the worker tells of one call that is not timed: it finds errors, and no deceit that forges messages.
+    """Check the caller's state as the worker reports it for one untimed call. This detects errors, not forged messages.
 
     Raises:
-        Refused: the process's state or an argument is another than before, or the result has another form than the
-            reference's.
+        Refused: The process's state or an argument changed, or the result has another form than the reference's.
     """
     try:
         layout = lay_out(case.args)
         stages.worker.write(0, layout, case.args)
-        found = stages.worker.witness(layout, 0, stages.context.left(stages.call_deadline(case)))
+        report = stages.worker.witness(layout, 0, stages.context.left(stages.call_deadline(case)))
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
-    changed, touched = found.get("changed"), found.get("touched")
+    changed, touched = report.get("changed"), report.get("touched")
     if isinstance(changed, list) and changed:
         raise stages.refused(case, "caller-state", f"leaves {shown(str(changed[0]))[:80]} changed for its caller")
     for i in touched if isinstance(touched, list) else ():
@@ -85,14 +83,14 @@ def left_to_caller(stages: Stages, case: Case) -> None:
             name = stages.task.args[i].name
             message = f"leaves its input {name!r} as another tensor (memory, shape, strides, gradient or version)"
             raise stages.refused(case, "mutates-input", message)
-    _form_kept(stages, case, found)
-    if found.get("threads") is True:
+    _form_kept(stages, case, report)
+    if report.get("threads") is True:
         message = "leaves another number of threads for its caller (name it in the kernel's own loops instead)"
         raise stages.refused(case, "caller-state", message)
 
 
 def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:
-    """A tensor for a tensor; more than one, in whatever they lie, for several."""
+    """Check the form of the result: a tensor for a tensor; several, in any container, for several."""
     module = stages.task.module()
     if module.numpy or stages.written:
         return
@@ -102,10 +100,10 @@ def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:
     if found.get("random") is True and torch.equal(before, torch.get_rng_state()):
         message = "leaves torch's, NumPy's or Python's random numbers changed, which the reference does not use"
         raise stages.refused(case, "caller-state", message)
-    several = raw if isinstance(raw, (tuple, list)) else [raw]
-    needed = sum(t.untyped_storage().nbytes() for t in several if isinstance(t, Tensor))
-    held = found.get("bytes")
-    if isinstance(held, int) and needed and held > EDGES.oversized * needed + EDGES.oversized_bytes:
+    results = raw if isinstance(raw, (tuple, list)) else [raw]
+    needed = sum(t.untyped_storage().nbytes() for t in results if isinstance(t, Tensor))
+    held_bytes = found.get("bytes")
+    if isinstance(held_bytes, int) and needed and held_bytes > EDGES.oversized * needed + EDGES.oversized_bytes:
         stages.context.findings.add(Mark(kind="outputs-oversized"))
     form = found.get("form")
     if isinstance(raw, Tensor) and form in ("several", "a number"):
@@ -117,7 +115,7 @@ def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:
 
 
 def denormals(stages: Stages, base: Case) -> None:
-    """Inputs so small that the answers are denormal: zeros in their place are the label ``denormals flushed``."""
+    """Check inputs so small that the answers are denormal; zeros instead yield the label ``denormals flushed``."""
     case = base.with_change(("scale", -1, EDGES.denormal))
     try:
         wanted = [r.native for r in case.references]
@@ -133,8 +131,12 @@ def denormals(stages: Stages, base: Case) -> None:
         got = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
-    for have, at in zip(got, small, strict=True):
-        if have.shape == at.shape and bool(at.any()) and bool((have[at] == 0).double().mean() > EDGES.flushed):
+    for have, is_small in zip(got, small, strict=True):
+        if (
+            have.shape == is_small.shape
+            and bool(is_small.any())
+            and bool((have[is_small] == 0).double().mean() > EDGES.flushed)
+        ):
             stages.context.findings.add(Mark(kind="denormals-flushed"))
 
 
@@ -145,50 +147,54 @@ def _denormal(values: Tensor) -> Tensor:
 
 
 def minus_zeros(stages: Stages, base: Case) -> None:
-    """Zeros with a sign in each argument: where a reference that works element by element answers with -0, in float64
-    too, a kernel's 0 is a flag. Of sums, and of what selects one of two equal zeros, nothing is said."""
+    """Check zeros with a sign in each argument. If an elementwise reference returns -0, in float64 too, a kernel's +0
+    is a flag. Sums, and operators that select one of two equal zeros, are not checked."""
     if stages.task.framework == "numpy":
-        return  # nothing of its operations is seen
-    seen, args = torch.Generator().manual_seed(base.seed), list(base.args)
+        return  # its operations cannot be observed
+    generator, args = torch.Generator().manual_seed(base.seed), list(base.args)
     for i, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
-        open_ = spec.kind is not ArgKind.SCALAR and isinstance(value, Tensor) and value.dtype in _SIGNED
-        if not open_ or spec.static:
+        is_free = spec.kind is not ArgKind.SCALAR and isinstance(value, Tensor) and value.dtype in _SIGNED
+        if not is_free or spec.static:
             continue
         legal = legal_values(spec, value, stages.task.domain.get(spec.name))
         if legal.support in OPEN and legal.low <= 0 <= legal.high:
-            drawn = (torch.rand(value.shape, generator=seen) < EDGES.zeros).to(value.device)
-            args[i] = value.masked_fill(drawn, -0.0)
+            is_zeroed = (torch.rand(value.shape, generator=generator) < EDGES.zeros).to(value.device)
+            args[i] = value.masked_fill(is_zeroed, -0.0)
     case = base.given(tuple(args))
     try:
         with watching(_element_by_element):
             wanted = case.native
-        at = [_minus_zero(r.native) & _minus_zero(r.want) for r in case.references]
+        negative_zeros = [_minus_zero(r.native) & _minus_zero(r.want) for r in case.references]
     except (TaskError, _Mixes):
         return
-    if not any(bool(a.any()) for a in at):
+    if not any(bool(a.any()) for a in negative_zeros):
         return
     try:
         call = stages.call(case)
         got = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
-    for have, want, minus in zip(got, wanted, at, strict=False):
-        if have.dtype in _SIGNED and have.shape == want.shape and bool((minus & (have == 0) & ~have.signbit()).any()):
+    for have, want, is_negative_zero in zip(got, wanted, negative_zeros, strict=False):
+        if (
+            have.dtype in _SIGNED
+            and have.shape == want.shape
+            and bool((is_negative_zero & (have == 0) & ~have.signbit()).any())
+        ):
             stages.context.findings.add(Mark(kind="zeros-unsigned"))
 
 
-#: dtypes whose zeros are looked at
+#: Dtypes whose zeros are checked.
 _SIGNED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-#: operators whose answer may be either of two equal zeros
+#: Operators whose result may be either of two equal zeros.
 _EITHER = ("maximum", "minimum", "fmax", "fmin", "relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold")
-#: operators that move elements as they are
+#: Operators that copy elements unchanged.
 _COPIES = frozenset(
     ("clone", "_to_copy", "copy", "cat", "stack", "detach", "contiguous", "index_select", "gather", "flip", "roll")
 )  # fmt: skip
 
 
 class _Mixes(Exception):
-    """The reference does not work element by element."""
+    """The reference does not work elementwise."""
 
 
 def _element_by_element(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -203,21 +209,22 @@ def _minus_zero(values: Tensor) -> Tensor:
 
 
 def other_mode_differs(task: Task, args: Sequence[Any]) -> bool:
-    """Has the Model, which draws nothing, other answers in the mode (training, eval) in which it is not called?"""
+    """Return whether the Model, which draws nothing, answers differently in the mode (training, eval) that is not
+    used."""
     module = task.module()
     if task.form is TaskForm.NATIVE or module.evaluates:
         return False
     model = module.new_model().to(device_of(args) or "cpu")
     model.train(not model.training)
-    # training writes running figures into its state
-    given = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    # Training mode writes running statistics into the state.
+    inputs = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     try:
         with torch.no_grad():
-            other = module.flatten(module.call(given, model))
+            other_mode = module.flatten(module.call(inputs, model))
     except (TaskError, RuntimeError, ValueError, AssertionError):
-        return False  # it has no other answer
-    found = module.called(args)[0]
-    if [(one.shape, one.dtype) for one in found] != [(two.shape, two.dtype) for two in other]:
+        return False  # there is no answer in that mode
+    usual = module.called(args)[0]
+    if [(a.shape, a.dtype) for a in usual] != [(b.shape, b.dtype) for b in other_mode]:
         return True
-    pairs = zip(map(computable, found), map(computable, other), strict=True)
-    return not all(torch.allclose(one, two, equal_nan=True) for one, two in pairs)
+    pairs = zip(map(computable, usual), map(computable, other_mode), strict=True)
+    return not all(torch.allclose(a, b, equal_nan=True) for a, b in pairs)

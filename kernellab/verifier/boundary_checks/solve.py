@@ -1,8 +1,8 @@
-"""Inputs that reach an edge which no drawn input reached.
+"""Find inputs that reach an edge which no drawn input reached.
 
-One element of an argument is changed, and the distances of all operations follow: where they follow a straight line
-(affine and pointwise operations between the argument and the edge) one step of the secant method is back-substitution
-and lands on the edge; where they do not, the steps are a search.
+One element of an argument is changed, and the distances of all operations follow. If a distance is linear in the
+element (affine and pointwise operations between the argument and the edge), one step of the secant method is
+back-substitution and reaches the edge exactly; otherwise the steps are a search.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kernellab.verifier.boundary_checks.operations import Edge
 from kernellab.verifier.boundary_checks.watch import Place, Watch
 
 Tensor = torch.Tensor
-#: steps of the secant method for one edge, and elements of an argument that are tried: the first, and more for an edge
-#: that was reached where it decides nothing
+#: Secant steps for one edge; elements of an argument that are tried; and more of them for an edge that was reached
+#: where it decides nothing.
 _STEPS, _ELEMENTS, _MORE = 6, 2, 6
-#: the nearest multiple of one by so many is tried, too
+#: Denominator of the short fractions that are also tried.
 _SHORT = 64
 _SIDES = {"below": -1, "at": 0, "above": 1}
 
@@ -37,9 +37,8 @@ class Patch:
 
 
 class Solver:
-    """Searches from ``args`` among the float arguments at ``positions``; ``bounds`` say what their values may be, and
-    ``decides`` whether an answer depends on an edge that arguments reach; ``step`` is the first of a
-    search from zero."""
+    """Search from ``args`` over the float arguments in ``bounds``, which holds the limits of their values. ``decides``:
+    whether an answer depends on an edge that arguments reach; ``step``: the first step of a search from zero."""
 
     def __init__(
         self, run: Callable[[Sequence[Any]], Watch | None], args: Sequence[Any], base: Watch,
@@ -51,23 +50,23 @@ class Solver:
         self.generator = torch.Generator().manual_seed(seed)
 
     def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
-        """A patch for each of the edges ``missing`` that could be reached while there is time ``left``."""
-        open_ = {edge: found for edge in missing if (found := _place(edge, self.base)) is not None}
+        """Yield a patch for each edge in ``missing`` that can be reached while there is time ``left``."""
+        open_ = {edge: located for edge in missing if (located := _place(edge, self.base)) is not None}
         idle: set[Edge] = set()
         for position in self.bounds:
             count = self.args[position].numel()
             for number, index in enumerate(torch.randint(count, (_MORE,), generator=self.generator).tolist()):
                 if number >= _ELEMENTS and idle.isdisjoint(open_):
                     break
-                now = float(self.args[position].reshape(-1)[index])
-                step = 0.25 * abs(now) + self.step
-                moved = self._moved(position, index, now + step) if open_ and left() else None
+                current = float(self.args[position].reshape(-1)[index])
+                step = 0.25 * abs(current) + self.step
+                moved = self._moved(position, index, current + step) if open_ and left() else None
                 if moved is None:
                     continue
                 for edge, (place, side) in list(open_.items()):
                     if not left() or (number >= _ELEMENTS and edge not in idle):
                         continue
-                    value = self._reach(edge, place, side, (position, index), now, step, moved)
+                    value = self._reach(edge, place, side, (position, index), current, step, moved)
                     if value is None:
                         continue
                     if not self.decides(edge, (position, index, value)):
@@ -84,7 +83,7 @@ class Solver:
     def _reach(
         self, edge: Edge, place: Place, side: int, at: tuple[int, int], now: float, step: float, moved: Watch
     ) -> float | None:
-        """The value at which the edge is reached; None where this element does not lead there."""
+        """Return the value at which the edge is reached, or None if this element does not lead there."""
         before, after = self._values(self.base, place), self._values(moved, place)
         if before is None or after is None or before.shape != after.shape:
             return None
@@ -100,19 +99,19 @@ class Solver:
             slope = (d1 - d0) / (x1 - x0) if x1 != x0 else 0.0
             if not isfinite(slope) or slope == 0.0:
                 return None
-            # a little beyond the edge where it is not the edge itself
+            # Aim slightly beyond the edge for a side of it.
             target = side * max(0.25 * abs(d1), 1e-3) if side else 0.0
             x2 = min(max(x1 + (target - d1) / slope, low), high)
             if not isfinite(x2) or x2 == x1:
                 return None
-            found = self._moved(*at, x2)
-            if found is None:
+            watch = self._moved(*at, x2)
+            if watch is None:
                 return None
-            values = self._values(found, place)
+            values = self._values(watch, place)
             if values is None or values.shape != before.shape:
-                return x2 if found.edges.get(edge) else None
-            # others may have reached it before
-            if found.edges.get(edge) and _is_at(values[element], side):
+                return x2 if watch.edges.get(edge) else None
+            # Another element may have reached the edge before.
+            if watch.edges.get(edge) and _is_at(values[element], side):
                 return x2
             x0, d0, x1, d1 = x1, d1, x2, float(values[element])
             if side == 0 and abs(d1) <= 1e-5 * (abs(d0) + abs(x1)):
@@ -122,7 +121,7 @@ class Solver:
         return None
 
     def _next_to(self, edge: Edge, place: Place, element: int, at: tuple[int, int], x: float) -> float | None:
-        """The edge itself may lie one rounding away from what the steps came to, or at a number of few digits."""
+        """Try the values one rounding away from ``x``, and the nearest short fraction, for the edge itself."""
         tensor = self.args[at[0]]
         near = torch.tensor(x, dtype=tensor.dtype)
         values_near = [round(x * _SHORT) / _SHORT]
@@ -132,16 +131,16 @@ class Solver:
             else:
                 values_near.append(nextafter(x, towards))
         for value in values_near:
-            found = self._moved(*at, value)
-            values = None if found is None else self._values(found, place)
-            if found is not None and found.edges.get(edge) and (values is None or _is_at(values[element], 0)):
+            watch = self._moved(*at, value)
+            values = None if watch is None else self._values(watch, place)
+            if watch is not None and watch.edges.get(edge) and (values is None or _is_at(values[element], 0)):
                 return value
         return None
 
     @staticmethod
     def _values(watch: Watch, place: Place) -> Tensor | None:
-        found = watch.distances.get(place)
-        return None if found is None else found.values.reshape(-1)
+        distance = watch.distances.get(place)
+        return None if distance is None else distance.values.reshape(-1)
 
 
 def _is_at(distance: Tensor, side: int) -> bool:
@@ -149,7 +148,7 @@ def _is_at(distance: Tensor, side: int) -> bool:
 
 
 def _place(edge: Edge, base: Watch) -> tuple[Place, int] | None:
-    """The distance whose sign an edge is, and that sign; None for edges of another kind."""
+    """Return the distance whose sign an edge is, and that sign; None for other kinds of edges."""
     name, _, side = edge.name.rpartition(" ")
     place = (edge.op, edge.number, name)
     return (place, _SIDES[side]) if side in _SIDES and place in base.distances else None

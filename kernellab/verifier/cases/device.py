@@ -1,7 +1,7 @@
-"""The device on which a verification's cases are made and references run, and torch's precision there.
+"""The device on which a verification's cases are made and references run, and torch's precision settings there.
 
-Arguments are drawn on the device itself (CPU random numbers for gigabytes take minutes); the references, native and
-in float64, run there in the judge's own context.
+Arguments are drawn on the device (drawing gigabytes on the CPU takes minutes). The references, native and in float64,
+run there in the judge's own context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernellab.verifier.judge import turns
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
 
-#: operators whose float32 products cuDNN and cuBLAS may do in TF32
+#: Operators whose float32 products cuDNN and cuBLAS may compute in TF32.
 _CONVOLUTIONS = ("convolution", "_convolution", "cudnn_convolution", "convolution_overrideable", "conv2d", "conv3d")
 _MATMULS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "addbmm", "_scaled_dot_product_efficient_attention")
 
@@ -30,13 +30,13 @@ _device: ContextVar[str] = ContextVar("device", default="cpu")
 
 
 def current() -> str:
-    """``cpu`` or ``cuda``."""
+    """Return ``cpu`` or ``cuda``."""
     return _device.get()
 
 
 @contextmanager
 def on(device: str) -> Iterator[None]:
-    """Cases are made on ``device`` inside."""
+    """Make cases on ``device`` inside this context."""
     token = _device.set(device)
     try:
         yield
@@ -45,7 +45,7 @@ def on(device: str) -> Iterator[None]:
 
 
 def start_cuda() -> None:
-    """This process's context, with torch's flags as tasks expect them.
+    """Create this process's CUDA context and set torch's flags as tasks expect them.
 
     Raises:
         TargetError: torch has no CUDA here, or the driver cannot share memory between processes.
@@ -60,7 +60,7 @@ def start_cuda() -> None:
             "Choose Triton in its interpreter or the DSL cpp on the CPU, or install a torch built for CUDA.",
         )
     try:
-        # the libraries of products are loaded here, not in the first verification
+        # Load the libraries of products here, not in the first verification.
         some = torch.ones(8, 8, device="cuda")
         torch.linalg.vector_norm(some @ some, dtype=torch.float64).item()
         mapping = cuda_driver.create(1, int(torch.cuda.current_device()))
@@ -78,7 +78,7 @@ def start_cuda() -> None:
 
 
 def give_back() -> None:
-    """Memory that torch keeps for later in this process goes back to the device."""
+    """Return the memory that torch caches in this process to the device."""
     import torch
 
     gc.collect()
@@ -86,23 +86,23 @@ def give_back() -> None:
 
 
 def clock_name(backend: Backend) -> str:
-    """What tells this process's device from the machine's others, in letters that a file's name may have."""
+    """Return a name that identifies this process's device on the machine, in characters valid in a file name."""
     if backend is not Backend.CUDA:
         return str(backend.value)
     import torch
 
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    found: str = str(getattr(properties, "uuid", properties.name))
-    return found.replace(" ", "-").replace("/", "-")
+    identifier: str = str(getattr(properties, "uuid", properties.name))
+    return identifier.replace(" ", "-").replace("/", "-")
 
 
 def _lock_file() -> str:
-    """One file for each device and user, by which judges take turns at timing."""
+    """Return the lock file of this device and user, by which judges take turns at timing."""
     return f"/tmp/kernellab-{os.getuid()}-{clock_name(Backend.CUDA)}.lock"
 
 
 def set_precision(precision: Mapping[str, str]) -> None:
-    """torch's flags as they are at registration (matmul in IEEE float32, convolution in TF32), unless the task says
+    """Set torch's flags as at registration (matmul in IEEE float32, convolution in TF32), unless the task says
     otherwise."""
     import torch
 
@@ -111,30 +111,30 @@ def set_precision(precision: Mapping[str, str]) -> None:
 
 
 def sample(module: TaskModule, sizes: Mapping[str, int] | None, seed: int, device: str) -> tuple[Any, ...]:
-    """``module.sample`` on ``device``: drawn there where the task's ``inputs`` lets us, else moved there."""
+    """Return ``module.sample`` on ``device``: drawn there if the task's ``inputs`` allows it, else moved there."""
     import torch
 
     if device == "cpu":
         return module.sample(sizes, seed)
-    module.state()  # the Model is made on the CPU once, with the weights that it has there
+    module.state()  # create the Model on the CPU once, with its weights there
     try:
         with torch.device(device):
             args = module.sample(sizes, seed)
     except KernellabError:
-        # it asks for a CPU generator, or mixes devices
+        # The task uses a CPU generator, or mixes devices.
         args = module.sample(sizes, seed)
     return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
 
 
 def free() -> int:
-    """Bytes of the CUDA device that this process may still have, those that torch keeps for it among them."""
+    """Return the bytes of CUDA memory that this process can still use, including torch's cache."""
     import torch
 
     return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
 def synchronize() -> None:
-    """Waits for the device, where there is one."""
+    """Wait for the device, if there is one."""
     if current() == "cuda":
         import torch
 
@@ -142,19 +142,18 @@ def synchronize() -> None:
 
 
 def runs_tf32(task: Task) -> bool:
-    """May float32 outputs of ``task`` be of TF32's precision class? True when an operation that may run in TF32 is
-    among the reference's: by the task's own words, or, for convolutions on a CUDA device, by the framework's default.
-    """
+    """Return whether float32 outputs of ``task`` may be of TF32 precision: an operation of the reference may run in
+    TF32, as the task states or, for convolutions on a CUDA device, by the framework's default."""
     return bool(tf32_operators(task))
 
 
 def tf32_operators(task: Task) -> frozenset[str]:
-    """Names of the reference's operators whose float32 factors a kernel may round to TF32; none where it is strict."""
+    """Return the names of the reference's operators whose float32 factors may be TF32; none if the task is strict."""
     return frozenset() if task.strict else eager_tf32(task)
 
 
 def eager_tf32(task: Task) -> frozenset[str]:
-    """Names of the reference's operators that torch's flags let eager compute in TF32, whatever it then does."""
+    """Return the names of the reference's operators that torch's flags let eager compute in TF32."""
     convolution = "tf32" if current() == "cuda" else "ieee"
     wanted: tuple[str, ...] = ()
     wanted += _CONVOLUTIONS if task.precision.get("conv", convolution) == "tf32" else ()
@@ -164,8 +163,8 @@ def eager_tf32(task: Task) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def operators(task: Task) -> frozenset[str]:
-    """Names of the operators that the reference reaches, seen on tensors without memory; where it needs values, the
-    names of operators that its text holds."""
+    """Return the names of the reference's operators, observed on tensors without memory; if it needs values, the
+    operator names in its text."""
     import torch
 
     from kernellab.task.fakes import fake_model
@@ -174,10 +173,10 @@ def operators(task: Task) -> frozenset[str]:
 
     if task.framework == "numpy":
         return frozenset()
-    found: set[str] = set()
+    names: set[str] = set()
 
     def note(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        found.add(func.overloadpacket.__name__)
+        names.add(func.overloadpacket.__name__)
         return func(*args, **kwargs)
 
     module = task.traced_module()
@@ -190,7 +189,7 @@ def operators(task: Task) -> frozenset[str]:
             args.append(spec.value)
 
     def run() -> None:
-        # a Model with memory is kept by its module: another is built for one without
+        # The module keeps a Model with memory; this builds another one without.
         model = None if module.needs_values else fake_model(task)
         with watching(note):
             module.call(args, model)
@@ -198,7 +197,7 @@ def operators(task: Task) -> frozenset[str]:
     try:
         run() if module.needs_values else without_memory(run)
     except (KernellabError, RuntimeError, NotImplementedError, TypeError):
-        found |= {name for name in (*_CONVOLUTIONS, *_MATMULS) if name in task.text}
+        names |= {name for name in (*_CONVOLUTIONS, *_MATMULS) if name in task.text}
         if "conv" in task.text.lower():
-            found.add("convolution")
-    return frozenset(found)
+            names.add("convolution")
+    return frozenset(names)

@@ -1,6 +1,6 @@
-"""What a task's arguments look like at given sizes, learnt once from its own inputs: shape, dtype, legal values.
+"""Shape, dtype and legal values of a task's arguments at given sizes, determined once from its own inputs.
 
-A case of any family but the task's own needs no more of them, so that its inputs are drawn once and not twice.
+Cases of all other families are drawn from these, so that the task's inputs are not drawn twice.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: tasks and sizes that are remembered: all of a few verifications
+#: Cache size in pairs of task and sizes: enough for a few verifications.
 _KEPT = 256
-#: elements that say little of all
+#: Number of elements below which a sample says little about all values.
 _FEW = 64
 
 
 @dataclass(frozen=True)
 class Form:
-    """One argument: what its values may be where it is a float tensor that is drawn again, and what stands in for one
-    that every seed gives alike."""
+    """One argument: its legal values if it is a float tensor that is redrawn, and its value if every seed gives the
+    same."""
 
     legal: Legal | None = None
     shape: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
     value: Any = None
-    #: does a seed decide its contents, in a way that only the task's own inputs know?
+    #: Whether a seed decides its contents in a way that only the task's own inputs define.
     sampled: bool = False
 
 
@@ -52,8 +52,8 @@ class Forms:
         return tuple(a.legal for a in self.args)
 
     def blank(self) -> tuple[Any, ...] | None:
-        """Arguments from which all families but the task's own can be drawn, of float tensors the form alone; None
-        where the task's own inputs are needed."""
+        """Return arguments from which all families but the task's own can be drawn, with uninitialised float tensors;
+        None if the task's own inputs are needed."""
         import torch
 
         if any(a.sampled for a in self.args):
@@ -65,32 +65,32 @@ class Forms:
 
 @lru_cache(maxsize=_KEPT)
 def forms_of(task: Task, sizes: tuple[tuple[str, int], ...], where: str) -> Forms:
-    """What one sample shows. Raises TaskError where the task's inputs cannot be drawn."""
+    """Return the forms of one sample. Raises TaskError if the task's inputs cannot be drawn."""
     drawn = device.sample(task.module(), dict(sizes) or None, 0, where)
-    found = Forms(tuple(_form(task, i, value) for i, value in enumerate(drawn)), where)
+    forms = Forms(tuple(_form(task, i, value) for i, value in enumerate(drawn)), where)
     stated = tuple(task.module().default_sizes().items())
-    if sizes == stated or not any(a.legal is not None and prod(a.shape) < _FEW for a in found.args):
-        return found
-    # a few elements may be alike by chance (labels of 0 and 1): then the stated sizes tell what they may be
-    pairs = zip(found.args, forms_of(task, stated, where).legal, strict=True)
-    return replace(found, args=tuple(
+    if sizes == stated or not any(a.legal is not None and prod(a.shape) < _FEW for a in forms.args):
+        return forms
+    # A few elements may be alike by chance (labels of 0 and 1); the stated sizes then show the legal values.
+    pairs = zip(forms.args, forms_of(task, stated, where).legal, strict=True)
+    return replace(forms, args=tuple(
         replace(a, legal=legal) if a.legal and legal and prod(a.shape) < _FEW and _decides(legal, a.legal) else a
         for a, legal in pairs
     ))  # fmt: skip
 
 
 def _decides(wide: Legal, few: Legal) -> bool:
-    """Is what the stated sizes show the narrower kind?"""
+    """Return whether the values at the stated sizes are of the narrower kind."""
     return wide.support in (Support.DISCRETE, Support.UNIT) and few.support not in (Support.FIXED, Support.RANGE)
 
 
 def legal_of(task: Task, args: Sequence[Any], where: str) -> tuple[Legal | None, ...]:
-    """What the float tensors among ``args`` may be, which have the sizes that the task states."""
-    found = forms_of(task, tuple(task.module().default_sizes().items()), where)
-    for form, value in zip(found.args, args, strict=True):
+    """Return the legal values of the float tensors among ``args``, which have the task's stated sizes."""
+    forms = forms_of(task, tuple(task.module().default_sizes().items()), where)
+    for form, value in zip(forms.args, args, strict=True):
         if form.legal is not None and tuple(value.shape) != form.shape:
             return tuple(_form(task, i, value).legal for i, value in enumerate(args))
-    return found.legal
+    return forms.legal
 
 
 def _form(task: Task, position: int, value: Any) -> Form:
@@ -99,9 +99,9 @@ def _form(task: Task, position: int, value: Any) -> Form:
     spec = task.args[position]
     state = spec.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-        # an empty tensor, and a Model's own, are alike for every seed
-        same = state or (isinstance(value, torch.Tensor) and not value.numel())
-        return Form(value=value if same else None, sampled=not same)
+        # An empty tensor, and a Model's own, are the same for every seed.
+        is_constant = state or (isinstance(value, torch.Tensor) and not value.numel())
+        return Form(value=value if is_constant else None, sampled=not is_constant)
     legal = legal_values(spec, value, task.domain.get(spec.name))
     if legal.support is Support.FIXED:
         return Form(legal, tuple(value.shape), value=value if state else None, sampled=not state)
@@ -109,5 +109,5 @@ def _form(task: Task, position: int, value: Any) -> Form:
 
 
 def meet(one: Sequence[int], two: Sequence[int]) -> bool:
-    """Do two shapes broadcast?"""
+    """Return whether two shapes broadcast."""
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(two), strict=False))

@@ -14,8 +14,8 @@ from kernellab.verifier.protocol.rules import CORRECT, DEVICE, DRAWN
 
 
 def both_long(task: Task, known: Sequence[cases.Case], longest: int = 0) -> cases.Case | None:
-    """A case of the task's own inputs with two Dims, or the one, longer at once than in those ``known``, with at most
-    ``longest`` bytes of inputs where that is not 0; None where :func:`_within_time` has none."""
+    """Return a case of the task's own inputs with two Dims (or the only one) longer than in all ``known`` cases, with
+    at most ``longest`` bytes of inputs if not 0; None if :func:`_within_time` finds none."""
     full = task.module().default_sizes()
     if not full or not known:
         return None
@@ -26,41 +26,40 @@ def both_long(task: Task, known: Sequence[cases.Case], longest: int = 0) -> case
 
 
 def wide(task: Task, known: Sequence[cases.Case], longest: int = 0) -> Iterator[cases.Case]:
-    """Cases of the task's own inputs with each Dim anywhere in the most of its range, without end while the reference
-    takes them in time: branches on large sizes lie there, and the ends of ranges are seldom odd. ``longest`` is as in
-    :func:`both_long`."""
+    """Yield cases of the task's own inputs with each Dim in most of its range, without end, while the reference is fast
+    enough: they reach branches on large sizes, and range ends are seldom odd. ``longest``: see :func:`both_long`."""
     full = task.module().default_sizes()
     if not full or not known:
         return
     most = DRAWN.wide_bytes if device.current() == "cpu" else min(DEVICE.wide_bytes, device.free() // DEVICE.long_share)
     most = min(most, longest or most)
     while most > CORRECT.family_bytes:
-        found = _within_time(task, known, large(task, full, most), DRAWN.wide_seconds)
-        if found is None:
+        case = _within_time(task, known, large(task, full, most), DRAWN.wide_seconds)
+        if case is None:
             most //= 2
         else:
-            yield found
+            yield case
 
 
 def _within_time(task: Task, known: Sequence[cases.Case], sizes: Mapping[str, int], most: float) -> cases.Case | None:
-    """The case at ``sizes``; None where the reference would take more than ``most`` seconds, as if its time grew by the
-    square of its inputs from those ``known``, whose answers are at hand. It is run at sizes between where those known
-    are so small that starting it is most of their time."""
+    """Return the case at ``sizes``, or None if the reference would take more than ``most`` seconds, assuming that its
+    time grows with the square of its inputs from the ``known`` cases. If these are so small that startup dominates, the
+    reference is run at sizes between."""
 
     def size_of(case: cases.Case) -> int:
         return max(input_bytes(task, dict(case.sizes)), 1)
 
-    tried, goal = list(known), input_bytes(task, sizes)
+    measured, goal = list(known), input_bytes(task, sizes)
     if not runs_at(task, tuple(sizes.items())):
         return None
 
     def expected(size: int) -> float:
-        # of several, since other work may have held up one
-        return min(c.reference_seconds * max(size / size_of(c), 1) ** 2 for c in tried)
+        # Use the least of several, since other work may have delayed one.
+        return min(c.reference_seconds * max(size / size_of(c), 1) ** 2 for c in measured)
 
     while expected(goal) > most:
-        # as far as it may take that long, if that leads on
-        last = max(tried, key=size_of)
+        # Go as far as the time limit allows, if that makes progress.
+        last = max(measured, key=size_of)
         longer = math.sqrt(most / expected(size_of(last)))
         if longer < 2 or goal <= size_of(last):
             return None
@@ -68,6 +67,6 @@ def _within_time(task: Task, known: Sequence[cases.Case], sizes: Mapping[str, in
         middle = {k: round(max(dict(last.sizes)[k], 1) ** (1 - part) * max(n, 1) ** part) for k, n in sizes.items()}
         if input_bytes(task, middle) <= size_of(last) or not runs_at(task, tuple(middle.items())):
             return None
-        tried.append(cases.case(task, middle, Family.OWN))
-        _ = tried[-1].native
+        measured.append(cases.case(task, middle, Family.OWN))
+        _ = measured[-1].native
     return cases.glance(cases.case(task, dict(sizes), Family.OWN))

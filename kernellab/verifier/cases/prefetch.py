@@ -1,6 +1,6 @@
-"""Cases that are made, with the reference's answers, while a candidate is compiled.
+"""Cases prepared with the reference's answers while a candidate is compiled.
 
-They lie in the judge's memory alone, as the later cases of a stage do while the candidate runs an earlier one.
+They exist only in the judge's memory, like the later cases of a stage while the candidate runs an earlier one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kernellab.verifier.protocol.rules import CORRECT, DEVICE
 
 
 class Ahead:
-    """The cases of the first stages, each given out once: those that :meth:`make` came to are ready, the rest are made
-    when they are asked for."""
+    """The cases of the first stages, each returned once. Cases that :meth:`make` has reached are ready; the others are
+    made on request."""
 
     def __init__(self, task: Task, interpreted: bool, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()) -> None:
-        """``numbers``: those that the source names; ``sizes``: those that were asked for."""
+        """``numbers``: integers in the source; ``sizes``: requested sizes."""
         self.task, self.interpreted, self.numbers, self.sizes = task, interpreted, numbers, sizes
         self._smoke: Case | None = None
         self._correct: list[Case] = []
@@ -32,13 +32,13 @@ class Ahead:
         self._steps: Iterator[None] = iter(())
 
     def make(self) -> Iterator[None]:
-        """Makes them, one at each step, in the order in which they are met: what is static keeps its first values.
+        """Make the cases, one at each step, in the order of use, because static arguments keep their first values.
 
-        Nothing of a task so large that a build would have to wait for a case.
+        Makes none for a task so large that a build would have to wait for a case.
         """
         if input_bytes(self.task) > CORRECT.large_bytes:
             return
-        # a step that takes nothing, for a source that is built at once
+        # An empty step, for a source that builds at once.
         yield
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         try:
@@ -48,44 +48,45 @@ class Ahead:
             self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
             yield from _made(self._small)
             self._begin_survey()
-            # no `yield from`: a build that ends closes this iterator, and would close the survey's steps with it
+            # Do not use `yield from`: a build that ends closes this iterator, which would also close the survey's
+            # steps.
             for _ in self._steps:
                 yield
-        except Exception:  # whatever it is, the stage that asks for the case meets it again and reports it
+        except Exception:  # the stage that requests the case raises it again and reports it
             self._survey = None
 
     def smoke(self) -> Case:
-        found, self._smoke = self._smoke, None
-        return found or cases.smoke_case(self.task, self.interpreted)
+        case, self._smoke = self._smoke, None
+        return case or cases.smoke_case(self.task, self.interpreted)
 
     def correct(self) -> list[Case]:
-        found, self._correct = self._correct, []
-        return found or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
+        made_cases, self._correct = self._correct, []
+        return made_cases or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
 
     def more(self) -> Iterator[Case]:
-        """Cases at sizes from all over the Dims' ranges, without end."""
+        """Yield cases at sizes from the whole Dim ranges, without end."""
         while self._more:
             yield self._more.pop(0)
         yield from cases.more_cases(self.task)
 
     def sized(self) -> list[Case]:
-        """The cases of the stage correct, made now, and the first of those from all over the ranges."""
+        """Return the cases of the stage correct, made now, and the first cases from the whole Dim ranges."""
         self._correct = self._correct or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
         self._more = self._more or list(islice(cases.more_cases(self.task), DEVICE.rehearsed_sizes))
         return [*self._correct, *self._more]
 
     def small(self) -> Case:
-        """A new case at the size that the families run at."""
+        """Return a new case at the size of the families."""
         return self._small.pop(0) if self._small else cases.small_case(self.task, self.interpreted)
 
     def declared(self) -> Case:
-        """A case of the task's own inputs at its declared sizes, which the stage correct may have too."""
+        """Return a case of the task's own inputs at the declared sizes, possibly the one of the stage correct."""
         last = self._correct[-1] if self._correct else None
         full = cases.declared_case(self.task, self.interpreted)
         return last if last is not None and (last.sizes, last.family) == (full.sizes, full.family) else full
 
     def survey(self) -> Survey:
-        """The inputs drawn from what the task declares."""
+        """Return the survey of inputs drawn from the task's declarations, completed."""
         if self._survey is None:
             self._begin_survey()
         for _ in self._steps:

@@ -1,4 +1,4 @@
-"""What the integers and masks of a task may be: what its own inputs draw, and what its reference takes."""
+"""Ranges of a task's integers and masks: what its own inputs draw, and what its reference accepts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: elements of a sample that are looked at
+#: Number of sample elements that are inspected.
 _MOST = 1 << 18
-#: NumPy's functions whose result has the shapes of its arguments, whatever their values are
+#: NumPy functions whose result shape does not depend on values.
 _OF_SHAPES = frozenset((
     "sum", "cumsum", "prod", "cumprod", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "abs", "absolute",
     "add", "subtract", "multiply", "divide", "floor_divide", "mod", "remainder", "fmod", "sign", "square", "maximum",
@@ -33,16 +33,16 @@ _OF_SHAPES = frozenset((
     "transpose", "take", "take_along_axis", "left_shift", "right_shift", "bitwise_and", "bitwise_or", "bitwise_xor",
     "invert", "float32", "float64", "int32", "int64", "zeros_like", "ones_like", "empty_like",
 ))  # fmt: skip
-#: a length from here on is not doubled
+#: Length from which larger values are not tried.
 _LONG = 1 << 14
-#: seconds that a call in a copy of this process may take, and between two looks at it
+#: Seconds that a call in a copy of this process may take, and between two checks of it.
 _CALL, _LOOK = 20.0, 0.001
 
 
 @dataclass(frozen=True)
 class Range:
     """Integers of one argument: ``low`` to ``high`` in the task's own samples; ``least`` to ``most`` of those that the
-    reference was seen to take. ``fixed``: every sample has the same; ``is_sorted``: rows rise; ``mask``: bools."""
+    reference accepts. ``fixed``: every sample is the same; ``is_sorted``: rows rise; ``mask``: bools."""
 
     low: int
     high: int
@@ -54,15 +54,15 @@ class Range:
 
 
 def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Tensor], bool], sized: bool) -> Range:
-    """The range of an argument with ``samples`` of several seeds. ``takes`` says whether the reference runs with
-    another tensor in its place; ``sized``: its values decide sizes, so that those tried are little larger."""
+    """Return the range of an argument from ``samples`` of several seeds. ``takes``: whether the reference runs with
+    another tensor in its place; ``sized``: its values decide sizes, so those tried are only slightly larger."""
     import torch
 
     first = samples[0]
     is_mask = first.dtype == torch.bool
     if is_mask or not first.numel():
-        same = all(torch.equal(first, s) for s in samples[1:])
-        return Range(0, 1, 0, 1, same, False, is_mask)
+        is_equal = all(torch.equal(first, s) for s in samples[1:])
+        return Range(0, 1, 0, 1, is_equal, False, is_mask)
     fixed = all(torch.equal(first, s) for s in samples[1:])
     samples = [computable(s) for s in samples]
     low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
@@ -99,14 +99,15 @@ def _stated(domain: str, low: int, high: int) -> tuple[int, int]:
             first, last = (int(float(n)) for n in inside.split(","))
             return first, last
     except ValueError:
-        pass  # an expression over Dims: what the samples show
+        pass  # an expression over Dims: use the samples' range
     return low, high
 
 
 def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], bool]:
-    """Does the reference run with another tensor at ``position``? Asked on the host, as on a device a place beyond a
-    tensor's end ends the process's use of it, and in a copy of this process: a library that does not check places may
-    end it on the host, too. Of a reference whose copy did not end in time nothing more is asked."""
+    """Return a function that reports whether the reference runs with another tensor at ``position``. It runs on the
+    host, because an index out of range ends a process's use of a device, and in a copy of this process, because a
+    library without bounds checks may crash on the host too. After a copy that did not end in time, it always returns
+    False."""
     import torch
 
     host = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
@@ -115,8 +116,8 @@ def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], b
     def takes(value: Tensor) -> bool:
         if late:
             return False
-        there = [*host[:position], value.cpu(), *host[position + 1 :]]
-        ran = _in_a_copy(lambda: task.module().results(there))
+        replaced = [*host[:position], value.cpu(), *host[position + 1 :]]
+        ran = _in_a_copy(lambda: task.module().results(replaced))
         if ran is None:
             late.append(True)
         return bool(ran)
@@ -125,11 +126,12 @@ def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], b
 
 
 def _in_a_copy(call: Callable[[], object]) -> bool | None:
-    """Does a call return in a copy of this process, which it may end? None where it took longer than ``_CALL``."""
+    """Return whether a call returns in a copy of this process, which may crash; None if it exceeds ``_CALL``
+    seconds."""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the copy has none of
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which the copy does not have
         child = os.fork()
     if not child:
         try:
@@ -154,8 +156,8 @@ def _in_a_copy(call: Callable[[], object]) -> bool | None:
 
 
 def sizes_by_values(text: str) -> bool:
-    """May values decide sizes, or how long a loop takes, in a task's ``text`` whose operations nothing can watch? Its
-    ``inputs`` do not count."""
+    """Return whether values may decide sizes or loop counts in a task's ``text`` whose operations cannot be observed;
+    its ``inputs`` function is ignored."""
     for definition in ast.parse(text).body:
         skipped = not isinstance(definition, ast.FunctionDef) or definition.name == "inputs"
         for node in ast.walk(definition) if not skipped else ():
@@ -169,15 +171,15 @@ def sizes_by_values(text: str) -> bool:
 
 
 def is_safe(task: Task, args: Sequence[Any], position: int, indexes: bool) -> bool:
-    """May the reference run on ``args``, which were changed at ``position``? Asked on a device of integers, and where
-    it ``indexes`` by places that it computes of floats too."""
+    """Return whether the reference can run on ``args``, changed at ``position``. On a device this is tested for
+    integers, and for floats if it ``indexes`` by computed indices."""
     value = args[position]
     sure = value.device.type == "cpu" or (value.is_floating_point() and not indexes)
     return sure or runs(task, args, position)(value)
 
 
 def is_permutation(value: Tensor) -> bool:
-    """Are rows of it places that each come once?"""
+    """Return whether the rows contain each index once."""
     last = value.shape[-1] if value.dim() else 1
     if last < 2:
         return False

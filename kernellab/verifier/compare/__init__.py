@@ -1,1 +1,1 @@
-"""The error rule: is an output right?"""
+"""The error rule, which decides whether an output is right."""

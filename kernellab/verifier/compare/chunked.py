@@ -1,7 +1,7 @@
-"""The error rule in pieces, for outputs whose float64 copies would not fit in memory with everything else.
+"""The error rule in pieces, for outputs whose float64 copies would not fit in memory.
 
-The same rule as :func:`kernellab.verifier.compare.compare`: three passes (sizes; elements; tiles and shares) over
-pieces of whole tiles, so that temporaries stay under 256 MiB. Only the mask of what is wrong is as large as the output.
+The rule is that of :func:`kernellab.verifier.compare.compare`: three passes (sizes; elements; tiles and shares) over
+pieces of whole tiles, so that temporaries stay under 256 MiB. Only the error mask is as large as the output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One piece in float64: errors of kernel and framework, both sides; places that are not finite are zero."""
+    """One piece in float64: errors of kernel and framework, and both sides; non-finite places are zero."""
 
     at: tuple[slice, slice, slice]
     error: Tensor
@@ -64,20 +64,20 @@ class _Pieces:
             yield _Piece(at, (have - want).abs_(), own, want, have)
 
     def non_finite(self) -> Tensor | None:
-        """Where one side is not finite and the other is, or otherwise; None where nothing is."""
+        """Return where both sides differ in NaN or infinities; None if they do nowhere."""
         mask: Tensor | None = None
         for at in places(self.got.shape, DEVICE.piece):
             native = self.native[at]
             double = native if self.double is None else self.double[at]
-            kind, one, other = (kinds(t) for t in (self.got[at], native, double.to(native.dtype)))
-            wrong = (kind != one) & (kind != other)
+            kind, native_kind, double_kind = (kinds(t) for t in (self.got[at], native, double.to(native.dtype)))
+            wrong = (kind != native_kind) & (kind != double_kind)
             if bool(wrong.any()):
                 mask = self._mask() if mask is None else mask
                 mask[at] = wrong
         return mask
 
     def where(self, judge: Callable[[_Piece], Tensor]) -> Tensor:
-        """The mask that ``judge`` gives, in the output's shape."""
+        """Return the mask computed by ``judge``, in the output's shape."""
         mask = self._mask()
         for piece in self:
             mask[piece.at] = judge(piece)
@@ -90,7 +90,7 @@ class _Pieces:
 
 
 def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
-    """The first rule that a float output breaks, and its relative Frobenius error."""
+    """Return the first rule that a float output breaks, and its relative Frobenius error."""
     import torch
 
     pieces = _Pieces(got, reference, limits.own)
@@ -118,8 +118,8 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
 
     def far(p: _Piece) -> Tensor:
         bound = (p.want.abs() + rms).mul_(limits.element(limit)).clamp_(min=least)
-        over: Tensor = p.error > bound
-        return over
+        is_over: Tensor = p.error > bound
+        return is_over
 
     wrong = sum(int(far(p).sum()) for p in pieces)
     if wrong:
@@ -145,19 +145,19 @@ def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limi
         return error / scale, (ERROR.framework_factor * own / scale).clamp(min=ERROR.tile_factor * limits.floor)
 
     for p in pieces:
-        found, limit = ratio(p)
-        over = found > limit
+        ratios, limit = ratio(p)
+        over = ratios > limit
         tiles += over.numel()
         if bool(over.any()):
             over_count += int(over.sum())
-            worst = max(worst, float(found[over].max()))
+            worst = max(worst, float(ratios[over].max()))
         off += share_counts(p.error, p.want, p.have, rms, limits)
         own_off += share_counts(ERROR.framework_factor * p.own, p.want, p.want, rms, limits)
     if over_count:
 
         def bad(p: _Piece) -> Tensor:
-            found, limit = ratio(p)
-            return spread(found > limit, p.error.shape) & (p.error > 0)
+            ratios, limit = ratio(p)
+            return spread(ratios > limit, p.error.shape) & (p.error > 0)
 
         message = f"{over_count} of {tiles} tiles have a relative error of up to {worst:.2e}"
         return Mismatch("tile", message, pieces.where(bad), relative)

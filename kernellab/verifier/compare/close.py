@@ -1,11 +1,11 @@
-"""KernelBench's own check of float32 outputs, which a strict task asks for in addition to the error rule.
+"""KernelBench's check of float32 outputs, which a strict task applies in addition to the error rule.
 
-``torch.allclose(got, eager, rtol=1e-4, atol=1e-4)`` (KernelBench, ``src/eval.py``), element by element. TF32 in a
-kernel is off by about 3e-4 of an output's size, so that it fails wherever eager computed in float32. Two orders of one
-long sum of float32 fail it too where terms cancel (K = 8192 of normal numbers), and where cuDNN took TF32, so does the
-exact value. So an element that is not close to eager's is right too where eager's own distance from float64 explains
-it: it lies within as many roots of eager's mean square error as the error rule grants of that, or is close to float64's
-and no farther from that than eager's is.
+The check is ``torch.allclose(got, eager, rtol=1e-4, atol=1e-4)`` (KernelBench, ``src/eval.py``), element by element.
+TF32 in a kernel has an error of about 3e-4 of an output's size, so it fails wherever eager computed in float32. Two
+orders of one long float32 sum also fail where terms cancel (K = 8192 of normal numbers), and where cuDNN used TF32, so
+does the exact value. So an element that is not close to eager's is also right if eager's own distance from float64
+explains it: its error is within the error rule's factor of eager's root mean square error, or it is close to float64
+and no farther from it than eager is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def not_close(got: Tensor, reference: Reference, own: float = 1.0) -> Mismatch | None:
-    """The mismatch of an output that is not close to eager's; None where it is. Non-finite places are not looked at.
+    """Return the mismatch of an output that is not close to eager's, else None. Non-finite places are ignored.
 
-    ``own``: how much of eager's own error counts (:attr:`Limits.own`).
+    ``own``: factor of eager's own error (:attr:`Limits.own`).
     """
     import torch
 
@@ -36,13 +36,13 @@ def not_close(got: Tensor, reference: Reference, own: float = 1.0) -> Mismatch |
     mask: Tensor | None = None
     granted: float | None = None
     for at in places(have.shape, DEVICE.piece):
-        one, other = have[at].double(), native[at].double()
-        off = ~_near(one, other) & torch.isfinite(one) & torch.isfinite(other)
+        kernel, eager = have[at].double(), native[at].double()
+        off = ~_near(kernel, eager) & torch.isfinite(kernel) & torch.isfinite(eager)
         if exact is not None and bool(off.any()):
             if granted is None:
                 granted = ERROR.framework_factor * own * _rms_error(native, exact)
-            error = (one - exact[at]).abs()
-            off &= (error > granted) & ~(_near(one, exact[at]) & (error <= (other - exact[at]).abs()))
+            error = (kernel - exact[at]).abs()
+            off &= (error > granted) & ~(_near(kernel, exact[at]) & (error <= (eager - exact[at]).abs()))
         if bool(off.any()):
             mask = torch.zeros(have.shape, dtype=torch.bool, device=have.device) if mask is None else mask
             mask[at] = off
@@ -61,7 +61,7 @@ def _near(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _rms_error(native: Tensor, exact: Tensor) -> float:
-    """The root of eager's mean square error against float64, over the finite places."""
+    """Return eager's root mean square error against float64, over the finite places."""
     import torch
 
     square, count = 0.0, 0

@@ -1,4 +1,4 @@
-"""Wrong answers made of a right one, by which the judge tests its own comparison in each verification."""
+"""Wrong answers derived from a right one, by which the judge tests its own comparison in each verification."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch import Tensor
 from kernellab.task.dtypes import computable, parts
 from kernellab.verifier.compare.records import Limits
 
-#: beyond what the rules allow by this factor, and of an element's size at least by this share
+#: Factor beyond the limits of the rules, and least error as a share of an element's size.
 _CLEAR, _SHARE = 4.0, 1e-3
-#: how many there are of one answer
+#: Number of wrong answers derived from one right answer.
 PLANTED = 7
-#: least norm of a reference whose squares do not vanish in float64
+#: Least norm of a reference whose squares do not underflow in float64.
 _NORM = 1e-150
 
 
 @dataclass(frozen=True)
 class Planted:
-    """One wrong answer: its name, and the output; None where it would be no wrong answer (zeros are right)."""
+    """One wrong answer: its name and the output, or None if it would not be wrong (zeros are right)."""
 
     name: str
     got: Tensor | None
 
 
 def planted(want: Tensor, limits: Limits, scratch: Tensor) -> Iterator[Planted]:
-    """Zeros, twice the answer, one wrong element (first, middle, last), NaN for a number, two elements swapped.
+    """Yield zeros, twice the answer, one wrong element (first, middle, last), NaN for a number, two elements swapped.
 
-    ``scratch`` equals ``want`` and is contiguous. It holds each answer of few wrong elements in turn, and equals
+    ``scratch`` equals ``want`` and is contiguous. It holds each answer with few wrong elements in turn, and equals
     ``want`` again after the last.
     """
     if not want.numel():
@@ -54,22 +54,21 @@ def planted(want: Tensor, limits: Limits, scratch: Tensor) -> Iterator[Planted]:
 
 
 def _with(scratch: Tensor, name: str, changed: dict[int, Tensor] | None) -> Iterator[Planted]:
-    """``scratch`` with other values at some places, which are put back afterwards."""
+    """Yield ``scratch`` with other values at some places, and restore them afterwards."""
     if changed is None:
         yield Planted(name, None)
         return
     flat = scratch.view(-1)
-    was = {at: flat[at : at + 1].clone() for at in changed}
+    original = {at: flat[at : at + 1].clone() for at in changed}
     for at, value in changed.items():
         flat[at : at + 1].copy_(value)
     yield Planted(name, scratch)
-    for at, value in was.items():
+    for at, value in original.items():
         flat[at : at + 1].copy_(value)
 
 
 class _Sizes:
-    """How far an element must be off to be wrong by the plainest reading of the rules, which no comparison takes part
-    in."""
+    """How far an element must be off to be wrong by a simple reading of the rules, independent of any comparison."""
 
     def __init__(self, want: Tensor, limits: Limits) -> None:
         self.exact = not (want.is_floating_point() or want.is_complex())
@@ -77,7 +76,7 @@ class _Sizes:
         self.some = parts(computable(want))
         self.floor, self.element = limits.floor, limits.element()
         self.rms = 0.0
-        #: the first place of a number
+        #: Index of the first finite element.
         self.number: int | None = None
         if self.exact:
             return
@@ -89,27 +88,29 @@ class _Sizes:
         self.rms = self.norm / numbers.numel() ** 0.5
 
     def all_matter(self, other: Tensor) -> bool:
-        """Is an output wrong that differs from the answer as ``other`` does: zeros, or twice of it?"""
+        """Return whether an output that differs as ``other`` does (zeros, or twice the answer) is wrong."""
         if self.exact:
             return bool((other != self.some).any())
         return self.norm > _NORM and self.norm < float("inf") and 2 * self.floor < 1
 
     def off(self, value: Tensor) -> Tensor:
-        """Another value for an element, beyond what the rules allow."""
+        """Return another value for an element, beyond the limits of the rules."""
         if self.exact:
             return ~value if self.dtype is torch.bool else _as(computable(value) + 1, self.dtype)
         size = float(parts(computable(value)).double().abs().max())
         if not size < float("inf") or self.norm <= _NORM:
             return _as(torch.ones_like(computable(value)), self.dtype)
         by = max(_CLEAR * self.element, _SHARE) * (size + self.rms)
-        # what is too large for its dtype may end at its largest number: the other way is farther then
-        found = (_as(computable(value) + way * by, self.dtype) for way in (1, -1))
-        other = max(found, key=lambda o: float(parts(computable(o)).double().sub(parts(computable(value))).abs().max()))
-        # what is too small for its dtype is lost in the sum
-        return other if bool((computable(other) != computable(value)).any()) else torch.ones_like(value)
+        # A value too large for its dtype may saturate; the other direction is then farther.
+        candidates = (_as(computable(value) + way * by, self.dtype) for way in (1, -1))
+        farthest = max(
+            candidates, key=lambda o: float(parts(computable(o)).double().sub(parts(computable(value))).abs().max())
+        )
+        # A value too small for its dtype is lost in the sum.
+        return farthest if bool((computable(farthest) != computable(value)).any()) else torch.ones_like(value)
 
     def pair(self, flat: Tensor) -> tuple[int, int] | None:
-        """Two places whose elements cannot stand for each other; None where there are none."""
+        """Return two places whose elements cannot replace each other, or None."""
         values = computable(flat)
         if self.exact:
             unequal = (values != values[0]).int()
@@ -120,12 +121,12 @@ class _Sizes:
         magnitude = values.abs().double()
         low = magnitude.nan_to_num(0.0, 0.0, 0.0).argmax()
         high = magnitude.nan_to_num(float("inf")).argmin()
-        one, other = int(low), int(high)
-        apart = float((parts(values[one]).double() - parts(values[other]).double()).abs().max())
-        least = float(parts(values[other]).double().abs().max()) + self.rms
-        return (one, other) if apart > 1.05 * self.element * least else None
+        largest, smallest = int(low), int(high)
+        apart = float((parts(values[largest]).double() - parts(values[smallest]).double()).abs().max())
+        least = float(parts(values[smallest]).double().abs().max()) + self.rms
+        return (largest, smallest) if apart > 1.05 * self.element * least else None
 
 
 def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Values of :func:`computable` in the dtype that they stand for."""
+    """Convert values of :func:`computable` back to the dtype that they represent."""
     return values.view(dtype) if dtype is torch.uint64 else values.to(dtype)

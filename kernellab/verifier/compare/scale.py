@@ -1,7 +1,7 @@
-"""Is an output of 16 bits the right answer times another factor?
+"""Detect an output of 16 bits that is the right answer times a factor.
 
 Its rounding is as large as a wrong divisor of 1 % (an unbiased variance over 40 numbers), but rounding goes both ways:
-the least-squares slope of the output on the answer stays near 1, the nearer the more elements weigh in it.
+the least-squares slope of the output on the answer stays near 1, closer with more elements of similar weight.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def another_scale(got: Tensor, reference: Reference, limits: Limits, relative: float) -> Mismatch | None:
-    """The mismatch of a float16 or bfloat16 output whose slope on the answer is off by more than ``scale_share`` of the
-    floor, the rounding of its elements (``scale_roundings`` of the dtype's, over the root of how many of them weigh)
-    and the framework's own times its factor; None where it is not. ``relative``: its relative error, which bounds it.
+    """Return the mismatch of a float16 or bfloat16 output whose slope on the answer is off by more than the sum of
+    ``scale_share`` of the floor, its elements' rounding (``scale_roundings`` of the dtype's, over the root of the
+    effective number of elements) and the framework's own times its factor; else None. ``relative``: its relative error,
+    an upper bound.
     """
     import torch
 
@@ -49,5 +50,5 @@ def another_scale(got: Tensor, reference: Reference, limits: Limits, relative: f
     limit = least + rounding + ERROR.framework_factor * limits.own * max(abs(s) for s in own)
     if abs(off) <= limit:
         return None
-    said = f"The output is the right one times {1 + off:.4f} ({100 * abs(off):.2g} % off, limit {100 * limit:.2g} %)"
-    return Mismatch("scale", said, torch.ones(got.shape, dtype=torch.bool, device=got.device), relative)
+    message = f"The output is the right one times {1 + off:.4f} ({100 * abs(off):.2g} % off, limit {100 * limit:.2g} %)"
+    return Mismatch("scale", message, torch.ones(got.shape, dtype=torch.bool, device=got.device), relative)

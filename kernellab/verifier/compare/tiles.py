@@ -1,4 +1,4 @@
-"""Outputs as matrices of tiles: pieces to walk through, norms of tiles, shares of elements, kinds of values."""
+"""Outputs as matrices of tiles: iteration in pieces, norms of tiles, shares of elements, kinds of values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def places(shape: Sequence[int], most: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Pieces of whole tiles, about ``most`` elements each, of matrices of ``shape`` (batch, rows, columns)."""
+    """Yield pieces of whole tiles, about ``most`` elements each, of matrices of ``shape`` (batch, rows, columns)."""
     batch, rows, columns = shape
-    every = slice(None)
+    whole = slice(None)
     if rows * columns <= most:
         step = max(1, most // max(rows * columns, 1))
-        yield from ((slice(i, i + step), every, every) for i in range(0, batch, step))
+        yield from ((slice(i, i + step), whole, whole) for i in range(0, batch, step))
         return
     height = min(rows, ERROR.tile)
     wide = min(columns, max(1, most // (height * ERROR.tile)) * ERROR.tile)
@@ -40,7 +40,7 @@ def share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: 
 
 
 def tile_norms(t: Tensor) -> Tensor:
-    """Norms of the tiles, shape (batch, rows, columns)."""
+    """Return the norms of the tiles, shape (batch, rows, columns)."""
     return tile_squares(matrix_of(t)).sqrt_()
 
 
@@ -49,7 +49,7 @@ def tile_squares(matrix: Tensor) -> Tensor:
 
     side = ERROR.tile
     rows, columns = matrix.shape[-2:]
-    # fewer rows than a tile's (a vector has one) are a lower tile, not one padded with zeros
+    # Fewer rows than a tile has (a vector has one) form a lower tile without padding.
     tall = max(1, min(rows, side))
     square = matrix * matrix
     if columns % side or rows % tall:
@@ -59,7 +59,7 @@ def tile_squares(matrix: Tensor) -> Tensor:
 
 
 def tile_counts(matrix: Tensor) -> Tensor:
-    """Elements in each tile, shape (1, rows, columns)."""
+    """Return the number of elements in each tile, shape (1, rows, columns)."""
     import torch
 
     def lengths(n: int, side: int) -> Tensor:
@@ -84,12 +84,13 @@ def matrix_of(t: Tensor) -> Tensor:
 
 
 def out_of(count: int, total: int) -> str:
-    """``80 of 2560 elements are``, which something follows."""
+    """Return the beginning of a sentence: ``80 of 2560 elements are``."""
     return f"{count} of {total} elements {'is' if count == 1 else 'are'}"
 
 
 def not_finite(count: int, total: int, extra: bool) -> str:
-    """A sentence on places where one side is NaN or infinite; ``extra``: the kernel is, where the reference is not."""
+    """Return a message about places where one side is NaN or infinite; ``extra``: the kernel is and the reference is
+    not."""
     what = "NaN or infinite where the reference is finite" if extra else "finite where the reference is NaN or infinite"
     return f"{out_of(count, total)} {what}"
 
@@ -102,7 +103,7 @@ def spread(over: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def kinds(t: Tensor) -> Tensor:
-    """0 finite, 1 NaN, 2 +inf, 3 -inf."""
+    """Return the kind of each element: 0 finite, 1 NaN, 2 +inf, 3 -inf."""
     import torch
 
     if bool(torch.isfinite(t).all()):

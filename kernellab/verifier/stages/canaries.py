@@ -1,4 +1,4 @@
-"""Calls with other contents among the timed ones, so that a kernel which tells its clock from its checks is checked."""
+"""Calls with other contents among the timed ones, which check kernels that can distinguish timing from checks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
-    """Canaries of all families at the size that is timed; where it is large, of a few at random. One more has rows of
-    all kinds, and comes last. All but the tensors that change from call to call are those of the ``timed`` case. In
-    addition, a few of other sizes."""
+    """Return canaries of all families at the timed size, or of a few random ones if it is large. One more, with rows of
+    all kinds, comes last. Arguments that do not change between calls are those of the ``timed`` case. A few canaries
+    have other sizes."""
     task, sizes = stages.task, dict(timed.sizes)
     size = input_bytes(task)
     if size > CORRECT.single_family_bytes:
@@ -41,21 +41,21 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     kinds: list[Family] = [f for f in families(task) if f is not Family.OWN] or [Family.OWN]
     most = len(kinds) if size <= CORRECT.family_bytes else TIMING.canaries if size <= CORRECT.large_bytes else 1
     changing = [spec.kind is ArgKind.TENSOR and not spec.static for spec in task.args]
-    held = tuple(None if c else a for a, c in zip(timed.args, changing, strict=True))
+    fixed = tuple(None if c else a for a, c in zip(timed.args, changing, strict=True))
     chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), cases.of_all(kinds)]
-    # of much data float64 is asked only where the reference at the declared dtype does not decide
+    # For large data, use float64 only if the reference in the declared dtype does not decide.
     double = size <= CORRECT.family_bytes
-    drawn = [replace(cases.case(task, sizes, family), held=held, double=double) for family in chosen]
+    drawn = [replace(cases.case(task, sizes, family), held=fixed, double=double) for family in chosen]
     layout = lay_out(timed.args)
-    found = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
-    if found:
-        found[-1] = replace(found[-1], last=True)
-    return [*_watched(stages, found), *_of_other_sizes(stages, sizes, kinds)]
+    canaries = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
+    if canaries:
+        canaries[-1] = replace(canaries[-1], last=True)
+    return [*_watched(stages, canaries), *_of_other_sizes(stages, sizes, kinds)]
 
 
 def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
-    """Canaries, some of which have extra calls at which program counters are sampled: what a kernel does when it
-    is timed need not be what it did in the stage honest."""
+    """Return the canaries, some with extra calls during which program counters are sampled, because a kernel may behave
+    differently when timed than in the stage honest."""
     if stages.context.request.backend is not Backend.CPU:
         return found
     try:
@@ -68,25 +68,25 @@ def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
 
 
 def _of_other_sizes(stages: Stages, timed: dict[str, int], kinds: Sequence[Family]) -> list[Canary]:
-    """A few canaries at sizes of no more bytes than the timed one; none on a device, where all that a go covers lies in
-    buffers of one form."""
+    """Return a few canaries at sizes of no more bytes than the timed one; none on a device, where all buffers have one
+    form."""
     task = stages.task
     if not task.dims or stages.context.request.backend is not Backend.CPU:
         return []
     draw = random.SystemRandom()
     most = input_bytes(task)
-    tried = [s for s in secret_sizes(task, timed, most) if input_bytes(task, s) <= most]
-    found = []
-    for sizes in draw.sample(tried, min(TIMING.sized_canaries, len(tried))):
+    candidates = [s for s in secret_sizes(task, timed, most) if input_bytes(task, s) <= most]
+    canaries = []
+    for sizes in draw.sample(candidates, min(TIMING.sized_canaries, len(candidates))):
         case, before = (cases.case(task, sizes, draw.choice(kinds)) for _ in range(2))
         layout = lay_out(case.args)
         if lay_out(before.args) == layout:
-            found.append(Canary(case.args, partial(judge, stages, case), layout, before.args))
-    return found
+            canaries.append(Canary(case.args, partial(judge, stages, case), layout, before.args))
+    return canaries
 
 
 def judge(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> None:
-    """Compares a canary's outputs as any case's are. Raises WrongWhenTimed, or Refused where their number is wrong."""
+    """Compare a canary's outputs like those of any case. Raises WrongWhenTimed, or Refused if their form is wrong."""
     if len(outputs) != len(case.native):
         raise stages.refused(case, "count", "a timed call returned another number of outputs")
     unlike = stages.comparison.unlike(outputs, case.native)

@@ -1,4 +1,4 @@
-"""What the stages of one verification share: the request, the time that is left, what was found so far."""
+"""State shared by the stages of one verification: the request, the time left, the findings so far."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What the judge was asked: texts and words only."""
+    """The judge's request: only texts and words."""
 
     task_text: str
     task_name: str
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass
 class Findings:
-    """What the stages found, as the verdict tells it. A stage that refuses keeps what it found before."""
+    """Findings of the stages, as reported in the verdict. A stage that refuses keeps its earlier findings."""
 
     conditions: list[Condition] = field(default_factory=list)
     build_seconds: float | None = None
@@ -45,40 +45,40 @@ class Findings:
     precision: str = ""
     time: Timing | None = None
     comparisons: list[Comparison] = field(default_factory=list)
-    #: the bound by the machine's measured roofs, ms
+    #: Bound by the machine's measured roofs, in ms.
     sol_ms: float | None = None
     replay: Replay | None = None
-    #: the edges of the reference that drawn inputs reached
+    #: Edges of the reference reached by drawn inputs.
     coverage: Coverage | None = None
     sandbox: str = ""
-    #: a sentence on the library's part, where it has one and may have it
+    #: A sentence on the library's share of the work, if it has one and may have it.
     composed: str = ""
-    #: share of the timed calls that something else on the machine disturbed
+    #: Share of the timed calls disturbed by other processes.
     disturbed: float = 0.0
-    #: the rates measured here, as the environment of the verdict keeps them
+    #: Rates measured here, for the verdict's environment.
     roofs: dict[str, Any] = field(default_factory=dict)
-    #: has a replay without its host code shown the same?
+    #: Whether a replay without the host code reproduced the result.
     sealed: bool = False
 
     def add(self, *conditions: Condition) -> None:
-        """Adds each condition once."""
+        """Add each condition once."""
         self.conditions += [c for c in dict.fromkeys(conditions) if c not in self.conditions]
 
 
 @dataclass
 class Context:
-    """One verification: what was asked, the workers to do it with, and until when (``end``, of the monotonic clock)."""
+    """One verification: the request, the workers, and the deadline (``end``, of the monotonic clock)."""
 
     request: Request
     pool: Pool
     end: float
     findings: Findings = field(default_factory=Findings)
-    #: tells whoever waits what is being done: "case 7 of 14"
+    #: Reports progress to the caller: "case 7 of 14".
     tell: Callable[[str], None] = lambda words: None
 
     @staticmethod
     def of(request: Request, pool: Pool) -> Context:
-        """A verification that begins now."""
+        """Return a context for a verification that begins now."""
         return Context(request, pool, time.monotonic() + request.options.deadline)
 
     @property
@@ -98,7 +98,8 @@ class Context:
         return self.request.backend is Backend.INTERPRETER
 
     def left(self, most: float) -> float:
-        """Seconds for a step that may take ``most``, within the whole deadline. Raises Refused when none are left."""
+        """Return the seconds for a step that may take ``most``, within the deadline. Raises Refused when none are
+        left."""
         left = self.end - time.monotonic()
         if left <= 0:
             raise Refused(f"The whole verification took longer than its deadline of {self.options.deadline:g} s.",
@@ -111,10 +112,11 @@ def threads_of(options: VerifyOptions) -> int:
 
 
 def baselines_of(options: VerifyOptions, task: Task) -> list[str]:
-    """The baselines asked for; torch.compile has nothing to say of a NumPy reference."""
+    """Return the requested baselines; torch.compile does not apply to a NumPy reference."""
     return [b for b in options.baselines if not (b in COMPILED and task.framework == "numpy")]
 
 
 def numbered(baselines: Sequence[str], eagers: int = 2) -> list[tuple[str, int]]:
-    """The workers that baselines need: eager has two, whose difference is what two workers of one code differ by."""
+    """Return the workers that baselines need; eager has two, to measure the difference between workers of the same
+    code."""
     return [(name, number) for name in baselines for number in range(eagers if name == "eager" else 1)]

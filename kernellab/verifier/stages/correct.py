@@ -42,9 +42,9 @@ def correct(stages: Stages) -> str:
 
 
 def _or_as_built(stages: Stages, work: Callable[[Stages], str]) -> str:
-    """``work``; where it refuses a ModelNew, once more with the parameters that its constructor and the reference's
-    give under one new seed: what packs them there never sees those that are loaded later. The refusal is the first one
-    where that is wrong too."""
+    """Run ``work``. If it refuses a ModelNew, run it again with the parameters of its constructor and the reference's
+    under one new seed, since parameters packed in the constructor ignore those loaded later. If that fails too, raise
+    the first refusal."""
     try:
         return work(stages)
     except Refused as refused:
@@ -52,7 +52,7 @@ def _or_as_built(stages: Stages, work: Callable[[Stages], str]) -> str:
         if not stages.as_built():
             raise
         try:
-            # its shapes alone would not tell that the values are others
+            # The stage smoke checks only shapes, which do not show different values.
             stages.check(stages.ahead.smoke())
             if began:
                 stages.ordinary = ordinary.begin(stages)
@@ -73,46 +73,50 @@ def _smoke(stages: Stages) -> str:
 
 
 def _correct(stages: Stages) -> str:
-    for at in stages.context.options.counterexamples:
-        stages.check(cases.Case(stages.task, tuple(at.sizes.items()), Family(at.family), at.seed))
-    found = stages.ahead.correct()
+    for counterexample in stages.context.options.counterexamples:
+        stages.check(
+            cases.Case(
+                stages.task, tuple(counterexample.sizes.items()), Family(counterexample.family), counterexample.seed
+            )
+        )
+    checked = stages.ahead.correct()
     took: list[float] = []
-    for number, case in enumerate(found, 1):
+    for number, case in enumerate(checked, 1):
         began = time.monotonic()
-        stages.context.tell(f"case {number} of {len(found)}")
+        stages.context.tell(f"case {number} of {len(checked)}")
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
         took.append(time.monotonic() - began)
     if stages.context.interpreted:
-        for case in cases.as_long_as_time_allows(stages.task, list(zip(found, took, strict=True))):
+        for case in cases.as_long_as_time_allows(stages.task, list(zip(checked, took, strict=True))):
             stages.check(case)
-            found = [*found, case]
+            checked = [*checked, case]
     else:
         options = stages.context.options
         longest = options.longest if options.level is Trust.T1 else 0
-        long = both_long(stages.task, found, longest)
+        long = both_long(stages.task, checked, longest)
         if long is not None:
             stages.check(long)
-            found = [*found, long]
-        for case in islice(wide(stages.task, found, longest), DRAWN.wide):
+            checked = [*checked, long]
+        for case in islice(wide(stages.task, checked, longest), DRAWN.wide):
             stages.check(case, private=True)
-            found = [*found, replace(case)]  # without its arguments
-        found = [*found, *_all_over(stages)]
-        _long_and_shifted(stages, found)
-        ordered(stages, max(found, key=lambda c: max((n for _, n in c.sizes), default=0)))
-    dims = [(d.name, max((dict(c.sizes)[d.name] for c in found), default=0), d.max) for d in stages.task.dims]
+            checked = [*checked, replace(case)]  # without its arguments
+        checked = [*checked, *_all_over(stages)]
+        _long_and_shifted(stages, checked)
+        ordered(stages, max(checked, key=lambda c: max((n for _, n in c.sizes), default=0)))
+    dims = [(d.name, max((dict(c.sizes)[d.name] for c in checked), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
     if part:
         stages.context.findings.add(FixedSizes(dims=part))
-    names = dict.fromkeys(c.family.value for c in found)
+    names = dict.fromkeys(c.family.value for c in checked)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
-    return f"{counted(len(found), 'case')} ({', '.join(names)}), relative error at most {worst:.1e}; {tests}"
+    return f"{counted(len(checked), 'case')} ({', '.join(names)}), relative error at most {worst:.1e}; {tests}"
 
 
 def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
-    """Says where a kernel is wrong for rows that are long and far from zero, of each Dim the longest of the cases
-    ``found``: a branch for long rows may lose digits there that calm contents do not need."""
+    """Label a kernel that is wrong for long rows far from zero, at the longest of the cases ``found`` for each Dim: a
+    branch for long rows may lose digits that moderate contents do not need."""
     if Family.OFFSET not in families(stages.task):
         return
     for dim in stages.task.dims[: DRAWN.ends]:
@@ -127,51 +131,50 @@ def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
             stages.check(case)
         except Refused as refused:
             if refused.evidence is None or refused.evidence.first_wrong is None:
-                raise  # it is no matter of digits
+                raise  # not a matter of digits
             stages.restart_ended()
             stages.context.findings.add(DrawnLimit(values="long rows far from 0 not handled"))
             return
 
 
 def _all_over(stages: Stages) -> list[Case]:
-    """Cases at sizes from all over the Dims' ranges, as many as some time allows; they were right.
+    """Check cases at sizes from the whole Dim ranges, as many as time allows, and return them.
 
     Raises:
-        Refused: wrong at one of them.
+        Refused: Wrong at one of them.
     """
-    found: list[Case] = []
-    # a JIT may compile for each
+    checked: list[Case] = []
+    # A JIT may compile for each size.
     end, last = time.thread_time() + CORRECT.all_over_seconds, time.monotonic() + CORRECT.all_over_wall
     for case in islice(stages.ahead.more(), CORRECT.all_over):
         stages.check(case, private=True)
-        found.append(replace(case))  # without its arguments
+        checked.append(replace(case))  # without its arguments
         if time.thread_time() > end or time.monotonic() > last:
             break
-    return found
+    return checked
 
 
 def quiet(stages: Stages, case: Case) -> list[Tensor]:
-    """A case of the stage correct as timed calls are, where nothing poisons fresh memory: code that tells the two
-    apart must be right on all families in both. It comes first, so that no answer to the same contents is at hand; of
-    large cases a secret half has it. Its outputs, which are right.
+    """Check a case as in timed calls, where nothing poisons fresh memory, and return its right outputs: code that
+    detects poisoning must be right on all families in both modes. It runs first, so that no answer to the same contents
+    is cached. For large cases a random half is checked.
 
-    Raises:
-        Refused: wrong here. What is wrong in a poisoned call too is refused as that call is.
+    Raises: Refused: Wrong here. A result that is also wrong in a poisoned call is refused as that call is.
     """
-    what, found, outputs = _as_timed(stages, case)
+    what, report, outputs = _as_timed(stages, case)
     if not what:
         return outputs
     stages.check(case)
     again, _, _ = _as_timed(stages, case)
-    if again != what and found is not None:
-        found = evidence.as_race(found)
-        name = f"; {found.signature}" if found and found.signature == "race" else ""
-        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}){name}.", found)
-    raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", found)
+    if again != what and report is not None:
+        report = evidence.as_race(report)
+        name = f"; {report.signature}" if report and report.signature == "race" else ""
+        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}){name}.", report)
+    raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", report)
 
 
 def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Tensor]]:
-    """What is wrong with a call in which nothing is poisoned, and its evidence; "" when nothing is; the outputs."""
+    """Return what is wrong with a call without poisoning ("" if nothing is), its evidence, and the outputs."""
     try:
         call = stages.call(case, poison=False)
         unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
@@ -180,7 +183,7 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         if failure.kind == "left-running":
-            # says nothing of what memory holds
+            # This does not depend on the contents of memory.
             raise stages.failed("correct", failure, case) from failure
         stages.restart_ended()
         words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
@@ -189,7 +192,7 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
     if wrong is None:
         return "", None, outputs
     reference = wrong.case.references[wrong.output]
-    found = evidence.of_mismatch(
+    report = evidence.of_mismatch(
         stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
-    return f"{wrong.mismatch.message}; {found.signature}", found, outputs
+    return f"{wrong.mismatch.message}; {report.signature}", report, outputs

@@ -1,4 +1,4 @@
-"""From a failure to :class:`~kernellab.records.Evidence`: what is wrong, where, and a cell that shows it again."""
+"""Convert a failure to :class:`~kernellab.records.Evidence`: what is wrong, where, and a cell that reproduces it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def of_mismatch(
     source: Source, case: Case, output: int, got: Tensor | None, reference: Reference | None, mismatch: Mismatch,
     *, earlier: Sequence[Tensor] = (), name: str | None = None, edge: bool = True,
 ) -> Evidence:  # fmt: skip
-    """Evidence of a wrong output; ``name`` overrides the signature that the numbers suggest. ``edge``: a partial tile
-    may be the cause."""
+    """Return the evidence of a wrong output; ``name`` overrides the signature that the numbers suggest. ``edge``:
+    whether a partial tile may be the cause."""
     base: dict[str, Any] = {
         "sizes": dict(case.sizes) or static_sizes(case.task),
         "family": case.family.value,
@@ -40,8 +40,8 @@ def of_mismatch(
         return Evidence(signature=name or mismatch.rule, **base)
     inputs = [a for a in case.args if hasattr(a, "shape")]
     shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
-    # of a whole that is wrong in no single place, the place of the largest error
-    wrong = mismatch.wrong if bool(mismatch.wrong.any()) else (far := (shown - wanted).abs()) == far.max()
+    # If no single element is wrong, use the place of the largest error.
+    wrong = mismatch.wrong if bool(mismatch.wrong.any()) else (difference := (shown - wanted).abs()) == difference.max()
     where = signature.first_wrong(wrong)
     return Evidence(
         signature=name
@@ -68,7 +68,7 @@ def of_mismatch(
 
 
 def of_element(output: int, got: Tensor, want: Tensor, wrong: Tensor | None) -> dict[str, Any]:
-    """The first wrong element of an output, for :class:`~kernellab.records.tried.Tried`."""
+    """Return the first wrong element of an output, as fields of :class:`~kernellab.records.tried.Tried`."""
     if wrong is None or not bool(wrong.any()):
         return {"output": output}
     where = signature.first_wrong(wrong)
@@ -76,7 +76,7 @@ def of_element(output: int, got: Tensor, want: Tensor, wrong: Tensor | None) -> 
 
 
 def of_failure(adapter: Adapter, source: Source, failure: WorkerFailure, case: Case | None = None) -> Evidence:
-    """Evidence of a worker that crashed, hung, raised or answered nonsense."""
+    """Return the evidence of a worker that crashed, hung, raised or sent an invalid answer."""
     lines = compiler_lines(adapter, source, failure)
     names = {"exception": _exception_name(failure), "output": "output"}
     return Evidence(
@@ -90,41 +90,42 @@ def of_failure(adapter: Adapter, source: Source, failure: WorkerFailure, case: C
 
 
 def as_race(found: Evidence | None) -> Evidence | None:
-    """Evidence of what is right in one call and not in another: a race where a result is. A crash, a hang, a process
-    left running and a write out of bounds stay what they are."""
+    """Return the evidence of a result that is right in one call and wrong in another as a race. A crash, a hang, a
+    process left running and an out-of-bounds write keep their signature."""
     raced = found is not None and found.output is not None and found.signature != "out-of-bounds"
     return found.model_copy(update={"signature": "race"}) if found and raced else found
 
 
 def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> list[CompilerLine]:
-    """The DSL's own reading of the log, else the frames of the exception in the source's files (innermost first)."""
+    """Return the DSL's interpretation of the log, else the exception's frames in the source's files (innermost
+    first)."""
     detail = failure.detail
     text = "\n".join((failure.log, str(detail.get("trace", "")) or failure.message))
-    found = list(adapter.explain(text, source))
-    if found:
-        return found[:20]
+    lines = list(adapter.explain(text, source))
+    if lines:
+        return lines[:20]
     frames = detail.get("frames")
-    known = (
+    own_frames = (
         [f for f in frames if isinstance(f, dict) and f.get("file") in source.files] if isinstance(frames, list) else []
     )
     first = failure.message.strip().splitlines()
     message = (first[0] if first else failure.kind)[:500] + inside(failure)
     return [
         CompilerLine(file=f["file"], line=f["line"] if isinstance(f.get("line"), int) else None, message=message)
-        for f in reversed(known)
+        for f in reversed(own_frames)
     ][:5]
 
 
 def inside(failure: WorkerFailure) -> str:
-    """`` (in torch/cuda/__init__.py, line 512)`` where an exception arose in a library's code; else empty."""
+    """Return `` (in torch/cuda/__init__.py, line 512)`` if an exception arose in a library; else an empty string."""
     where = failure.detail.get("inside")
     own = not isinstance(where, str) or not where or where.startswith("kernellab/")
     return "" if own else f" (in {str(where)[:200]})"
 
 
 def reproduction(source: Source, case: Case) -> str:
-    """A notebook cell, complete in itself, that runs the failing case and shows both sides; "" where no seed draws its
-    arguments."""
+    """Return a self-contained notebook cell that runs the failing case and shows both sides; "" if no seed reproduces
+    its arguments."""
     if case.held:
         return ""
     return "\n".join(
@@ -142,7 +143,7 @@ def reproduction(source: Source, case: Case) -> str:
     )
 
 
-#: signatures of exceptions that have a remedy of their kind
+#: Signatures of exceptions that have their own remedy.
 _EXCEPTIONS = {
     "SyntaxError": "syntax", "ImportError": "import", "ModuleNotFoundError": "import", "PermissionError": "denied",
 }  # fmt: skip
@@ -154,19 +155,19 @@ def _exception_name(failure: WorkerFailure) -> str:
 
 
 def static_sizes(task: Task) -> dict[str, int]:
-    """For fixed shapes: the first tensor's extents, so that the reader sees what size failed."""
+    """Return the first tensor's extents for a task with fixed shapes, so that the reader sees the failing size."""
     first = next(iter(task.tensors), None)
     return {f"{first.name}.{i}": int(n) for i, n in enumerate(first.shape)} if first and not task.dims else {}
 
 
-#: integers from here on are shown as they are, not as floats of six digits
+#: Integers from here on are shown exactly, not as floats of six digits.
 _EXACT = 10**6
 
 
 def _value(tensor: Tensor, where: Sequence[int]) -> float | str:
     value = tensor[tuple(where)].item()
     if isinstance(value, int) and abs(value) >= _EXACT:
-        return str(value)  # every digit of an integer tells something
+        return str(value)  # keep every digit of an integer
     number = float(value) if isinstance(value, (int, float, bool)) else math.nan
     return number if math.isfinite(number) else str(value)
 

@@ -1,4 +1,4 @@
-"""The stage honest: is the work done by the candidate's own code?"""
+"""The stage honest: whether the candidate's own code does the work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def honest(stages: Stages) -> str:
-    """Ghost test, share of own code, precision class; the note has what each found."""
+    """Run the ghost test, share of own code and precision class; return their notes."""
     _told(stages)
     words = [ghost_test(stages), own_share(stages)]
     launches_unwatched(stages)
@@ -50,9 +50,9 @@ def honest(stages: Stages) -> str:
 
 
 def launches_unwatched(stages: Stages) -> None:
-    """Refused when own kernels run only under the dispatch mode by which their share is taken, and which code can see.
+    """Refuse if own kernels run only under the dispatch mode that measures their share, which code can detect.
 
-    Calls with and without it take turns on one case: a graph that replays what was launched once launches in neither.
+    Calls with and without the mode alternate on one case: a graph that replays recorded launches launches in neither.
     """
     if stages.traced is None or not stages.traced[1]:
         return
@@ -76,7 +76,7 @@ def launches_unwatched(stages: Stages) -> None:
 
 @contextmanager
 def _launches(stages: Stages) -> Iterator[list[str]]:
-    """The names of the launches inside, once it has ended."""
+    """Yield a list that holds the names of the launches inside, once the context has ended."""
     names: list[str] = []
     stages.worker.ghost([], stages.context.left(HONEST.ghost_seconds))
     yield names
@@ -84,16 +84,17 @@ def _launches(stages: Stages) -> Iterator[list[str]]:
 
 
 def _told(stages: Stages) -> None:
-    """Says of a task that its own inputs let degenerate kernels pass: it counts in no headline figure."""
-    found = audit(stages.task)
-    if not found.discriminating:
+    """Record that a task's own inputs let degenerate kernels pass, which excludes it from headline figures."""
+    report = audit(stages.task)
+    if not report.discriminating:
         stages.context.findings.add(
-            Mark(kind="task-not-discriminating"), *(WeakTask(rule=rule, reason=why) for rule, why in found.flags)
+            Mark(kind="task-not-discriminating"), *(WeakTask(rule=rule, reason=why) for rule, why in report.flags)
         )
 
 
 def own_share(stages: Stages) -> str:
-    """The share of a call's time that is not spent in the framework's own compute operators."""
+    """Return, in words, the share of a call's time outside the framework's compute operators; refuse if it is too
+    small."""
     if stages.context.interpreted:
         static = of(stages.context.findings.conditions, StaticFinding)
         if stages.context.options.allow_library and any(finding.rule == "library" for finding in static):
@@ -103,7 +104,7 @@ def own_share(stages: Stages) -> str:
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
     share, names, ran = _traced(stages, case)
     if stages.replays and not any(_own(name, stages.replays) for name in ran):
-        # a launch that was seen only once may never be repeated
+        # A launch seen only once may never be repeated.
         share = 0.0
     counts = _counted(stages, case)
     refuse_strangers(stages, case, counts, "")
@@ -123,7 +124,7 @@ def own_share(stages: Stages) -> str:
             )
         raise stages.refused(case, "library", message)
     if names and stages.context.options.allow_library:
-        # what the library does is never the kernel's own, however little it is
+        # The library's work never counts as the kernel's own, however small it is.
         stages.context.findings.add(LibraryShare(share=1 - share))
         stages.context.findings.composed = (
             f"It composes with the library: {1 - share:.0%} of its time is {in_names}, not its own."
@@ -135,14 +136,14 @@ def own_share(stages: Stages) -> str:
 
 
 def undeclared(adapter: Adapter, names: Sequence[str]) -> str:
-    """The package of a DSL that only documents describe of which one of ``names``, files of libraries, is, where its
-    spec names no runtime; else empty."""
-    found = (mark for mark in adapter.marks if any(name.startswith(mark) for name in names))
-    return next(found, "") if isinstance(adapter, DocumentedAdapter) and not adapter.runtime else ""
+    """Return the package that one of the library files ``names`` belongs to, for a DSL that only documents describe and
+    whose spec names no runtime; else an empty string."""
+    packages = (mark for mark in adapter.marks if any(name.startswith(mark) for name in names))
+    return next(packages, "") if isinstance(adapter, DocumentedAdapter) and not adapter.runtime else ""
 
 
 def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) -> None:
-    """Refuses work in code of which nothing tells whose it is, whatever else is allowed."""
+    """Refuse work in code of unknown origin, whatever else is allowed."""
     if counts.strange:
         names = ", ".join(most(counts.strangers))
         share = f"{counts.strange:.0%} of {counts.all} samples{where}"
@@ -151,19 +152,19 @@ def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) ->
 
 
 def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
-    """The share outside the framework's compute operators, the names of those, and of all kernels that ran on the
-    device, as the worker's process says it."""
+    """Return the share outside the framework's compute operators, the names of those operators, and of all kernels that
+    ran on the device, as the worker's process reports them."""
     layout = lay_out(case.args)
     stages.worker.write(0, layout, case.args)
     try:
-        with _launches(stages) as seen:
+        with _launches(stages) as launched:
             answer = stages.worker.trace(layout, 0, stages.context.left(3 * stages.call_deadline(case)))
-        stages.traced = case, seen
+        stages.traced = case, launched
         total, library = float(answer["total"]), {str(k): float(v) for k, v in dict(answer["library"]).items()}
         if only_moves(stages.task):
             moves = {str(k): float(v) for k, v in dict(answer.get("moves") or {}).items()}
             library |= moves
-            # a device's are not in its total
+            # A device's total does not include moves.
             total += sum(moves.values()) if stages.context.request.backend is Backend.CUDA else 0.0
         ran = list(map(str, answer.get("kernels") or ()))
         if not all(isfinite(s) and s >= 0 for s in (total, *library.values())):
@@ -176,25 +177,26 @@ def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
 
 
 def only_moves(task: Task) -> bool:
-    """Does the reference compute nothing? Then a copy by the framework is the task's work, and not its preparation."""
+    """Return whether the reference computes nothing. Then a copy by the framework is the task's work."""
     cost = audit(task).cost
     return not cost.problem and not cost.total_flops and not cost.other_flops
 
 
 def _counted(stages: Stages, case: Case) -> Counted:
-    """What sampled program counters say of the same; on a device the work is not in them."""
+    """Return the same from sampled program counters; on a device these do not cover the work."""
     if stages.context.request.backend is not Backend.CPU:
         return Counted(unseen="the work is done on a device")
     try:
-        found = counted(stages, case, only_moves(stages.task))
+        counts = counted(stages, case, only_moves(stages.task))
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
-    if found.unseen:
-        stages.context.findings.add(OwnShareUnseen(reason=found.unseen))
-    stages.context.findings.hot = found.hot
-    return found
+    if counts.unseen:
+        stages.context.findings.add(OwnShareUnseen(reason=counts.unseen))
+    stages.context.findings.hot = counts.hot
+    return counts
 
 
 def _own(kernel: str, launched: list[str]) -> bool:
-    """Is a kernel that ran on the device, by its name, neither a library's nor one that only fills or moves?"""
+    """Return whether a kernel that ran on the device, by its name, is neither a library's nor only fills or moves
+    data."""
     return kernel in launched or not (is_library(kernel) or is_move(kernel))

@@ -1,7 +1,7 @@
-"""The precision class of what a kernel computes, by its error against float64 on random normal inputs.
+"""The precision class of a kernel's computation, from its error against float64 on random normal inputs.
 
-Between the classes lie gaps of an order of magnitude (a product of K = 4096: f32 3e-7, TF32 and f16 3e-4, bf16 2.4e-3,
-f8 3e-2), which inputs of one sign would close.
+The classes are an order of magnitude apart (a product of K = 4096: f32 3e-7, TF32 and f16 3e-4, bf16 2.4e-3, f8 3e-2);
+inputs of one sign would close the gaps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Precision(IntEnum):
-    """From the strictest to the loosest."""
+    """Precision classes from the strictest to the loosest."""
 
     FP64 = 0
     FP32_STRICT = 1
@@ -41,31 +41,31 @@ class Precision(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-#: what a policy's word, or an output's dtype, allows
+#: Class allowed by a policy's word or an output's dtype.
 _WORDS = {
     "ieee": Precision.FP32_STRICT, "tf32x3": Precision.FP32_STRICT, "bf16x6": Precision.FP32_STRICT,
     "bf16x3": Precision.TF32, "tf32": Precision.TF32, "f16": Precision.FP16_LIKE, "bf16": Precision.BF16_LIKE,
     "float64": Precision.FP64, "float32": Precision.FP32_STRICT, "float16": Precision.FP16_LIKE,
     "bfloat16": Precision.BF16_LIKE,
 }  # fmt: skip
-#: the operators whose precision a task may state
+#: Operators whose precision a task may state.
 _ALL = ("matmul", "conv")
 
 
 def classify(relative: float, dtype: str) -> Precision:
-    """The class of a relative Frobenius error, at least that of the output's own dtype."""
+    """Return the class of a relative Frobenius error, at least that of the output's own dtype."""
     least = _WORDS.get(dtype, Precision.FP8_LIKE if dtype.startswith("float8") else Precision.FP32_STRICT)
     limits = (
         (1e-12, Precision.FP64), (ERROR.floor["float32"], Precision.FP32_STRICT), (ERROR.floor_tf32, Precision.TF32),
         (ERROR.floor["bfloat16"], Precision.BF16_LIKE), (ERROR.floor["float8"], Precision.FP8_LIKE),
     )  # fmt: skip
-    found = next((kind for limit, kind in limits if relative <= limit), Precision.NONE)
-    return max(found, least)
+    reached = next((kind for limit, kind in limits if relative <= limit), Precision.NONE)
+    return max(reached, least)
 
 
 def allowed(task: Task, dtype: str, used: Sequence[str], device: str) -> Precision:
-    """The class that the task grants an output of ``dtype``: the loosest of the operators ``used`` for it, and its
-    dtype's."""
+    """Return the class that the task allows for an output of ``dtype``: the loosest of the operators ``used`` for it
+    and of its dtype."""
     default = {"matmul": "ieee", "conv": "tf32" if device == "cuda" else "ieee"}
     policy = {} if task.strict else {**default, **task.precision}
     words = [policy[kind] for kind in used if kind in policy]
@@ -75,8 +75,8 @@ def allowed(task: Task, dtype: str, used: Sequence[str], device: str) -> Precisi
 
 
 def precision_class(stages: Stages) -> str:
-    """The loosest class of the candidate's float outputs, put into the verdict; Refused where it is looser than the
-    task's and the baseline's own. "" for integer outputs, and where the reference has no float64 form."""
+    """Return the loosest class of the candidate's float outputs and record it; refuse if it is looser than both the
+    task's and the baseline's. Return "" for integer outputs, and if the reference has no float64 form."""
     from kernellab.verifier.audit.audit import audit
     from kernellab.verifier.cases import device
 
@@ -96,21 +96,21 @@ def precision_class(stages: Stages) -> str:
             continue
         dtype = stages.dtypes[i]
         error, own = relative(got, reference), relative(reference.native, reference)
-        found = classify(error, dtype)
-        # where the problem itself amplifies rounding, no kernel is better than the framework by much
+        actual = classify(error, dtype)
+        # If the problem amplifies rounding, no kernel can be much better than the framework.
         used = classes[i] if i < len(classes) else _ALL
         policy = allowed(stages.task, dtype, used, device.current())
         granted = max(policy, classify(ERROR.framework_factor * stages.limits[i].own * own, dtype))
-        if found > granted:
-            # a threshold that decides otherwise is none of its arithmetic's precision
+        if actual > granted:
+            # A threshold decided otherwise says nothing about the precision of the arithmetic.
             error = relative(without_cuts(got, case.nudged[i], stages.limits[i]), reference)
-            found = classify(error, dtype)
-        if found > granted and (case.nudged[i].nudged is None or error > _conditioned(case, i)):
+            actual = classify(error, dtype)
+        if actual > granted and (case.nudged[i].nudged is None or error > _conditioned(case, i)):
             raise stages.refused(
                 case, "precision",
-                f"the error against float64 is {error:.1e}, which is {found.label}; the task asks for {granted.label}",
+                f"the error against float64 is {error:.1e}, which is {actual.label}; the task asks for {granted.label}",
             )  # fmt: skip
-        worst = max(worst, min(found, granted))
+        worst = max(worst, min(actual, granted))
     if worst is Precision.TF32 and _has_narrow_range(stages, case):
         worst = Precision.FP16_LIKE
     stages.context.findings.precision = worst.label
@@ -118,7 +118,7 @@ def precision_class(stages: Stages) -> str:
 
 
 def relative(got: Tensor, reference: Reference) -> float:
-    """Relative Frobenius error against float64 over the finite places."""
+    """Return the relative Frobenius error against float64 over the finite elements."""
     assert reference.double is not None
     got = computable(got)
     finite = torch.isfinite(reference.double) & torch.isfinite(got)
@@ -129,14 +129,14 @@ def relative(got: Tensor, reference: Reference) -> float:
 
 
 def _conditioned(case: Case, output: int) -> float:
-    """What moving the inputs by one rounding does, times the framework's factor."""
+    """Return the effect of moving the inputs by one rounding, times the framework's factor."""
     moved = case.nudged[output]
     assert moved.nudged is not None
     return ERROR.framework_factor * relative(moved.nudged, moved)
 
 
 def _has_narrow_range(stages: Stages, case: Case) -> bool:
-    """Does the error grow where inputs are so small that f16 has no exponent for them, and TF32 has?"""
+    """Return whether the error grows for inputs too small for f16's exponent range but not for TF32's."""
     small = case.with_change(("scale", -1, HONEST.tiny))
     before = [relative(r.native, r) for r in small.references if _has_double(r)]
     try:

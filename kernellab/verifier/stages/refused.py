@@ -1,4 +1,4 @@
-"""How a stage fails."""
+"""The exception of a failed stage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kernellab.records import Evidence
 
 
 class Refused(Exception):
-    """A stage failed: reason in one sentence, evidence."""
+    """A stage failed: the reason in one sentence, and evidence."""
 
     def __init__(self, reason: str, found: Evidence | None = None) -> None:
         super().__init__(reason)

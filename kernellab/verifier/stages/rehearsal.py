@@ -1,11 +1,11 @@
-"""Compiles ahead what a JIT would compile at each new size in turn, several at once, in processes that are ended before
-the candidate answers for anything.
+"""Compile ahead what a JIT would compile at each new size, in several parallel processes that end before the candidate
+is checked.
 
-They run the same source in the same sandbox, have its compile cache (its folder, and by that its user), and see sizes
-alone: their tensors are zeros, and a number is one that a JIT specialises alike. What they leave is what the candidate
-itself may write there, word of the sizes perhaps: so a few secret ones are left to the candidate, and a kernel that is
-right for those alone that it knows is wrong there. Their calls wait for a verdict of the same user that is timed, and
-where a parent keeps several judges at work nothing is compiled ahead.
+The processes run the same source in the same sandbox and share its compile cache (its folder, and so its user). They
+see only sizes: their tensors are zeros, and a number is replaced by one that a JIT specialises alike. They can leave
+only what the candidate itself may write there, possibly including the sizes. So a few secret sizes are left to the
+candidate, and a kernel that is right only for the sizes it knows is wrong there. Their calls wait for a verdict of the
+same user that is being timed. Nothing is compiled ahead if a parent runs several judges.
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ if TYPE_CHECKING:
 
 @contextmanager
 def rehearsed(stages: Stages, note: list[str]) -> Iterator[None]:
-    """Begins such processes, and has them called at the sizes of the stage correct when what is done inside has ended
-    well; the stage's ``note`` tells what that took. No fault of theirs is one of the candidate's, which comes to each
-    size itself."""
+    """Start such processes, and call them at the sizes of the stage correct if the context's body succeeds; the time
+    goes into the stage's ``note``. Their failures do not count against the candidate, which runs each size itself."""
     workers: list[Worker] = []
     try:
         with contextlib.suppress(VerifierError, WorkerFailure, OSError):
             _begin(stages, workers)
         yield
         if workers:
-            asked = time.monotonic()
+            ready = time.monotonic()
             with turns.on_device():
                 began = time.monotonic()
-                # the time of others is not the candidate's
-                stages.context.end += began - asked
+                # Time used by other processes does not count against the candidate.
+                stages.context.end += began - ready
                 count = _call(stages, workers)
                 _end(workers)
             took = lasting(time.monotonic() - began)
@@ -70,11 +69,11 @@ def _begin(stages: Stages, workers: list[Worker]) -> None:
     context, source = stages.context, stages.source
     if context.interpreted or not stages.task.dims or not context.adapter.compiles_in_calls:
         return
-    # an autotuned kernel times its configurations in each of these processes
+    # Each of these processes would time an autotuned kernel's configurations.
     if turns.are_given() or any("autotune" in text for text in source.files.values()):
         return
     backend = context.request.backend
-    # the judge waits for them
+    # The judge waits for all of them.
     for _ in range(min(DEVICE.rehearsals, len(os.sched_getaffinity(0)))):
         cache = stages.worker.scratch / "cache"
         worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, cache)
@@ -85,19 +84,20 @@ def _begin(stages: Stages, workers: list[Worker]) -> None:
 
 
 def _call(stages: Stages, workers: list[Worker]) -> int:
-    """One list of calls each, the largest sizes first, which take the longest to compile; how many sizes they are."""
+    """Give each worker a list of calls, the largest sizes first because they compile longest; return the number of
+    sizes."""
     task = stages.task
     calls: dict[tuple[tuple[str, int], ...], list[dict[str, Any]]] = {}
     for case in stages.ahead.sized():
         if case.sizes not in calls and input_bytes(task, dict(case.sizes)) <= CORRECT.large_bytes:
             calls[case.sizes] = [_form(place) for place in lay_out(case.args).places]
     ordered = sorted(calls, key=lambda sizes: -input_bytes(task, dict(sizes)))
-    # the candidate compiles those alone, and the largest take seconds
+    # The candidate compiles the secret sizes alone, and the largest sizes take seconds.
     small = ordered[len(ordered) // 4 :]
     secret = set(random.SystemRandom().sample(small, min(DEVICE.unrehearsed, len(small))))
     wanted = [sizes for sizes in ordered if sizes not in secret]
     end = time.monotonic() + stages.context.left(DEVICE.rehearsal_seconds)
-    asked = []
+    posted = []
     for number, worker in enumerate(workers):
         own = [calls[sizes] for sizes in wanted[number :: len(workers)]]
         while len(json.dumps(own)) > CAPS.message // 2:
@@ -105,8 +105,8 @@ def _call(stages: Stages, workers: list[Worker]) -> int:
         with contextlib.suppress(WorkerFailure):
             worker.finish_build(max(end - time.monotonic(), 0.0))
             worker.post({"op": "rehearse", "calls": own})
-            asked.append(worker)
-    for worker in asked:
+            posted.append(worker)
+    for worker in posted:
         with contextlib.suppress(WorkerFailure):
             worker.receive(max(end - time.monotonic(), 0.0))
     return len(wanted)
@@ -117,7 +117,8 @@ def _form(place: Place) -> dict[str, Any]:
 
 
 def _alike(value: object) -> object:
-    """A number that Triton specialises as it does ``value``: 1, a multiple of 16, another; a float is none of these."""
+    """Return a number that Triton specialises like ``value``: 1, a multiple of 16, or another; floats are not
+    specialised."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value if isinstance(value, (bool, str, type(None))) else 1.0
     if isinstance(value, float):
