@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def is_right(stages: Stages, case: Case, layout: Layout | None = None) -> bool:
+    """Return whether the kernel answers a case, in ``layout`` if given, and is right."""
     got = outputs_of(stages, case, layout)
     return got is not None and is_within(stages, case, got)
 
 
 def is_within(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> bool:
+    """Return whether ``outputs`` pass the error rule."""
     return stages.comparison.first_wrong(case, outputs, counted=False) is None
 
 

@@ -53,8 +53,8 @@ def reads_inside(stages: Stages, case: Case) -> None:
     Raises: Refused: The kernel crashes there, but not with writable memory next to the inputs.
     """
     attempts = [] if stages.written else [(replace(lay_out(case.args), sealed=True), "mutates-input", _WRITES)]
-    for before, beyond, beside in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):
-        message = f"reads {beyond} of an input (the page {beside} it is not mapped)"
+    for before, beyond, side in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):
+        message = f"reads {beyond} of an input (the page {side} it is not mapped)"
         attempts.append((fenced(case.args, before), "out-of-bounds", message))
     for layout, name, message in attempts:
         if not (layout.fences or layout.sealed):

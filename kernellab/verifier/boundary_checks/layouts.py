@@ -109,8 +109,8 @@ def as_drawn(args: Sequence[Any]) -> Layout | None:
     # The stride of a dimension of one element has no meaning.
     if all(a.is_contiguous() or lay_out([a]).places[0].strides == a.stride() for a in tensors):
         return None
-    drawn = iter([a.stride() for a in args if hasattr(a, "numel")])
-    return _placed(args, lambda _: next(drawn))
+    strides = iter([a.stride() for a in args if hasattr(a, "numel")])
+    return _placed(args, lambda _: next(strides))
 
 
 def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
@@ -169,6 +169,7 @@ def _repeats(case: Case) -> list[bool]:
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 

@@ -83,9 +83,9 @@ class Memory:
     def _earlier(self, case: Case) -> None:
         if self._last is None:
             return
-        worker, asked, outputs, before = self._last
+        worker, count, outputs, before = self._last
         # A worker holds only the outputs of the previous call.
-        if worker is not self._stages.worker or worker.asked != asked + 1:
+        if worker is not self._stages.worker or worker.asked != count + 1:
             return
         for i, (output, old) in enumerate(zip(outputs, before, strict=True)):
             if isinstance(output, Written):

@@ -118,10 +118,10 @@ def denormals(stages: Stages, base: Case) -> None:
     """Check inputs so small that the answers are denormal; zeros instead yield the label ``denormals flushed``."""
     case = base.with_change(("scale", -1, EDGES.denormal))
     try:
-        wanted = [r.native for r in case.references]
+        native = [r.native for r in case.references]
     except TaskError:
         return
-    small = [_denormal(w) for w in wanted]
+    small = [_denormal(w) for w in native]
     if not any(bool(s.any()) for s in small):
         return
     try:
@@ -163,7 +163,7 @@ def minus_zeros(stages: Stages, base: Case) -> None:
     case = base.given(tuple(args))
     try:
         with watching(_element_by_element):
-            wanted = case.native
+            native = case.native
         negative_zeros = [_minus_zero(r.native) & _minus_zero(r.want) for r in case.references]
     except (TaskError, _Mixes):
         return
@@ -174,7 +174,7 @@ def minus_zeros(stages: Stages, base: Case) -> None:
         got = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
-    for have, want, is_negative_zero in zip(got, wanted, negative_zeros, strict=False):
+    for have, want, is_negative_zero in zip(got, native, negative_zeros, strict=False):
         if (
             have.dtype in _SIGNED
             and have.shape == want.shape

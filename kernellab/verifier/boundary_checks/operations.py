@@ -270,8 +270,8 @@ def _normalised(op: str, rows: Tensor) -> Iterator[tuple[str, bool, bool]]:
     x = rows.double()
     yield "constant", bool((x == x[:, :1]).all(-1).any()), False
     if x.shape[-1] > 1:
-        two = x.abs().topk(2, -1).values
-        yield "one dominates", bool((two[:, 0] > 8 * two[:, 1]).any()), False
+        largest = x.abs().topk(2, -1).values
+        yield "one dominates", bool((largest[:, 0] > 8 * largest[:, 1]).any()), False
     if op in _SOFTMAX:
         yield "overflows", bool((x > 89).any()), False
         yield from _not_finite(x)

@@ -56,20 +56,20 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
             + len(compared)
             + 2 * min(len(compared), _SIDES)
         )
-        tried = list(islice(other_values(base, position, named, compared, few), most if few else count))
-        if not tried:
+        variants = list(islice(other_values(base, position, named, compared, few), most if few else count))
+        if not variants:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
         # A scalar may be right for moderate inputs only.
         wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
-        pairs = [(base, case) for case in tried]
+        pairs = [(base, case) for case in variants]
         pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if cases.has_answer(wide) else []
         for before, case in pairs:
             if not scalar_right(stages, before, case, position):
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
                 break
         else:
-            if tried:
-                right[position] = [case.args[position] for case in tried]
+            if variants:
+                right[position] = [case.args[position] for case in variants]
             _as_integer(stages, base, position)
             if stages.context.interpreted or isinstance(base.args[position], bool):
                 continue
@@ -248,8 +248,8 @@ def scalar_right(stages: Stages, base: Case, case: Case, position: int) -> bool:
     # Compare by the error rule, not bitwise: another summation order or a little noise must not hide this.
     ignored = got is not None and not stages.comparison.unlike(got, base.native) and is_within(stages, base, got)
     if ignored and isinstance(value, float) and stages.source.origin is not Author.RULES:
-        name, other = stages.task.args[position].name, case.args[position]
-        message = f"{name!r} was changed from {value} to {other:.6g} and the result did not change as it must"
+        name, new_value = stages.task.args[position].name, case.args[position]
+        message = f"{name!r} was changed from {value} to {new_value:.6g} and the result did not change as it must"
         raise stages.refused(case, "ignores-input", message)
     return False
 
@@ -313,10 +313,10 @@ def other_values(
     if few and not isinstance(value, bool):
         sign = type(value)(-1 if value >= 0 else 1)
         candidates = tuple(dict.fromkeys((near[0], sign * (abs(near[0]) + 1), type(value)(0), *candidates)))
-    for other in candidates:
-        if other == value or (is_size and abs(other) >= _SIZE):
+    for candidate in candidates:
+        if candidate == value or (is_size and abs(candidate) >= _SIZE):
             continue
-        case = base.with_change(("scalar", position, other))
+        case = base.with_change(("scalar", position, candidate))
         # The scalar may be a very large number of steps.
         if not _ends_within(case, CORRECT.scalar_seconds + 100 * base.reference_seconds):
             continue
@@ -357,5 +357,5 @@ def _is_free(base: Case, position: int, numbers: Sequence[int]) -> bool:
 def _triples(base: Case, case: Case) -> Iterator[tuple[Any, Any, Any]]:
     from kernellab.verifier.compare.records import Limits
 
-    for before, now in zip(base.references, case.references, strict=True):
-        yield before.native, now, Limits.of(str(now.native.dtype).removeprefix("torch."))
+    for before, reference in zip(base.references, case.references, strict=True):
+        yield before.native, reference, Limits.of(str(reference.native.dtype).removeprefix("torch."))

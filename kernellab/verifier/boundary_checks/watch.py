@@ -68,8 +68,8 @@ class Watch(Operators):  # type: ignore[no-untyped-call]
 
     def _sides(self, op: str, number: int, found: Distance) -> None:
         d = found.values
-        for side, at in (("below", d < 0), ("at", d == 0), ("above", d > 0)):
-            self._note(Edge(op, number, f"{found.name} {side}", found.purpose), bool(at.any()))
+        for side, mask in (("below", d < 0), ("at", d == 0), ("above", d > 0)):
+            self._note(Edge(op, number, f"{found.name} {side}", found.purpose), bool(mask.any()))
         if found.is_float:
             self._note(Edge(op, number, f"{found.name} NaN", found.for_nan), bool(d.isnan().any()))
         if number < _CALLS:
@@ -183,12 +183,12 @@ class Exact(Operators):  # type: ignore[no-untyped-call]
         self.holds &= width > 0 and _bits(width) <= 1 and _bits(low) <= _FEW
         if self.holds:
             inside = values[(values >= low) & (values <= high)].double() - low
-            at = inside / width
+            positions = inside / width
             for dtype in (torch.float32, torch.float64):
                 # Dividing by the whole range first must give the same bins.
                 share = inside.to(dtype) / torch.tensor(high - low, dtype=dtype)
-                self.holds &= torch.equal((share * bound["bins"]).floor().double(), at.floor())
-            self.ties += int((at == at.round()).sum())
+                self.holds &= torch.equal((share * bound["bins"]).floor().double(), positions.floor())
+            self.ties += int((positions == positions.round()).sum())
 
     def _is_of_inputs(self, value: Tensor) -> bool:
         """Return whether each element with more than few bits has the digits of an input."""
@@ -240,7 +240,7 @@ class TurnedAnswers:
 
     @property
     def matters(self) -> bool:
-        return any(bool(one.any()) for one in self.decided)
+        return any(bool(mask.any()) for mask in self.decided)
 
 
 def turned(
@@ -257,9 +257,9 @@ def apart(one: Tensor, two: Tensor) -> Tensor:
     differ = (one != two) & ~(one.isnan() & two.isnan())
     if not one.is_floating_point() or not differ.any():
         return differ
-    both = one.isfinite() & two.isfinite()
-    size = two[both].double().square().mean().sqrt()
-    return differ & (~both | ((one.double() - two.double()).abs() > DRAWN.apart * size))
+    both_finite = one.isfinite() & two.isfinite()
+    size = two[both_finite].double().square().mean().sqrt()
+    return differ & (~both_finite | ((one.double() - two.double()).abs() > DRAWN.apart * size))
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Case:
 
     @cached_property
     def args(self) -> tuple[Any, ...]:
+        """The arguments, with replacements and the change applied."""
         drawn = self._drawn()
         return tuple(d if h is None else h for d, h in zip(drawn, self.held, strict=True)) if self.held else drawn
 
@@ -109,6 +110,7 @@ class Case:
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
+        """The reference's outputs in the declared dtype and in float64."""
         return answers.references(self.task, self.args, self.double, self._native[0])
 
     @property
@@ -294,6 +296,7 @@ class Case:
 
     @property
     def words(self) -> str:
+        """A description of the case: sizes, family, change."""
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes)
         names = [spec.name for spec in self.task.args]
         change = f", {in_words(names, lambda at: self.args[at].shape, self.change)}" if self.change else ""
@@ -333,8 +336,8 @@ def _held(task: Task, args: tuple[Any, ...], statics: Statics) -> tuple[Any, ...
         if not spec.static or spec.kind is not ArgKind.TENSOR or not isinstance(drawn, torch.Tensor):
             return drawn
         # Integers can be indices into another argument.
-        beside = () if drawn.is_floating_point() else shapes
-        return statics.setdefault((position, tuple(drawn.shape), drawn.dtype, *beside), drawn)
+        shape_key = () if drawn.is_floating_point() else shapes
+        return statics.setdefault((position, tuple(drawn.shape), drawn.dtype, *shape_key), drawn)
 
     shapes = tuple(tuple(a.shape) for a in args if isinstance(a, torch.Tensor))
     return tuple(value(i, drawn) for i, drawn in enumerate(args))
@@ -447,12 +450,12 @@ def _other_families(task: Task, full: Mapping[str, int], legal: Sequence[Family]
     """Return cases of the families other than the task's own at the timed size, where a kernel may take another path:
     all of them, or for large data those that find the most errors."""
     first = (Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES, Family.NORMAL)
-    others = [f for f in dict.fromkeys((*first, *legal)) if f in legal and f is not Family.OWN]
+    chosen = [f for f in dict.fromkeys((*first, *legal)) if f in legal and f is not Family.OWN]
     size = input_bytes(task, full)
     if size > CORRECT.family_bytes:
         many = CORRECT.large_families if size <= CORRECT.large_bytes else CORRECT.huge_families
-        others = others[:many]
-    cases = [case(task, full, f) for f in others]
+        chosen = chosen[:many]
+    cases = [case(task, full, f) for f in chosen]
     return cases if size <= CORRECT.large_bytes else [glance(c) for c in cases]
 
 
@@ -566,6 +569,7 @@ def has_answer(case: Case) -> bool:
 
 
 def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:
+    """Return a case with a random secret seed."""
     return Case(task, tuple(sizes.items()), family, secrets.randbits(31))
 
 

@@ -220,19 +220,19 @@ def _shared(one: Tensor, other: Tensor, seed: int) -> Tensor:
 
     generator = torch.Generator().manual_seed(seed)
     flat = other.reshape(-1)
-    drawn = flat[torch.randint(flat.numel(), one.shape, generator=generator).to(flat.device)]
+    elements = flat[torch.randint(flat.numel(), one.shape, generator=generator).to(flat.device)]
     chosen = (torch.rand(one.shape, generator=generator) < 0.5).to(one.device)
-    return torch.where(chosen, drawn.to(one), one)
+    return torch.where(chosen, elements.to(one), one)
 
 
 def _codes(like: Tensor, seed: int, numbers: bool) -> Tensor:
     """Return every code of an 8-bit float in turn, or every finite one, in a random order."""
     import torch
 
-    every = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(like.dtype)
-    every = every.view(torch.uint8)[every.float().isfinite()] if numbers else every.view(torch.uint8)
+    all_codes = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(like.dtype)
+    all_codes = all_codes.view(torch.uint8)[all_codes.float().isfinite()] if numbers else all_codes.view(torch.uint8)
     generator = torch.Generator().manual_seed(seed)
-    order = every[torch.randperm(len(every), generator=generator)]
+    order = all_codes[torch.randperm(len(all_codes), generator=generator)]
     return order[torch.arange(like.numel()) % len(order)].view(like.dtype).reshape(like.shape).to(like.device)
 
 
@@ -285,6 +285,7 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
 
 
 def row_order(rows: int, seed: int) -> Tensor:
+    """Return a random permutation of ``rows`` indices, drawn by ``seed``."""
     import torch
 
     return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))

@@ -61,8 +61,8 @@ def start_cuda() -> None:
         )
     try:
         # Load the libraries of products here, not in the first verification.
-        some = torch.ones(8, 8, device="cuda")
-        torch.linalg.vector_norm(some @ some, dtype=torch.float64).item()
+        ones = torch.ones(8, 8, device="cuda")
+        torch.linalg.vector_norm(ones @ ones, dtype=torch.float64).item()
         mapping = cuda_driver.create(1, int(torch.cuda.current_device()))
         try:
             os.close(mapping.export())

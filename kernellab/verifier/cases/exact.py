@@ -76,7 +76,7 @@ class ExactCases:
         rounded = any(e.op in ROUNDED for e in self.edges)
         on_grids = list(self._on_grids(rounded)) if compared or rounded or "histc" in self.calls else []
         for count in ("halves", "ties"):
-            cases = [one for one in on_grids if getattr(one, count)]
+            cases = [grid_case for grid_case in on_grids if getattr(grid_case, count)]
             if cases and "histc" not in self.calls:
                 yield max(cases, key=lambda one: (one.sure, getattr(one, count)))
         if "histc" in self.calls:

@@ -82,7 +82,7 @@ def asked(task: Task, full: Mapping[str, int], sizes: Sequence[Sizes]) -> list[S
     """Return each of ``sizes`` with the other Dims as in ``full``, or short if that would exceed the memory limit."""
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
     most = max(2 * input_bytes(task, dict(full)), DRAWN.end_bytes)
-    alternatives = [({**full, **some}, {**short, **some}) for some in sizes]
+    alternatives = [({**full, **requested}, {**short, **requested}) for requested in sizes]
     return [whole if input_bytes(task, whole) <= most else less for whole, less in alternatives]
 
 
@@ -113,8 +113,8 @@ def two_long(task: Task, full: Mapping[str, int], longest: int = 0) -> Sizes:
     least, most = DRAWN.long_bytes
     if device.current() != "cpu":
         least, most = (min(n, device.free() // DEVICE.long_share) for n in DEVICE.long_bytes)
-    some = min(most, max(least, 4 * input_bytes(task, full)))
-    return _longest(task, full, names, min(some, longest or some))
+    budget = min(most, max(least, 4 * input_bytes(task, full)))
+    return _longest(task, full, names, min(budget, longest or budget))
 
 
 def alike(task: Task, most: int) -> Sizes:
@@ -225,7 +225,7 @@ def multiples(numbers: Sequence[int]) -> list[int]:
     """Return the least common multiples of two of the ``numbers`` that are not among them, ordered by how many numbers
     divide them: an unrolled tile has no remainder there."""
     few = [n for n in numbers if 1 < n <= _LARGEST_TILE]
-    common = {lcm(one, two) for one, two in combinations(few, 2)} - {*numbers}
+    common = {lcm(a, b) for a, b in combinations(few, 2)} - {*numbers}
     return sorted(common, key=lambda n: (-sum(n % m == 0 for m in few), n))
 
 

@@ -255,16 +255,16 @@ def _one_on_a_grid(rows: Tensor, seen: torch.Generator, low: float, high: float)
 
     grid = torch.empty(rows.shape[0], dtype=torch.float64, device=rows.device)
     _grid(grid.view(1, -1), seen, low, high)
-    at = torch.randint(rows.shape[-1], (rows.shape[0], 1), generator=seen)
-    rows.scatter_(1, at.to(rows.device), grid.view(-1, 1).to(rows))
+    columns = torch.randint(rows.shape[-1], (rows.shape[0], 1), generator=seen)
+    rows.scatter_(1, columns.to(rows.device), grid.view(-1, 1).to(rows))
 
 
 def _one_hot(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Of every three rows, give one all its weight at one place, and another none in its first half."""
     import torch
 
-    at = torch.randint(rows.shape[-1], (len(rows[::3]), 1), generator=seen).to(rows.device)
-    rows[::3] = torch.zeros_like(rows[::3]).scatter_(1, at, 1.0)
+    columns = torch.randint(rows.shape[-1], (len(rows[::3]), 1), generator=seen).to(rows.device)
+    rows[::3] = torch.zeros_like(rows[::3]).scatter_(1, columns, 1.0)
     halved = rows[1::3].double()
     halved[:, : rows.shape[-1] // 2] = 0.0
     rows[1::3] = (halved / halved.sum(-1, keepdim=True).clamp_min(1e-30)).to(rows.dtype)
@@ -311,8 +311,8 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
     """Make one row unlike all others: thirty times as wide, constant, zero but for one element, or sorted."""
     import torch
 
-    at, kind = _row(rows, seen), int(torch.randint(4, (1,), generator=seen))
-    row = rows[at].double()
+    index, kind = _row(rows, seen), int(torch.randint(4, (1,), generator=seen))
+    row = rows[index].double()
     if kind == 0:
         row = row * 30
     elif kind == 1:
@@ -322,14 +322,14 @@ def _unusual_row(rows: Tensor, seen: torch.Generator, low: float, high: float) -
         row[int(torch.randint(row.numel(), (1,), generator=seen))] = 10.0
     else:
         row = row.sort().values
-    rows[at] = row.clamp(low, high).to(rows.dtype)
+    rows[index] = row.clamp(low, high).to(rows.dtype)
 
 
 def _constant_rows(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Fill one row with the largest allowed value and another with the smallest."""
-    at = _row(rows, seen)
-    rows[at] = _few_bits(high)
-    rows[at - 1 if rows.shape[0] > 1 else 0] = _few_bits(low)
+    index = _row(rows, seen)
+    rows[index] = _few_bits(high)
+    rows[index - 1 if rows.shape[0] > 1 else 0] = _few_bits(low)
 
 
 def _few_bits(number: float) -> float:
@@ -361,8 +361,8 @@ def _turned(rows: Tensor, seen: torch.Generator, low: float, high: float) -> Non
     parts = flat.real.clone(), flat.imag.clone()
     # No product, which would produce zeros of either sign.
     for turn, (real, imag) in enumerate((parts, (-parts[1], parts[0]), (-parts[0], -parts[1]), (parts[1], -parts[0]))):
-        at = turns == turn
-        flat.real[at], flat.imag[at] = real[at], imag[at]
+        is_turned = turns == turn
+        flat.real[is_turned], flat.imag[is_turned] = real[is_turned], imag[is_turned]
 
 
 def _on_axes(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
@@ -402,10 +402,10 @@ def _some(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     """Fill a random third of the elements, always the first; the last element keeps its value, so that not all
     change."""
     flat = rows.view(-1)
-    at = _drawn(flat, seen) < 1 / 3
-    at[0] = True
-    at[-1] = False
-    flat[at] = _of(rows, low)
+    chosen = _drawn(flat, seen) < 1 / 3
+    chosen[0] = True
+    chosen[-1] = False
+    flat[chosen] = _of(rows, low)
 
 
 #: Pattern name to function that fills the rows of an argument.

@@ -56,10 +56,12 @@ class Ahead:
             self._survey = None
 
     def smoke(self) -> Case:
+        """Return the case of the stage smoke."""
         case, self._smoke = self._smoke, None
         return case or cases.smoke_case(self.task, self.interpreted)
 
     def correct(self) -> list[Case]:
+        """Return the cases of the stage correct."""
         made_cases, self._correct = self._correct, []
         return made_cases or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
 

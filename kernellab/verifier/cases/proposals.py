@@ -38,6 +38,8 @@ class Grade(str, Enum):
 
 @dataclass(frozen=True)
 class Proposal:
+    """A proposed change of an argument, and the consequence of a wrong answer to it."""
+
     change: tuple[Any, ...]
     grade: Grade
     condition: str
@@ -104,10 +106,12 @@ _SHUT = (Support.PROB, Support.FIXED, Support.DISCRETE)
 
 
 def not_handled(kind: str, name: str) -> str:
+    """Return the condition for a kernel that does not handle ``kind`` in the argument ``name``."""
     return f"{kind} in {name} not handled"
 
 
 def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | None) -> Iterator[Proposal]:
+    """Propose changes of a float argument, within and beyond the task's own values."""
     import torch
 
     low, high = value_bounds(legal, value)
@@ -130,8 +134,8 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
     info = torch.finfo(value.dtype)
     if legal.support in (Support.UNIT, Support.NONNEGATIVE, Support.NONPOSITIVE) and not legal.is_sorted:
         # The verdict states that it holds up to these ends, which the samples nearly reach.
-        drawn = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
-        grade, positive = Grade.REFUSED if drawn else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
+        near_zero = legal.support is Support.UNIT and legal.low < DRAWN.near_zero
+        grade, positive = Grade.REFUSED if near_zero else Grade.CONDITION, legal.support is not Support.NONPOSITIVE
         right = DrawnLimit(values="", low=info.tiny if positive else None, high=None if positive else -info.tiny)
         yield Proposal(pattern_at(position, "some", 0, 0), grade, f"0 in {name} not handled", True, True, right=right)
     nan, most = DrawnLimit(values="", not_nan=True), DrawnLimit(values="", high=info.max)
@@ -174,11 +178,11 @@ def complexes(name: str, position: int, value: Tensor) -> Iterator[Proposal]:
 
     yield Proposal(pattern_at(position, "some", 0, 0), Grade.REFUSED, f"0 in {name} not handled", True, True)
     # If all parts have one sign, zero is at the end of the samples' range.
-    apart = [float(bool((part > 0).any() and (part < 0).any())) for part in (value.imag, value.real)]
-    if any(apart):
-        on_axes = pattern_at(position, "on axes", *apart)
+    has_both_signs = [float(bool((part > 0).any() and (part < 0).any())) for part in (value.imag, value.real)]
+    if any(has_both_signs):
+        on_axes = pattern_at(position, "on axes", *has_both_signs)
         yield Proposal(on_axes, Grade.REFUSED, f"{name} on an axis not handled", True, True)
-        for kind, is_wanted in zip(("real", "imaginary"), apart, strict=True):
+        for kind, is_wanted in zip(("real", "imaginary"), has_both_signs, strict=True):
             if is_wanted:
                 throughout = pattern_at(position, kind, 0, 0)
                 yield Proposal(throughout, Grade.REFUSED, f"{name} {kind} throughout not handled", True, True)
@@ -257,9 +261,10 @@ def of_range(name: str, position: int, value: Tensor, at: Range, stated: bool) -
 
 def number_at(name: str, position: int, kind: str, number: int, purpose: str) -> Proposal:
     """Propose one number, throughout or in some places, only if the reference's operations exist to handle it."""
-    every = pattern_at(position, kind, number, number)
-    return Proposal(every, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
+    change = pattern_at(position, kind, number, number)
+    return Proposal(change, Grade.REFUSED, f"{name} as drawn only", False, True, purpose)
 
 
 def pattern_at(position: int, kind: str, low: float, high: float) -> tuple[Any, ...]:
+    """Return a pattern change with a random seed."""
     return ("pattern", position, kind, secrets.randbits(31), low, high)

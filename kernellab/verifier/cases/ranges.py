@@ -81,6 +81,7 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
 
 
 def rises(value: Tensor) -> bool:
+    """Return whether each row is in nondecreasing order."""
     rows = value.reshape(-1, value.shape[-1])
     return bool((rows[: max(1, _MOST // rows.shape[-1])].long().diff(dim=-1) >= 0).all())
 

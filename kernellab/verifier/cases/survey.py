@@ -352,12 +352,12 @@ class Survey:
             native, double = reference.native, reference.double
             if double is None or not (native.is_floating_point() or native.is_complex()) or not native.numel():
                 continue
-            both = native.isfinite() & double.isfinite()
-            apart = (native.to(double.dtype) - double)[both]
+            both_finite = native.isfinite() & double.isfinite()
+            difference = (native.to(double.dtype) - double)[both_finite]
             if bool((native.isfinite() != double.isfinite()).any()):
                 return False
-            scale = float(double[both].norm())
-            if float(apart.norm()) > DRAWN.noise * scale:
+            scale = float(double[both_finite].norm())
+            if float(difference.norm()) > DRAWN.noise * scale:
                 return False
         return True
 

@@ -218,9 +218,9 @@ def _either(error: Tensor, want: Tensor, have: Tensor, reference: Reference, lim
     if not 0 < int(off.sum()) <= ERROR.cut_share * off.numel():
         return None
     allowed = off & False
-    for other in reference.either() if reference.either is not None else ():
-        if other.shape == have.shape:
-            allowed |= off & other.isfinite() & ((have - other).abs() <= (other.abs() + rms) * near)
+    for answer in reference.either() if reference.either is not None else ():
+        if answer.shape == have.shape:
+            allowed |= off & answer.isfinite() & ((have - answer).abs() <= (answer.abs() + rms) * near)
     return error.masked_fill(allowed, 0.0) if bool(allowed.any()) else None
 
 
@@ -247,8 +247,8 @@ def _unequal(got: Tensor, reference: Reference) -> Tensor:
         return reference.selection.wrong(got, native, ERROR.floor)
     if reference.between is not None:
         low, high = reference.between
-        here = have.long()
-        wrong &= (here < low) | (here > high) | (high - low > 1)
+        integers = have.long()
+        wrong &= (integers < low) | (integers > high) | (high - low > 1)
     if reference.chance is not None and 0 < int(wrong.sum()) <= ERROR.cut_share * wrong.numel():
         wrong &= ~_left_open(have, want, reference.chance())
     return wrong
@@ -260,9 +260,9 @@ def _left_open(have: Tensor, want: Tensor, runs: Iterator[Tensor]) -> Tensor:
     import torch
 
     differs, equal = (torch.zeros_like(have, dtype=torch.bool) for _ in range(2))
-    for other in map(_comparable, runs):
-        differs |= other != want
-        equal |= other == have
+    for run in map(_comparable, runs):
+        differs |= run != want
+        equal |= run == have
     return equal & differs if int(differs.sum()) <= ERROR.cut_share * differs.numel() else torch.zeros_like(differs)
 
 

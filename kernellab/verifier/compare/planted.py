@@ -122,9 +122,9 @@ class _Sizes:
         low = magnitude.nan_to_num(0.0, 0.0, 0.0).argmax()
         high = magnitude.nan_to_num(float("inf")).argmin()
         largest, smallest = int(low), int(high)
-        apart = float((parts(values[largest]).double() - parts(values[smallest]).double()).abs().max())
+        distance = float((parts(values[largest]).double() - parts(values[smallest]).double()).abs().max())
         least = float(parts(values[smallest]).double().abs().max()) + self.rms
-        return (largest, smallest) if apart > 1.05 * self.element * least else None
+        return (largest, smallest) if distance > 1.05 * self.element * least else None
 
 
 def _as(values: Tensor, dtype: torch.dtype) -> Tensor:

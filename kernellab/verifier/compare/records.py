@@ -42,6 +42,7 @@ class Reference:
 
     @property
     def want(self) -> Tensor:
+        """The float64 answer if there is one, else the native one."""
         return self.native if self.double is None else self.double
 
 

@@ -146,8 +146,8 @@ def at_edge(wrong: Tensor) -> bool:
 
 def _is_within(wrong: Tensor, dim: int) -> bool:
     """Return whether all errors are at one index of a dimension that is neither its first nor its last."""
-    others = [d for d in range(wrong.dim()) if d != dim]
-    places = wrong.any(dim=others).nonzero().reshape(-1).tolist() if others else []
+    other_dims = [d for d in range(wrong.dim()) if d != dim]
+    places = wrong.any(dim=other_dims).nonzero().reshape(-1).tolist() if other_dims else []
     return len(places) == 1 and 0 < places[0] < wrong.shape[dim] - 1
 
 
@@ -193,8 +193,8 @@ def where(wrong: Tensor, got: Tensor) -> str:
     if not bool(bad.any()):
         return _places(wrong)
     numbers = wrong & ~bad
-    others = f", wrong numbers {_places(numbers)}" if bool(numbers.any()) else ""
-    return f"NaN or inf {_places(bad)}{others}"
+    wrong_numbers = f", wrong numbers {_places(numbers)}" if bool(numbers.any()) else ""
+    return f"NaN or inf {_places(bad)}{wrong_numbers}"
 
 
 def _places(wrong: Tensor) -> str:
@@ -238,8 +238,8 @@ def _by_diagonal(wrong: Tensor) -> str:
     """Describe errors where two dimensions' indices are equal, or where one is never the smaller; empty if chance
     explains them."""
     for first, second in combinations(range(wrong.dim()), 2):
-        others = [d for d in range(wrong.dim()) if d not in (first, second)]
-        plane = wrong.any(dim=others) if others else wrong
+        other_dims = [d for d in range(wrong.dim()) if d not in (first, second)]
+        plane = wrong.any(dim=other_dims) if other_dims else wrong
         height, width = plane.shape
         below, above = _sides(plane)
         # Numbers of places on the diagonal, on and above it, on and below it.
@@ -300,6 +300,7 @@ def repeats(wrong: Tensor) -> Repeats | None:
 
 
 def first_wrong(wrong: Tensor) -> list[int]:
+    """Return the index of the first wrong element, one number per dimension."""
     flat = int(wrong.reshape(-1).int().argmax())
     return [int(i) for i in torch.unravel_index(torch.tensor(flat), wrong.shape)] if wrong.dim() else []
 

@@ -32,6 +32,7 @@ def places(shape: Sequence[int], most: int) -> Iterator[tuple[slice, slice, slic
 
 
 def share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> int:
+    """Return the number of elements whose error exceeds tau, relative to their scale."""
     import torch
 
     least = max(ERROR.epsilon, limits.share) * rms
@@ -45,6 +46,7 @@ def tile_norms(t: Tensor) -> Tensor:
 
 
 def tile_squares(matrix: Tensor) -> Tensor:
+    """Return the sum of squares of each tile, shape (batch, rows, columns)."""
     from torch.nn.functional import pad
 
     side = ERROR.tile
@@ -78,6 +80,7 @@ def tile_counts(matrix: Tensor) -> Tensor:
 
 
 def matrix_of(t: Tensor) -> Tensor:
+    """Return a tensor as a batch of matrices."""
     if t.dim() < 2:
         return t.reshape(1, 1, -1)
     return t.reshape(-1, *t.shape[-2:]) if 0 not in t.shape else t.reshape(0, 1, 1)
@@ -96,6 +99,7 @@ def not_finite(count: int, total: int, extra: bool) -> str:
 
 
 def spread(over: Tensor, shape: Sequence[int]) -> Tensor:
+    """Expand a mask of tiles to the elements of an output of ``shape``."""
     side = ERROR.tile
     rows, columns = (1, shape[-1] if len(shape) else 1) if len(shape) < 2 else (shape[-2], shape[-1])
     full = over.repeat_interleave(max(1, min(rows, side)), 1).repeat_interleave(side, 2)[:, :rows, :columns]

@@ -121,9 +121,9 @@ def _is_kept(spec: Arg) -> bool:
 
 def _with_new(stages: Stages, case: Case, position: int) -> Case | None:
     """Return the case with new contents of one argument, or None if the reference does not accept them."""
-    drawn = replace(cases.case(stages.task, dict(case.sizes), case.family), double=False)
-    held = tuple(None if i == position else a for i, a in enumerate(case.args))
-    new = replace(drawn, held=held)
+    new_draw = replace(cases.case(stages.task, dict(case.sizes), case.family), double=False)
+    kept_args = tuple(None if i == position else a for i, a in enumerate(case.args))
+    new = replace(new_draw, held=kept_args)
     try:
         _ = new.references
     except TaskError:

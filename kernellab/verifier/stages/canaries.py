@@ -45,9 +45,9 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), cases.of_all(kinds)]
     # For large data, use float64 only if the reference in the declared dtype does not decide.
     double = size <= CORRECT.family_bytes
-    drawn = [replace(cases.case(task, sizes, family), held=fixed, double=double) for family in chosen]
+    canary_cases = [replace(cases.case(task, sizes, family), held=fixed, double=double) for family in chosen]
     layout = lay_out(timed.args)
-    canaries = [Canary(c.args, partial(judge, stages, c)) for c in drawn if lay_out(c.args) == layout]
+    canaries = [Canary(c.args, partial(judge, stages, c)) for c in canary_cases if lay_out(c.args) == layout]
     if canaries:
         canaries[-1] = replace(canaries[-1], last=True)
     return [*_watched(stages, canaries), *_of_other_sizes(stages, sizes, kinds)]

@@ -217,6 +217,7 @@ class Stages:
 
     @property
     def slower(self) -> float:
+        """Factor by which calls are slower in the interpreter."""
         return DEADLINES.interpreted if self.context.interpreted else 1.0
 
     # -- calls
@@ -240,14 +241,15 @@ class Stages:
         small = (native for native in case.native if native.nbytes <= DEVICE.answer_bytes)
         self.answers = [*self.answers[-4:], *small]
         # Without a float64 run, whether it fits in memory is unknown.
-        asked = case.asked if case.double and device.current() == "cuda" else ()
-        if any(r.double is None and r.native.is_floating_point() for r in asked):
+        references = case.asked if case.double and device.current() == "cuda" else ()
+        if any(r.double is None and r.native.is_floating_point() for r in references):
             self.context.findings.add(Mark(kind="reference-not-in-float64"))
 
     def outputs(
         self, case: Case, stage: str, seconds: float | None = None, *, strided: bool = False, slot: int = 0,
         private: bool = False, op: str = "call",
     ) -> list[Tensor]:  # fmt: skip
+        """Return the outputs of a case for ``stage``; raise Refused on a failure or a wrong form."""
         hidden = private and self._hides(case)
         try:
             call = self.call(case, seconds, strided=strided, slot=slot, private=hidden, op=op)
@@ -319,6 +321,7 @@ class Stages:
         return call
 
     def call_deadline(self, case: Case) -> float:
+        """Return the time limit for a call of ``case``, in seconds."""
         least = DEADLINES.call_least * self.slower * crowding()
         return max(least, DEADLINES.call_factor * case.reference_seconds)
 
@@ -361,6 +364,7 @@ class Stages:
         return self.task.args[self.written[beyond]].name if beyond >= 0 else str(output)
 
     def trespass(self, case: Case, output: int, what: str) -> Refused:
+        """Return the refusal of a write outside ``what``."""
         mismatch = Mismatch("out-of-bounds", f"the kernel writes outside {what}")
         # A missing tail mask makes a kernel write past the end. With fixed sizes no other size can be tried.
         name = "edge-tile" if not self.task.dims or self.is_edge(case) else "out-of-bounds"
@@ -459,10 +463,12 @@ class Stages:
             raise self.failed(stage, failure, case) from failure
 
     def failed(self, stage: str, failure: WorkerFailure, case: Case) -> Refused:
+        """Return the refusal for a worker's failure."""
         report = evidence.of_failure(self.context.adapter, self.source, failure, case)
         return Refused(self.words(stage, failure, case), report)
 
     def refused(self, case: Case, name: str, message: str) -> Refused:
+        """Return a refusal with the signature ``name``."""
         report = evidence.of_mismatch(self.source, case, 0, None, None, Mismatch(name, message), name=name)
         return Refused(f"{_capital(message)} ({case.words}).", report)
 
@@ -486,6 +492,7 @@ class Stages:
     # -- words
 
     def words(self, stage: str, failure: WorkerFailure, case: Case | None = None) -> str:
+        """Return a sentence about a worker's failure."""
         at = f" ({case.words})" if case else ""
         first = next((line for line in failure.message.strip().splitlines() if line.strip()), failure.kind)
         if failure.kind in ("exception", "output", "protocol"):

@@ -108,6 +108,7 @@ class Context:
 
 
 def threads_of(options: VerifyOptions) -> int:
+    """Return the number of threads: as requested, or the available cores."""
     return options.threads or len(os.sched_getaffinity(0))
 
 

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
 
 
 def smoke(stages: Stages) -> str:
+    """Run the stage smoke and return its note."""
     return _or_as_built(stages, _smoke)
 
 
 def correct(stages: Stages) -> str:
+    """Run the stage correct and return its note."""
     return _or_as_built(stages, _correct)
 
 

@@ -39,15 +39,17 @@ def of_mismatch(
     if got is None or reference is None or mismatch.wrong is None:
         return Evidence(signature=name or mismatch.rule, **base)
     inputs = [a for a in case.args if hasattr(a, "shape")]
-    shown, wanted = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
+    shown, expected = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
     # If no single element is wrong, use the place of the largest error.
-    wrong = mismatch.wrong if bool(mismatch.wrong.any()) else (difference := (shown - wanted).abs()) == difference.max()
+    wrong = (
+        mismatch.wrong if bool(mismatch.wrong.any()) else (difference := (shown - expected).abs()) == difference.max()
+    )
     where = signature.first_wrong(wrong)
     return Evidence(
         signature=name
         or signature.numeric(
             shown,
-            wanted,
+            expected,
             mismatch,
             earlier=earlier,
             inputs=inputs,

@@ -53,6 +53,7 @@ class Ordinary:
     cases: tuple[Case, ...]
 
     def answers(self, number: int) -> list[Path]:
+        """Return the files with the outputs of the case ``number``."""
         return [self.worker.scratch / "work" / f"{number}-{i}" for i in range(len(self.cases[number].native))]
 
 
@@ -170,13 +171,13 @@ def _with_others(base: Case) -> list[Case]:
         rows = (value.view(signed) if (signed := _SIGNED.get(value.dtype)) else value).reshape(
             -1, value.shape[-1] if value.dim() else 1
         )
-        at, source = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
+        target, source = (torch.randint(rows.shape[1], (rows.shape[0], 1), device=rows.device) for _ in range(2))
         if loose and value.shape == redrawn.args[i].shape:
-            mixed = rows.scatter(1, at, redrawn.args[i].reshape(rows.shape).gather(1, at))
+            mixed = rows.scatter(1, target, redrawn.args[i].reshape(rows.shape).gather(1, target))
         elif independent(base.args, redrawn.args, i):
-            mixed = rows.scatter(1, at, rows.gather(1, source))
+            mixed = rows.scatter(1, target, rows.gather(1, source))
             # Swap elements that must stay distinct within a row.
-            mixed = mixed.scatter(1, source, rows.gather(1, at)) if apart(value) else mixed
+            mixed = mixed.scatter(1, source, rows.gather(1, target)) if apart(value) else mixed
         else:
             continue
         args[i] = torch.empty_like(value).copy_(mixed.reshape(value.shape).view(value.dtype))

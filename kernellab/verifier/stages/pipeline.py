@@ -261,8 +261,8 @@ class Verification:
 
     def _beside(self, stages: Stages) -> Iterator[None] | None:
         """Return the work to do while the candidate builds; None on a device, where a refused kernel would waste it."""
-        wanted = self.context.options.level.value > Trust.T1.value
-        return stages.ahead.make() if wanted and self.context.request.backend is Backend.CPU else None
+        needs_cases = self.context.options.level.value > Trust.T1.value
+        return stages.ahead.make() if needs_cases and self.context.request.backend is Backend.CPU else None
 
     def _goes_on(self, last: Trust) -> bool:
         return self.steps.failure is None and self.context.options.level.value > last.value

@@ -332,8 +332,8 @@ def _threads(stages: Stages, base: Case) -> None:
     sizes = dict(base.sizes)
     if len(sizes) > 1:
         wide = {**sizes, next(iter(sizes)): 2}
-        wanted = {d.name: max(d.min, min(d.max, wide[d.name])) for d in stages.task.dims}
-        sizes = wanted if runs_at(stages.task, tuple(wanted.items())) else sizes
+        two_rows = {d.name: max(d.min, min(d.max, wide[d.name])) for d in stages.task.dims}
+        sizes = two_rows if runs_at(stages.task, tuple(two_rows.items())) else sizes
     cores = len(os.sched_getaffinity(0))
     long = cases.case(stages.task, sizes, Family.OWN)
     large = max(CORRECT.team, cores + 3)

@@ -95,11 +95,11 @@ def _call(stages: Stages, workers: list[Worker]) -> int:
     # The candidate compiles the secret sizes alone, and the largest sizes take seconds.
     small = ordered[len(ordered) // 4 :]
     secret = set(random.SystemRandom().sample(small, min(DEVICE.unrehearsed, len(small))))
-    wanted = [sizes for sizes in ordered if sizes not in secret]
+    rehearsed_sizes = [sizes for sizes in ordered if sizes not in secret]
     end = time.monotonic() + stages.context.left(DEVICE.rehearsal_seconds)
     posted = []
     for number, worker in enumerate(workers):
-        own = [calls[sizes] for sizes in wanted[number :: len(workers)]]
+        own = [calls[sizes] for sizes in rehearsed_sizes[number :: len(workers)]]
         while len(json.dumps(own)) > CAPS.message // 2:
             own.pop()
         with contextlib.suppress(WorkerFailure):
@@ -109,7 +109,7 @@ def _call(stages: Stages, workers: list[Worker]) -> int:
     for worker in posted:
         with contextlib.suppress(WorkerFailure):
             worker.receive(max(end - time.monotonic(), 0.0))
-    return len(wanted)
+    return len(rehearsed_sizes)
 
 
 def _form(place: Place) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def robust(stages: Stages) -> str:
     _no_alias(stages, first, call)
     before = [stages.worker.read(o) for o in call.outputs]
     _deterministic(stages, first, outputs, before)
-    answers = stages.check(second)
+    second_outputs = stages.check(second)
     overwritten(stages, first, call, before)
     stages.check(first, slot=1)
     late(stages, first)
@@ -65,7 +65,7 @@ def robust(stages: Stages) -> str:
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
     if other_mode_differs(stages.task, second.args):
         stages.context.findings.add(Mark(kind="one-mode"))
-    followed = metamorphic(stages, second, answers)
+    followed = metamorphic(stages, second, second_outputs)
     if stages.context.request.backend is Backend.CPU:
         left_to_caller(stages, first)
         burst(stages, first, second)
@@ -126,16 +126,16 @@ def _same(
     stages: Stages, case: Case, call: Call, before: Sequence[Tensor], name: str, message: str, is_held: bool = False
 ) -> None:
     renewed = stages.worker.shared(call.outputs)[0] if name == "reused-output" else []
-    for i, (output, was) in enumerate(zip(call.outputs, before, strict=True)):
+    for i, (output, old) in enumerate(zip(call.outputs, before, strict=True)):
         if isinstance(output, Written):
             continue  # it is in the judge's memory, which has new contents
         try:
-            now = stages.worker.read(output)
+            new = stages.worker.read(output)
         except WorkerFailure as failure:
             if is_held:
                 raise stages.refused(case, name, f"{message} (output {i})") from failure
             continue  # the memory was freed: nothing was overwritten
-        if not alike(now, was) and not (output.lies_in(renewed) and reference_shares(stages.task, case.args, i)):
+        if not alike(new, old) and not (output.lies_in(renewed) and reference_shares(stages.task, case.args, i)):
             raise stages.refused(case, name, f"{message} (output {i})")
 
 
@@ -280,8 +280,8 @@ def many(stages: Stages) -> list[str]:
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, base) from failure
-    wanted = [((len(content_cases), *w.shape), w.dtype) for w in base.native]
-    if [(tuple(o.shape), o.dtype) for o in outputs] != wanted:
+    expected = [((len(content_cases), *w.shape), w.dtype) for w in base.native]
+    if [(tuple(o.shape), o.dtype) for o in outputs] != expected:
         raise stages.refused(base, "shape", "for some contents the results have another form than for others")
     for i, case in enumerate(content_cases):
         wrong = stages.comparison.first_wrong(case, [o[i] for o in outputs], counted=False)
@@ -294,11 +294,11 @@ def many(stages: Stages) -> list[str]:
 
 def _stacks(case: Case, base: Case, stacked: Sequence[int]) -> bool:
     """Return whether two cases agree in shapes and dtypes, and in the values of arguments that are not ``stacked``."""
-    for i, (one, two) in enumerate(zip(case.args, base.args, strict=True)):
+    for i, (arg, base_arg) in enumerate(zip(case.args, base.args, strict=True)):
         if i in stacked:
-            if one.shape != two.shape or one.dtype != two.dtype:
+            if arg.shape != base_arg.shape or arg.dtype != base_arg.dtype:
                 return False
-        elif one is not two and not (alike(one, two) if isinstance(two, Tensor) else one == two):
+        elif arg is not base_arg and not (alike(arg, base_arg) if isinstance(base_arg, Tensor) else arg == base_arg):
             return False
     try:
         return [(o.shape, o.dtype) for o in case.native] == [(o.shape, o.dtype) for o in base.native]
