@@ -75,7 +75,8 @@ def ordered(stages: Stages, base: Case) -> None:
     """Run the long case ``base`` with rows in ascending order, in descending order, and of equal elements. A kernel
     whose number of passes depends on its contents is slow there, or runs out of space.
 
-    Raises: Refused: Wrong, or not within the time limit.
+    Raises:
+        Refused: Wrong, or not within the time limit.
     """
     proposals = [
         Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", True)

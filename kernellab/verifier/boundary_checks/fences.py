@@ -50,7 +50,8 @@ def reads_inside(stages: Stages, case: Case) -> None:
     """Run a case with read-only inputs, unless the reference writes into some; one whose inputs end at such pages, and
     one whose inputs begin after them.
 
-    Raises: Refused: The kernel crashes there, but not with writable memory next to the inputs.
+    Raises:
+        Refused: The kernel crashes there, but not with writable memory next to the inputs.
     """
     attempts = [] if stages.written else [(replace(lay_out(case.args), sealed=True), "mutates-input", _WRITES)]
     for before, beyond, side in ((False, "beyond the end", "behind"), (True, "before the beginning", "before")):

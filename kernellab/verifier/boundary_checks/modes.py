@@ -41,7 +41,8 @@ def modes_kept(stages: Stages, case: Case) -> None:
     Denormals left flushed for the caller are a flag (-ffast-math does it when an object is loaded); the mode is
     restored before each call.
 
-    Raises: Refused: The rounding mode changed, or an arithmetic exception would end the process.
+    Raises:
+        Refused: The rounding mode changed, or an arithmetic exception would end the process.
     """
     try:
         stages.call(case, poison=False)

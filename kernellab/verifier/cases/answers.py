@@ -206,7 +206,7 @@ def _between(
             outputs = run(task, args)
         if outputs is None or any(outputs[i].shape != n.shape for i, n in zip(at, native, strict=True)):
             return [None for _ in at]
-        moved = [outputs[i].long().to(n.device) for i, n in zip(at, native, strict=True)]  # a graph runs on the CPU
+        moved = [outputs[i].long().to(n.device) for i, n in zip(at, native, strict=True)]  # graphs run on the CPU
         ends = [(low.minimum(m), high.maximum(m)) for m, (low, high) in zip(moved, ends, strict=True)]
     return list(ends)
 
@@ -236,12 +236,12 @@ def narrowed(
 
 
 def _further(reference: Reference, other: Tensor) -> Reference:
-    double, nudged = reference.double, reference.nudged
-    if double is None or nudged is None or other.shape != double.shape:
+    double, moved = reference.double, reference.nudged
+    if double is None or moved is None or other.shape != double.shape:
         return reference
     other = _held(reference.native, wide(other))
-    further = (other - double).abs() > (nudged - double).abs()
-    return replace(reference, nudged=other.where(further, nudged))
+    further = (other - double).abs() > (moved - double).abs()
+    return replace(reference, nudged=other.where(further, moved))
 
 
 def _moved(value: Any, seed: int) -> Any:

@@ -196,9 +196,9 @@ def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPE
         for i, extent in enumerate(reversed(shape)):
             own_extent = value.shape[-1 - i] if i < value.dim() else 1
             own, left, step = own + (left % extent if own_extent > 1 else 0) * step, left // extent, step * own_extent
-        changed = value.contiguous().clone()
-        changed.view(-1)[own.to(value.device)] = numbers.to(changed)
-        changed_pair.append(changed)
+        patched = value.contiguous().clone()
+        patched.view(-1)[own.to(value.device)] = numbers.to(patched)
+        changed_pair.append(patched)
     return changed_pair[0], changed_pair[1]
 
 
@@ -242,7 +242,7 @@ FILLED = 8
 
 def _sparse(like: Tensor, seed: int, places: Sequence[int], number: float) -> Tensor:
     """Return zeros, except at some of these ``places`` of each row, in turn, where values are from ``number`` to its
-    double. A sum or a maximum that misses one place shows, however long the row."""
+    double. This detects a sum or a maximum that misses one place, however long the row."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)

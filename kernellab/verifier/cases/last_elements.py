@@ -34,7 +34,7 @@ def decided_last(found: Case) -> Case:
         if not places:
             continue
         changed_case = replace(found, change=("last", -1, secrets.randbits(31), places))
-        try:  # on the host, where the case keeps its answer: an index past an end would make a device useless
+        try:  # on the host, which caches the answer: an out-of-range index would disable a device
             outputs = (
                 changed_case if changed_case.device == "cpu" else replace(changed_case, device="cpu", statics=None)
             ).native

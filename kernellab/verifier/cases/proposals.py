@@ -148,7 +148,7 @@ def floats(name: str, position: int, value: Tensor, legal: Legal, domain: str | 
             purpose=kind if kind == "NaN" else "inf", right=right,
         )  # fmt: skip
     rms = legal.rms if isfinite(legal.rms) else 1.0
-    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64  # float16's denormals are usual numbers
+    least = info.tiny / 16 if value.dtype == torch.float16 else info.tiny * 64  # float16 denormals are ordinary numbers
     huge, tiny = info.max / 64 / max(rms, 1e-30), least / max(rms, 1e-30)
     large, small = f"large {name} not handled", f"tiny {name} not handled"
     # Samples that come near zero extend to zero; zero itself is proposed above.

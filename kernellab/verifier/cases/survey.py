@@ -398,7 +398,7 @@ class Survey:
 
     def _decides(self, edge: Edge, case: Case) -> bool:
         """Return whether the output in ``case`` depends on how the reference compares the equal elements of ``edge``.
-        Where both answers agree (``x if x > y else -y`` at zero), a kernel that compares otherwise does not show."""
+        Where both answers agree (``x if x > y else -y`` at zero), a kernel that compares otherwise is not detected."""
         from kernellab.verifier.boundary_checks.watch import turned
 
         try:

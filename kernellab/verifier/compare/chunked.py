@@ -64,7 +64,7 @@ class _Pieces:
             yield _Piece(at, (have - want).abs_(), own, want, have)
 
     def non_finite(self) -> Tensor | None:
-        """Return where both sides differ in NaN or infinities; None if they do nowhere."""
+        """Return where both sides differ in NaN or infinities; None if they agree everywhere."""
         mask: Tensor | None = None
         for at in places(self.got.shape, DEVICE.piece):
             native = self.native[at]

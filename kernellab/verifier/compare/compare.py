@@ -1,4 +1,4 @@
-"""The error rule: is an output right?
+"""The error rule, which decides whether an output is right.
 
 All of these rules apply. Shapes and dtypes are exact. Integers and bools are exact, except for ties and where a
 rounding of the floats they derive from decides between two neighbours (for integer arguments, only if float32 cannot

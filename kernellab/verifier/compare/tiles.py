@@ -112,7 +112,7 @@ def kinds(t: Tensor) -> Tensor:
 
     if bool(torch.isfinite(t).all()):
         return torch.zeros(t.shape, dtype=torch.uint8, device=t.device)
-    kinds = torch.isnan(t).to(torch.uint8)
-    kinds += torch.isposinf(t).to(torch.uint8) * 2
-    kinds += torch.isneginf(t).to(torch.uint8) * 3
-    return kinds
+    codes = torch.isnan(t).to(torch.uint8)
+    codes += torch.isposinf(t).to(torch.uint8) * 2
+    codes += torch.isneginf(t).to(torch.uint8) * 3
+    return codes

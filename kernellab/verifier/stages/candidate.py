@@ -307,8 +307,9 @@ class Stages:
         """Call the candidate once for a case, in ``layout`` if given, with its first ``passed`` arguments (default:
         all).
 
-        Raises: WorkerFailure: The worker does not answer as required. Refused: The call breaks a memory rule
-        (:mod:`~kernellab.verifier.boundary_checks.memory`).
+        Raises:
+            WorkerFailure: The worker does not answer as required.
+            Refused: The call breaks a memory rule (:mod:`~kernellab.verifier.boundary_checks.memory`).
         """
         layout = layout or lay_out(case.args, strided)
         self.worker.write(slot, layout, case.args)

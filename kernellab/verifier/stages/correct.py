@@ -103,7 +103,7 @@ def _correct(stages: Stages) -> str:
             checked = [*checked, long]
         for case in islice(wide(stages.task, checked, longest), DRAWN.wide):
             stages.check(case, private=True)
-            checked = [*checked, replace(case)]  # without its arguments
+            checked = [*checked, replace(case)]  # a copy that drops the arguments
         checked = [*checked, *_all_over(stages)]
         _long_and_shifted(stages, checked)
         ordered(stages, max(checked, key=lambda c: max((n for _, n in c.sizes), default=0)))
@@ -150,7 +150,7 @@ def _all_over(stages: Stages) -> list[Case]:
     end, last = time.thread_time() + CORRECT.all_over_seconds, time.monotonic() + CORRECT.all_over_wall
     for case in islice(stages.ahead.more(), CORRECT.all_over):
         stages.check(case, private=True)
-        checked.append(replace(case))  # without its arguments
+        checked.append(replace(case))  # a copy that drops the arguments
         if time.thread_time() > end or time.monotonic() > last:
             break
     return checked
@@ -161,7 +161,8 @@ def quiet(stages: Stages, case: Case) -> list[Tensor]:
     detects poisoning must be right on all families in both modes. It runs first, so that no answer to the same contents
     is cached. For large cases a random half is checked.
 
-    Raises: Refused: Wrong here. A result that is also wrong in a poisoned call is refused as that call is.
+    Raises:
+        Refused: Wrong here. A result that is also wrong in a poisoned call is refused as that call is.
     """
     what, report, outputs = _as_timed(stages, case)
     if not what:

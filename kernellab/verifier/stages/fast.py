@@ -95,12 +95,12 @@ def fast(stages: Stages) -> str:
     findings.time, findings.comparisons = time, comparisons
     # Without samples of timed calls, those of the stage honest show the hot lines as well.
     findings.hot = hot_spots([p.of_all() for p in stages.profiles]) or findings.hot
-    clock, claimed = first.clocks
+    judge_clock, claimed = first.clocks
     findings.add(*first.conditions)
     cores = max(r.cores for r in results)
     if cores > stages.threads + TIMING.cores_beyond:
         findings.add(MoreCores(cores=cores, baselines=stages.threads))
-    if first.device is None and claimed - clock > max(TIMING.clock_share * clock, TIMING.clock_seconds):
+    if first.device is None and claimed - judge_clock > max(TIMING.clock_share * judge_clock, TIMING.clock_seconds):
         findings.add(Mark(kind="clocks-disagree"))
     findings.disturbed = max(r.disturbed for r in results)
     if findings.disturbed > TIMING.busy_share:
@@ -322,9 +322,9 @@ def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
 
 def _refuse_byte_floor(bound: Bound, time_ms: float) -> None:
     if _under(bound, time_ms):
-        floor = bound.byte_floor_ms or 0.0
+        floor_ms = bound.byte_floor_ms or 0.0
         raise Refused(
-            f"The time of {time_ms:.4g} ms is less than its bytes need on this device ({floor:.4g} ms); byte floor.",
+            f"The time of {time_ms:.4g} ms is less than its bytes need on this device ({floor_ms:.4g} ms); byte floor.",
             Evidence(signature="byte-floor"),
         )
 

@@ -57,7 +57,7 @@ class Ordinary:
         return [self.worker.scratch / "work" / f"{number}-{i}" for i in range(len(self.cases[number].native))]
 
 
-#: Limits for reusing a build, in bytes and files; and an access time for the source older than anything built.
+#: Limits for reusing a build, in bytes and files; and a timestamp for the source that is older than anything built.
 _BUILT_BYTES, _BUILT_FILES, _OLD = 64 << 20, 2000, 1e9
 #: Rebuild a source there in one of this many cases, even if nothing requires it.
 _AGAIN = 8

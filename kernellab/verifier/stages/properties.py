@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 def properties(stages: Stages, base: Case) -> None:
     """Check each property on the inputs of ``base`` or variants, and add a label for each that fails.
 
-    Raises: Refused: A scalar argument is ignored, another number of threads gives wrong results, or rows with gaps do,
-    if the project's own rules wrote the kernel.
+    Raises:
+        Refused: A scalar argument is ignored, another number of threads gives wrong results, or rows with gaps do, if
+            the project's own rules wrote the kernel.
     """
     _strides(stages, base)
     if stages.context.interpreted:
@@ -69,8 +70,9 @@ def properties(stages: Stages, base: Case) -> None:
 def cheapest(stages: Stages, base: Case) -> None:
     """Check the properties that are cheap enough for a ranking: other layouts and scalars; labels as above.
 
-    Raises: Refused: A scalar argument is ignored, or rows with gaps are misread, if the project's own rules wrote the
-    kernel.
+    Raises:
+        Refused: A scalar argument is ignored, or rows with gaps are misread, if the project's own rules wrote the
+            kernel.
     """
     _strides(stages, base)
     scalars(stages, base)
@@ -80,8 +82,8 @@ def along_paths(stages: Stages) -> None:
     """Check briefly at sizes and flags where a source may take another path: rows with gaps and transposed rows, each
     scalar at another value, and values at edges.
 
-    Raises: Refused: Wrong for values that the task's own inputs draw, or that the reference's operations exist to
-    handle.
+    Raises:
+        Refused: Wrong for values that the task's own inputs draw, or that the reference's operations exist to handle.
     """
     add, conditions = stages.context.findings.add, stages.context.findings.conditions
     for sizes in of_paths(stages.task, stages.ahead.numbers):

@@ -240,7 +240,8 @@ def many(stages: Stages) -> list[str]:
     """Call the kernel with as many contents of the task's own as time allows, at a small size, to find errors in a
     small fraction of contents. Return their number in words; empty if contents cannot be stacked.
 
-    Raises: Refused: The kernel is wrong for one of them.
+    Raises:
+        Refused: The kernel is wrong for one of them.
     """
     task, base = stages.task, cases.drawn_base(stages.task, most=DRAWN.content_bytes)
     if input_bytes(task, dict(base.sizes) or None) > DRAWN.contents_bytes:
@@ -402,7 +403,7 @@ def _takes_default(stages: Stages, case: Case) -> bool:
 
 
 def pages(stages: Stages) -> None:
-    """Refuse outputs of a timed-style call in memory that a caller cannot keep or write to."""
+    """Refuse outputs, of a call without poisoning, in memory that a caller cannot keep or write to."""
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
     call = stages.call(case, poison=False)
     for i, output in enumerate(call.outputs):
