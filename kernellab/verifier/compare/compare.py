@@ -6,7 +6,7 @@ represent them exactly). Floats satisfy (a) eq. 2-3 of the AKG paper, (b) a limi
 against float64, of the whole output and of each 64x64 tile of its last two dimensions, (c) a bound for every element,
 (d) for 16-bit dtypes, the slope against the float64 answer. The places of NaN and infinities match the reference. The
 limits widen with the framework's own float64 error, and where the problem is ill-conditioned (normalising a constant
-row), which the reference at inputs one rounding away shows. Where the formula has a threshold (on a sum), an element
+row), as the reference at inputs one rounding away shows. Where the formula has a threshold (on a sum), an element
 may have any value that the reference has with its sums rounded otherwise, within the usual few roundings.
 """
 

@@ -18,8 +18,8 @@ _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
 #: Largest share of the values' norm for errors of lost digits.
 _LITTLE = 0.05
-#: For a factor in each row: least number of rows, so that rounding does not move all to one side, and the error
-#: allowed.
+#: For a factor in each row: least number of rows, so that rounding does not move all to one side, and the allowed
+#: error.
 _ROWS, _OF_A_ROW = 8, 0.02
 #: Share of wrong elements from which an output that equals an input is a copy of it.
 _OF_A_COPY = 0.5
@@ -31,8 +31,8 @@ _NARROWER = {
 _FRESH = 4
 #: In a matrix much longer than wide, nearly all elements are on one side of the diagonal.
 _OF_A_SIDE = 0.75
-#: Longest period of errors along a dimension, least number of periods, number of separate runs of wrong places from
-#: which a period is rejected, and the log probability that errors at random places follow it.
+#: Longest period of errors along a dimension, least number of periods, number of gaps between wrong places from which
+#: a period is rejected, and the log probability that errors at random places follow it.
 _LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
 #: Elements of a plane that are processed at once.
 _SIDES_PIECE = 1 << 22
@@ -102,7 +102,7 @@ def stored_narrow(got: Tensor, want: Tensor) -> bool:
         size = got.numel() * dtype.itemsize
         if dtype.itemsize < got.element_size() and bool((stored[size:] == POISON).all()):
             narrow_values, values = stored[:size].view(dtype), want.reshape(-1).to(dtype)
-            # Values that look like fresh memory show nothing.
+            # Ignore values that look like fresh memory.
             telling = values.view(torch.uint8).reshape(-1, dtype.itemsize).ne(POISON).any(-1)
             if bool(telling.any()) and bool(
                 torch.isclose(narrow_values.double(), values.double(), equal_nan=True).all()

@@ -85,7 +85,7 @@ class Stages:
         self.ahead = Ahead(task, context.interpreted, numbers_of(self.source), context.options.sizes)
         #: Workers of ``options.rivals``, once built.
         self.rivals: dict[str, Worker] = {}
-        #: The same source in an ordinary process, used if it reads something that identifies a judge.
+        #: The same source in an ordinary process, if one was started.
         self.ordinary: Ordinary | None = None
         #: Sampler of calls between the timed ones.
         self.watch: Sampler | None = None
@@ -381,7 +381,7 @@ class Stages:
 
     def is_edge(self, failing: Case) -> bool:
         """Return whether the candidate is right at multiples of the usual tiles (small ones and the nearest) and wrong
-        next to them. Runs in a fresh worker."""
+        next to them. Restarts the worker if it has ended."""
         pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
         if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
             return False  # a failure at whole tiles already answers this
