@@ -155,7 +155,7 @@ def _tried(stages: Stages, survey: Survey, told: bool = False) -> int:
         first += [*islice((c for c in drawn_cases if "NaN" in c.condition), 1)]
         drawn_cases = [*first, *(c for c in drawn_cases if c not in first)]
     for number, drawn_case in enumerate(drawn_cases):
-        # On a busy machine, skip cases after the first few.
+        # An interpreter on a busy machine skips cases after the first few.
         if time.monotonic() > end and number >= DRAWN.least:
             break
         left -= 1

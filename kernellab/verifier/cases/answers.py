@@ -262,8 +262,8 @@ def _moved(value: Any, seed: int) -> Any:
 
 
 def lost_form(output: int, shape: Sequence[int], wanted: Sequence[int], strides: Sequence[int]) -> OutputStrides | None:
-    """Return the condition for an output of ``strides`` that loses the reference's memory format (``wanted``):
-    contiguous, or channels last. None if the format is kept or the reference has neither."""
+    """Return the condition for ``strides`` that lose the format of the reference's, ``wanted``: contiguous, or dense
+    with the second dimension last. None if nothing is lost."""
     turned = [[dims[0], *dims[2:], dims[1]] for dims in (shape, wanted, strides) if len(dims) >= 4]
     for form, sides in (("contiguous", [shape, wanted, strides]), ("channels_last", turned)):
         if sides and is_contiguous(sides[0], sides[1]):

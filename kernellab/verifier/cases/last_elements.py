@@ -25,7 +25,7 @@ _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
 
 def decided_last(found: Case) -> Case:
-    """Return a case in which the last elements decide the output, because out-of-range code often skips them. Return
+    """Return a case in which the last elements decide the output; a kernel often skips these past some bound. Return
     ``found`` itself if the reference raises or is not finite for such values."""
     ranges = _last_elements(found)
     # A softmax over masked values is not finite for a row that is true throughout: then change only the numbers.

@@ -88,7 +88,7 @@ class Ahead:
         return last if last is not None and (last.sizes, last.family) == (full.sizes, full.family) else full
 
     def survey(self) -> Survey:
-        """Return the survey of inputs drawn from the task's declarations, completed."""
+        """Return the completed survey of drawn inputs."""
         if self._survey is None:
             self._begin_survey()
         for _ in self._steps:

@@ -76,7 +76,7 @@ def launches_unwatched(stages: Stages) -> None:
 
 @contextmanager
 def _launches(stages: Stages) -> Iterator[list[str]]:
-    """Yield a list that holds the names of the launches inside, once the context has ended."""
+    """Yield a list that receives the names of the launches on exit."""
     names: list[str] = []
     stages.worker.ghost([], stages.context.left(HONEST.ghost_seconds))
     yield names

@@ -227,7 +227,7 @@ def _pairs(case: Case, base: Case) -> list[tuple[Reference, Reference]]:
 
 
 def _same(one: Tensor, two: Tensor) -> bool:
-    """Return whether two tensors are equal except for float64 rounding (exactly, for integers)."""
+    """Return whether tensors are equal up to float64 rounding (integers: exactly)."""
     if one.shape != two.shape:
         return False
     if not one.is_floating_point():
