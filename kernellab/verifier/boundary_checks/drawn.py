@@ -201,8 +201,8 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     case = one.case.with_change(one.case.change) if not one.case.asked else one.case
     try:
         call = stages.call(case)
-        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
-        outputs = [] if unlike else stages.read(call)
+        form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+        outputs = [] if form_mismatch else stages.read(call)
     except WorkerFailure as failure:
         stages.restart_ended()
         if one.grade is not Grade.REFUSED:
@@ -210,8 +210,8 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
         report = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
         report = report.model_copy(update={"tried": stages.constant()})
         raise Refused(_with_remedy(stages.words("robust", failure, case), one), report) from failure
-    if unlike is not None:
-        wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, unlike)
+    if form_mismatch is not None:
+        wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, form_mismatch)
     else:
         wrong = _first_wrong(stages, case, outputs, one.exact) or _turned(one, outputs)
     if wrong is None:

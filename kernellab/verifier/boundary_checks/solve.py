@@ -51,28 +51,28 @@ class Solver:
 
     def solve(self, missing: Sequence[Edge], left: Callable[[], bool]) -> Iterator[Patch]:
         """Yield a patch for each edge in ``missing`` that can be reached while there is time ``left``."""
-        open_ = {edge: located for edge in missing if (located := _place(edge, self.base)) is not None}
-        idle: set[Edge] = set()
+        unreached = {edge: located for edge in missing if (located := _place(edge, self.base)) is not None}
+        undecided: set[Edge] = set()
         for position in self.bounds:
             count = self.args[position].numel()
             for number, index in enumerate(torch.randint(count, (_MORE,), generator=self.generator).tolist()):
-                if number >= _ELEMENTS and idle.isdisjoint(open_):
+                if number >= _ELEMENTS and undecided.isdisjoint(unreached):
                     break
                 current = float(self.args[position].reshape(-1)[index])
                 step = 0.25 * abs(current) + self.step
-                moved = self._moved(position, index, current + step) if open_ and left() else None
+                moved = self._moved(position, index, current + step) if unreached and left() else None
                 if moved is None:
                     continue
-                for edge, (place, side) in list(open_.items()):
-                    if not left() or (number >= _ELEMENTS and edge not in idle):
+                for edge, (place, side) in list(unreached.items()):
+                    if not left() or (number >= _ELEMENTS and edge not in undecided):
                         continue
                     value = self._reach(edge, place, side, (position, index), current, step, moved)
                     if value is None:
                         continue
                     if not self.decides(edge, (position, index, value)):
-                        idle.add(edge)
+                        undecided.add(edge)
                         continue
-                    del open_[edge]
+                    del unreached[edge]
                     yield Patch(edge, position, index, value)
 
     def _moved(self, position: int, index: int, value: float) -> Watch | None:

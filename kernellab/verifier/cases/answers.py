@@ -59,8 +59,8 @@ def _held(native: Tensor, double: Tensor) -> Tensor:
 
     if native.is_complex():
         return torch.view_as_complex(_held(parts(native), parts(double)))
-    beyond = (double.abs() > torch.finfo(native.dtype).max) & computable(native).isfinite()
-    return torch.where(beyond, native.double(), double) if bool(beyond.any()) else double
+    is_beyond = (double.abs() > torch.finfo(native.dtype).max) & computable(native).isfinite()
+    return torch.where(is_beyond, native.double(), double) if bool(is_beyond.any()) else double
 
 
 def _fitsin_double(args: Sequence[Any], outputs: Sequence[Tensor]) -> bool:
@@ -152,18 +152,20 @@ def tied(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> list[
 
 def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed: int = 0) -> tuple[Reference, ...]:
     """Return ``found``, with the open choices of ties and intermediate roundings added for integers and bools."""
-    whole = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]
-    if not whole or task.framework == "numpy":
+    exact_outputs = [i for i, r in enumerate(found) if not r.native.is_floating_point() and not r.native.is_complex()]
+    if not exact_outputs or task.framework == "numpy":
         return found
     from kernellab.capture.selection import selections
 
     chosen = selections(task.module().results, args)
     open_references = list(found)
-    for i in whole:
+    for i in exact_outputs:
         open_references[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
-    open_ = [i for i in whole if open_references[i].selection is None]
-    if open_:
-        for i, between in zip(open_, _between(task, args, [found[i].native for i in open_], open_, seed), strict=True):
+    unresolved = [i for i in exact_outputs if open_references[i].selection is None]
+    if unresolved:
+        for i, between in zip(
+            unresolved, _between(task, args, [found[i].native for i in unresolved], unresolved, seed), strict=True
+        ):
             open_references[i] = replace(
                 open_references[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
             )
@@ -254,11 +256,11 @@ def _moved(value: Any, seed: int) -> Any:
     if value.is_complex():
         return torch.view_as_complex(_moved(parts(value), seed))
     generator = torch.Generator(value.device).manual_seed(seed % (1 << 31))
-    by = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
+    factor = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
     # 8-bit floats are exact inputs to wider arithmetic: their own unit would excuse any kernel.
     eps = torch.finfo(torch.float32 if is_float8(value) else value.dtype).eps
-    by.mul_(2).sub_(1).mul_(eps).add_(1)
-    return by.mul_(value.to(torch.float64))
+    factor.mul_(2).sub_(1).mul_(eps).add_(1)
+    return factor.mul_(value.to(torch.float64))
 
 
 def lost_form(output: int, shape: Sequence[int], wanted: Sequence[int], strides: Sequence[int]) -> OutputStrides | None:

@@ -211,12 +211,12 @@ class Case:
 
     def _moved(self) -> tuple[Reference, ...]:
         references = answers.nudged(self.task, self.args, self.references, self.seed)
-        few, some = (all(r.native.numel() <= most for r in references) for most in (_FEW, _SOME))
-        if references is self.references or not (some or self.family in CANCELLING):
+        has_few, has_some = (all(r.native.numel() <= most for r in references) for most in (_FEW, _SOME))
+        if references is self.references or not (has_some or self.family in CANCELLING):
             return references
         structured = self.family is Family.STRUCTURED
-        sizes = self._summed() if some or structured else None
-        if (few or self.family in CANCELLING) and (sizes is None or not structured):
+        sizes = self._summed() if has_some or structured else None
+        if (has_few or self.family in CANCELLING) and (sizes is None or not structured):
             references = answers.rounded(self.task, self.args, references, self.seed)
         if sizes is None:
             return references
@@ -539,10 +539,10 @@ def probes(task: Task, failing: Case) -> Iterator[Case]:
     if failing.family is not Family.OWN:
         yield case(task, dict(failing.sizes), Family.OWN)
     visited: set[tuple[tuple[str, int], ...]] = {failing.sizes}
-    whole = {d.name: min(max(64, d.min), d.max) for d in task.dims}
-    alike = [{d.name: min(max(n, d.min), d.max) for d in task.dims} for n in PROBES]
-    single = [whole | {d.name: min(max(33, d.min), d.max)} for d in task.dims] if len(task.dims) > 1 else []
-    for sizes in (*alike, *single):
+    tile_sizes = {d.name: min(max(64, d.min), d.max) for d in task.dims}
+    equal_sizes = [{d.name: min(max(n, d.min), d.max) for d in task.dims} for n in PROBES]
+    single_dim = [tile_sizes | {d.name: min(max(33, d.min), d.max)} for d in task.dims] if len(task.dims) > 1 else []
+    for sizes in (*equal_sizes, *single_dim):
         key = tuple(sizes.items())
         if key not in visited and input_bytes(task, sizes) <= CORRECT.family_bytes and runs_at(task, key):
             visited.add(key)

@@ -210,8 +210,8 @@ def _near(one: Tensor, two: Tensor, seed: int) -> Tensor:
     rows = one.reshape(-1, one.shape[-1]).double().cpu()
     count = two.numel() // rows.shape[-1]
     repeated = rows[torch.arange(count) % len(rows)]
-    by = torch.rand(repeated.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return (repeated * (1 + (by - 0.5) / 512)).reshape(two.shape).to(two)
+    noise = torch.rand(repeated.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (repeated * (1 + (noise - 0.5) / 512)).reshape(two.shape).to(two)
 
 
 def _shared(one: Tensor, other: Tensor, seed: int) -> Tensor:
@@ -269,8 +269,8 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
         return out
     if not out.is_floating_point() and out.numel():
         flat = out.view(-1)
-        often = (torch.rand(flat.shape, generator=seen) < 0.5).to(flat.device)
-        flat[often] = flat[int(torch.randint(flat.numel(), (1,), generator=seen))].clone()
+        is_repeated = (torch.rand(flat.shape, generator=seen) < 0.5).to(flat.device)
+        flat[is_repeated] = flat[int(torch.randint(flat.numel(), (1,), generator=seen))].clone()
         return out
     least, most = (float(f(out.double())) if out.numel() else 0.0 for f in (torch.min, torch.max))
     ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
@@ -278,9 +278,9 @@ def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float)
         if out.dim() and out.shape[dim] >= _LONG:
             last, last_but_one = (out.select(dim, n) for n in (-1, -2))
             upper = (torch.rand(tuple(last.shape), generator=seen) < 0.5).to(out.device)
-            low_, high_ = (torch.tensor(end, dtype=torch.float64, device=out.device) for end in ends)
-            last.copy_(torch.where(upper, high_, low_))
-            last_but_one.copy_(torch.where(upper, low_, high_))
+            low_end, high_end = (torch.tensor(end, dtype=torch.float64, device=out.device) for end in ends)
+            last.copy_(torch.where(upper, high_end, low_end))
+            last_but_one.copy_(torch.where(upper, low_end, high_end))
     return out
 
 

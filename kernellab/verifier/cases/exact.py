@@ -130,23 +130,23 @@ class ExactCases:
         def case_of(*patches: tuple[int, int, float]) -> Case:
             return self.base.with_change(("still", self.largest, values, patches))
 
-        still = case_of()
-        watch = self.run(still.args)
+        base_case = case_of()
+        watch = self.run(base_case.args)
         if watch is None:
             self.dropped += 1
             return compared
-        calm, decided = self._decided(still, {e for e in compared if watch.edges.get(e)})
+        decided_edges, decided = self._decided(base_case, {e for e in compared if watch.edges.get(e)})
         if decided is not None:
             yield decided
-        reached = set(calm)
+        reached = set(decided_edges)
         patched: dict[tuple[int, int], float] = {}
 
         def decides(edge: Edge, at: tuple[int, int, float]) -> bool:
             return self._decided(case_of(at), {edge})[1] is not None
 
-        missing = sorted(compared - calm, key=lambda e: (e.op, e.number))
+        missing = sorted(compared - decided_edges, key=lambda e: (e.op, e.number))
         secrets.SystemRandom().shuffle(missing)
-        solver = Solver(self.run, still.args, watch, self.spans, secrets.randbits(31), decides, step=1.0)
+        solver = Solver(self.run, base_case.args, watch, self.spans, secrets.randbits(31), decides, step=1.0)
         for patch in solver.solve(missing[: DRAWN.exact_edges], self.left):
             patched.setdefault((patch.position, patch.index), patch.value)
             reached.add(patch.edge)

@@ -152,9 +152,9 @@ def of_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     wanted += [partial(unrolled, names[i : i + 2], rest) for i in range(0, len(names), 2) for rest in range(4)]
     wanted += [partial(_named, task, name, 64 * draw.randint(1, 8)) for name in names[: DRAWN.ends]]
     # Each Dim empty, if allowed, and at one, with the others short and also longer than some tiles.
-    few = [(d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
-    wanted += [partial(_named, task, *named) for named in few]
-    wanted += [partial(_named, task, *named, others=(draw.randint(65, 320),)) for named in few if len(names) > 1]
+    smallest = [(d.name, n) for d in task.dims for n in dict.fromkeys((d.min, 1)) if d.min <= n < 2]
+    wanted += [partial(_named, task, *named) for named in smallest]
+    wanted += [partial(_named, task, *named, others=(draw.randint(65, 320),)) for named in smallest if len(names) > 1]
     least = len(wanted)
     for number in numbers:
         for dim in task.dims:
@@ -224,9 +224,9 @@ def _one_ragged(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]
 def multiples(numbers: Sequence[int]) -> list[int]:
     """Return the least common multiples of two of the ``numbers`` that are not among them, ordered by how many numbers
     divide them: an unrolled tile has no remainder there."""
-    few = [n for n in numbers if 1 < n <= _LARGEST_TILE]
-    common = {lcm(a, b) for a, b in combinations(few, 2)} - {*numbers}
-    return sorted(common, key=lambda n: (-sum(n % m == 0 for m in few), n))
+    tile_numbers = [n for n in numbers if 1 < n <= _LARGEST_TILE]
+    common = {lcm(a, b) for a, b in combinations(tile_numbers, 2)} - {*numbers}
+    return sorted(common, key=lambda n: (-sum(n % m == 0 for m in tile_numbers), n))
 
 
 def _named(task: Task, name: str, number: int, others: Sequence[int] = (2, 3, 5, 17)) -> Sizes:

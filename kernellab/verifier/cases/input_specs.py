@@ -97,14 +97,14 @@ def _form(task: Task, position: int, value: Any) -> Form:
     import torch
 
     spec = task.args[position]
-    state = spec.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)
+    is_state = spec.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         # An empty tensor, and a Model's own, are the same for every seed.
-        is_constant = state or (isinstance(value, torch.Tensor) and not value.numel())
+        is_constant = is_state or (isinstance(value, torch.Tensor) and not value.numel())
         return Form(value=value if is_constant else None, sampled=not is_constant)
     legal = legal_values(spec, value, task.domain.get(spec.name))
     if legal.support is Support.FIXED:
-        return Form(legal, tuple(value.shape), value=value if state else None, sampled=not state)
+        return Form(legal, tuple(value.shape), value=value if is_state else None, sampled=not is_state)
     return Form(legal, tuple(value.shape), value.dtype)
 
 

@@ -183,13 +183,13 @@ class Comparison:
         # For large data, apply the slower rules beyond the first look to only one randomly chosen wrong answer of the
         # timed sizes.
         chosen = random.SystemRandom().randrange(PLANTED) if case.is_declared else -1
-        for number, wrongly in enumerate(planted(want, limits, copy)):
-            if wrongly.got is None:
+        for number, planted_error in enumerate(planted(want, limits, copy)):
+            if planted_error.got is None:
                 self.tests.skipped += 1
                 continue
             self.tests.done += 1
-            if self._accepts(case, i, wrongly.got, thorough, whole=number == chosen):
-                raise _fault(want, f"{wrongly.name} was accepted")
+            if self._accepts(case, i, planted_error.got, thorough, whole=number == chosen):
+                raise _fault(want, f"{planted_error.name} was accepted")
         if not identical(copy, want):
             raise _fault(want, "it changed what it compared")
 

@@ -127,9 +127,9 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
         own = own.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
     mismatch, relative_error = _floats(error, own, want, have, limits)
     if mismatch is not None and reference.either is not None:
-        rest = _either(error, want, have, reference, limits)
-        if rest is not None:
-            return _floats(rest, own, want, have, limits)
+        remaining = _either(error, want, have, reference, limits)
+        if remaining is not None:
+            return _floats(remaining, own, want, have, limits)
     return mismatch, relative_error
 
 
@@ -189,8 +189,8 @@ def without_cuts(got: Tensor, reference: Reference, limits: Limits) -> Tensor:
     zero = want.new_zeros(())
     clean, have = torch.where(finite, want, zero), torch.where(finite, got.double(), zero)
     error = (have - clean).abs_()
-    rest = _either(error, clean, have, reference, limits) if reference.either is not None else None
-    return got if rest is None else torch.where((rest == 0) & (error > 0), want.to(got.dtype), got)
+    remaining = _either(error, clean, have, reference, limits) if reference.either is not None else None
+    return got if remaining is None else torch.where((remaining == 0) & (error > 0), want.to(got.dtype), got)
 
 
 def _like(got: Tensor, other: Tensor, limits: Limits) -> Tensor:
@@ -230,8 +230,8 @@ def _without_cuts(got: Tensor, reference: Reference, limits: Limits) -> Tensor:
         return got
     have, want = got.double(), reference.double
     error = (have - want).abs_()
-    rest = _either(error, want, have, reference, limits)
-    return got if rest is None else got.where(rest == error, reference.native)
+    remaining = _either(error, want, have, reference, limits)
+    return got if remaining is None else got.where(remaining == error, reference.native)
 
 
 def _unequal(got: Tensor, reference: Reference) -> Tensor:

@@ -87,8 +87,8 @@ class Rounded(Operators):  # type: ignore[no-untyped-call]
     def _by(self, unit: float) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return a function that moves a tensor by ``unit`` of its elements' sizes."""
         if not self.apart:
-            by = 1 + unit * self._way()
-            return lambda t: t * by
+            factor = 1 + unit * self._way()
+            return lambda t: t * factor
         return lambda t: t * (1 + unit * self._ways(t))
 
     def _ways(self, like: torch.Tensor) -> torch.Tensor:
@@ -185,8 +185,8 @@ class Narrowed(Operators):  # type: ignore[no-untyped-call]
             return value
         self.seed += 1
         generator = torch.Generator(value.device).manual_seed(self.seed % (1 << 31))
-        by = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
-        return by.mul_(2).sub_(1).mul_(_TF32).add_(1).mul_(value)
+        factor = torch.rand(value.shape, generator=generator, dtype=value.dtype, device=value.device)
+        return factor.mul_(2).sub_(1).mul_(_TF32).add_(1).mul_(value)
 
 
 class Widened(Operators):  # type: ignore[no-untyped-call]

@@ -89,9 +89,9 @@ def judge(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> None:
     """Compare a canary's outputs like those of any case. Raises WrongWhenTimed, or Refused if their form is wrong."""
     if len(outputs) != len(case.native):
         raise stages.refused(case, "count", "a timed call returned another number of outputs")
-    unlike = stages.comparison.unlike(outputs, case.native)
-    if unlike is not None:
-        raise stages.refused(case, unlike.rule, f"in a timed call {unlike.message}")
+    form_mismatch = stages.comparison.unlike(outputs, case.native)
+    if form_mismatch is not None:
+        raise stages.refused(case, form_mismatch.rule, f"in a timed call {form_mismatch.message}")
     wrong = stages.comparison.first_wrong(case, outputs)
     if wrong is not None:
         raise WrongWhenTimed(wrong)

@@ -82,16 +82,16 @@ def _correct(stages: Stages) -> str:
             )
         )
     checked = stages.ahead.correct()
-    took: list[float] = []
+    seconds: list[float] = []
     for number, case in enumerate(checked, 1):
         began = time.monotonic()
         stages.context.tell(f"case {number} of {len(checked)}")
         small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
         is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
         stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
-        took.append(time.monotonic() - began)
+        seconds.append(time.monotonic() - began)
     if stages.context.interpreted:
-        for case in cases.as_long_as_time_allows(stages.task, list(zip(checked, took, strict=True))):
+        for case in cases.as_long_as_time_allows(stages.task, list(zip(checked, seconds, strict=True))):
             stages.check(case)
             checked = [*checked, case]
     else:
@@ -180,9 +180,9 @@ def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Te
     """Return what is wrong with a call without poisoning ("" if nothing is), its evidence, and the outputs."""
     try:
         call = stages.call(case, poison=False)
-        unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
-        if unlike is not None:
-            return unlike.message, evidence.of_mismatch(stages.source, case, 0, None, None, unlike), []
+        form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+        if form_mismatch is not None:
+            return form_mismatch.message, evidence.of_mismatch(stages.source, case, 0, None, None, form_mismatch), []
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         if failure.kind == "left-running":

@@ -108,14 +108,14 @@ def fast(stages: Stages) -> str:
     if busy:
         findings.add(Mark(kind="busy-machine"))
     checked = sum(r.checked for r in results)
-    more = f"; {first.note}" if first.note else ""
-    more += f"; {sampled} program counters in them" if sampled else ""
+    extra = f"; {first.note}" if first.note else ""
+    extra += f"; {sampled} program counters in them" if sampled else ""
     left_out = sum(r.left_out for r in results)
     if left_out:
         had = sum(r.others for r in results)
-        more += f"; {counted(left_out, 'call')} left out: other processes had the cores for {had:.2g} s"
-    more += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
-    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{more}"
+        extra += f"; {counted(left_out, 'call')} left out: other processes had the cores for {had:.2g} s"
+    extra += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
+    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{extra}"
 
 
 def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
@@ -369,8 +369,8 @@ def _wrong(stages: Stages, worker: Worker, case: Case) -> str:
     layout = lay_out(case.args)
     worker.write(0, layout, case.args)
     call = worker.call(layout, (0,), stages.context.left(stages.call_deadline(case)))
-    unlike = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
-    if unlike is not None:
-        return unlike.message
+    form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+    if form_mismatch is not None:
+        return form_mismatch.message
     wrong = stages.comparison.first_wrong(case, [worker.read(o) for o in call.outputs], counted=False)
     return wrong.mismatch.message if wrong is not None else ""

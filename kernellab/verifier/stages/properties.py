@@ -89,11 +89,11 @@ def along_paths(stages: Stages) -> None:
     for sizes in of_paths(stages.task, stages.ahead.numbers):
         base = cases.case(stages.task, sizes, Family.OWN)
         if StridesLimit(contiguous="all") not in conditions:
-            turned = next(layouts.transposed(base.args), None)
+            transposed_layout = next(layouts.transposed(base.args), None)
             if not is_right(stages, base, lay_out(base.args, strided=True)):
                 add(StridesLimit(contiguous="all"))
-            elif turned is not None and StridesLimit(contiguous="rows") not in conditions:
-                add(*(() if is_right(stages, base, turned) else (StridesLimit(contiguous="rows"),)))
+            elif transposed_layout is not None and StridesLimit(contiguous="rows") not in conditions:
+                add(*(() if is_right(stages, base, transposed_layout) else (StridesLimit(contiguous="rows"),)))
         limited = {limit.argument for limit in of(conditions, ScalarLimit)}
         for position, spec in enumerate(stages.task.args):
             if spec.kind is ArgKind.SCALAR and spec.name not in limited and not is_held(stages, position):
@@ -282,21 +282,21 @@ _SQUARE = 32
 def _domain(stages: Stages, base: Case) -> None:
     """Record the values for which the verdict holds, and try others if only the samples suggest the bounds."""
     task = stages.task
-    shut = {
+    bounded = {
         spec.name: legal
         for spec, value in zip(task.args, base.args, strict=True)
         if spec.kind is ArgKind.TENSOR and spec.is_float and hasattr(value, "shape") and value.numel()
         for legal in [legal_values(spec, value, task.domain.get(spec.name))]
         if legal.support in (Support.UNIT, Support.NONNEGATIVE, Support.NONPOSITIVE)
     }  # fmt: skip
-    if not shut:
+    if not bounded:
         return
-    free = [name for name in shut if name not in task.domain]
+    free = [name for name in bounded if name not in task.domain]
     refuted = _wrong_outside(stages, base, free)
     stages.context.findings.add(*(
         Domain(argument=name, low=_BOUNDS[legal.support][0], high=_BOUNDS[legal.support][1],
                refuted=refuted and name in free)
-        for name, legal in shut.items()
+        for name, legal in bounded.items()
     ))  # fmt: skip
 
 

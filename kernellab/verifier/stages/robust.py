@@ -50,9 +50,9 @@ def robust(stages: Stages) -> str:
     outputs = stages.check(first)
     untouched(stages, first)
     call = stages.sure_call(first)
-    unlike = metadata([(o.shape, o.dtype) for o in call.outputs], first.native)
-    if unlike is not None:
-        raise stages.refused(first, "race", f"right in one call, but not in the next: {unlike.message}")
+    form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], first.native)
+    if form_mismatch is not None:
+        raise stages.refused(first, "race", f"right in one call, but not in the next: {form_mismatch.message}")
     _no_alias(stages, first, call)
     before = [stages.worker.read(o) for o in call.outputs]
     _deterministic(stages, first, outputs, before)
@@ -196,12 +196,12 @@ def burst(stages: Stages, first: Case, case: Case) -> None:
         call = ring(stages, first, case) if op == "held" else None
         try:
             call = call or stages.call(case, poison=False, op=op)
-            unlike = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
+            form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
             outputs = [stages.worker.read(o) for o in call.outputs]
         except WorkerFailure as failure:
             raise stages.failed("robust", failure, case) from failure
-        wrong = None if unlike is not None else stages.comparison.first_wrong(case, outputs)
-        mismatch = unlike if wrong is None else wrong.mismatch
+        wrong = None if form_mismatch is not None else stages.comparison.first_wrong(case, outputs)
+        mismatch = form_mismatch if wrong is None else wrong.mismatch
         if mismatch is not None:
             raise stages.refused(case, "race", f"right in one call, but not {_WHEN[op]}: {mismatch.message}")
         untouched(stages, case)
