@@ -233,7 +233,7 @@ def _infinite(stages: Stages, base: Case, position: int) -> None:
 
 
 def is_held(stages: Stages, position: int) -> bool:
-    """Return whether the kernel lacks a parameter for a scalar of the task, which then has its default. The worker's
+    """Return whether the kernel has no parameter for a scalar of the task, which then has its default. The worker's
     report is trusted for scalars that have a default."""
     accepted = stages.worker.accepted
     return accepted is not None and position >= accepted and stages.task.args[position].default is not None

@@ -61,7 +61,7 @@ def _last_elements(found: Case) -> list[tuple[int, float, float]]:
             is_fixed = found.task.domain.get(spec.name) in ("fixed", "sorted")
             if not is_fixed and _repeats(found.args[i]):
                 ranges.append((i, 0.0, 0.0))
-        # If no other family is legal, the reference may accept only the floats of its own inputs.
+        # If no other family is legal, the reference may accept only floats like its own inputs.
         if found.family is not Family.OWN and (limits := _float_range(spec.dtype, legal)) is not None:
             ranges.append((i, *limits))
     return ranges
