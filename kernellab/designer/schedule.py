@@ -1,4 +1,5 @@
-"""Graph -> sketch file: expressions, launches, passes over both, tiles, trees, which are printed once."""
+"""Conversion of a graph to a sketch file: expressions, launches, passes over both, tiles, and syntax trees, printed
+once."""
 
 from __future__ import annotations
 
@@ -66,20 +67,23 @@ from kernellab.task.task import channels_at_end
 
 #: every node is designed by a rule
 NONE = Fallback()
-#: operations of one chain beyond which a graph is read from its inputs on, not by recursion from its outputs
+#: if a chain has more operations than this, the graph is read from its inputs instead of recursively from its outputs
 _DEEP = 100
-#: pairs of a channel read and one written up to which a GPU sums a convolution directly: tiles of tensor cores hold at
-#: least 16 of each, most of them empty (1 to 6 channels, 5 x 5: 1.28 ms as products on an H100)
+#: number of (input channel, output channel) pairs up to which a GPU sums a convolution directly: tiles of tensor cores
+#: hold at least 16 of each, most of them empty (1 to 6 channels, 5 x 5: 1.28 ms as products on an H100)
 _FEW_CHANNELS = 16
-#: reductions of one launch on a GPU: each carries a tile in registers, and 49 of them spilled to memory
+#: largest number of reductions in one launch on a GPU: each holds a tile in registers, and 49 of them spilled to memory
 _MOST_SUMS = 8
 _APART = "Choose a schedule that is not called 'one launch'."
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A sketch file; ``algebra``: a product was rewritten away, since only sums of it are asked; ``chains``: a launch
-    makes a factor of its products on chip."""
+    """A sketch file.
+
+    ``algebra``: a product was rewritten away, since only its sums are used. ``chains``: a launch computes a factor of
+    its products on chip.
+    """
 
     text: str
     algebra: bool
@@ -89,12 +93,13 @@ class Scheduled:
 def scheduled(
     task: Task, graph: Graph, target: Target, style: Style, rows: Rows | None = None, fallback: Fallback = NONE
 ) -> Scheduled:
-    """The sketch file of ``graph`` in one style; ``rows`` say the tiles in place of those measured on the chip.
+    """Return the sketch file of ``graph`` in one style.
 
-    ``fallback``: nodes that the framework makes, since no rule does.
+    ``rows`` give the tiles in place of those measured on the chip. ``fallback``: nodes that the framework computes,
+    since no rule does.
 
     Raises:
-        DesignError: a node that the rules cannot design, or a graph that is only a copy of nothing.
+        DesignError: a node that the rules cannot design, or a graph that only copies nothing.
     """
     ctx = Context(task, target, style, dict(task.module().default_sizes()) if task.dims else {}, rows=rows)
     read = _read(ctx, prepared(graph), fallback)
@@ -108,7 +113,7 @@ def scheduled(
 
 
 def prepared(graph: Graph) -> Graph:
-    """``graph`` as the rules read it: each value is computed once, and steps do together what they do alike."""
+    """Return ``graph`` as the rules read it: each value is computed once, and equal steps are joined."""
     return joined(without_twins(graph))
 
 
@@ -117,7 +122,7 @@ def prepared(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Pass:
-    """A rewrite of the launches of one file, and where it is wanted."""
+    """A rewrite of the launches of one file, and the condition for it."""
 
     name: str
     applies: Callable[[Context], bool]
@@ -129,13 +134,13 @@ def _copies_windows(ctx: Context) -> bool:
 
 
 def _stores_parts(ctx: Context) -> bool:
-    """Do copies for windows store each factor in two parts? Split on the fly they were faster on an H200 (0.51 ms
-    against 0.69, 3.2 against 3.8), so it is the way of another schedule, for the judge to compare."""
+    """Return whether copies for windows store each factor in two parts. Splitting on the fly was faster on an H200
+    (0.51 ms against 0.69, 3.2 against 3.8), so this is a separate schedule for the judge to compare."""
     return ctx.gpu and ctx.style.copied == "always"
 
 
 def _halves(ctx: Context) -> bool:
-    """May float32 be multiplied as float16 of half the bits each?"""
+    """Return whether float32 may be multiplied as pairs of float16 values."""
     return ctx.gpu and ctx.style.measured and not ctx.scalar_products
 
 
@@ -143,7 +148,7 @@ def _narrow_products(ctx: Context) -> bool:
     return asynchronous_chip(ctx) and ctx.style.measured and not ctx.scalar_products
 
 
-#: in order; each takes a plan and returns another
+#: in order; each maps a plan to another plan
 PASSES = (
     Pass("stored-once", lambda ctx: ctx.style.fused, lambda _, plan: stored_once(plan)),
     Pass(
@@ -175,10 +180,10 @@ PASSES = (
 
 @dataclass(frozen=True)
 class _Read:
-    """What a graph computes.
+    """The values that a graph computes.
 
-    ``units``: groups of outputs, each of which reads what the ones before it store; groups of one unit see their
-    tensors in the same views. ``shapes`` are those of all tensors.
+    ``units``: groups of outputs, each of which reads the tensors that the previous ones store; groups of one unit see
+    their tensors in the same views. ``shapes`` holds the shapes of all tensors.
     """
 
     graph: Graph
@@ -188,10 +193,10 @@ class _Read:
 
     @property
     def results(self) -> frozenset[str]:
-        """The tensors that leave the graph."""
+        """The tensors that are outputs of the graph."""
         outputs = (o for unit in self.units for group in unit for o in group)
-        made = frozenset(self.builder.named.values())
-        return made | frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
+        named = frozenset(self.builder.named.values())
+        return named | frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
 
 
 def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
@@ -204,9 +209,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     handlers = HANDLERS
     if _walks_steps(ctx, graph):
         handlers, graph = HANDLERS | RECURRENT, at_once(graph) if _halves(ctx) else graph
-    beside = stacks(graph, cuts)
+    placed = stacks(graph, cuts)
     builder = Builder(
-        graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, beside,
+        graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, placed,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
         narrow=ctx.gpu and not ctx.scalar_products,
         longest=LONGEST if ctx.gpu else 0,
@@ -220,14 +225,14 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     shapes: dict[str, tuple[Extent, ...]] = {
         i.name: channels_at_end(i.shape) if i.last else i.shape for i in graph.inputs
     }
-    taken = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
+    used_names = Names({a.name for a in ctx.task.args} | set(ctx.sizes) | RESERVED)
     outputs = []
-    names = [taken.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
-    # what nothing else reads is written as it leaves the graph
-    read = [r for n in graph.nodes for r in n.refs()] + list(graph.outputs)
+    names = [used_names.fresh("y" if len(graph.outputs) == 1 else f"y{i}") for i in range(len(graph.outputs))]
+    # a value that nothing else reads is written directly as an output
+    read_refs = [r for n in graph.nodes for r in n.refs()] + list(graph.outputs)
     loops = {n.name for n in graph.nodes if n.op == LOOP}
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
-        if ref.name in fallback.calls | loops and read.count(ref) == 1 and not spec.last:
+        if ref.name in fallback.calls | loops and read_refs.count(ref) == 1 and not spec.last:
             builder.named.setdefault(ref, name)
     for name, ref, spec in zip(names, graph.outputs, ctx.task.results, strict=True):
         shape, dtype = builder.shape(ref), builder.dtype(ref)
@@ -259,8 +264,9 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
             units.append([])
     units[-1].append(outputs)
     if ctx.gpu and deep:
-        # no schedule in one launch is offered: fused here, or their scores go through memory. 12 blocks of 12 heads as
-        # CUDA graphs took on an H200, fused and stored, 0.48 and 0.53 ms at a sequence of 128, 0.92 and 1.09 at 512
+        # no single-launch schedule is offered, so attention is fused here, or its scores go through memory. 12 blocks
+        # of 12 heads as CUDA graphs took on an H200, fused and stored, 0.48 and 0.53 ms at a sequence of 128, 0.92 and
+        # 1.09 at 512
         units = [[attend(group, True) for group in unit] for unit in units]
     if ctx.gpu and style.split:
         units = [
@@ -273,16 +279,16 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
 
 
 def _walks_steps(ctx: Context, graph: Graph) -> bool:
-    """Do own launches walk the steps of recurrent layers? On a GPU where programs share out a step, which takes
-    products of halves: else one has one core's way to the weights, and cuDNN spreads a layer over the chip. There only
-    where a library call would leave no own work."""
+    """Return whether the steps of recurrent layers run in our own launches. On a GPU this requires that programs share
+    a step, which needs products of halves: otherwise a single core reads all weights, while cuDNN spreads a layer over
+    the chip. A layer also runs in our own launches if library calls would leave no work of our own."""
     layers = [n for n in graph.nodes if n.aten in GATES]
     alone = not Fallback(frozenset(n.name for n in layers)).leaves_work(graph)
     return bool(layers) and (not ctx.gpu or alone or (_halves(ctx) and all(_shared(ctx, n) for n in layers)))
 
 
 def _shared(ctx: Context, layer: Node) -> bool:
-    """May programs share out a step of the layer, and does the chip run them all at once?"""
+    """Return whether programs may share a step of the layer, and the chip runs them all at once."""
     shape = layer.shape
     if layer.aten not in BOUNDED or layer.dtype != WIDE or len(shape) != 3 or not isinstance(shape[2], int):
         return False
@@ -303,15 +309,17 @@ def _planned_units(ctx: Context, read: _Read) -> Plan:
         outputs, own = collapse([o for group in unit for o in group], read.shapes)
         outputs, layout = join(outputs, own, layout)
         for group in unit:
-            mine, outputs = outputs[: len(group)], outputs[len(group) :]
-            for part in routed(mine, layout, ctx.size) if ctx.gpu and not ctx.scalar_products else [mine]:
+            group_outputs, outputs = outputs[: len(group)], outputs[len(group) :]
+            for part in (
+                routed(group_outputs, layout, ctx.size) if ctx.gpu and not ctx.scalar_products else [group_outputs]
+            ):
                 planned, layout = _planned(ctx, part, layout)
                 launches += planned
     return Plan(tuple(launches), layout)
 
 
 def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[Launch], Layout]:
-    """Launches; reductions with too few programs are split into partial results first."""
+    """Return launches; reductions with too few programs are first split into partial results."""
     if ctx.gpu:
         outputs = one_of_row(outputs, lambda axis: isinstance(axis.extent, int) and axis.extent > ctx.style.whole_row)
     trial = layout.copied()
@@ -320,18 +328,24 @@ def _planned(ctx: Context, outputs: list[Output], layout: Layout) -> tuple[list[
     launches = planner.plan()
     if not ctx.style.split:
         return launches, trial
-    wanted = [(k, split(ctx, k)) for k in planner.kernels]
-    flagged = {i: found for k, found in wanted if found is not None for i, home in planner.home.items() if home is k}
+    kernel_splits = [(k, split(ctx, k)) for k in planner.kernels]
+    flagged = {
+        i: split_of
+        for k, split_of in kernel_splits
+        if split_of is not None
+        for i, home in planner.home.items()
+        if home is k
+    }
     if not flagged:
         return launches, trial
-    known: dict[Axis, Axis] = {}
-    chunks = {i: partial(_chunks, ctx, known, found) for i, found in flagged.items()}
+    chunk_axes: dict[Axis, Axis] = {}
+    chunks = {i: partial(_chunks, ctx, chunk_axes, split_of) for i, split_of in flagged.items()}
     trial = layout.copied()
     return Planner(split_reductions(outputs, chunks, moments=ctx.gpu), trial, most).plan(), trial
 
 
 def _chunks(ctx: Context, known: dict[Axis, Axis], found: Split, red: Red | Attend) -> Axis:
-    """The axis of the pieces of a reduction; all reductions of one axis share theirs."""
+    """Return the axis of the pieces of a reduction; all reductions of one axis share it."""
     first, parts = found
     if first not in known:
         single = isinstance(red, Red) and len(red.axes) == 1
@@ -351,8 +365,8 @@ def _written(ctx: Context, read: _Read, plan: Plan) -> SketchFile:
     names = titles(ctx.task.name, launches)
     tilings = [tiling(ctx, k) for k in launches]
     warps = [launch_warps(ctx, k, t) if ctx.gpu else 0 for k, t in zip(launches, tilings, strict=True)]
-    # the file's options are those of the launch with warp roles, which states them, or that moves the most, and of the
-    # first product among such
+    # the file's options are those of the launch that declares warp roles or moves the most data, and of the first
+    # product among such launches
     volumes = [ctx.volume(k.par | k.red) for k in launches]
     heaviest = sorted(range(len(launches)), key=lambda n: (not tilings[n].groups, -volumes[n]))
     staged = [tilings[n].stages for n in heaviest if launches[n].streams]
@@ -374,7 +388,7 @@ def _steps(
     ctx: Context, read: _Read, file: File, loaded: Set[str], k: Recurrence | Steps, name: str,
     roles: Mapping[str, str | None],
 ) -> Sketch:  # fmt: skip
-    """The sketch of a loop, or of a recurrent layer's steps."""
+    """Return the sketch of a loop, or of a recurrent layer's steps."""
     if isinstance(k, Steps):
         walk = walk_of(k, loaded | read.results)
         dtypes = {e.tensor: e.dtype for e in walk.loads} | {o.tensor: o.dtype for o in walk.outs}

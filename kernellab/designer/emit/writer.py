@@ -1,4 +1,4 @@
-"""Values of one launch as expressions of a sketch: loads, arithmetic, and reductions of what is on chip."""
+"""Sketch expressions for the values of one launch: loads, arithmetic, and reductions of tiles on chip."""
 
 from __future__ import annotations
 
@@ -51,36 +51,37 @@ from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_expr
 from kernellab.sketch.syntax.tree import Binary, Name
 
-#: characters of an expression beyond which it gets a name
+#: expressions longer than this many characters get a name
 _LONG = 84
 
 
-#: what a place holds for one dimension
+#: the content of a place for one dimension
 Item = Union[tree.Expr, tree.Slice, tree.NewAxis]
 
 
 @dataclass
 class Scope:
-    """One block of statements; ``axes`` are the reduced axes that its loops (and those around it) fix."""
+    """One block of statements; ``axes`` are the reduced axes fixed by its loops and those around it."""
 
     axes: frozenset[Axis]
     body: list[tree.Stmt] = field(default_factory=list)
     known: dict[int, Value] = field(default_factory=dict)
-    #: places that have been loaded, as text, and their tiles' names
+    #: places already loaded, as text, and the names of their tiles
     loaded: dict[str, str] = field(default_factory=dict)
 
 
 class Writer:
-    """Writes the values of one launch where they belong: each in the outermost block that knows all of its axes.
+    """Writes each value of one launch into the outermost block that knows all of its axes.
 
-    What a launch of its kind adds (loops, passes, products, stores) are functions of a writer in the other modules.
+    The parts specific to a kind of launch (loops, passes, products, stores) are functions in the other modules that
+    accept a writer.
     """
 
     def __init__(
         self, launch: Launch, tiling: Tiling, layout: Layout, names: Names, stages: tree.Expr | None = None
     ) -> None:
         self.k, self.t, self.layout, self.names = launch, tiling, layout, names
-        #: stages of the loop whose loads run ahead
+        #: number of stages of the loop whose loads are prefetched
         self.stages = stages
         self.free = Free()
         #: axes that run inside the blocks of the grid
@@ -89,21 +90,21 @@ class Writer:
         self.keep: list[Expr] = []
         #: blocks around the next statement, outermost first
         self.scopes: list[Scope] = []
-        #: an axis' position, and its loop's variable where the position runs against that
+        #: the position of each axis, and its loop variable if the position runs in the opposite direction
         self.vars: dict[Axis, tree.Expr] = {}
         self.counters: dict[Axis, str] = {}
         self._has_doubles = "float64" in {*(e.dtype for e in launch.loads), *(o.dtype for o in launch.outs)}
-        #: loads that whole numbers are divided by, and what these read past the edge
+        #: loads used as integer divisors, and the values these read past the edge
         self.divisors = divisor_pads(launch.roots)
-        #: what loads read past the edge, where it is not 0
+        #: values read past the edge, if not 0
         self.pads = dict(self.divisors)
-        #: output axes of a window that run by phase: stride and the phase's variable
+        #: output axes of a window that run by phase: the stride and the phase's variable
         self.phase: dict[Axis, tuple[int, str]] = {}
-        #: the tap of a window that is looked at
+        #: the current tap of a window
         self.at_tap: dict[Tap, tree.Expr] = {}
         #: positions of a tile are 32-bit integers: a GPU compares those at twice the rate
         self.narrow = False
-        #: a place that several values read, along different axes, is loaded once
+        #: a place that several values read along different axes is loaded once
         self.loads_once = False
 
     @property
@@ -112,7 +113,7 @@ class Writer:
         return self.scopes[-1].body
 
     def variable(self, axis: Axis) -> str:
-        """The variable of the loop over an axis."""
+        """Return the loop variable of an axis."""
         at = self.vars[axis]
         if axis in self.counters:
             return self.counters[axis]
@@ -122,7 +123,7 @@ class Writer:
     # -- reductions
 
     def reduced(self, r: Red) -> Value:
-        """A reduction over axes that are whole tiles, in one statement."""
+        """Return a reduction over axes that are whole tiles, in one statement."""
         arg = self.masked(r)
         if r.kind == "any":
             inner = Value(call("cast", arg.tree, Name("i32")), arg.axes)
@@ -132,13 +133,14 @@ class Writer:
         return Value(self.reduce_call(r, arg), self.kept(r))
 
     def reduce_call(self, r: Red, arg: Value, word: str = "") -> tree.Expr:
-        """The call that reduces a tile's axes; ``word`` in place of the reduction's own."""
+        """Return the call that reduces a tile's axes; ``word`` replaces the reduction's name."""
         dims = [tree.Num(i) for i, a in enumerate(arg.axes) if a in r.axes]
-        named = word or (r.kind if r.kind.startswith("arg") else f"reduce_{r.kind}")
-        return call(named, arg.tree, axis=dims[0] if len(dims) == 1 else listed(dims))
+        function_name = word or (r.kind if r.kind.startswith("arg") else f"reduce_{r.kind}")
+        return call(function_name, arg.tree, axis=dims[0] if len(dims) == 1 else listed(dims))
 
     def masked(self, r: Red) -> Value:
-        """The reduction's operand, with the identity in lanes beyond the edge where the pad does not give it."""
+        """Return the reduction's operand, with the identity in lanes past the edge if the padding does not supply
+        it."""
         arg = self.value_of(r.arg)
         lanes = self.lane_axes(r)
         ragged = self._ragged(r, lanes)
@@ -156,15 +158,15 @@ class Writer:
         return [a for a in lanes if a in r.axes and a in self.t.blocks and a not in self.t.exact]
 
     def inside(self, r: Red, lanes: tuple[Axis, ...]) -> tree.Expr | None:
-        """Which elements of a tile that ``r`` reduces exist; None: all of them."""
-        found: tree.Expr | None = None
+        """Return the mask of existing elements of a tile that ``r`` reduces; None if all exist."""
+        mask: tree.Expr | None = None
         for axis in self._ragged(r, lanes):
             here = self.valid(axis, lanes)
-            found = here if found is None else call("logical_and", found, here)
-        return found
+            mask = here if mask is None else call("logical_and", mask, here)
+        return mask
 
     def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> tree.Expr:
-        """Which elements of a tile over ``lanes`` lie before the end of ``axis``."""
+        """Return the mask of elements of a tile over ``lanes`` before the end of ``axis``."""
         scope = self.scope_of(frozenset([axis]))
         key = -axis.uid - 1
         if key not in scope.known:
@@ -188,7 +190,7 @@ class Writer:
     # -- values
 
     def value_of(self, e: Expr) -> Value:
-        """``e`` in the current scope; makes names where a value is used again or is long."""
+        """Return ``e`` in the current scope; a value that is used again or is long gets a name."""
         for scope in reversed(self.scopes):
             if id(e) in scope.known:
                 return scope.known[id(e)]
@@ -197,7 +199,7 @@ class Writer:
             case Num():
                 return Value(number(e.value))
             case SymNum() if e.expr.is_function and e.dtype == "float32" and not self._has_doubles:
-                # a root of a size is taken once, before all loops; as a double it takes the dtype of what it meets
+                # compute a root of a size once, before all loops; as a double it adopts the dtype of the other operand
                 value = Value(call("cast", extent(e.expr), Name(DTYPES[e.dtype])))
                 return self.define(e, self.scope_of(frozenset()), value, "factor")
             case SymNum():
@@ -224,19 +226,19 @@ class Writer:
         return self.scopes[-1]
 
     def define(self, e: Expr, scope: Scope, value: Value, title: str) -> Value:
-        """Gives ``e`` a name in ``scope``, by which it is known from there on."""
+        """Name ``e`` in ``scope``; later uses refer to it by this name."""
         name = self.names.fresh(title)
         scope.body.append(let(name, value.tree))
         return self.known_as(e, scope, Value(Name(name), value.axes))
 
     def known_as(self, e: Expr, scope: Scope, value: Value) -> Value:
-        """``e`` is ``value`` wherever it is asked for inside ``scope``."""
+        """Register ``value`` as the value of ``e`` inside ``scope``."""
         scope.known[id(e)] = value
         self.keep.append(e)
         return value
 
     def named(self, value: Value, title: str) -> Value:
-        """``value`` by a name, which is made where it has none."""
+        """Return ``value`` as a name, which is created if needed."""
         if value.is_word:
             return value
         name = self.names.fresh(title)
@@ -258,7 +260,7 @@ class Writer:
         assert isinstance(e, Op)
         parts = [self.value_of(a) for a in e.args]
         axes = self.tile_axes(frozenset().union(*(p.axes for p in parts)) if parts else frozenset())
-        # what a whole tile shares is computed once, before the tile
+        # values shared by a whole tile are computed once, before the tile
         parts = [
             self.define(a, self.scope_of(self.free(a)), p, self.title(a))
             if isinstance(a, Op) and p.axes != axes and not p.is_word
@@ -278,7 +280,7 @@ class Writer:
         return Value(call(e.op, *trees), axes)
 
     def _divisor(self, e: Expr, divisor: tree.Expr, axes: tuple[Axis, ...]) -> tree.Expr:
-        """A divisor that is 1 in lanes beyond the edge where it may be 0 there."""
+        """Return a divisor with 1 in lanes past the edge if it may be 0 there."""
         for axis in axes:
             ragged = axis in self.free(e) and axis in self.t.blocks and axis not in self.t.exact
             if ragged and at_edge(e, axis, self.pads, self.free, self.layout.ends) in (None, 0.0):
@@ -302,52 +304,52 @@ class Writer:
         return Value(Binary("+", here, extent(ix.offset)) if ix.offset != 0 else here, axes)
 
     def spread(self, value: Value, axes: tuple[Axis, ...]) -> Value:
-        """``value`` with new dimensions where it must broadcast against ``axes``."""
+        """Return ``value`` with new dimensions where it must broadcast against ``axes``."""
         if not value.axes or value.axes == axes[len(axes) - len(value.axes) :]:
             return value
-        named = self.named(value, "column" if len(value.axes) == 1 else "plane").tree
-        assert isinstance(named, Name), named
+        name = self.named(value, "column" if len(value.axes) == 1 else "plane").tree
+        assert isinstance(name, Name), name
         first = axes.index(value.axes[0])
         marks = tuple(tree.Slice() if a in value.axes else tree.NewAxis() for a in axes[first:])
-        return Value(tree.Subscript(named.id, marks), axes[first:])
+        return Value(tree.Subscript(name.id, marks), axes[first:])
 
     def tile_axes(self, axes: frozenset[Axis]) -> tuple[Axis, ...]:
-        """Those of ``axes`` that are tiles, in the launch's order."""
+        """Return the members of ``axes`` that are tiled, in the launch's order."""
         return tuple(a for a in self.t.order if a in axes and (a in self.t.blocks or a in self.t.whole))
 
     def extent(self, axis: Axis) -> tree.Expr:
-        """Elements of a tile along ``axis``."""
+        """Return the number of elements of a tile along ``axis``."""
         block = self.t.blocks.get(axis)
         if not block:
             return extent(axis.extent)
         return Name(block) if self.t.parts == 1 else Binary("*", tree.Num(self.t.parts), Name(block))
 
     def start(self, axis: Axis) -> tree.Expr:
-        """Where the tile along ``axis`` starts."""
+        """Return the start of the tile along ``axis``."""
         return ZERO if axis in self.t.whole else self.vars[axis]
 
     def lanes(self, axis: Axis) -> tree.Expr:
-        """0, 1, 2... along a tile."""
+        """Return 0, 1, 2... along a tile."""
         lanes = call("arange", self.extent(axis))
         return call("cast", lanes, Name("i32")) if self.narrow else lanes
 
     def shape(self, axes: Iterable[Axis]) -> list[tree.Expr]:
-        """The extents of a tile."""
+        """Return the extents of a tile."""
         return [self.extent(a) for a in axes]
 
     def transposed(self, value: tree.Expr, found: Sequence[Axis], wanted: Sequence[Axis]) -> tree.Expr:
-        """``value``, whose axes are ``found``, with its axes as ``wanted``."""
+        """Permute ``value`` from axes ``found`` to axes ``wanted``."""
         return call("transpose", value, perm=listed(tree.Num(found.index(a)) for a in wanted))
 
     # -- loads
 
     def _load(self, e: Leaf, scope: Scope) -> Value:
-        """A tile with the elements of ``e``, named in ``scope``."""
+        """Return a tile of the elements of ``e``, named in ``scope``."""
         gathered = e.operands or any(self._backwards(ix) for ix in e.index)
         return self.known_as(e, scope, self._gather(e, scope) if gathered else self._load_slice(e, scope))
 
     def _backwards(self, ix: Ix) -> bool:
-        """Does a tile read it from its end, as no slice does?"""
+        """Return whether a tile reads the dimension in reverse, which a slice cannot express."""
         return ix.sign == -1 and bool(self.tile_axes(frozenset(ix.leaves())))
 
     def _load_slice(self, e: Leaf, scope: Scope) -> Value:
@@ -361,43 +363,43 @@ class Writer:
         return self.in_order(e.tensor, name, loaded, scope)
 
     def _gather(self, e: Leaf, scope: Scope) -> Value:
-        """Elements at indices that are values."""
+        """Return elements at indices that are values."""
         saved, self.scopes = self.scopes, self.scopes[: self.scopes.index(scope) + 1]
         ats = [self.value_of(ix.at) for ix in e.index if ix.at is not None]
         place, loaded = self.indexed(e.tensor, e.index, ats)
         name = self.names.fresh(f"{e.tensor}_{'picked' if loaded else 'one'}")
         scope.body.append(move("gather", place, Name(name), pad=self._pad(e)))
-        found = self.in_order(e.tensor, name, loaded, scope)
+        value = self.in_order(e.tensor, name, loaded, scope)
         self.scopes = saved
-        return found
+        return value
 
     def in_order(self, tensor: str, name: str, loaded: list[Axis], scope: Scope) -> Value:
-        """A loaded tile, its axes in the order of the launch."""
+        """Return a loaded tile with its axes in the launch's order."""
         order = self.tile_axes(frozenset(loaded))
         if tuple(loaded) == order:
             return Value(Name(name), order)
-        turned = self.names.fresh(f"{tensor}_turned")
-        scope.body.append(let(turned, self.transposed(Name(name), loaded, order)))
-        return Value(Name(turned), order)
+        transposed_name = self.names.fresh(f"{tensor}_turned")
+        scope.body.append(let(transposed_name, self.transposed(Name(name), loaded, order)))
+        return Value(Name(transposed_name), order)
 
     def _pad(self, e: Leaf) -> tree.Expr | None:
         pad = self.pads.get(id(e), 0.0)
         return number(int(pad) if id(e) in self.divisors else pad) if pad else None
 
     def own(self, tensor: str) -> str:
-        """The tensor's own name: inside the Designer it may have a second one, in another view."""
+        """Return the tensor's original name: inside the Designer a tensor may have a second name for another view."""
         return self.layout.name(tensor)
 
     # -- places in tensors
 
     def place(self, tensor: str, index: Index) -> tuple[tree.Subscript, list[Axis]]:
-        """A place in a tensor, and the axes of the tile that it names, in its order."""
-        found = [self.item(ix) for ix in index]
-        items = tuple(item for item, _ in found) or (ZERO,)
-        return tree.Subscript(self.own(tensor), items), [axis for _, axes in found for axis in axes]
+        """Return a place in a tensor and the axes of the tile at that place, in the tensor's order."""
+        pairs = [self.item(ix) for ix in index]
+        items = tuple(item for item, _ in pairs) or (ZERO,)
+        return tree.Subscript(self.own(tensor), items), [axis for _, axes in pairs for axis in axes]
 
     def item(self, ix: Ix) -> tuple[Item, tuple[Axis, ...]]:
-        """One index of a place, and the axes of the tile that a slice reads along."""
+        """Return one index of a place, and the axes of the tile that a slice reads along."""
         leaves = ix.leaves()
         if ix.win is not None:
             stride = 1 if ix.win.transposed else ix.win.stride
@@ -417,7 +419,7 @@ class Writer:
         return (Binary("-", extent(ix.offset), at) if ix.sign == -1 else plus(at, ix.offset)), ()
 
     def _steps(self, axis: Axis | None, start: tree.Expr, step: int) -> tuple[Item, tuple[Axis, ...]]:
-        """A slice of every ``step``-th element; the element itself where ``axis`` is not tiled."""
+        """Return a slice of every ``step``-th element, or the element itself if ``axis`` is not tiled."""
         if axis is None or (axis not in self.t.blocks and axis not in self.t.whole):
             return start, ()
         if step == 1:
@@ -426,7 +428,7 @@ class Writer:
         return tree.Slice(start, stop, tree.Num(step)), (axis,)
 
     def _position(self, tap: Tap) -> tree.Expr:
-        """Where in the input the first output of the tile looks at the current tap."""
+        """Return the input position of the tile's first output at the current tap."""
         at = self.vars[tap.out] if tap.out is not None and tap.out not in self.t.whole else ZERO
         k = self.at_tap.get(tap) or (self.vars.get(tap.k, ZERO) if tap.k is not None else ZERO)
         if phases(tap) > 1:
@@ -438,7 +440,7 @@ class Writer:
         return combined([(at, tap.stride), (k, tap.dilation), (ONE, -tap.pad)])
 
     def _side_by_side(self, leaves: tuple[Axis, ...]) -> tuple[Item, tuple[Axis, ...]]:
-        """The taps' elements of a copy, each with its channels, which are the last axis."""
+        """Return the elements of all taps in a packed copy, each with its channels, which are the last axis."""
         *taps, channel = leaves
         at = self.vars[taps[0]]
         for tap in taps[1:]:
@@ -449,26 +451,26 @@ class Writer:
         return tree.Slice(start, Binary("+", start, self.extent(channel))), (channel,)
 
     def indexed(self, tensor: str, index: Index, ats: list[Value]) -> tuple[tree.Subscript, list[Axis]]:
-        """As :meth:`place`, with ``ats`` where the index has values.
+        """Like :meth:`place`, with ``ats`` for the entries of the index that are values.
 
-        An axis of a tile index that also runs over a separate dimension is a tile of positions there: slices would
-        be apart from it.
+        If an axis of a tiled index also runs over a separate dimension, that dimension is indexed by a tile of
+        positions: slices would be independent of it.
         """
-        turned = {a for ix in index if self._backwards(ix) for a in ix.leaves()}
-        shared = self.tile_axes(frozenset(a for at in ats for a in at.axes) | turned)
-        left = iter(ats)
+        reversed_axes = {a for ix in index if self._backwards(ix) for a in ix.leaves()}
+        shared = self.tile_axes(frozenset(a for at in ats for a in at.axes) | reversed_axes)
+        remaining = iter(ats)
         items: list[Item] = []
         order: list[Axis] = []
-        placed = False
+        shared_placed = False
         for ix in index:
             leaves = ix.leaves()
             axis = leaves[0] if leaves else None
             tiled = axis is not None and (axis in self.t.whole or axis in self.t.blocks)
             if ix.at is not None or (tiled and axis in shared):
-                at = _moved(next(left), ix) if ix.at is not None else self._positions(ix)
+                at = _moved(next(remaining), ix) if ix.at is not None else self._positions(ix)
                 items.append(self.spread(at, shared).tree)
-                order += () if placed else shared
-                placed = True
+                order += () if shared_placed else shared
+                shared_placed = True
             else:
                 item, along = self.item(ix)
                 items.append(item)
@@ -476,7 +478,7 @@ class Writer:
         return tree.Subscript(self.own(tensor), tuple(items)), order
 
     def _positions(self, ix: Ix) -> Value:
-        """The places along a tiled axis as a tile of integers."""
+        """Return the positions along a tiled axis as a tile of integers."""
         axis = ix.leaves()[0]
         here = plus(self.start(axis), call("arange", self.extent(axis)))
         return Value(Binary("-", extent(ix.offset), here) if ix.sign == -1 else plus(here, ix.offset), (axis,))
@@ -489,7 +491,7 @@ def _moved(value: Value, ix: Ix) -> Value:
 
 
 def _count_uses(k: Launch) -> dict[int, int]:
-    """How often each expression is an operand or an output's value, by its id."""
+    """Count how often each expression is an operand or an output's value, by its id."""
     uses: dict[int, int] = {}
     seen: dict[int, object] = {}
     for root in k.roots:
@@ -501,7 +503,7 @@ def _count_uses(k: Launch) -> dict[int, int]:
 
 
 def identity(r: Red) -> tree.Expr:
-    """What changes nothing in ``r``, in the dtype that it compares or adds in."""
+    """Return the identity element of ``r``, in the dtype in which it compares or adds."""
     if r.kind in ("argmax", "argmin"):
         return number(neutral(r.kind[3:], compute_dtype(r.arg.dtype)))
     return number(neutral(r.kind, r.arg.dtype))

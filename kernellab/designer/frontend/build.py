@@ -1,4 +1,4 @@
-"""Graph -> expressions over axes: views and broadcasts are resolved into indices on the way to the inputs."""
+"""Conversion of a graph to expressions over axes: views and broadcasts become indices into the inputs."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from kernellab.task.task import channels_at_end
 
 REMEDY = "Let a person or a model write this sketch, or rewrite the reference without it."
 
-#: neighbouring elements of a factor from which on a sum of products is one of matrices
+#: a sum of products counts as a matrix product if each factor has at least this many contiguous elements
 _SHORT = 8
-#: elements of a constant tensor that a sketch spells out
+#: number of elements of a constant tensor up to which a sketch spells it out
 _MOST_NUMBERS = 64
 
-#: (builder, node, index, item) -> the node's value at the index; ``item`` picks one of several results
+#: (builder, node, index, item) -> the node's value at the index; ``item`` selects one of several results
 Handler = Callable[["Builder", Node, Index, int], Expr]
 
 
 class StoredCall(Protocol):
-    """A launch whose result is stored and which is no group of expressions: of the library, or of recurrent steps."""
+    """A launch whose result is stored and that is not a group of expressions: a library call or recurrent steps."""
 
     @property
     def shape(self) -> tuple[Extent, ...]: ...
 
     @property
     def reads(self) -> frozenset[str]:
-        """The tensors it loads."""
+        """The tensors that the call loads."""
         ...
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A value that is written to the temp tensor ``name`` before what reads it."""
+    """A value written to the temporary tensor ``name`` before the launches that read it."""
 
     name: str
     index: Index
     value: Expr
     shape: tuple[Extent, ...]
-    #: how it is written where its index has values: "add" or "once"
+    #: how the value is written if its index contains values: "add" or "once"
     put: str = ""
-    #: it serves the one launch that reads it, in the shape that this wants
+    #: the value serves a single launch, in the shape that this launch expects
     serves: bool = False
-    #: the launch that stores the one before it stores it too
+    #: the launch that stores the previous value also stores this one
     joins: bool = False
-    #: the dtype that its readers expect, where that is not the value's: arithmetic on narrow floats is wider
+    #: the dtype that readers expect if it differs from the value's: arithmetic on narrow floats is wider
     dtype: str = ""
     purpose: Purpose = Purpose.VALUE
 
 
 def _grows(extent: Term) -> bool:
-    """Is it never smaller where a Dim is larger?"""
+    """Return whether the extent never decreases when a Dim increases."""
     if not isinstance(extent, Formula) or extent.name:
         return True
     numbers = [a for a in extent.args if not isinstance(a, Formula)]
@@ -69,10 +69,10 @@ def _grows(extent: Term) -> bool:
 
 
 class Builder:
-    """Values of a graph's nodes at given indices.
+    """Builds the values of a graph's nodes at given indices.
 
-    ``handlers`` has one rule for each ATen operation, by its name without the overload; ``stops`` are nodes whose
-    values are stored. Nodes of ``library`` are stored too, by the call that ``call`` makes for the node and the
+    ``handlers`` maps each ATen operation, by its name without the overload, to its rule. The values of the nodes in
+    ``stops`` are stored. Nodes of ``library`` are stored too, by the call that ``call`` returns for the node and the
     name of its tensor.
     """
 
@@ -95,39 +95,39 @@ class Builder:
         sizes: Mapping[str, int] | None = None,
         most: Mapping[str, int] | None = None,
     ) -> None:
-        #: elements of the longest row that one program puts in order; 0: of any
+        #: length of the longest row that one program sorts; 0: no limit
         self.longest = longest
         self._most = most or {}
-        #: the expected Dims, by which a CPU's products are weighed; on a GPU only extents that are fixed are
+        #: expected Dims, used to estimate a CPU's products; on a GPU only fixed extents are used
         self.sizes = sizes
-        #: may factors of a product be stored that nothing else asks to be?
+        #: whether factors of a product may be stored although nothing else requires it
         self.apart = apart
-        #: may products of float32 be made of float16 ones?
+        #: whether float32 products may be computed from float16 products
         self.halves = halves
-        #: do tensor cores multiply narrow floats as they are?
+        #: whether tensor cores multiply narrow floats without conversion
         self.narrow = narrow
-        #: a convolution of at most this many pairs of a channel read and one written is summed directly
+        #: a convolution with at most this many (input channel, output channel) pairs is summed directly
         self.few = few
-        #: may a scatter name a place several times?
+        #: whether a scatter may write to the same index several times
         self.repeats = repeats
-        #: may sums of a product be made of its factors' sums?
+        #: whether sums of a product may be computed from sums of its factors
         self.algebra = algebra
         self.graph, self.task_name, self.handlers, self._call = graph, task_name, handlers, call
-        #: nodes that are stored, and read from there
+        #: nodes whose values are stored and read from their tensors
         self.stops = stops | library
-        #: those that the library makes, and its calls by the tensor that each makes
+        #: nodes that the library computes, and its calls by the tensor that each writes
         self.library = library
         self.calls: dict[str, StoredCall] = {}
-        #: by the names of their parts: stored values that are written where they belong among others
+        #: stacks by the names of their parts: stored values written directly into the stacked tensor
         self.stacks = {part: s for s in stacks for part in s.places if part not in s.copied}
-        #: by the names of concatenations: where these are read as a whole
+        #: stacks by the names of concatenations that are read as a whole
         self.stacked = {name: s for s in stacks for name in s.joins}
         self.nodes = {n.name: n for n in graph.nodes}
         self.inputs = {i.name: i for i in graph.inputs}
-        #: nodes that a separate launch stores (windows read them), in the order they are needed, and their tensors
+        #: nodes stored by separate launches (windows read them) and their tensors, in the order they are needed
         self.cuts: list[Stored] = []
         self._stored: dict[Any, str] = {}
-        #: tensors of results that the library makes, which it writes as they leave the graph
+        #: tensors of library results that are written directly as outputs of the graph
         self.named: dict[Any, str] = {}
         self._written: set[Ref] = set()
         self._pool: dict[Any, list[Axis]] = {}
@@ -136,7 +136,7 @@ class Builder:
     # -- axes
 
     def axes_for(self, shape: tuple[Extent, ...], taken: frozenset[Axis] = frozenset()) -> Index:
-        """One plain index per dimension; the k-th dimension of an extent gets that extent's k-th axis."""
+        """Return one plain index per dimension; the k-th dimension of an extent gets that extent's k-th axis."""
         used: set[Axis] = set(taken)
         index = []
         for extent in shape:
@@ -149,7 +149,7 @@ class Builder:
         return tuple(index)
 
     def pick_axis(self, extent: Extent, used: set[Axis], whole: bool = False) -> Axis:
-        """An axis of this extent that is not among ``used``; ``whole``: nor split."""
+        """Return an axis of this extent that is not in ``used``; with ``whole``, also one that is not split."""
         pool = self._pool.setdefault(extents.product(extent), [])
         for axis in pool:
             if not used.intersection(axis.leaves()) and not (whole and axis.parts):
@@ -158,14 +158,15 @@ class Builder:
         return pool[-1]
 
     def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index, beside: Index = ()) -> Index:
-        """``index`` with a separate axis for each reduced dimension, the outer ones untouched; none of ``beside``.
+        """Return ``index`` with a separate axis for each reduced dimension and the other dimensions unchanged. Axes of
+        ``beside`` are not used.
 
-        Where the outer index already runs plainly over a reduced dimension its axes are used again: the sum over a
-        row and the row itself then share their loop.
+        If the outer index already runs plainly over a reduced dimension, its axes are reused: the sum over a row and
+        the row itself then share a loop.
         """
-        kept = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.within())
+        outer_axes = frozenset(leaf for d, ix in enumerate(index) if d not in dims for leaf in ix.within())
         result = list(index)
-        used = set(kept) | {leaf for ix in beside for leaf in ix.within()}
+        used = set(outer_axes) | {leaf for ix in beside for leaf in ix.within()}
         for d in dims:
             ix = index[d]
             fits = ix.axes and ix.plain and not used.intersection(ix.leaves()) and extents.same(ix.extent, shape[d])
@@ -175,7 +176,7 @@ class Builder:
         return tuple(result)
 
     def _preferred(self, shape: tuple[Extent, ...], d: int, used: set[Axis]) -> Axis:
-        """The axis that this dimension would have in an output of this shape, when it is free."""
+        """Return the axis that this dimension would have in an output of this shape, if it is free."""
         natural = self.axes_for(shape)[d].axes[0]
         if not used.intersection(natural.leaves()):
             return natural
@@ -211,7 +212,7 @@ class Builder:
         return "int64" if is_int else "float32"
 
     def value(self, ref: Any, index: Index = ()) -> Expr:
-        """``ref`` (a node's value, a number or a size) at ``index``."""
+        """Return ``ref`` (a node's value, a number or a size) at ``index``."""
         if isinstance(ref, Sym):
             return SymNum(ref.expr, self.dtype(ref))
         if isinstance(ref, (bool, int, float)):
@@ -247,15 +248,15 @@ class Builder:
         try:
             return handler(self, node, index, ref.item or 0)
         except (AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
-            # a form of the operation that its rule was not written for is no reason to break off
-            what = f"its rule does not read this form ({type(error).__name__})"
-            raise self.refuse(node, what) from error
+            # a form of the operation that the rule does not support must be refused, not crash the Designer
+            reason = f"its rule does not read this form ({type(error).__name__})"
+            raise self.refuse(node, reason) from error
 
     def _table(self, constant: Any, index: Index, dtype: str) -> Expr:
-        """An element of a constant tensor of the reference, chosen by its place: numbers in the text of the sketch.
+        """Return an element of a constant tensor, selected by its position, as numbers in the sketch's text.
 
         Raises:
-            DesignError: it has more than _MOST_NUMBERS elements.
+            DesignError: the tensor has more than _MOST_NUMBERS elements.
         """
         if constant.numel() > _MOST_NUMBERS:
             raise DesignError(
@@ -275,64 +276,67 @@ class Builder:
         return value
 
     def operand(self, ref: Any, index: Index, shape: tuple[Extent, ...]) -> Expr:
-        """A pointwise operand: ``ref`` broadcast to ``shape``, at ``index``."""
-        own = self.shape(ref)
-        if not own:
+        """Return a pointwise operand: ``ref`` broadcast to ``shape``, at ``index``."""
+        own_shape = self.shape(ref)
+        if not own_shape:
             return self.value(ref, ())
-        tail = index[len(index) - len(own) :]
-        outer = shape[len(shape) - len(own) :]
+        tail = index[len(index) - len(own_shape) :]
+        outer = shape[len(shape) - len(own_shape) :]
         return self.value(
-            ref, tuple(Ix() if o == 1 and s != 1 else ix for o, s, ix in zip(own, outer, tail, strict=True))
+            ref, tuple(Ix() if o == 1 and s != 1 else ix for o, s, ix in zip(own_shape, outer, tail, strict=True))
         )
 
     def readers(self, name: str) -> int:
-        """How many nodes and outputs read the value of a node."""
-        found = [ref.name for node in self.graph.nodes for ref in node.refs()]
-        return (found + [ref.name for ref in self.graph.outputs]).count(name)
+        """Return how many times nodes and outputs read the value of a node."""
+        refs = [ref.name for node in self.graph.nodes for ref in node.refs()]
+        return (refs + [ref.name for ref in self.graph.outputs]).count(name)
 
     @property
     def stored_names(self) -> dict[Any, str]:
         return self._stored
 
     def stored(self, ref: Ref) -> str:
-        """A temp tensor that holds ``ref``, for a reader that an expression cannot serve: a window over it."""
+        """Return a temporary tensor that holds ``ref``, for a reader that needs it stored, such as a window over it."""
         if ref.name in self.library and ref not in self._stored:
             assert self._call is not None
             name = self._tensor_name(ref)
             self._stored[ref] = name
             self.calls[name] = self._call(self, ref, name)
         if ref not in self._stored:
-            # separate axes: those of the output may be split where this is not
+            # separate axes: the output's axes may be split where these are not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
             value = self.value(ref, index) if ref.name in self.stacks else self._value(ref, index)
-            if ref not in self._stored:  # a scan may have stored itself, behind its argument
+            if ref not in self._stored:  # a scan may have stored itself while its argument was read
                 self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
 
     def stop(self, ref: Ref, seen: Sequence[Ref] = ()) -> None:
-        """From here on the value of ``ref`` is read from a separate tensor, also through ``seen``, views of it."""
+        """Read the value of ``ref`` from a separate tensor from here on, also through ``seen``, which holds views of
+        it."""
         self.stops |= {ref.name}
         self._memo = {key: value for key, value in self._memo.items() if key[0] != ref and key[0] not in seen}
 
     def _piece(self, ref: Ref, index: Index) -> Leaf:
-        """A part of a stack at ``index``, written among the other parts by the launch that makes it."""
+        """Return a part of a stack at ``index``; the launch that computes it writes it into the stacked tensor."""
         stack = self.stacks[ref.name]
         name, at = self.stack_tensor(stack.name), Ix((), stack.places[ref.name].start)
         if ref not in self._written:
             self._written.add(ref)
-            own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
-            self.cuts.append(Stored(name, (at, *own), self._value(ref, own), stack.shape, dtype=self.dtype(ref)))
+            own_index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
+            self.cuts.append(
+                Stored(name, (at, *own_index), self._value(ref, own_index), stack.shape, dtype=self.dtype(ref))
+            )
         return Leaf(name, (at, *index), self.dtype(ref))
 
     def stack_tensor(self, node: str) -> str:
-        """The tensor of a stack, all of whose parts are written when it is read as a whole."""
+        """Return the tensor of a stack. All of its parts are written before it is read as a whole."""
         key = (node, "parts")
         if key not in self._stored:
             self._stored[key] = self._tensor_name(key)
         return self._stored[key]
 
     def whole_stack(self, node: Node) -> str:
-        """The tensor that holds the concatenation ``node``, with all of its parts written."""
+        """Return the tensor that holds the concatenation ``node``, with all of its parts written."""
         stack = self.stacked[node.name]
         for part in node.args[0]:
             if part.name in stack.copied:
@@ -342,7 +346,7 @@ class Builder:
         return self.stack_tensor(stack.name)
 
     def _copy(self, part: Ref, stack: Any) -> None:
-        """Writes a part of a stack to where it belongs, in addition to its own tensor."""
+        """Write a part of a stack to its position, in addition to its own tensor."""
         if part in self._written:
             return
         self._written.add(part)
@@ -352,15 +356,18 @@ class Builder:
         places = stack.places[part.name]
         outer = Ix() if len(places) == 1 else Ix((Axis(len(places), single=True),))
         inner = Ix() if stack.size == 1 else Ix((Axis(stack.size),))
-        own = [Ix() if e == 1 else Ix((Axis(e),)) for e in shape]
-        own[dim] = Ix((*outer.axes, *inner.axes))
-        value = self.value(part, tuple(own))
-        own[dim] = inner
+        own_index = [Ix() if e == 1 else Ix((Axis(e),)) for e in shape]
+        own_index[dim] = Ix((*outer.axes, *inner.axes))
+        value = self.value(part, tuple(own_index))
+        own_index[dim] = inner
         at = replace(outer, offset=places.start)
-        self.cuts.append(Stored(self.stack_tensor(stack.name), (at, *own), value, stack.shape, dtype=self.dtype(part)))
+        self.cuts.append(
+            Stored(self.stack_tensor(stack.name), (at, *own_index), value, stack.shape, dtype=self.dtype(part))
+        )
 
     def store_in_order(self) -> None:
-        """Stores what is to be stored from the inputs on: a deep graph is then read a launch at a time."""
+        """Store the values to be stored in graph order, starting at the inputs, so that a deep graph is read one launch
+        at a time."""
         for node in self.graph.nodes:
             if node.name in self.stacks:
                 self.value(Ref(node.name), self.axes_for(node.shape))
@@ -370,7 +377,7 @@ class Builder:
     def store(
         self, key: Any, index: Index, value: Expr, shape: tuple[Extent, ...], purpose: Purpose = Purpose.VALUE
     ) -> str:
-        """A temp tensor of ``shape`` with ``value`` at ``index``, made once for each ``key``."""
+        """Return a temporary tensor of ``shape`` with ``value`` at ``index``, created once per ``key``."""
         if key not in self._stored:
             name = self._stored[key] = self._tensor_name(key)
             dtype = self.dtype(key) if isinstance(key, Ref) else ""
@@ -379,7 +386,7 @@ class Builder:
         return self._stored[key]
 
     def kept(self, key: str, index: Index, value: Expr, shape: tuple[Extent, ...], joins: bool = False) -> str:
-        """As :meth:`store`, for readers that may see it in any view."""
+        """Like :meth:`store`, for readers that may read the tensor in any view."""
         if key not in self._stored:
             self._stored[key] = self._tensor_name((key,))
             self.cuts.append(Stored(self._stored[key], index, value, shape, joins=joins, dtype=value.dtype))
@@ -389,14 +396,14 @@ class Builder:
         if key in self.named:
             return self.named[key]
         base = key.name if isinstance(key, Ref) else "_".join(map(str, key))
-        taken = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
+        used_names = {*self.nodes, *self.inputs} - {base} | set(self._stored.values())
         name = f"{base}_all" if isinstance(key, Ref) else base
-        while name in taken:
+        while name in used_names:
             name += "_"
         return name
 
     def is_stored(self, ref: Ref) -> bool:
-        """Is it an input, or a value that lies in a tensor by itself?"""
+        """Return whether ``ref`` is an input or a value with its own tensor."""
         if ref.name in self.stacks:
             return False
         if ref.name in self.inputs:
@@ -404,23 +411,23 @@ class Builder:
         return ref.name in self.library or (ref.name in self.stops and not ref.item)
 
     def expected(self, extent: Extent) -> int | None:
-        """The extent as a number: a fixed one, or with the expected sizes; None where it is not weighed."""
+        """Return the extent as a number, either fixed or from the expected sizes; None if there is no estimate."""
         if isinstance(extent, int) or self.sizes is None:
             return extent if isinstance(extent, int) else None
         return extents.value(extent, self.sizes)
 
     def largest(self, extent: Extent) -> int:
-        """No instance of the extent is larger; one that may fall as a size grows is taken for any that memory holds."""
+        """Return an upper bound of the extent; one that may decrease as a size grows is bounded only by memory."""
         return extents.value(extent, self._most) if _grows(extent) else 1 << 31
 
     def tensor(self, ref: Ref) -> str:
-        """The tensor of what :meth:`is_stored`."""
+        """Return the tensor of a ref for which :meth:`is_stored` holds."""
         return ref.name if ref.name in self.inputs and self.is_stored(ref) else self.stored(ref)
 
     # -- shapes
 
     def regroup(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
-        """The index into ``shape`` of the element that ``index`` names, both row-major: a reshape, backwards."""
+        """Return the index into ``shape`` of the element at ``index``, both row-major: a reshape, inverted."""
         queue: list[Axis] = []
         fixed = [ix for ix, e in zip(index, node.shape, strict=True) if not _whole(ix, e)]
         if fixed:
@@ -433,22 +440,23 @@ class Builder:
         return tuple(result)
 
     def _regroup_offset(self, node: Node, index: Index, shape: tuple[Extent, ...]) -> Index:
-        """A reshape that keeps every dimension with an offset as it is, but for dimensions of extent 1 around it."""
+        """A reshape that keeps each dimension with an offset unchanged; it may add or remove dimensions of extent 1."""
         result: list[Ix] = []
-        kept = [(ix, e) for ix, e in zip(index, node.shape, strict=True) if e != 1]
+        remaining = [(ix, e) for ix, e in zip(index, node.shape, strict=True) if e != 1]
         for extent in shape:
             if extent == 1:
                 result.append(Ix())
-            elif kept and extents.same(kept[0][1], extent):
-                result.append(kept.pop(0)[0])
+            elif remaining and extents.same(remaining[0][1], extent):
+                result.append(remaining.pop(0)[0])
             else:
-                result.append(self._merged(node, kept, extent))
-        if kept:
+                result.append(self._merged(node, remaining, extent))
+        if remaining:
             raise self.refuse(node, "a reshape of a sliced or flipped tensor")
         return tuple(result)
 
     def _merged(self, node: Node, kept: list[tuple[Ix, Extent]], extent: Extent) -> Ix:
-        """The first of ``kept`` as one index of ``extent``: heads 3 to 5 of a width are an offset of whole heads."""
+        """Merge the first entries of ``kept`` into one index of ``extent``: heads 3 to 5 of a width are an offset of
+        whole heads."""
         queue: list[Axis] = []
         done: Extent = 1
         offset: Extent = 0
@@ -465,34 +473,34 @@ class Builder:
         return Ix(tuple(queue), offset)
 
     def take_axes(self, node: Node, queue: list[Axis], extent: Extent) -> list[Axis]:
-        """Takes axes of ``extent`` in all from the front of ``queue``; one that is longer is split.
+        """Take axes with total extent ``extent`` from the front of ``queue``; an axis that is longer is split.
 
         Raises:
-            DesignError: the axes do not divide so.
+            DesignError: the axes do not divide in this way.
         """
         remaining = extents.product(extent)
-        taken: list[Axis] = []
+        result: list[Axis] = []
         while remaining != extents.ONE:
             if not queue:
                 raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
             axis = queue.pop(0)
-            own = extents.product(axis.extent)
-            rest = remaining.over(own)
+            axis_size = extents.product(axis.extent)
+            rest = remaining.over(axis_size)
             if rest is not None:
-                taken.append(axis)
+                result.append(axis)
                 remaining = rest
                 continue
-            inner = own.over(remaining)
+            inner = axis_size.over(remaining)
             if inner is None:
                 raise self.refuse(node, f"the reshape to {list(node.shape)} does not follow the axes")
             outer_axis, inner_axis = axis.split(remaining.extent, inner.extent)
-            # an output of the parts' shape is then made in the same launch
+            # an output with the parts' shape is then computed in the same launch
             for part in (outer_axis, inner_axis):
                 self._pool.setdefault(extents.product(part.extent), []).append(part)
-            taken.append(outer_axis)
+            result.append(outer_axis)
             queue.insert(0, inner_axis)
             remaining = extents.ONE
-        return taken
+        return result
 
     # -- composite values
 
@@ -517,17 +525,17 @@ class Builder:
         return Num(ix.offset, "int64") if not ix.axes and isinstance(ix.offset, int) else Iota(ix)
 
     def dot(self, a: Expr, b: Expr, over: Axis, rows: Ix, cols: Ix, dtype: str, line: int) -> Expr:
-        """A product over ``over``; without rows or columns, or over short parts, it is a plain reduction."""
+        """Return a product summed over ``over``; without rows or columns, or over short parts, a plain reduction."""
         short = len(over.leaves()) > 1 and any(run(side, over.leaves()) < _SHORT for side in (a, b))
         free = Free()
-        # a factor that is the same in every row is no matrix
+        # a factor that is the same in every row is not a matrix
         matrices = set(rows.leaves()) & free(a) and set(cols.leaves()) & free(b)
         if not matrices or short:
-            wide = dtype if dtype == "float64" else "float32"
-            return Red("sum", Op("mul", (a, b), wide, line), over.leaves(), dtype, line)
+            compute = dtype if dtype == "float64" else "float32"
+            return Red("sum", Op("mul", (a, b), compute, line), over.leaves(), dtype, line)
         return Dot(a, b, over, dtype, line)
 
 
 def _whole(ix: Ix, extent: Extent) -> bool:
-    """Does the index run over all of a dimension of ``extent``, from its start?"""
+    """Return whether the index runs over an entire dimension of ``extent``, from its start."""
     return ix.plain and extents.same(ix.extent, extent)

@@ -1,7 +1,7 @@
-"""Pointwise ATen operations, casts and constants: the value of a node at an index.
+"""Values of pointwise ATen operations, casts and constants at an index.
 
-A handler takes (builder, node, index, item) and returns an expression. Operations that are one operation of a sketch
-(``AtenOp.direct``) need no rule here.
+A handler accepts (builder, node, index, item) and returns an expression. Operations that correspond to one operation of
+a sketch (``AtenOp.direct``) need no rule here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_float(dtype: str) -> bool:
 
 
 def wide(dtype: str) -> str:
-    """The dtype that arithmetic for a result of ``dtype`` is done in."""
+    """Return the dtype in which arithmetic for a result of ``dtype`` is done."""
     return "float32" if is_float(dtype) and dtype != "float64" else dtype
 
 
@@ -39,9 +39,9 @@ def cast(expr: Expr, dtype: str) -> Expr:
 
 
 def compute(expr: Expr, dtype: str) -> Expr:
-    """``expr`` as an operand of arithmetic in ``dtype``; narrow floats widen by themselves."""
+    """Return ``expr`` as an operand of arithmetic in ``dtype``; narrow floats widen implicitly."""
     if is_float(dtype):
-        # the language widens f16 and bf16 by itself; only integers, bools and other widths need a word
+        # the language widens f16 and bf16 implicitly; only integers, bools and other widths need a cast
         if is_float(expr.dtype) and (expr.dtype == dtype or dtype == "float32"):
             return expr
         return cast(expr, dtype)
@@ -49,12 +49,12 @@ def compute(expr: Expr, dtype: str) -> Expr:
 
 
 def truth(expr: Expr) -> Expr:
-    """``expr`` as a bool: is it not 0?"""
+    """Return ``expr`` as a bool: whether it is nonzero."""
     return expr if expr.dtype == "bool" else Op("ne", (expr, Num(0, expr.dtype)), "bool")
 
 
 def apply(op: str, args: list[Expr], dtype: str, line: int) -> Expr:
-    """A pointwise operation with its operands brought to one dtype."""
+    """Return a pointwise operation with its operands converted to one dtype."""
     if op in _LOGIC:
         return Op(op, tuple(truth(a) for a in args), "bool", line)
     if op == "isnan":
@@ -77,23 +77,23 @@ def _common(args: list[Expr]) -> str:
 
 
 def settle(expr: Expr, dtype: str) -> Expr:
-    """The value with the node's dtype where that is not just a wider float (which rounds when it is stored)."""
+    """Cast a value to the node's dtype unless it is only a wider float, which is rounded when it is stored."""
     if expr.dtype == dtype or (is_float(expr.dtype) and is_float(dtype)):
         return expr
     return cast(expr, dtype)
 
 
 def args_of(b: Builder, node: Node, index: Index, count: int | None = None) -> list[Expr]:
-    given = [a for a in node.args if isinstance(a, (Ref, Sym, bool, int, float))]
-    return [b.operand(a, index, node.shape) for a in (given if count is None else given[:count])]
+    operands = [a for a in node.args if isinstance(a, (Ref, Sym, bool, int, float))]
+    return [b.operand(a, index, node.shape) for a in (operands if count is None else operands[:count])]
 
 
 def _pointwise(op: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         args = args_of(b, node, index)
-        unread = [k for k, _ in node.kwargs if k not in ("rounding_mode", "dtype")]
-        if unread:
-            raise b.refuse(node, f"the argument {unread[0]}")
+        unsupported = [k for k, _ in node.kwargs if k not in ("rounding_mode", "dtype")]
+        if unsupported:
+            raise b.refuse(node, f"the argument {unsupported[0]}")
         if op == "div" and node.keyword("rounding_mode"):
             return settle(_rounded_quotient(node.keyword("rounding_mode"), args, node), node.dtype)
         if op == "mul" and node.dtype == "bool":
@@ -104,7 +104,7 @@ def _pointwise(op: str) -> Handler:
 
 
 def _rounded_quotient(mode: str, args: list[Expr], node: Node) -> Expr:
-    """A quotient rounded down, or towards zero: of integers exactly, of floats as torch rounds each."""
+    """Return a quotient rounded down or towards zero: exact for integers, for floats rounded as torch rounds them."""
     if mode == "floor":
         return apply("floordiv", args, node.dtype, node.line)
     d = wide(node.dtype)
@@ -159,7 +159,7 @@ def _clamp(b: Builder, node: Node, index: Index, item: int) -> Expr:
     x = b.operand(node.args[0], index, node.shape)
     low = node.args[1] if len(node.args) > 1 else node.keyword("min")
     high = node.args[2] if len(node.args) > 2 else node.keyword("max")
-    # torch takes the upper bound last: min(max(x, low), high)
+    # torch applies the upper bound last: min(max(x, low), high)
     if low is not None:
         x = apply("max", [x, b.operand(low, index, node.shape)], node.dtype, node.line)
     if high is not None:
@@ -177,13 +177,13 @@ def _gelu(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _tanh(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """tanh; of a softplus, as in mish, by one exponential: n / (n + 2) with n = e^x (e^x + 2)."""
+    """Return tanh. The tanh of a softplus, as in mish, uses one exponential: n / (n + 2) with n = e^x (e^x + 2)."""
     inner = b.nodes.get(node.args[0].name) if isinstance(node.args[0], Ref) else None
     d = wide(node.dtype)
     if inner is None or inner.op.split(".")[1] != "softplus" or len(inner.args) > 1 or not is_float(node.dtype):
         return apply("tanh", args_of(b, node, index), node.dtype, node.line)
     x = compute(b.value(inner.args[0], index), d)
-    # beyond 20 softplus is x to the last bit, and its tanh 1
+    # beyond 20, softplus equals x to the last bit, and its tanh is 1
     power = Op("exp", (Op("min", (x, Num(20.0, d)), d),), d, node.line)
     top = Op("mul", (power, Op("add", (power, Num(2.0, d)), d)), d, node.line)
     return Op("div", (top, Op("add", (top, Num(2.0, d)), d)), d, node.line)
@@ -254,7 +254,7 @@ def _log10(x: Expr, d: str, line: int) -> Expr:
     return Op("mul", (Op("log2", (x,), d), Num(0.30102999566398120, d)), d, line)
 
 
-#: of bool, an operation on bits is the logical one
+#: logical equivalents of bitwise operations on bools
 _OF_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_not": "logical_not", "bitwise_xor": "ne"}
 
 
@@ -275,7 +275,7 @@ def _logical_xor(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _of_present(op: str) -> Handler:
-    """The larger or smaller of two; where one is NaN, the other."""
+    """The larger or smaller of two values; if one is NaN, the other."""
 
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         d = wide(node.dtype)
@@ -305,7 +305,7 @@ def _signbit(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _round(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """To whole numbers, or to so many decimals as torch does: scaled, rounded, scaled back."""
+    """Round to integers, or to a number of decimals as torch does: scale, round, scale back."""
     (x,) = args_of(b, node, index, 1)
     decimals = node.keyword("decimals", 0)
     if not decimals or not is_float(node.dtype):
@@ -318,12 +318,12 @@ def _round(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _angle(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Of real numbers: pi of those below 0, else 0; NaN stays."""
+    """Return the angle of real numbers: pi below 0, else 0; NaN is preserved."""
     (x,) = args_of(b, node, index, 1)
     d = wide(node.dtype)
     x = compute(x, d)
-    found = Op("where", (Op("lt", (x, Num(0.0, d)), "bool"), Num(math.pi, d), Num(0.0, d)), d, node.line)
-    return Op("where", (Op("isnan", (x,), "bool"), x, found), d, node.line)
+    angle = Op("where", (Op("lt", (x, Num(0.0, d)), "bool"), Num(math.pi, d), Num(0.0, d)), d, node.line)
+    return Op("where", (Op("isnan", (x,), "bool"), x, angle), d, node.line)
 
 
 def _ldexp(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -352,7 +352,7 @@ def _to_copy(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _bits(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """The bits of each element read as a dtype of as many bytes."""
+    """Reinterpret the bits of each element as a dtype of the same size."""
     source, target = b.dtype(node.args[0]), node.dtype
     if source not in DTYPES or target not in DTYPES or item_bytes(source) != item_bytes(target):
         raise b.refuse(node, f"the bits of {source} are read as {target}")
@@ -360,7 +360,7 @@ def _bits(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if isinstance(value, Num):
         return Num(_bits_of(value.value, source, target), target, node.line)
     if isinstance(value, SymNum) or value.dtype != source:
-        # the bits are those of the dtype that the reference has, to which arithmetic on narrow floats is rounded
+        # the bits are those of the reference's dtype, to which arithmetic on narrow floats is rounded
         value = Op("cast", (value,), source, node.line)
     return Op("bitcast", (value,), target, node.line)
 
@@ -368,8 +368,8 @@ def _bits(b: Builder, node: Node, index: Index, item: int) -> Expr:
 def _bits_of(value: float, source: str, target: str) -> float | int:
     import torch
 
-    held = torch.tensor(value).to(getattr(torch, source)).view(getattr(torch, target))
-    return held.double().item() if is_float(target) else int(held.item())
+    tensor = torch.tensor(value).to(getattr(torch, source)).view(getattr(torch, target))
+    return tensor.double().item() if is_float(target) else int(tensor.item())
 
 
 def _identity(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -385,8 +385,8 @@ def _full(value_at: int | float | bool | None, position: int = 1) -> Handler:
 
 
 def _arange(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    given = list(node.args)
-    start, step = (0, 1) if len(given) == 1 else (given[0], given[2] if len(given) > 2 else 1)
+    bounds = list(node.args)
+    start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) > 2 else 1)
     at: Expr = Iota(index[0], line=node.line) if index[0].leaves() else b.position(index[0])
     if step != 1:
         at = Op("mul", (at, b.value(step)), "int64")
@@ -399,8 +399,8 @@ def _triangle(upper: bool) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         diagonal = node.args[1] if len(node.args) > 1 else 0
         distance = Op("sub", (b.position(index[-1]), b.position(index[-2])), "int64")
-        kept = Op("ge" if upper else "le", (distance, b.value(diagonal)), "bool")
-        return Op("where", (kept, b.value(node.args[0], index), Num(0, node.dtype)), wide(node.dtype), node.line)
+        inside = Op("ge" if upper else "le", (distance, b.value(diagonal)), "bool")
+        return Op("where", (inside, b.value(node.args[0], index), Num(0, node.dtype)), wide(node.dtype), node.line)
 
     return handle
 

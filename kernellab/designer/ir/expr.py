@@ -1,8 +1,8 @@
-"""What a graph computes as expressions over axes: every value is a function of an index, views are gone.
+"""Expressions over axes that represent a graph: every value is a function of an index, and views disappear.
 
-An :class:`Axis` is one direction of iteration. A value does not know the shape of the tensor it was in, only which
-axes it varies over; so transposes, reshapes and broadcasts cost nothing, and what remains is loads, arithmetic,
-reductions, scans and products.
+An :class:`Axis` is one direction of iteration. A value does not know the shape of the tensor it came from, only the
+axes it varies over. Transposes, reshapes and broadcasts therefore cost nothing; only loads, arithmetic, reductions,
+scans and products remain.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _counter = itertools.count()
 
 @dataclass(eq=False)
 class Axis:
-    """One direction; ``parts`` once a reshape has split it (outer first).
+    """One direction of iteration; ``parts`` is set once a reshape has split it (outer first).
 
-    ``single``: a tile never runs along it, since what it stores ends before its tensor does.
+    ``single``: a tile never runs along the axis, since the stored range ends before its tensor does.
     """
 
     extent: Length
@@ -49,9 +49,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tap:
-    """One dimension of a window: which position of the input an output position ``out`` reads at tap ``k``.
+    """One dimension of a window: the input position that output position ``out`` reads at tap ``k``.
 
-    ``out * stride + k * dilation - pad``; transposed: ``(out + pad - k * dilation) / stride`` where that is whole.
+    ``out * stride + k * dilation - pad``; transposed: ``(out + pad - k * dilation) / stride`` where that is an integer.
     ``out`` is None for an extent of 1, ``k`` for a kernel of 1; ``size`` is the input's extent.
     """
 
@@ -67,21 +67,21 @@ class Tap:
 
 @dataclass(frozen=True)
 class Ix:
-    """Index of one dimension: ``offset + sign * position``, the position being that of the merged axes.
+    """Index of one dimension: ``offset + sign * position``, where the position is that of the merged axes.
 
-    With ``win`` the position is that of a window's tap, and the axes are the output's and the tap's.
+    With ``win``, the position is that of a window's tap, and the axes are those of the output and the tap.
     """
 
     axes: tuple[Axis, ...] = ()
     offset: Extent = 0
     sign: int = 1
     win: Tap | None = None
-    #: the position is this value; the axes are its own, and not among ``axes``
+    #: the position is this value, which has its own axes; they are not in ``axes``
     at: Expr | None = None
 
     @property
     def straight(self) -> bool:
-        """Is it the axes' position, or that many elements after it?"""
+        """Whether the index is the position of the axes, optionally plus an offset."""
         return self.sign == 1 and self.win is None and self.at is None
 
     @property
@@ -89,14 +89,14 @@ class Ix:
         return self.straight and self.offset == 0
 
     def over(self, axes: tuple[Axis, ...]) -> Ix:
-        """The same index over other axes."""
+        """Return the same index over other axes."""
         return Ix(axes, self.offset, self.sign, self.win, self.at)
 
     def leaves(self) -> tuple[Axis, ...]:
         return tuple(leaf for a in self.axes for leaf in a.leaves())
 
     def within(self) -> frozenset[Axis]:
-        """All axes that it varies over, also those of its value."""
+        """Return all axes that the index varies over, including those of its value."""
         return frozenset(self.leaves()) if self.at is None else Free()(self.at).union(self.leaves())
 
     @property
@@ -108,31 +108,31 @@ Index = tuple[Ix, ...]
 
 
 class Node:
-    """What every expression can say of itself; one without operands and axes keeps these answers."""
+    """Common interface of all expressions; an expression without operands and axes keeps these defaults."""
 
     @property
     def operands(self) -> tuple[Expr, ...]:
-        """What it is computed from, in order."""
+        """The operands, in order."""
         return ()
 
     def rebuilt(self, operands: Sequence[Expr]) -> Self:
-        """The same on other operands, as many as it has."""
+        """Return the same expression with other operands, equal in number."""
         return self
 
     @property
     def closes(self) -> Iterable[Axis]:
-        """Axes that its operands vary over, and it does not."""
+        """Axes that the operands vary over but the expression does not."""
         return ()
 
     @property
     def opens(self) -> Iterable[Axis]:
-        """Axes that it varies over whatever its operands do."""
+        """Axes that the expression varies over regardless of its operands."""
         return ()
 
 
 @dataclass(eq=False)
 class Leaf(Node):
-    """An element of an input (or of a temp that an earlier kernel made)."""
+    """An element of an input, or of a temporary that an earlier kernel wrote."""
 
     tensor: str
     index: Index
@@ -160,7 +160,7 @@ class Num(Node):
 
 @dataclass(eq=False)
 class SymNum(Node):
-    """A size or a scalar argument as a number."""
+    """A size or a scalar argument, as a number."""
 
     expr: Formula
     dtype: str
@@ -199,7 +199,7 @@ class Op(Node):
 
 @dataclass(eq=False)
 class Red(Node):
-    """A reduction: sum prod max min any argmax argmin, over ``axes``."""
+    """A reduction over the axes of ``over``: sum, prod, max, min, any, argmax or argmin."""
 
     kind: str
     arg: Expr
@@ -229,13 +229,13 @@ class Red(Node):
         return () if self.chunk is None else (self.chunk,)
 
 
-#: the reduction that the last element of a scan is
+#: the reduction that the last element of a scan equals
 _SCAN_JOIN = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
 
 @dataclass(eq=False)
 class Scan(Node):
-    """A running sum, product, max or min along one axis; ``reverse`` runs from its end."""
+    """A running sum, product, max or min along one axis; ``reverse`` runs from the end."""
 
     kind: str
     arg: Expr
@@ -243,13 +243,13 @@ class Scan(Node):
     dtype: str
     reverse: bool = False
     line: int = 0
-    #: set where programs scan a piece of the axis each: the axis of the pieces, and what each piece comes to
+    #: set if each program scans a piece of the axis: the axis of the pieces, and the scan's value before each piece
     chunk: Axis | None = field(default=None, kw_only=True)
     before: Expr | None = field(default=None, kw_only=True)
 
     @property
     def join(self) -> str:
-        """The reduction that its last element is."""
+        """The reduction that the last element equals."""
         return _SCAN_JOIN[self.kind]
 
     @property
@@ -270,14 +270,14 @@ class Scan(Node):
 
 @dataclass(eq=False)
 class Product(Node):
-    """Sum over ``over`` of a * b; rows and cols are the free axes that belong to one side."""
+    """Sum of a * b over ``over``; rows and columns are the free axes of only one factor."""
 
     a: Expr
     b: Expr
     over: Axis
     dtype: str
     line: int = 0
-    #: where ``a`` and ``b`` are the highest of three parts each that add up to the factors: the other two of each
+    #: if ``a`` and ``b`` are the highest of three parts that add up to the factors: the other two parts of each
     parts: tuple[Expr, ...] = ()
 
     @property
@@ -300,7 +300,7 @@ class Product(Node):
 class Dot(Product):
     """A product of matrices that a launch computes.
 
-    ``steps``: what the product of each block along the innermost summed axis is multiplied by before it is added.
+    ``steps``: factors applied to the product of each block along the innermost summed axis before it is accumulated.
     """
 
     kind: str = "dot"
@@ -317,10 +317,10 @@ class Dot(Product):
 
 @dataclass(eq=False)
 class Win(Dot):
-    """Over the taps of a window, and the axes of ``sums``: the sum of ``a`` (times ``b``, where ``pairs``), or its max.
+    """Sum of ``a`` (times ``b`` if ``pairs``), or its max, over the taps of a window and the axes of ``sums``.
 
-    ``a`` is a Leaf whose index holds the ``taps``. ``packed``: a and b are multiplied as matrices, the channels of a
-    group (``sums``) within each tap. ``parts``: the lower of two TF32 that add up to each factor.
+    ``a`` is a Leaf whose index holds the ``taps``. ``packed``: a and b are multiplied as matrices, over the channels of
+    a group (``sums``) within each tap. ``parts``: the lower of the two TF32 values that add up to each factor.
     """
 
     over: Axis = field(default_factory=lambda: Axis(1))
@@ -331,13 +331,13 @@ class Win(Dot):
     join: str = "sum"
     pairs: bool = True
     packed: bool = False
-    #: ``a`` is a copy in which the summed elements lie side by side
+    #: ``a`` is a copy in which the summed elements are contiguous
     last: bool = False
-    #: the tensor of which ``b`` is a packing, where it is one
+    #: the tensor that ``b`` is a packed copy of, if it is one
     weights: str = ""
-    #: of a transposed convolution, which is the backward pass of another
+    #: whether it belongs to a transposed convolution, which is the backward pass of another
     backward: bool = False
-    #: its factors are float16, scaled, in place of the float32 that they stand for
+    #: its factors are scaled float16 values that replace float32 ones
     scaled: bool = False
     #: the sum runs over the positions, at each tap: the gradient of a convolution's weights
     turned: bool = False
@@ -364,29 +364,29 @@ class Win(Dot):
 
 @dataclass(eq=False)
 class Inner(Product):
-    """A product that stays on chip: an :class:`Attend` or a :class:`Chain` makes and uses it a tile at a time."""
+    """A product that stays on chip: an :class:`Attend` or a :class:`Chain` computes and uses it one tile at a time."""
 
 
 @dataclass(eq=False)
 class Attend(Dot):
-    """Sum over ``over`` of softmax(a) * b, the softmax being over the same axis; ``a`` holds one :class:`Inner`.
+    """Sum of softmax(a) * b over ``over``, with the softmax along the same axis; ``a`` holds one :class:`Inner`.
 
-    A row of which every score is -inf has no softmax; its sum is 0 with ``zero``, else NaN. ``parts``: of ``b`` alone.
-    ``row``: an axis of one element for the tile's rows, where the scores of one query have no such axis.
+    A row whose scores are all -inf has no softmax; its sum is 0 with ``zero``, else NaN. ``parts`` are those of ``b``
+    only. ``row``: an axis of one element for the tile's rows, if the scores of a single query have no such axis.
     """
 
     over: Axis = field(default_factory=lambda: Axis(1))
     dtype: str = "float32"
     zero: bool = False
-    #: the scores are in units of ln 2: exp2 does for exp
+    #: the scores are in units of ln 2: exp2 replaces exp
     binary: bool = False
-    #: dtype in which the shares are multiplied
+    #: the dtype in which the shares are multiplied
     narrow: str = ""
     kind: str = "attention"
     row: Axis | None = None
     #: set for a partial result: one for each chunk of the keys, along this axis
     chunk: Axis | None = None
-    #: a further score of each row, whose share meets no value: a sink
+    #: an additional score of each row, whose share multiplies no value: a sink
     sink: Expr | None = None
 
     @property
@@ -413,9 +413,9 @@ class Attend(Dot):
 
 @dataclass(eq=False)
 class Chain(Dot):
-    """Sum over ``over`` of a * b, where a tile of ``a`` is made on chip from :class:`Inner` products.
+    """Sum of a * b over ``over``, where a tile of ``a`` is computed on chip from :class:`Inner` products.
 
-    ``a`` is multiplied in the dtype of ``b``. ``groups``: further summed axes, as the heads that share keys.
+    ``a`` is multiplied in the dtype of ``b``. ``groups``: further summed axes, such as the heads that share keys.
     """
 
     kind: str = "chain"
@@ -433,7 +433,7 @@ class Chain(Dot):
 
 @dataclass(eq=False)
 class LogSum(Node):
-    """The logarithm of what each row of an :class:`Attend` divides by, in the unit of its scores; -inf of none."""
+    """Logarithm of the divisor of each row of an :class:`Attend`, in the unit of its scores; -inf for an empty row."""
 
     of: Attend
     #: the axes of the attention's columns
@@ -457,9 +457,9 @@ class LogSum(Node):
 
 @dataclass(eq=False)
 class Order(Scan):
-    """The elements of a row in stable order (kind ``value``) or where they were (``order``), along ``place``.
+    """The elements of a row in stable order (kind ``value``) or their original positions (``order``), along ``place``.
 
-    ``place`` is ``over`` itself, or a shorter axis for the first elements alone; ``down``: largest first.
+    ``place`` is ``over`` itself, or a shorter axis if only the first elements are needed; ``down``: largest first.
     """
 
     place: Axis = field(default_factory=lambda: Axis(1))
@@ -483,35 +483,38 @@ Frontier = (Red, Scan, Dot, LogSum)
 
 
 def with_ats(index: Index, values: Sequence[Expr]) -> Index:
-    """``index`` with other values where it has values, in order."""
-    left = iter(values)
-    return tuple(replace(ix, at=next(left)) if ix.at is not None else ix for ix in index)
+    """Return ``index`` with its values replaced by ``values``, in order."""
+    remaining = iter(values)
+    return tuple(replace(ix, at=next(remaining)) if ix.at is not None else ix for ix in index)
 
 
 def mapped(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """``expr`` on what ``change`` makes of each operand; itself where that is each operand itself."""
-    made = tuple(change(a) for a in expr.operands)
-    return expr if made == expr.operands else expr.rebuilt(made)
+    """Return ``expr`` with ``change`` applied to each operand; ``expr`` itself if no operand changes."""
+    operands = tuple(change(a) for a in expr.operands)
+    return expr if operands == expr.operands else expr.rebuilt(operands)
 
 
 class Free:
-    """Free axes of expressions, remembered."""
+    """Free axes of expressions, cached."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Expr, frozenset[Axis]]] = {}
 
     def __call__(self, expr: Expr) -> frozenset[Axis]:
-        hit = self._known.get(id(expr))
-        if hit is not None:
-            return hit[1]
-        used = frozenset[Axis]().union(*(self(a) for a in expr.operands))
-        found = used.difference(expr.closes).union(expr.opens)
-        self._known[id(expr)] = (expr, found)
-        return found
+        cached = self._known.get(id(expr))
+        if cached is not None:
+            return cached[1]
+        operand_axes = frozenset[Axis]().union(*(self(a) for a in expr.operands))
+        axes = operand_axes.difference(expr.closes).union(expr.opens)
+        self._known[id(expr)] = (expr, axes)
+        return axes
 
 
 def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) -> list[Expr]:
-    """Every expression under ``expr``, operands first; ``inside=False`` stops at reductions, scans and products."""
+    """Return every expression under ``expr``, operands first.
+
+    ``inside=False`` stops at reductions, scans and products.
+    """
     order: list[Expr] = []
     seen = {} if seen is None else seen
 
@@ -529,18 +532,18 @@ def walk(expr: Expr, seen: dict[int, Any] | None = None, inside: bool = True) ->
 
 
 def run(value: Expr, axes: tuple[Axis, ...]) -> float:
-    """How many neighbouring elements along ``axes`` every load of ``value`` runs over without a jump; a load that does
-    not vary along the last of them is the same for a whole run."""
-    found = math.inf
+    """Return the number of contiguous elements along ``axes`` that every load of ``value`` reads. A load that does not
+    vary along the last axis does not limit it."""
+    shortest = math.inf
     for e in walk(value, inside=False):
         order = [leaf for ix in e.index for leaf in ix.leaves()] if isinstance(e, Leaf) else []
         if axes[-1] not in order:
             continue
-        behind, length = None, 1.0
+        inner_place, length = None, 1.0
         for axis in reversed(axes):
-            if axis not in order or behind not in (None, order.index(axis) + 1):
+            if axis not in order or inner_place not in (None, order.index(axis) + 1):
                 break
-            behind = order.index(axis)
+            inner_place = order.index(axis)
             length *= axis.extent if isinstance(axis.extent, int) else math.inf
-        found = min(found, length)
-    return found
+        shortest = min(shortest, length)
+    return shortest

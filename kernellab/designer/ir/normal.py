@@ -1,4 +1,4 @@
-"""Normal form of the expressions of one graph: shared parts are shared, and axes that always run together are one."""
+"""Normal form of a graph's expressions: equal parts are shared, and axes that always run together are merged."""
 
 from __future__ import annotations
 
@@ -36,44 +36,44 @@ from kernellab.designer.ir.expr import (
 from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.errors import DesignError
 
-#: how an Output is written at indices that are values: added to what is there, once an element, or once each element
+#: how an Output is written at indices that are values: added to the content, once per element, or once each element
 ADD, ONCE, EACH = "add", "once", "each"
 
 
 class Purpose(Enum):
-    """What a stored value is for."""
+    """The purpose of a stored value."""
 
-    #: other launches go on with it
+    #: other launches read it
     VALUE = "value"
-    #: it leaves the graph
+    #: it is an output of the graph
     RESULT = "result"
-    #: it is a sum of a factor, asked for in place of a sum of its product
+    #: it is a sum of a factor, used in place of a sum of its product
     SUMS = "sums"
-    #: it is a weight in the order that a window wants
+    #: it is a weight in the order that a window needs
     PACKED = "packed"
     #: it is one of the narrow floats that add up to a factor
     PARTS = "parts"
-    #: it is one of the two float16 that add up to a factor, or what they are scaled by
+    #: it is one of the two float16 values that add up to a factor, or their scale
     HALVES = "halves"
-    #: it is a power of two by which a factor fits float16
+    #: it is the power of two that scales a factor to the range of float16
     SCALES = "scales"
 
 
 @dataclass(frozen=True)
 class Output:
-    """One output: its tensor, the index it is stored at, and its value."""
+    """One output: its tensor, the index at which it is stored, and its value."""
 
     tensor: str
     index: Index
     expr: Expr
     dtype: str
-    #: ADD, ONCE or EACH where the expression packs a value and the indices that ``index`` has values at
+    #: ADD, ONCE or EACH if the expression packs a value and the indices for the entries of ``index`` that are values
     put: str = ""
     purpose: Purpose = Purpose.VALUE
 
 
 def share(outputs: list[Output]) -> list[Output]:
-    """Equal expressions become one object; split axes are replaced by their parts."""
+    """Merge equal expressions into one object; split axes are replaced by their parts."""
     table: dict[Any, Expr] = {}
     done: dict[int, tuple[Expr, Expr]] = {}
     free = Free()
@@ -88,11 +88,11 @@ def share(outputs: list[Output]) -> list[Output]:
             done[id(e)] = (e, visit(row_major(e.index)))
             return done[id(e)][1]
         args = tuple(visit(a) for a in e.operands)
-        if (known := _known(e, args)) is not None:
-            done[id(e)] = (e, known)
-            return known
-        made = _on_leaves(e.rebuilt(args))
-        result = table.setdefault(_key(made), made)
+        if (folded := _known(e, args)) is not None:
+            done[id(e)] = (e, folded)
+            return folded
+        rebuilt = _on_leaves(e.rebuilt(args))
+        result = table.setdefault(_key(rebuilt), rebuilt)
         done[id(e)] = (e, result)
         return result
 
@@ -105,7 +105,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
-    """What a choice is between two values that are one, or whose condition is known: the other is not read."""
+    """Return the selected branch of a ``where`` with identical branches or a constant condition, else None."""
     if not (isinstance(e, Op) and e.op == "where"):
         return None
     holds = _truth(args[0])
@@ -116,26 +116,27 @@ def _known(e: Expr, args: tuple[Expr, ...]) -> Expr | None:
 
 
 def _truth(e: Expr) -> bool | None:
-    """Whether a condition on numbers alone holds; None where it is not on numbers alone."""
+    """Return the truth of a condition on constants; None for any other condition."""
     if not isinstance(e, Op):
         return None
     if e.op in _COMPARED and all(isinstance(a, Num) for a in e.args):
         left, right = (a.value for a in e.args if isinstance(a, Num))
         return bool(_COMPARED[e.op](left, right))
     if e.op in ("logical_and", "logical_or"):
-        decides = e.op == "logical_or"
+        absorbing = e.op == "logical_or"
         sides = [_truth(a) for a in e.args]
-        return decides if decides in sides else None if None in sides else not decides
+        return absorbing if absorbing in sides else None if None in sides else not absorbing
     return None
 
 
 def _is_of_equals(e: Red) -> bool:
-    """Can the reduction be written without its loop, should its operand not vary along its axes?"""
+    """Return whether the reduction can be written without a loop if its operand does not vary along its axes."""
     return e.chunk is None and (e.kind != "prod" or e.dtype.startswith("float"))
 
 
 def _of_equals(e: Red) -> Expr:
-    """A reduction along axes that its operand does not vary along, where :func:`_is_of_equals` allows it."""
+    """Return the closed form of a reduction along axes that its operand does not vary along (see
+    :func:`_is_of_equals`)."""
     if e.kind in ("argmax", "argmin"):
         return Num(0, e.dtype)
     arg = e.arg if e.arg.dtype == e.dtype else Op("cast", (e.arg,), e.dtype, e.line)
@@ -147,12 +148,12 @@ def _of_equals(e: Red) -> Expr:
 
 
 def number(extent: Extent) -> Expr:
-    """An extent as an integer value."""
+    """Return an extent as an integer value."""
     return Num(extent, "int64") if isinstance(extent, int) else SymNum(extent, "int64")
 
 
 def row_major(ix: Ix) -> Expr:
-    """The position that several axes run over, as arithmetic on the position along each."""
+    """Return the row-major position of several axes, as arithmetic on the position along each."""
     total: Expr | None = None
     for leaf in ix.leaves():
         here: Expr = Iota(Ix((leaf,)))
@@ -174,7 +175,7 @@ def _resolved(ix: Ix) -> Ix:
 
 
 def _on_leaves(e: Expr) -> Expr:
-    """``e`` with the parts of its axes in place of those that are split."""
+    """Return ``e`` with split axes replaced by their parts."""
     if isinstance(e, Leaf):
         return replace(e, index=tuple(_resolved(ix) for ix in e.index))
     if isinstance(e, Iota):
@@ -184,9 +185,9 @@ def _on_leaves(e: Expr) -> Expr:
     return replace(e, over=_only(e.over.leaves())) if isinstance(e, (Inner, Attend, Chain)) else e
 
 
-#: what makes two expressions of a kind the same one, in addition to their operands
+#: what distinguishes two expressions of one type, in addition to their operands
 _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    # two loads at values are one if the values are the same object, as an index compares them
+    # two loads at values are equal if the values are the same object, as in the comparison of indices
     Leaf: lambda e: (e.tensor, e.index),
     Num: lambda e: (type(e.value), repr(e.value), e.dtype),
     SymNum: lambda e: (e.expr, e.dtype),
@@ -205,12 +206,12 @@ _SAME: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def _key(e: Expr) -> tuple[Any, ...]:
-    """Equal for two expressions of equal value, whose operands have been shared."""
+    """Return a key that is equal for two expressions of equal value whose operands have been shared."""
     return (type(e), *(id(a) for a in e.operands), _SAME[type(e)](e))
 
 
 def _one(axes: tuple[Axis, ...]) -> Axis:
-    """An axis that is all of ``axes``."""
+    """Return one axis that covers all of ``axes``."""
     return axes[0] if len(axes) == 1 else Axis(extents.times([a.extent for a in axes]), axes)
 
 
@@ -222,32 +223,32 @@ def _only(axes: tuple[Axis, ...]) -> Axis:
 
 @dataclass(frozen=True)
 class Slot:
-    """One dimension of a tensor's declared view; ``ix`` says which element of it is meant."""
+    """One dimension of a tensor's declared view; ``ix`` selects the element."""
 
     ix: Ix
     extent: Length
 
 
 def slots(index: Index, shape: tuple[Extent, ...]) -> list[Slot]:
-    """The finest view of a tensor that an access needs: one slot an axis, none for extents of 1."""
-    found = []
+    """Return the finest view of a tensor that an access needs: one slot per axis, none for extents of 1."""
+    result = []
     for ix, extent in zip(index, shape, strict=True):
         leaves = ix.leaves()
         if extent == 1 and not leaves and ix.at is None:
             continue
         if leaves and ix.plain and extents.same(ix.extent, extent):
-            found += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
+            result += [Slot(Ix((leaf,)), leaf.extent) for leaf in leaves]
         elif (parts := _slice_of_parts(ix, extent)) is not None:
-            found += parts
+            result += parts
         elif len(leaves) > 1 and ix.win is None:
             raise DesignError("A slice of a reshaped dimension has no rectangular view.", "Slice before reshaping.")
         else:
-            found.append(Slot(ix.over(leaves), extent))
-    return found
+            result.append(Slot(ix.over(leaves), extent))
+    return result
 
 
 def _slice_of_parts(ix: Ix, extent: Extent) -> list[Slot] | None:
-    """Slots of a slice of a dimension that is split, where whole inner parts are cut off: heads 3 to 5 of nine."""
+    """Return the slots of a slice of a split dimension that cuts off whole inner parts, such as heads 3 to 5 of 9."""
     if len(ix.leaves()) < 2 or ix.sign != 1 or ix.win is not None:
         return None
     first, *inner = ix.leaves()
@@ -261,38 +262,38 @@ def _slice_of_parts(ix: Ix, extent: Extent) -> list[Slot] | None:
 
 @dataclass
 class Layout:
-    """The declared view of every tensor: its slots' extents."""
+    """The declared view of every tensor: the extents of its slots."""
 
     views: dict[str, tuple[Length, ...]]
     dtypes: dict[str, str]
-    #: names that stand for a tensor in another view, which a later launch has of it
+    #: names that refer to a tensor in another view, which a later launch uses
     seconds: dict[str, str] = field(default_factory=dict)
 
     def name(self, tensor: str) -> str:
-        """The tensor's own name."""
+        """Return the tensor's original name."""
         return self.seconds.get(tensor, tensor)
 
     def ends(self, e: Leaf, axis: Axis) -> bool:
-        """Does the tensor of a load end where ``axis`` does? A slice continues beyond it."""
+        """Return whether the tensor of a load ends where ``axis`` does; the tensor of a slice continues beyond it."""
         for ix, length in zip(e.index, self.views[e.tensor], strict=True):
             if axis in ix.leaves() and ix.win is None:
                 return extents.reaches(ix.offset, axis.extent, length)
         return True
 
     def fresh(self, wish: str) -> str:
-        """A name that no tensor has: ``wish``, or that and a number."""
+        """Return an unused tensor name: ``wish``, or ``wish`` with a number."""
         name, count = wish, 2
         while name in self.views:
             name, count = f"{wish}{count}", count + 1
         return name
 
     def copied(self) -> Layout:
-        """A layout to which views can be added without changing this one."""
+        """Return a copy of the layout to which views can be added without changing this one."""
         return replace(self, views=dict(self.views), dtypes=dict(self.dtypes), seconds=dict(self.seconds))
 
 
 def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tuple[list[Output], Layout]:
-    """Merge neighbouring axes that every access and every reduction treats alike; the views that result.
+    """Merge neighbouring axes that every access and every reduction treats alike; return the outputs and their views.
 
     Raises:
         DesignError: one tensor is needed in two views that do not refine each other.
@@ -302,16 +303,16 @@ def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tu
     for _ in range(8):
         merged, accesses = _merge(outputs, shapes, forbidden)
         views: dict[str, set[tuple[Any, ...]]] = {}
-        for tensor, found in accesses:
-            views.setdefault(tensor, set()).add(tuple(extents.product(s.extent) for s in _merged_slots(found, merged)))
+        for tensor, access in accesses:
+            views.setdefault(tensor, set()).add(tuple(extents.product(s.extent) for s in _merged_slots(access, merged)))
         clashes = [t for t, v in views.items() if len(v) > 1]
         if not clashes:
             break
-        before = len(forbidden)
-        for tensor, found in accesses:
+        count = len(forbidden)
+        for tensor, access in accesses:
             if tensor in clashes:
-                forbidden.update(leaf for s in found for leaf in s.ix.leaves())
-        if len(forbidden) == before:
+                forbidden.update(leaf for s in access for leaf in s.ix.leaves())
+        if len(forbidden) == count:
             raise DesignError(
                 f"The tensor {clashes[0]!r} is needed in two shapes at once, which no one view serves.",
                 "Let a person or a model write this sketch.",
@@ -320,13 +321,13 @@ def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tu
     return collapse(apart, shapes) if apart is not None else _rewrite(outputs, shapes, merged)
 
 
-#: behind every position
+#: an index beyond every position
 _NO_PLACE = (1 << 63) - 1
 
 
 def _apart(outputs: list[Output], chains: dict[Axis, tuple[Axis, ...]]) -> list[Output] | None:
-    """The outputs with each argmax and argmin over axes that do not lie in memory as it counts them (a transposed view,
-    several axes) as the least position of the best value; None where there is none."""
+    """Rewrite each argmax and argmin whose axes are not in memory order (a transposed view, several axes) as the
+    smallest position of the best value. Return None if there is none."""
     done: dict[int, tuple[Expr, Expr]] = {}
     found = False
 
@@ -334,19 +335,20 @@ def _apart(outputs: list[Output], chains: dict[Axis, tuple[Axis, ...]]) -> list[
         nonlocal found
         if id(e) in done:
             return done[id(e)][1]
-        made = e.rebuilt([visit(a) for a in e.operands]) if e.operands else e
-        of_several = isinstance(made, Red) and made.kind in ("argmax", "argmin") and len(made.axes) > 1
-        if isinstance(made, Red) and of_several and chains.get(made.axes[0]) != made.axes:
-            made, found = _least_place(made), True
-        done[id(e)] = (e, made)
-        return made
+        rebuilt = e.rebuilt([visit(a) for a in e.operands]) if e.operands else e
+        of_several = isinstance(rebuilt, Red) and rebuilt.kind in ("argmax", "argmin") and len(rebuilt.axes) > 1
+        if isinstance(rebuilt, Red) and of_several and chains.get(rebuilt.axes[0]) != rebuilt.axes:
+            rebuilt, found = _least_place(rebuilt), True
+        done[id(e)] = (e, rebuilt)
+        return rebuilt
 
     result = [replace(o, expr=visit(o.expr)) for o in outputs]
     return result if found else None
 
 
 def _least_place(r: Red) -> Expr:
-    """The first position of the largest (smallest) value in the order of the axes; the first NaN where there is one."""
+    """Return the first position of the largest (smallest) value in the order of the axes, or of the first NaN if there
+    is one."""
     arg, line = r.arg, r.line
     floats = arg.dtype.startswith(("float", "bfloat"))
     if floats and arg.dtype not in ("float32", "float64"):
@@ -361,19 +363,19 @@ def _least_place(r: Red) -> Expr:
 
 def _accesses(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> list[tuple[str, list[Slot]]]:
     seen: dict[int, Any] = {}
-    found = []
+    accesses = []
     for o in outputs:
-        found.append((o.tensor, slots(o.index, shapes[o.tensor])))
+        accesses.append((o.tensor, slots(o.index, shapes[o.tensor])))
         for e in walk(o.expr, seen):
             if isinstance(e, Leaf):
-                found.append((e.tensor, slots(e.index, shapes[e.tensor])))
-    return found
+                accesses.append((e.tensor, slots(e.index, shapes[e.tensor])))
+    return accesses
 
 
 def _merge(
     outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], forbidden: set[Axis]
 ) -> tuple[dict[Axis, tuple[Axis, ...]], list[tuple[str, list[Slot]]]]:
-    """Chains of axes to merge, by each chain's first axis."""
+    """Return the chains of axes to merge, by the first axis of each chain, and the accesses."""
     accesses = _accesses(outputs, shapes)
     roles: dict[Axis, set[Any]] = {}
     fixed = set(forbidden)
@@ -389,14 +391,14 @@ def _merge(
                 fixed.update(e.index.leaves())
             if isinstance(e, (Scan, Dot, Inner)) and type(e) is not Dot:
                 fixed.update(e.axes)
-    for _, found in accesses:
-        for k, slot in enumerate(found):
+    for _, access in accesses:
+        for k, slot in enumerate(access):
             for axis in slot.ix.leaves():
                 whole = slot.ix.plain and extents.same(slot.ix.extent, slot.extent)
                 if not whole:
                     fixed.add(axis)
-                follower = found[k + 1].ix.leaves() if k + 1 < len(found) else ()
-                leader = found[k - 1].ix.leaves() if k else ()
+                follower = access[k + 1].ix.leaves() if k + 1 < len(access) else ()
+                leader = access[k - 1].ix.leaves() if k else ()
                 after.setdefault(axis, set()).add(follower[0] if follower else None)
                 before.setdefault(axis, set()).add(leader[0] if leader else None)
     follows: dict[Axis, Axis] = {}
@@ -407,7 +409,7 @@ def _merge(
         if b is None or b in fixed or before.get(b) != {a} or roles.get(a, set()) != roles.get(b, set()):
             continue
         follows[a] = b
-    # in the order in which axes were made: that of a set is where they lie in memory
+    # in order of creation: the order of a set depends on memory addresses
     starts = sorted(set(follows) - set(follows.values()), key=lambda a: a.uid)
     chains = {}
     for a in starts:
@@ -433,7 +435,8 @@ def _merged_slots(found: list[Slot], chains: dict[Axis, tuple[Axis, ...]]) -> li
 
 
 def _looks_wrong(view: Sequence[Length], shape: tuple[Extent, ...]) -> bool:
-    """Is the view as long as the shape and yet another? A kernel's host would refuse such an argument, and rightly."""
+    """Return whether the view has the rank of the shape but other extents; a kernel's host code would refuse such an
+    argument."""
     return len(view) == len(shape) and not all(extents.same(a, b) for a, b in zip(view, shape, strict=True))
 
 
@@ -448,29 +451,29 @@ def _rewrite(
         return tuple(whole.get(a, a) for a in given if a not in inner)
 
     def index(tensor: str, given: Index) -> Index:
-        found = _merged_slots(slots(given, shapes[tensor]), chains)
-        if _looks_wrong([s.extent for s in found], shapes[tensor]):
-            found = [Slot(Ix(), 1), *found]
-        layout.views[tensor] = tuple(s.extent for s in found)
-        return tuple(s.ix.over(axes(s.ix.leaves())) for s in found)
+        view = _merged_slots(slots(given, shapes[tensor]), chains)
+        if _looks_wrong([s.extent for s in view], shapes[tensor]):
+            view = [Slot(Ix(), 1), *view]
+        layout.views[tensor] = tuple(s.extent for s in view)
+        return tuple(s.ix.over(axes(s.ix.leaves())) for s in view)
 
     done: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(e: Expr) -> Expr:
         if id(e) in done:
             return done[id(e)][1]
-        made = e.rebuilt([visit(a) for a in e.operands])
-        if isinstance(made, Leaf):
-            made = replace(made, index=index(made.tensor, made.index))
-            layout.dtypes[made.tensor] = made.dtype
-        elif isinstance(made, Red):
-            made = replace(made, over=axes(made.axes))
-        elif type(made) is Dot:
-            made = replace(made, over=_one(axes(made.axes)))
-        elif isinstance(made, (Scan, Inner, Attend, Chain)) and not isinstance(made, Order):
-            made = replace(made, over=made.over.leaves()[0])
-        done[id(e)] = (e, made)
-        return made
+        rebuilt = e.rebuilt([visit(a) for a in e.operands])
+        if isinstance(rebuilt, Leaf):
+            rebuilt = replace(rebuilt, index=index(rebuilt.tensor, rebuilt.index))
+            layout.dtypes[rebuilt.tensor] = rebuilt.dtype
+        elif isinstance(rebuilt, Red):
+            rebuilt = replace(rebuilt, over=axes(rebuilt.axes))
+        elif type(rebuilt) is Dot:
+            rebuilt = replace(rebuilt, over=_one(axes(rebuilt.axes)))
+        elif isinstance(rebuilt, (Scan, Inner, Attend, Chain)) and not isinstance(rebuilt, Order):
+            rebuilt = replace(rebuilt, over=rebuilt.over.leaves()[0])
+        done[id(e)] = (e, rebuilt)
+        return rebuilt
 
     result = []
     for o in outputs:

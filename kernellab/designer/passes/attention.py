@@ -1,8 +1,8 @@
-"""Attention in one launch: softmax(scores) times values, where the scores are a product that need not be stored.
+"""Attention in one launch: softmax(scores) times values, where the scores are a product that is not stored.
 
 The softmax runs online (Milakov and Gimelshein 2018, arXiv:1805.02867): a block of rows keeps the largest score so far,
-the sum of exponentials about it and the weighted sum of values, and scales both down when a larger score comes (the
-forward pass of FlashAttention, Dao et al. 2022, arXiv:2205.14135). What is recognised is the expression, however it was
+the sum of exponentials relative to it and the weighted sum of values, and rescales both when a larger score appears
+(the forward pass of FlashAttention, Dao et al. 2022, arXiv:2205.14135). The pass matches the expression, however it was
 written: any pointwise work between the first product and the softmax (scale, masks, biases, caps) stays with it.
 """
 
@@ -36,15 +36,15 @@ from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
 _PACKED = {"int8", "uint8"} | FLOAT8
-#: whole numbers below this and their neighbours are floats of every dtype
+#: integers below this, and their neighbours, are exact in every float dtype
 _EXACT = 1 << 8
 
 
 def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
-    """``outputs`` with every product of a softmax's shares, whose scores are a product, as one :class:`Attend`.
+    """Replace every product of softmax shares, whose scores are a product, by one :class:`Attend`.
 
-    ``gpu``: exponentials are powers of two, their factor folded into the scale (a GPU has an instruction for these);
-    and products with one row, which are plain sums, count as well: their tile has rows to spare.
+    ``gpu``: exponentials become powers of two, with the factor folded into the scale (a GPU has an instruction for
+    these). Products with one row, which are plain sums, count as well: their tile has unused rows.
     """
     free = Free()
 
@@ -52,15 +52,15 @@ def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
         pair = _factors(e, gpu)
         if pair is None:
             return None
-        found = attended(e, pair, free, gpu)
-        return None if found is None else replace(found, b=visit(found.b), a=visit(found.a))
+        attention = attended(e, pair, free, gpu)
+        return None if attention is None else replace(attention, b=visit(attention.b), a=visit(attention.a))
 
     visit = Rewrite(change)
     return [replace(o, expr=visit(o.expr)) for o in share(list(outputs))]
 
 
 def attends(outputs: Sequence[Output]) -> bool:
-    """Is there an attention among the expressions?"""
+    """Return whether an attention is among the expressions."""
     seen: dict[int, object] = {}
     return any(isinstance(e, Attend) for o in outputs for e in walk(o.expr, seen))
 
@@ -69,7 +69,7 @@ def attends(outputs: Sequence[Output]) -> bool:
 
 
 def _factors(e: Expr, sums: bool) -> tuple[Expr, Expr] | None:
-    """The factors of a product over one axis; ``sums``: one that is written as a sum counts."""
+    """Return the factors of a product over one axis; with ``sums``, a product written as a sum counts."""
     if not isinstance(e, (Dot, Red)) or len(e.axes) != 1:
         return None
     if type(e) is Dot:
@@ -80,23 +80,24 @@ def _factors(e: Expr, sums: bool) -> tuple[Expr, Expr] | None:
 
 
 def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Attend | None:
-    """The product of ``pair``, of which one is a softmax of scores that another product makes, as an attention."""
+    """Return the product of ``pair``, one of which is a softmax of scores that another product computes, as an
+    attention."""
     assert isinstance(dot, (Dot, Red))
     over = dot.axes
     for shares, values in (pair, pair[::-1]):
         shares, values = _scaled_values(shares, values, free)
-        found = softmax(shares, over[0])
-        if found is None:
+        match = softmax(shares, over[0])
+        if match is None:
             continue
-        scores, zero, sink = found
+        scores, zero, sink = match
         inner = _first_product(scores, over[0], free(values), free, isinstance(dot, Red))
-        # scores that sum several products are stored: one kernel holds the rows of one
+        # scores that sum several products are stored: one kernel holds the rows of one product
         if inner is None or any(_is_other_product(e, inner) for e in walk(scores, inside=False)):
             continue
         a, b = sorted(_factors(inner, True) or (), key=lambda side: over[0] in free(side))
         width = inner.axes[0]
         if width in free(values):
-            # a bound axis may have the name of one outside; in one kernel it needs its own
+            # a bound axis may be the same as an outer one; in one kernel it needs its own
             width = Axis(width.extent)
             a, b = (renamed(side, inner.axes[0], width) for side in (a, b))
         kept = Inner(_as_stored(a), _as_stored(b), width, inner.dtype, inner.line)
@@ -115,7 +116,7 @@ def attended(dot: Expr, pair: tuple[Expr, Expr], free: Free, gpu: bool) -> Atten
 
 
 def _scaled_values(shares: Expr, values: Expr, free: Free) -> tuple[Expr, Expr]:
-    """Shares without a scale of each value, and values with it."""
+    """Move a scale of each value from the shares to the values."""
     whole = shares
     while isinstance(whole, Op) and whole.op == "cast":
         whole = whole.args[0]
@@ -133,7 +134,7 @@ def _is_other_product(e: Expr, inner: Expr) -> bool:
 
 
 class Softmax(NamedTuple):
-    """Scores, whether rows of -inf alone give zeros, and a further score that takes a share: a sink."""
+    """Scores, whether rows of only -inf give zeros, and an additional score that takes a share (a sink)."""
 
     scores: Expr
     zero: bool
@@ -141,7 +142,7 @@ class Softmax(NamedTuple):
 
 
 def softmax(shares: Expr, over: Axis) -> Softmax | None:
-    """The softmax over ``over`` that ``shares`` is; None where it is none."""
+    """Match ``shares`` as a softmax over ``over``; None if it is not one."""
     while isinstance(shares, Op) and shares.op == "cast":
         shares = shares.args[0]
     zero = False
@@ -171,24 +172,26 @@ def softmax(shares: Expr, over: Axis) -> Softmax | None:
 
 
 def _without_sink(total: Expr, top: Expr) -> tuple[Expr, Expr | None]:
-    """A sum of exponentials about ``top``, which is the larger of a sink and the scores, without the sink's; and it."""
+    """Split a sum of exponentials relative to ``top``, the larger of a sink and the scores, into the sum without the
+    sink, and the sink."""
     if not (isinstance(total, Op) and total.op == "add" and isinstance(top, Op) and top.op == "max"):
         return total, None
     rest, last = total.args
     sink = top.args[1]
-    about = last.args[0] if isinstance(last, Op) and last.op == "exp" else None
-    mine = isinstance(about, Op) and about.op == "sub" and about.args == (sink, top)
-    return (rest, sink) if mine else (total, None)
+    exponent = last.args[0] if isinstance(last, Op) and last.op == "exp" else None
+    is_sink = isinstance(exponent, Op) and exponent.op == "sub" and exponent.args == (sink, top)
+    return (rest, sink) if is_sink else (total, None)
 
 
 def _of_nothing(test: Expr) -> bool:
-    """Does it say that every score of a row is -inf: the largest is, or not any is not?"""
+    """Return whether the test holds for a row whose scores are all -inf: the largest is -inf, or none differs from
+    -inf."""
     if not isinstance(test, Op):
         return False
     inner = test.args[0]
     if test.op == "logical_not" and isinstance(inner, Red) and inner.kind == "any":
-        seen = inner.arg
-        return isinstance(seen, Op) and seen.op == "logical_not" and _is_lowest_there(seen.args[0])
+        condition = inner.arg
+        return isinstance(condition, Op) and condition.op == "logical_not" and _is_lowest_there(condition.args[0])
     return isinstance(inner, Red) and inner.kind == "max" and _is_lowest_there(test)
 
 
@@ -197,7 +200,7 @@ def _is_lowest_there(test: Expr) -> bool:
 
 
 def _is_mask(mask: Op) -> bool:
-    """Does it choose between 0 and -inf?"""
+    """Return whether the mask selects between 0 and -inf."""
     first, second = mask.args[1:]
     return any(_is_lowest(a) and isinstance(b, Num) and b.value == 0 for a, b in ((first, second), (second, first)))
 
@@ -207,10 +210,10 @@ def _is_lowest(e: Expr) -> bool:
 
 
 def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free, one: bool) -> Dot | Red | None:
-    """The product in ``scores`` with an axis of rows, or, with ``one``, of one row; its summed axis must be one."""
+    """Return the product in ``scores`` with an axis of rows or, with ``one``, of one row; it must sum over one axis."""
     for e in walk(scores, inside=False):
         pair = _factors(e, one)
-        # a matrix of scores that one row of values reads is a product of matrices, as a mixture's gates for all tokens
+        # a score matrix that one row of values reads is a product of matrices, such as a mixture's gates for all tokens
         if pair is None or keys not in free(e) or (one and type(e) is Dot):
             continue
         rows = [side for side in pair if keys not in free(side)]
@@ -220,7 +223,7 @@ def _first_product(scores: Expr, keys: Axis, others: frozenset[Axis], free: Free
 
 
 def renamed(e: Expr, old: Axis, new: Axis) -> Expr:
-    """``e`` with ``new`` in place of the free axis ``old``."""
+    """Return ``e`` with the free axis ``old`` replaced by ``new``."""
 
     def moved(ix: Ix) -> Ix:
         return ix.over(tuple(new if a is old else a for a in ix.leaves()))
@@ -236,8 +239,8 @@ def renamed(e: Expr, old: Axis, new: Axis) -> Expr:
 
 
 def _as_stored(e: Expr) -> Expr:
-    """A factor in the narrow dtype of all that it is made of, which is where torch would round it too; numbers of a
-    byte are unpacked to it."""
+    """Return a factor in the common narrow dtype of its operands, to which torch would round it too; one-byte numbers
+    are unpacked to it."""
     leaves = [x for x in walk(e, inside=False) if isinstance(x, (Leaf, *Frontier))]
     dtypes = {x.dtype for x in leaves}
     floats = dtypes - _PACKED
@@ -251,19 +254,19 @@ def _as_stored(e: Expr) -> Expr:
 
 
 def times(e: Expr, factor: float) -> Expr:
-    """``e * factor``, folded into what multiplies or divides already; -inf stays what it is."""
+    """Return ``e * factor``, folded into an existing multiplication or division; -inf is unchanged."""
     if isinstance(e, Op) and e.op == "add":
         for value, mask in (e.args, e.args[::-1]):
             # scores plus a mask of 0 and -inf
             if isinstance(mask, Op) and mask.op == "where" and _is_mask(mask):
                 test, *branches = mask.args
-                kept = [b if _is_lowest(b) else times(value, factor) for b in branches]
-                return Op("where", (_condition(test), *kept), e.dtype, e.line)
+                scaled_branches = [b if _is_lowest(b) else times(value, factor) for b in branches]
+                return Op("where", (_condition(test), *scaled_branches), e.dtype, e.line)
     if isinstance(e, Op) and e.op == "mul":
         for i in (0, 1):
-            other = e.args[1 - i]
-            if isinstance(other, Num) and not isinstance(other.value, bool):
-                return _by(e.args[i], float(other.value) * factor, e)
+            constant = e.args[1 - i]
+            if isinstance(constant, Num) and not isinstance(constant.value, bool):
+                return _by(e.args[i], float(constant.value) * factor, e)
     if isinstance(e, Op) and e.op == "div" and isinstance(e.args[1], Num) and e.args[1].value:
         return _by(e.args[0], factor / float(e.args[1].value), e)
     if isinstance(e, Op) and e.op == "where":
@@ -273,14 +276,14 @@ def times(e: Expr, factor: float) -> Expr:
 
 
 def _by(e: Expr, factor: float, of: Op) -> Expr:
-    """``e * factor`` in place of ``of``; a factor that ``e`` has already joins it."""
+    """Return ``e * factor`` in place of ``of``; merge it with a factor that ``e`` already has."""
     if isinstance(e, Op) and e.op == "mul" and isinstance(e.args[1], Num) and not isinstance(e.args[1].value, bool):
         return _by(e.args[0], float(e.args[1].value) * factor, of)
     return Op("mul", (e, Num(factor, "float32")), of.dtype, of.line)
 
 
 def _condition(test: Expr) -> Expr:
-    """``test`` without the part that always holds."""
+    """Return ``test`` without the part that is always true."""
     if isinstance(test, Op) and test.op == "logical_and":
         for first, second in (test.args, test.args[::-1]):
             if isinstance(second, Num) and second.value is True:
@@ -293,7 +296,8 @@ def _condition(test: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Roles:
-    """The axes of an attention: a grid of ``batch`` axes, a row and a column of the result, keys, and the width."""
+    """The axes of an attention: ``batch`` axes of the grid, a row and a column of the result, the keys, and the
+    width."""
 
     batch: tuple[Axis, ...]
     row: Axis
@@ -303,12 +307,13 @@ class Roles:
 
 
 def roles(attention: Attend, order: Sequence[Axis]) -> Roles | None:
-    """Who is who; ``order`` is that of the output's axes. None where there is no one row or column."""
+    """Assign the roles of the axes; ``order`` is that of the output's axes. None if there is no single row or
+    column."""
     free = Free()
     inner, keys = attention.inner, attention.over.leaves()[0]
-    known, values = free(inner.b), free(attention.b)
-    rows = [a for a in order if a in free(inner.a) and a not in known and a not in values]
-    cols = [a for a in order if a in values and a is not keys and a not in free(attention.a)]
+    key_axes, value_axes = free(inner.b), free(attention.b)
+    rows = [a for a in order if a in free(inner.a) and a not in key_axes and a not in value_axes]
+    cols = [a for a in order if a in value_axes and a is not keys and a not in free(attention.a)]
     if not (rows or attention.row) or not cols:
         return None
     row, col = attention.row or longest(rows) or rows[-1], cols[-1]
@@ -317,7 +322,7 @@ def roles(attention: Attend, order: Sequence[Axis]) -> Roles | None:
 
 
 def longest(axes: Iterable[Axis]) -> Axis | None:
-    """The axis with the most elements, of equals the last; a size that is not fixed counts as many."""
+    """Return the axis with the most elements, the last among equals; a size that is not fixed counts as infinite."""
     return max(reversed(list(axes)), key=lambda a: a.extent if isinstance(a.extent, int) else math.inf, default=None)
 
 
@@ -325,20 +330,20 @@ def longest(axes: Iterable[Axis]) -> Axis | None:
 
 
 def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
-    """d, where keys beyond ``row + d`` are hidden from a row: their score is -inf. None where there is no such d."""
+    """Return d if keys beyond ``row + d`` are hidden from a row (their score is -inf); None if there is no such d."""
     if isinstance(scores, Op) and scores.op == "where":
         test, first, second = scores.args
-        found = []
+        limits = []
         if _is_lowest(second):
-            found = [_bound(test, True, row, keys), last_key(first, row, keys)]
+            limits = [_bound(test, True, row, keys), last_key(first, row, keys)]
         elif _is_lowest(first):
-            found = [_bound(test, False, row, keys), last_key(second, row, keys)]
+            limits = [_bound(test, False, row, keys), last_key(second, row, keys)]
         else:
             both = [last_key(first, row, keys), last_key(second, row, keys)]
-            found = [max(d for d in both if d is not None)] if None not in both else []
-        return min((d for d in found if d is not None), default=None)
+            limits = [max(d for d in both if d is not None)] if None not in both else []
+        return min((d for d in limits if d is not None), default=None)
     if isinstance(scores, Op) and scores.op == "add":
-        # a sum with -inf is -inf, or NaN with +inf, which no sound score is
+        # a sum with -inf is -inf, or NaN with +inf, which is not a valid score
         return min((d for a in scores.args if (d := last_key(a, row, keys)) is not None), default=None)
     if isinstance(scores, Op) and scores.op in ("mul", "div") and isinstance(scores.args[1], Num):
         return last_key(scores.args[0], row, keys) if scores.args[1].value > 0 else None
@@ -348,7 +353,7 @@ def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
 
 
 def first_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
-    """d, where keys before ``row + d`` are hidden from a row (of a window, d < 0). None where there is no such d."""
+    """Return d if keys before ``row + d`` are hidden from a row (for a window, d < 0); None if there is no such d."""
     beyond = last_key(scores, keys, row)
     return None if beyond is None else -beyond
 
@@ -357,8 +362,8 @@ def first_key(scores: Expr, row: Axis, keys: Axis) -> int | None:
 class Scaled:
     """Scores that are the product times ``scale``, a positive number, and -inf where ``seen`` is not ``shown``.
 
-    ``last``: d, where just the keys beyond row + d are hidden; ``band``: both ends, where just the keys outside
-    row + d[0] to row + d[1] are.
+    ``last``: d, if exactly the keys beyond row + d are hidden. ``band``: both ends, if exactly the keys outside row +
+    d[0] to row + d[1] are.
     """
 
     scale: float
@@ -369,7 +374,7 @@ class Scaled:
 
 
 def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
-    """What is known of scores that are no more than scaled and masked, else None."""
+    """Match scores that are only scaled and masked; None for other scores."""
     if isinstance(scores, Op) and scores.op == "mul":
         number = next((a.value for a in scores.args if isinstance(a, Num)), 0)
         plain = any(isinstance(a, Inner) for a in scores.args) and number > 0
@@ -377,15 +382,15 @@ def scaled(scores: Expr, row: Axis, keys: Axis) -> Scaled | None:
     if isinstance(scores, Op) and scores.op == "where":
         test, *branches = scores.args
         shown = _is_lowest(branches[1])
-        found = scaled(branches[0 if shown else 1], row, keys)
-        if found is not None and found.seen is None and (shown or _is_lowest(branches[0])):
+        inner = scaled(branches[0 if shown else 1], row, keys)
+        if inner is not None and inner.seen is None and (shown or _is_lowest(branches[0])):
             last, band = _bound(test, shown, row, keys, alone=True), _band(test, shown, row, keys)
-            return Scaled(found.scale, test, shown, last, band)
+            return Scaled(inner.scale, test, shown, last, band)
     return None
 
 
 def _band(test: Expr, holds: bool, row: Axis, keys: Axis) -> tuple[int, int] | None:
-    """(d, e), where ``test`` being ``holds`` means d <= key - row <= e, and nothing else."""
+    """Return (d, e) if ``test`` being ``holds`` is equivalent to d <= key - row <= e, else None."""
     if not isinstance(test, Op):
         return None
     if test.op == "logical_not":
@@ -402,7 +407,7 @@ def _band(test: Expr, holds: bool, row: Axis, keys: Axis) -> tuple[int, int] | N
 
 
 def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) -> int | None:
-    """d, where ``test`` being ``holds`` means key - row <= d; ``alone``: and nothing else."""
+    """Return d if ``test`` being ``holds`` implies key - row <= d; with ``alone``, if it is equivalent to it."""
     if not isinstance(test, Op):
         return None
     if test.op == "logical_not":
@@ -424,11 +429,11 @@ def _bound(test: Expr, holds: bool, row: Axis, keys: Axis, alone: bool = False) 
 
 
 def _whole(test: Op) -> tuple[Expr, ...]:
-    """What ``test`` compares; a position as a float and a small whole number as whole numbers."""
+    """Return the operands of a comparison; a position cast to float and a small integral number become integers."""
     for at, e in enumerate(test.args):
-        other = test.args[1 - at]
-        if isinstance(e, Op) and e.op == "cast" and "float" in e.dtype and isinstance(other, Num):
-            number = float(other.value)
+        constant = test.args[1 - at]
+        if isinstance(e, Op) and e.op == "cast" and "float" in e.dtype and isinstance(constant, Num):
+            number = float(constant.value)
             if number.is_integer() and abs(number) < _EXACT and "int" in e.args[0].dtype:
                 pair = (e.args[0], Num(int(number), e.args[0].dtype))
                 return pair if at == 0 else pair[::-1]
@@ -436,7 +441,7 @@ def _whole(test: Op) -> tuple[Expr, ...]:
 
 
 def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int | None:
-    """The same of a mask of numbers: ``where(c, 1, 0) == 0``."""
+    """Return the bound of a mask of numbers: ``where(c, 1, 0) == 0``."""
     chosen, wanted = test.args
     while isinstance(chosen, Op) and chosen.op == "cast":
         chosen = chosen.args[0]
@@ -450,7 +455,7 @@ def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int
 
 
 def _position(e: Expr, row: Axis, keys: Axis) -> tuple[int, int, int] | None:
-    """``e`` as keys * [0] + row * [1] + [2]; None where it is not of that form."""
+    """Return ``e`` as coefficients: keys * [0] + row * [1] + [2]; None if it does not have that form."""
     if isinstance(e, Num) and isinstance(e.value, int):
         return 0, 0, int(e.value)
     if isinstance(e, Iota) and e.index.sign == 1 and e.index.win is None and isinstance(e.index.offset, int):
