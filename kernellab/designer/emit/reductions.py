@@ -1,7 +1,7 @@
 """Launches of pointwise work and reductions, in passes over the reduced axes.
 
-A reduction that needs an earlier one runs in a later pass, unless the whole row is one tile or one read gives both.
-Values that a loop does not change are computed outside it.
+A reduction that depends on an earlier one runs in a later pass, unless the whole row is one tile or a single read
+computes both. Loop-invariant values are computed outside the loop.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
 
 
 def passes(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that reduces, or does pointwise work alone."""
+    """Return the statements of a launch that reduces or does only pointwise work."""
     par, red = begin(w)
     write_passes(w, [a for a in red if a not in w.t.whole])
     return grid(w, par, w.scopes[0].body)
 
 
 def scatter(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that writes at indices that are values; ``run`` rows a program, where it has that."""
+    """Return the statements of a launch that writes at indices that are values; with ``run``, a program writes that
+    many rows."""
     if not w.t.run:
         return passes(w)
     par, _ = begin(w)
@@ -40,7 +41,7 @@ def scatter(w: Writer) -> tuple[Stmt, ...]:
 
 
 def copy(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that stores what windows want side by side, read along the source's rows."""
+    """Return the statements of a launch that packs contiguously what windows read, reading along the source's rows."""
     letters = dict.fromkeys(w.k.red, "k") | {w.k.stored_axes[-1]: "c"}
     par, red = begin(w, letters)
     taps = (ix.win for e in w.k.loads for ix in e.index if ix.win is not None)
@@ -50,7 +51,7 @@ def copy(w: Writer) -> tuple[Stmt, ...]:
 
 
 def write_passes(w: Writer, loops: list[Axis]) -> None:
-    """Each pass runs ``loops``; what varies along the reduced axes is stored in one more."""
+    """Write the passes over ``loops``; outputs that vary along the reduced axes are stored in an additional pass."""
     together = pairs(w) if loops else {}
     levels = _levels(w, together)
     early = w.k.early if loops and levels else []
@@ -73,7 +74,7 @@ def write_passes(w: Writer, loops: list[Axis]) -> None:
 
 
 def _forget_cheap(w: Writer) -> None:
-    """On a CPU one addition costs less than a row of results kept for the next pass: make it again there."""
+    """On a CPU, drop cheap values: an addition costs less than a row of results kept for the next pass."""
     if w.t.core != "coreidx":
         return
     known = w.scopes[0].known
@@ -89,7 +90,7 @@ def _varies(w: Writer, o: Output) -> bool:
 
 
 def _levels(w: Writer, together: Mapping[int, Pair]) -> dict[int, int]:
-    """The pass that each reduction runs in; the second of a pair runs with the first."""
+    """Return the pass in which each reduction runs; the second of a pair runs with the first."""
     levels: dict[int, int] = {}
     for r in _ordered(w):
         if id(r) in together:
@@ -101,24 +102,25 @@ def _levels(w: Writer, together: Mapping[int, Pair]) -> dict[int, int]:
 
 
 def _ordered(w: Writer) -> list[Red]:
-    mine = {id(r): r for r in w.k.reds}
+    reds = {id(r): r for r in w.k.reds}
     order: list[Red] = []
     seen: dict[int, object] = {}
     for r in w.k.reds:
-        order += [x for x in walk(r, seen) if id(x) in mine]  # type: ignore[misc]
+        order += [x for x in walk(r, seen) if id(x) in reds]  # type: ignore[misc]
     return order
 
 
 def _pass(
     w: Writer, group: list[Red], loops: list[Axis], together: Mapping[int, Pair], early: Sequence[Output]
 ) -> None:
-    """One pass: running results before the loop, what they come to behind it; ``early`` are stored in it."""
+    """Write one pass: running results before the loop, final results after it; ``early`` outputs are stored in the
+    loop."""
     row = w.scopes[0]
-    two = [together[id(r)] for r in group if id(r) in together]
-    group = [r for r in group if not any(r is p.first or r is p.second for p in two)]
+    group_pairs = [together[id(r)] for r in group if id(r) in together]
+    group = [r for r in group if not any(r is p.first or r is p.second for p in group_pairs)]
     found_with = _found_with(w, group)
     running = [_started(w, r) for r in group if r not in found_with.values()]
-    online = [RunningPair(w, pair) for pair in two]
+    online = [RunningPair(w, pair) for pair in group_pairs]
 
     def body() -> None:
         for each in running:
@@ -142,7 +144,7 @@ def _pass(
 
 @dataclass(frozen=True)
 class _Running:
-    """A reduction on its way: the name of its result so far, and of the value found there (argmax, argmin)."""
+    """A reduction in progress: the name of its running result, and of the best value so far (argmax, argmin)."""
 
     of: Red
     name: str
@@ -155,31 +157,32 @@ def _by_lanes(w: Writer, r: Red) -> bool:
 
 
 def _found_with(w: Writer, group: list[Red]) -> dict[int, Red]:
-    """The largest or smallest values that the search for their places finds, too."""
+    """Return the extreme values that the search for their positions also computes."""
     searches = [r for r in group if r.kind.startswith("arg") and _by_lanes(w, r)]
     pairs = ((s, r) for s in searches for r in group if r.kind == s.kind[3:] and r.arg is s.arg)
     return {id(s): r for s, r in pairs}
 
 
 def _first_of_lanes(w: Writer, running: _Running, value: Red | None) -> str:
-    """The first place of the best value, of every lane's own best and where that was met; ``value``: that best."""
+    """Return the first position of the best value, from each lane's best value and its position; ``value``: the
+    reduction that this best value equals."""
     r, best = running.of, Name(running.best)
     row, lanes, axis = w.scopes[0], w.lane_axes(r), r.axes[0]
     word = "reduce_max" if r.kind == "argmax" else "reduce_min"
-    last, final = w.names.fresh(f"{running.best}2"), w.names.fresh(w.title(r))
-    row.body.append(let(last, w.reduce_call(r, Value(best, lanes), word)))
+    best_name, place_name = w.names.fresh(f"{running.best}2"), w.names.fresh(w.title(r))
+    row.body.append(let(best_name, w.reduce_call(r, Value(best, lanes), word)))
     if value is not None:
-        w.known_as(value, row, Value(Name(last), w.kept(r)))
-    equal = Binary("==", best, w.spread(Value(Name(last), w.kept(r)), lanes).tree)
+        w.known_as(value, row, Value(Name(best_name), w.kept(r)))
+    equal = Binary("==", best, w.spread(Value(Name(best_name), w.kept(r)), lanes).tree)
     places = w.spread(Value(call("arange", w.extent(axis)), (axis,)), lanes).tree
-    met = call("logical_or", equal, call("isnan", best))
-    chosen = call("where", met, Binary("+", Name(running.name), places), Num(2**31 - 1))
-    row.body.append(let(final, w.reduce_call(r, Value(chosen, lanes), "reduce_min")))
-    return final
+    matches = call("logical_or", equal, call("isnan", best))
+    chosen = call("where", matches, Binary("+", Name(running.name), places), Num(2**31 - 1))
+    row.body.append(let(place_name, w.reduce_call(r, Value(chosen, lanes), "reduce_min")))
+    return place_name
 
 
 def _started(w: Writer, r: Red) -> _Running:
-    """A reduction before its loop: its identity, in every lane where lanes keep their own."""
+    """Declare a reduction before its loop, with its identity, in every lane if each lane keeps its own result."""
     name = w.names.fresh(w.title(r))
     shape = w.shape(w.lane_axes(r) if _by_lanes(w, r) else w.kept(r))
     row = w.scopes[0].body
@@ -191,7 +194,7 @@ def _started(w: Writer, r: Red) -> _Running:
         return _Running(r, name, "")
     best = w.names.fresh(f"{name}_value")
     row.append(let(best, filled(shape, identity(r), DTYPES[compute_dtype(r.arg.dtype)])))
-    # a narrow place leaves registers for the elements
+    # a narrow position leaves registers for the elements
     narrow = _by_lanes(w, r) and all(isinstance(a.extent, int) and a.extent < 2**31 for a in r.axes)
     row.append(let(name, filled(shape, ZERO, "i32" if narrow else "i64")))
     return _Running(r, name, best)
@@ -217,13 +220,13 @@ def _accumulate(w: Writer, running: _Running) -> None:
 
 
 def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) -> None:
-    """Keeps the best value and where it was first; a NaN beats everything, once."""
+    """Keep the best value and its first position; the first NaN beats everything else."""
     r = running.of
     if len(r.axes) != 1:
         raise DesignError(f"An {r.kind} over several axes that do not merge has no schedule.", "Reduce one axis.")
     name, best = Name(running.name), Name(running.best)
-    found = w.names.fresh("best")
-    here: Expr = Name(found)
+    value_name = w.names.fresh("best")
+    here: Expr = Name(value_name)
     at = w.vars[r.axes[0]]
     better = w.names.fresh("better")
     if _by_lanes(w, r):
@@ -231,10 +234,10 @@ def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) 
     elif tiled:
         named = w.named(arg, "candidates")
         word = "reduce_max" if r.kind == "argmax" else "reduce_min"
-        w.body.append(let(found, w.reduce_call(r, named, word)))
+        w.body.append(let(value_name, w.reduce_call(r, named, word)))
         at = plus(w.reduce_call(r, named), at)
     else:
-        w.body.append(let(found, arg.tree))
+        w.body.append(let(value_name, arg.tree))
     beats = Binary(">" if r.kind == "argmax" else "<", here, best)
     first = call("logical_and", call("isnan", here), call("logical_not", call("isnan", best)))
     w.body.append(let(better, call("logical_or", beats, first)))
@@ -242,13 +245,14 @@ def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) 
     w.body.append(let(running.best, call("where", Name(better), here, best)))
 
 
-# -- two reductions of a long row in one read of it, where the second is about what the first comes to -----------------
-# - The squares about the mean: each lane keeps the mean of what it has seen and the squares about that (Welford, 1962),
-#   and the lanes' are put together at the end (Chan, Golub and LeVeque, 1979).
+# two reductions of a long row in one read of it, where the second is relative to the result of the first
+# - The squares about the mean: each lane keeps the mean of its elements so far and the squares about that (Welford,
+# 1962),
+#   and the lanes' results are combined at the end (Chan, Golub and LeVeque, 1979).
 # - The sum of exponentials below the largest element: each lane keeps its largest so far, and scales its sum down when
 #   that grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 #
-# A row that is longer than a tile was read once for each reduction, and once more to store.
+# A row longer than a tile would otherwise be read once for each reduction, and once more to store.
 
 _DTYPE = "float32"
 _ZERO, _ONE = Num(0.0), Num(1.0)
@@ -263,30 +267,31 @@ class Pair:
 
     @property
     def largest(self) -> bool:
-        """The largest element and the exponentials below it, not the mean and the squares about it."""
+        """Whether the pair is the largest element and the exponentials below it, not the mean and the squares about
+        it."""
         return self.first.kind == "max"
 
 
 def pairs(w: Writer) -> dict[int, Pair]:
-    """Pairs that one pass over the row makes, by the second one's id. On a GPU, where a row that comes again is read
-    from memory again; a CPU has it in its cache."""
-    mine = {id(r) for r in w.k.reds} if not w.t.cached else set()
-    found: dict[int, Pair] = {}
+    """Return the pairs that one pass over the row computes, by the id of the second reduction. Only on a GPU, where
+    each pass reads a row from memory again; a CPU has it in its cache."""
+    own_ids = {id(r) for r in w.k.reds} if not w.t.cached else set()
+    result: dict[int, Pair] = {}
     for r in w.k.reds:
         first = first_of(r)
-        if first is None or id(first) not in mine or any(p.first is first for p in found.values()):
+        if first is None or id(first) not in own_ids or any(p.first is first for p in result.values()):
             continue
         lanes = w.lane_axes(first)
         fits = w.t.lanes and w.t.core != "coreidx" and lanes == w.lane_axes(r) and lanes != w.kept(first)
         wide = first.dtype == r.dtype == first.arg.dtype == _DTYPE
         narrow = w.t.once and first.kind == "max" and first.arg.dtype in HALVES
         if fits and (wide or narrow) and first.chunk is None and r.chunk is None:
-            found[id(r)] = Pair(first, r)
-    return found
+            result[id(r)] = Pair(first, r)
+    return result
 
 
 class RunningPair:
-    """A pair on its way through the loop: :meth:`step` is the body's, :meth:`finish` stands behind it."""
+    """A pair in progress: :meth:`step` writes the loop's body, :meth:`finish` the statements after it."""
 
     def __init__(self, w: Writer, pair: Pair) -> None:
         self._w, self._pair = w, pair
@@ -295,7 +300,8 @@ class RunningPair:
         self._names = [w.names.fresh(f"{w.title(pair.first).split('_')[0]}_{word}") for word in words]
         starts = [identity(pair.first) if pair.largest else _ZERO, *([_ZERO] * (len(words) - 1))]
         row = w.scopes[0].body
-        #: a lane's share of a tile of several rows of lanes is joined first: one exponential scales its sum for all
+        #: if a tile has several rows of lanes, each lane first combines its elements: one exponential scales its sum
+        #: for all
         self._row = [Name(w.t.blocks[self._lanes[-1]])] if w.t.parts > 1 else []
         shape = self._row or w.shape(self._lanes)
         for name, start in zip(self._names, starts, strict=True):
@@ -316,7 +322,7 @@ class RunningPair:
             w.body.append(let(parts, call("reshape", x, listed([Num(w.t.parts), *self._row]))))
             x, below = Name(parts), tree.Subscript(base, (tree.NewAxis(), tree.Slice()))
         w.body.append(let(grown, call("max", Name(top), self._joined("max", x))))
-        # where a lane has met -inf alone its exponentials are 0; what an infinity is held finite for stays infinite
+        # in a lane with only -inf so far the exponentials are 0; an infinity held finite in the formula stays infinite
         size: Expr = Name(grown)
         if held_finite(below_of(self._pair.second)):
             size, lowest = call("abs", size), Num(math.inf)

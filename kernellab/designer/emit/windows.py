@@ -1,9 +1,9 @@
-"""A window operator: slices of the input that move with the taps, in one of two forms.
+"""Window operators: slices of the input that move with the taps, in one of two forms.
 
 *Matrices*: for each tap and block of channels, the input under a tile of outputs is one operand of a product and that
-tap's weights the other: an implicit product, nothing is unfolded in memory. *Direct*: taps of a tile of outputs are
-joined one by one (pooling, depthwise). Transposed windows run by the outputs' phase (``position % stride``), each of
-which reads its own taps, so that no work is spent on the zeros between.
+tap's weights the other: an implicit product without unfolding in memory. *Direct*: the taps of a tile of outputs are
+combined one by one (pooling, depthwise). Transposed windows run by the outputs' phase (``position % stride``); each
+phase reads only its own taps, so no work is spent on the zeros between.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from kernellab.designer.ir.expr import Axis, Expr, Leaf, Op, Tap
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
 
-#: taps whose loads are written out one by one; a C++ compiler takes long over the edges of more
+#: largest number of taps whose loads are unrolled; a C++ compiler is slow with the edges of more
 _UNROLLED, _UNROLLED_CPP = 32, 9
 _LOWEST = number(float("-inf"))
 
 
 def window(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch with a window."""
+    """Return the statements of a launch with a window."""
     win, order = w.k.window, [a for a in w.t.order if a in w.k.par]
     if win.turned:
         return window_gradient(w)
@@ -71,37 +71,37 @@ def _name(w: Writer, order: list[Axis]) -> None:
     weights = w.free(win.b) if win.pairs else frozenset()
     spatial = [tap.out for tap in win.taps if tap.out is not None]
     letters = {1: ("ow",), 2: ("oh", "ow"), 3: ("od", "oh", "ow")}.get(len(spatial), ())
-    known = dict(zip([a for a in order if a in spatial], letters, strict=False))
+    spatial_letters = dict(zip([a for a in order if a in spatial], letters, strict=False))
     for axis in order:
         shared = ("g" if axis in inputs else "co") if axis in weights else letter(w, axis)
-        w.vars[axis] = Name(w.names.fresh(known.get(axis) or shared))
+        w.vars[axis] = Name(w.names.fresh(spatial_letters.get(axis) or shared))
     for axis in win.sums:
         w.vars[axis] = Name(w.names.fresh("c"))
 
 
 def _finish(w: Writer, sums: Value) -> None:
-    """Stores what is made of the sums of a tile of outputs."""
+    """Store the outputs computed from the sums of a tile."""
     w.known_as(w.k.window, w.scopes[0], sums)
     store_all(w, w.k.outs)
 
 
 def _stream(w: Writer, order: list[Axis]) -> dict[Axis, str]:
-    """Tile after tile along the innermost positions; what they share is loaded once, before.
+    """Run several tiles along the innermost positions; data that they share is loaded once, before.
 
-    Gives the variable of the first tile along that axis.
+    Returns the variable of the first tile along that axis.
     """
     (c,) = w.k.window.sums
     inner = [a for a in order if a in w.free(w.k.window.a)][-1]
     outer = w.scopes[0]
     outer.body.append(let(w.variable(c), ZERO))
-    held = _load(w, _exact(w.k.window.b))
+    weights = _load(w, _exact(w.k.window.b))
     first, tile = w.names.fresh(f"{w.variable(inner)}_first"), w.names.fresh("tile")
     w.vars[inner] = plus(Name(first), times(Name(tile), Name(w.t.blocks[inner])))
     w.scopes = [outer]
 
     def body() -> None:
         stack, w.scopes = w.scopes, w.scopes[-1:]
-        _finish(w, _matrices(w, held))
+        _finish(w, _matrices(w, weights))
         w.scopes = stack
 
     nest(w, [Head(tile, (Name(w.t.run),), (pipeline(w.stages),))], body)
@@ -114,11 +114,11 @@ def _stream(w: Writer, order: list[Axis]) -> dict[Axis, str]:
 def _grid(w: Writer, order: list[Axis], runs: Mapping[Axis, str]) -> tuple[Stmt, ...]:
     win = w.k.window
     weights = w.free(win.b) - w.free(win.a) if win.pairs else frozenset()
-    # neighbouring programs share the input's tile, and differ in the output's channels
+    # neighbouring programs share the input's tile and differ in the output's channels
     order = [a for a in order if a not in weights] + [a for a in order if a in weights]
     cores = (on_cores(w),)
     heads = [Head(runs.get(axis) or w.variable(axis), _span(w, axis, axis in runs), cores) for axis in order]
-    # the phases of one place write to the same lines of memory
+    # the phases of one position write to the same cache lines
     heads += [Head(name, (Num(stride),), cores) for stride, name in w.phase.values()]
     if w.t.groups:
         heads[-1] = replace(heads[-1], hints=(hint(*on_cores(w).args, Str("persistent"), Str("async_store")),))
@@ -142,7 +142,7 @@ def _span(w: Writer, axis: Axis, runs: bool) -> tuple[Node, ...]:
 
 
 def _loops(w: Writer, taps: list[Tap], body: Callable[[], None]) -> None:
-    """Loops over ``taps`` and over blocks of the summed channels, around what ``body`` writes."""
+    """Write loops over ``taps`` and over blocks of the summed channels around the statements of ``body``."""
     win = w.k.window
     letters = tap_letters(win)
     heads: list[Head] = []
@@ -150,19 +150,19 @@ def _loops(w: Writer, taps: list[Tap], body: Callable[[], None]) -> None:
         name = w.names.fresh(letters.get(tap, "k"))
         set_tap(w, tap, Name(name))
         start, step = tap_range(w, tap)
-        every = step == 1 and start == ZERO
-        heads.append(Head(name, (Num(tap.kernel),) if every else (start, Num(tap.kernel), Num(step))))
+        all_taps = step == 1 and start == ZERO
+        heads.append(Head(name, (Num(tap.kernel),) if all_taps else (start, Num(tap.kernel), Num(step))))
     heads += [Head(w.variable(a), span_to(extent(a.extent), w.t.blocks.get(a))) for a in win.sums]
     nest(w, heads, body)
 
 
 def _moving(w: Writer) -> list[Tap]:
-    """Taps with a choice: more than one, or (by phase) one or none."""
+    """Return the taps with a choice: more than one, or (by phase) one or none."""
     return [tap for tap in w.k.window.taps if tap.kernel > 1 or phases(tap) > 1]
 
 
 def _load(w: Writer, e: Expr, pad: Node | None = None) -> Value:
-    """A load at the current taps, never kept for other ones."""
+    """Load at the current taps; the value is not reused for other taps."""
     assert isinstance(e, Leaf)
     place, loaded = w.place(e.tensor, e.index)
     name = w.names.fresh(f"{e.tensor}_{'tile' if loaded else 'here'}")
@@ -171,13 +171,13 @@ def _load(w: Writer, e: Expr, pad: Node | None = None) -> Value:
 
 
 def _ordered_as(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Value:
-    """A named value with its axes in another order."""
+    """Return a named value with its axes in another order."""
     if value.axes == axes:
         return value
     assert isinstance(value.tree, Name), value
-    turned = w.names.fresh(f"{value.tree.id}_turned")
-    w.body.append(let(turned, w.transposed(value.tree, value.axes, axes)))
-    return Value(Name(turned), axes)
+    transposed_name = w.names.fresh(f"{value.tree.id}_turned")
+    w.body.append(let(transposed_name, w.transposed(value.tree, value.axes, axes)))
+    return Value(Name(transposed_name), axes)
 
 
 def _sum_dtype(w: Writer) -> str:
@@ -188,7 +188,7 @@ def _sum_dtype(w: Writer) -> str:
 
 
 def _direct(w: Writer) -> Value:
-    """The sum or maximum of a tile of outputs, a term for each tap."""
+    """Return the sum or maximum of a tile of outputs, with one term per tap."""
     win, axes = w.k.window, w.tile_axes(w.free(w.k.window))
     moving, count = _moving(w), 1
     most = _UNROLLED if w.t.core == "grididx" else _UNROLLED_CPP
@@ -206,7 +206,7 @@ def _direct(w: Writer) -> Value:
 
 
 def _join(w: Writer, name: str, written: list[Tap], axes: tuple[Axis, ...]) -> None:
-    """A statement for each row of taps."""
+    """Write one statement for each row of taps."""
     inside = [[at for at in range(tap.kernel) if not _is_outside(tap, at)] for tap in written]
     for outer in product(*inside[:-1]):
         terms = []
@@ -226,9 +226,8 @@ def _join(w: Writer, name: str, written: list[Tap], axes: tuple[Axis, ...]) -> N
 
 
 def _is_outside(tap: Tap, at: int) -> bool:
-    """Does the tap ``at`` of a window that moves forwards see nothing but the pad, whatever the output? A wide window
-    over a small image has such taps; an access that is outside in every program is refused as an error.
-    """
+    """Return whether the tap ``at`` of a forward-moving window reads only padding, for every output. A wide window over
+    a small image has such taps; an access that is out of bounds in every program is refused as an error."""
     if tap.transposed or not isinstance(tap.size, int):
         return False
     last = 0 if tap.out is None else tap.out.extent - 1 if isinstance(tap.out.extent, int) else None
@@ -237,7 +236,7 @@ def _is_outside(tap: Tap, at: int) -> bool:
 
 
 def _largest(terms: list[Node]) -> Node:
-    """The maximum as a balanced tree of pairs."""
+    """Return the maximum as a balanced tree of pairs."""
     while len(terms) > 1:
         pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
         terms = [call("max", *pair) if len(pair) > 1 else pair[0] for pair in pairs]
@@ -255,12 +254,12 @@ def _term(w: Writer, axes: tuple[Axis, ...]) -> Node:
 
 
 def _shared_tap(w: Writer) -> Tap:
-    """The tap whose outputs are rows that share their loads."""
+    """Return the tap whose outputs are rows that share their loads."""
     return next(tap for tap in _moving(w) if tap.out is not None and tap.out not in w.t.blocks)
 
 
 def _rows_together(w: Writer, down: Tap) -> None:
-    """Stores several rows of outputs: each row of the input is loaded once, for all of them that it is a tap of."""
+    """Store several rows of outputs; each row of the input is loaded once for all outputs that read it."""
     win, axes = w.k.window, w.tile_axes(w.free(w.k.window))
     assert down.out is not None
     across, first, count = [tap for tap in _moving(w) if tap is not down], w.vars[down.out], w.t.shared_rows
@@ -302,7 +301,7 @@ def _rows_together(w: Writer, down: Tap) -> None:
 
 
 def _matrices(w: Writer, held: Value | None) -> Value:
-    """The sums of a tile of outputs in one accumulator; ``held``: weights that are on chip already."""
+    """Return the sums of a tile of outputs in one accumulator; ``held``: weights that are already on chip."""
     win, first = w.k.window, w.t.positions_first
     full = w.tile_axes(w.free(win))
     (co,) = [a for a in full if a in w.free(win.b)]
@@ -326,30 +325,30 @@ def _matrices(w: Writer, held: Value | None) -> Value:
     result: Node = call("transpose", Name(name)) if first else Name(name)
     if len(positions) > 1:
         result = call("reshape", result, listed(w.shape((co, *positions))))
-    found = Value(result, (co, *positions))
-    if w.uses.get(id(win), 0) > 1 or found.axes != full:
-        found = w.named(found, "sums")
-    return _ordered_as(w, found, full)
+    sums = Value(result, (co, *positions))
+    if w.uses.get(id(win), 0) > 1 or sums.axes != full:
+        sums = w.named(sums, "sums")
+    return _ordered_as(w, sums, full)
 
 
 def _multiply(
     w: Writer, name: str, shape: list[Node], co: Axis, positions: tuple[Axis, ...], held: Value | None
 ) -> None:
-    """The product of the current taps and channels, added to the sums ``name`` of ``shape``; over a copy both factors
+    """Add the product of the current taps and channels to the sums ``name`` of ``shape``; in a packed copy both factors
     have the summed axis last."""
     win, first = w.k.window, w.t.positions_first
     (c,) = win.sums
     many, channels = product_of(w.shape(positions)), w.extent(c)
 
     def read(e: Expr) -> Node:
-        """The input under the tile, as one side of the product."""
+        """Return the input under the tile, as one side of the product."""
         x = _ordered_as(w, _load(w, _exact(e)), (*positions, c) if win.last else (c, *positions))
         flat = [many, channels] if win.last else [channels, many]
         rows = x.tree if len(positions) == 1 else call("reshape", x.tree, listed(flat))
         return _rounded(e, rows if win.last == first else call("transpose", rows))
 
     def weigh(e: Expr, loaded: Value | None = None) -> Node:
-        """The weights, as the other side."""
+        """Return the weights, as the other side."""
         weights = _ordered_as(w, loaded or _load(w, _exact(e)), (co, c)).tree
         return _rounded(e, call("transpose", weights) if first else weights)
 
@@ -362,7 +361,7 @@ def _multiply(
         multiply(x, weights, name)
         return
     x_low, weights_low = read(win.parts[0]), weigh(win.parts[1])
-    # summed apart from the accumulator: in a long chain tensor cores round towards zero
+    # summed separately from the accumulator: in a long chain tensor cores round towards zero
     step = w.names.fresh("step_sums")
     w.body.append(accumulator(step, shape, _sum_dtype(w)))
     multiply(x_low, weights, step)
@@ -372,10 +371,10 @@ def _multiply(
 
 
 def _exact(factor: Expr) -> Expr:
-    """The element that a factor is read from, before it is rounded."""
+    """Return the element that a factor is read from, before rounding."""
     return factor.args[0] if isinstance(factor, Op) else factor
 
 
 def _rounded(factor: Expr, tile: Node) -> Node:
-    """A tile of a factor, rounded where that is: last, so that a load in the product's shape stays one."""
+    """Round a tile of a factor if the factor is rounded; last, so that a load in the product's shape stays a load."""
     return call(factor.op, tile) if isinstance(factor, Op) else tile

@@ -1,7 +1,7 @@
-"""Indices that are values: what is gathered by rule, and where an element of a tensor is named by one.
+"""Indices that are values: rules for gathers, and accesses to tensor elements at computed positions.
 
-An index with ``at`` (:class:`~kernellab.designer.ir.expr.Ix`) passes through views and pointwise work to the
-tensor that it reads, so a gather costs no separate launch. What such an index cannot pass is stored first.
+An index with ``at`` (:class:`~kernellab.designer.ir.expr.Ix`) passes through views and pointwise work to the tensor
+that it reads, so a gather costs no separate launch. A value that such an index cannot pass through is stored first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named
 from kernellab.task.formula import Formula
 
-#: elements of a sorted row up to which all are compared with a value
+#: length of a sorted row up to which all elements are compared with a value
 _COMPARED = 32
-#: operations that an index with ``at`` passes: they only choose elements, or work on one at a time
+#: operations that an index with ``at`` passes through: they only select elements or work on one at a time
 _PASSED = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) - {"as_strided", "diagonal", "unfold"}
 
 
 def chosen(value: Expr) -> Ix:
-    """The index that ``value`` is: a plain one where it is a position."""
+    """Return the index for ``value``: a plain one if it is a position."""
     if isinstance(value, Iota):
         return value.index
     if isinstance(value, Num):
@@ -39,7 +39,7 @@ def chosen(value: Expr) -> Ix:
 
 
 def picked(b: Builder, ref: Ref, index: Index) -> Expr:
-    """``ref`` at an index of which a dimension may be a value; through a temp tensor where that has no other form."""
+    """Return ``ref`` at an index that may contain values; through a temporary tensor if there is no other form."""
     if not any(ix.at is not None for ix in index) or passes(b, ref):
         try:
             return b.value(ref, index)
@@ -50,7 +50,7 @@ def picked(b: Builder, ref: Ref, index: Index) -> Expr:
 
 
 def passes(b: Builder, ref: Ref) -> bool:
-    """Do only views and pointwise work lie between ``ref`` and what is stored?"""
+    """Return whether only views and pointwise work are between ``ref`` and stored tensors."""
     if ref.name in b.inputs or ref.name in b.stops:
         return True
     node = b.nodes[ref.name]
@@ -61,7 +61,7 @@ def passes(b: Builder, ref: Ref) -> bool:
 
 
 def _wrapped(at: Expr, size: Extent) -> Expr:
-    """A negative index counts from the end."""
+    """Wrap a negative index, which counts from the end."""
     if isinstance(at, (Iota, Num)) or (isinstance(at, Op) and at.op in ("mod", "abs")) or _not_negative(at):
         return at
     from_end = Op("add", (at, number(size)), "int64")
@@ -83,7 +83,7 @@ def _index_select(b: Builder, node: Node, index: Index, item: int) -> Expr:
 def _gather(b: Builder, node: Node, index: Index, item: int) -> Expr:
     source, dim, ids = node.args[0], node.args[1] % max(len(index), 1), node.args[2]
     if node.shape[dim] == 1 and source.name not in b.inputs:
-        # one element of a row that is computed: with the row on chip it is a sum over what matches
+        # one element of a computed row: with the row on chip it is a sum over the matching positions
         return matching(b, node, index)
     return picked(b, source, (*index[:dim], chosen(b.value(ids, index)), *index[dim + 1 :]))
 
@@ -91,21 +91,21 @@ def _gather(b: Builder, node: Node, index: Index, item: int) -> Expr:
 def places(
     b: Builder, node: Node, given: Sequence[Any], shape: tuple[Extent, ...]
 ) -> tuple[list[int], tuple[Extent, ...]]:
-    """Of ``x[i, :, j]``: the dimensions that have indices, and the shape to which these broadcast together."""
+    """For ``x[i, :, j]``: return the dimensions that have indices, and the shape to which the indices broadcast."""
     dims = [d for d, ref in enumerate(given) if ref is not None]
     if any(b.dtype(given[d]) == "bool" for d in dims):
         raise b.refuse(node, "an index that is a mask")
     rank = max(len(b.shape(given[d])) for d in dims)
     together: list[Extent] = [1] * rank
     for d in dims:
-        own = b.shape(given[d])
-        for k, extent in enumerate(own, rank - len(own)):
+        own_shape = b.shape(given[d])
+        for k, extent in enumerate(own_shape, rank - len(own_shape)):
             together[k] = extent if extent != 1 else together[k]
     return dims, tuple(together)
 
 
 def indices(b: Builder, node: Node, given: Sequence[Any], shape: tuple[Extent, ...], index: Index) -> Index:
-    """The index into a tensor of ``shape`` that ``x[given]`` reads at ``index`` of its result."""
+    """Return the index into a tensor of ``shape`` that ``x[given]`` reads at ``index`` of its result."""
     dims, together = places(b, node, given, shape)
     adjacent = dims == list(range(dims[0], dims[-1] + 1))
     first = dims[0] if adjacent else 0
@@ -124,8 +124,8 @@ def indices(b: Builder, node: Node, given: Sequence[Any], shape: tuple[Extent, .
 def _index(b: Builder, node: Node, index: Index, item: int) -> Expr:
     source = node.args[0]
     shape = b.shape(source)
-    given = (*node.args[1], *(None,) * (len(shape) - len(node.args[1])))
-    return picked(b, source, indices(b, node, given, shape, index))
+    subscripts = (*node.args[1], *(None,) * (len(shape) - len(node.args[1])))
+    return picked(b, source, indices(b, node, subscripts, shape, index))
 
 
 def _fmod(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -140,13 +140,14 @@ def _fmod(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if not is_float(d) and _not_negative(left) and _not_negative(right):
         return rest
     zero = Num(0.0 if is_float(d) else 0, d)
-    other = Op("ne", (Op("lt", (rest, zero), "bool"), Op("lt", (left, zero), "bool")), "bool")
-    moved = Op("logical_and", (Op("ne", (rest, zero), "bool"), other), "bool")
+    differs = Op("ne", (Op("lt", (rest, zero), "bool"), Op("lt", (left, zero), "bool")), "bool")
+    moved = Op("logical_and", (Op("ne", (rest, zero), "bool"), differs), "bool")
     return Op("where", (moved, Op("sub", (rest, right), d), rest), d, node.line)
 
 
 def _turns_once(left: Expr, right: Expr) -> bool:
-    """Is ``left`` a position below ``right`` and a shift below it, as in a roll? Then their sum is below twice that."""
+    """Return whether ``left`` is a position below ``right`` plus a shift below it, as in a roll: the sum is then below
+    twice ``right``."""
     match left, right:
         case Op(op="add", args=(Iota(index=ix), SymNum() | Num() as shift)), SymNum() | Num():
             size = right.expr if isinstance(right, SymNum) else right.value
@@ -163,7 +164,7 @@ def _not_negative(e: Expr) -> bool:
         case Num():
             return e.value >= 0
         case SymNum():
-            # a size, or what a roll is by, which Python's % has made positive
+            # a size, or the shift of a roll, which Python's % has made non-negative
             return True
         case Iota():
             return e.index.sign == 1 and isinstance(e.index.offset, int) and e.index.offset >= 0
@@ -175,25 +176,25 @@ def _not_negative(e: Expr) -> bool:
 
 
 def _searchsorted(row: int, values: int) -> Handler:
-    """How many elements of a sorted row are smaller than each value; from the right, not larger.
+    """Count the elements of a sorted row that are smaller than each value; from the right, not larger.
 
-    A short row is compared with whole; in a longer one a step halves what is left of it.
+    A short row is compared element by element; in a longer one each step halves the rest.
     """
 
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
-        rows, given = node.args[row], node.args[values]
+        rows, needles = node.args[row], node.args[values]
         right = bool(node.keyword("right", False)) or node.keyword("side") == "right"
         if node.keyword("sorter") is not None:
             raise b.refuse(node, "a sorter")
         shape = b.shape(rows)
-        value = b.value(given, index if b.shape(given) else ())
+        value = b.value(needles, index if b.shape(needles) else ())
         outer = index[:-1] if len(shape) > 1 else ()
         common = "float64" if "float64" in (b.dtype(rows), value.dtype) else "float32"
         common = common if is_float(b.dtype(rows)) or is_float(value.dtype) else "int64"
 
         def below(at: Index) -> Expr:
             sides = (compute(picked(b, rows, at), common), compute(value, common))
-            # NaN is beyond every element
+            # NaN sorts after every element
             return Op("logical_not", (Op("gt" if right else "ge", sides, "bool", node.line),), "bool", node.line)
 
         if (b.expected(shape[-1]) or 0) <= _COMPARED:
@@ -215,7 +216,7 @@ def _searchsorted(row: int, values: int) -> Handler:
 
 
 def _repeat(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """``x.repeat(2, 3)``: a dimension that runs twice over its own extent."""
+    """``x.repeat(2, 3)``: a dimension that runs twice over its extent."""
     shape = b.shape(node.args[0])
     inner = []
     for ix, extent, whole in zip(
@@ -254,7 +255,7 @@ def _unfold(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def strided(b: Builder, ref: Ref, index: Index, dim: int, start: Extent, step: int) -> Expr:
-    """``x[start::step]`` along ``dim``."""
+    """Return ``x[start::step]`` along ``dim``."""
     at: Expr = Op("mul", (b.position(index[dim]), Num(step, "int64")), "int64")
     if start != 0:
         at = Op("add", (at, number(start)), "int64")
@@ -262,7 +263,7 @@ def strided(b: Builder, ref: Ref, index: Index, dim: int, start: Extent, step: i
 
 
 def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """The base with a slice of it replaced."""
+    """The base with one slice replaced."""
     base, source = node.args[0], node.args[1]
     dim, start, _, step = ([*node.args[2:], *(0, None, None, 1)[len(node.args) - 2 :]])[:4]
     dim %= len(index)
@@ -273,26 +274,26 @@ def _slice_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
     here = b.position(index[dim])
     if step != 1 or not isinstance(start, int):
         return _stepped(b, node, index, dim, start, step)
-    own = replace(index[dim], offset=extents.add(index[dim].offset, -start))
+    source_ix = replace(index[dim], offset=extents.add(index[dim].offset, -start))
     if length == 1:
-        own = Ix()
+        source_ix = Ix()
     if isinstance(here, Num) and isinstance(length, int):
-        # a place that is known lies on one side: the other may have no element there
+        # a known position is on one side: the other may have no element there
         if start <= here.value < start + length:
-            return compute(b.value(source, (*index[:dim], own, *index[dim + 1 :])), wide(node.dtype))
+            return compute(b.value(source, (*index[:dim], source_ix, *index[dim + 1 :])), wide(node.dtype))
         return compute(b.value(base, index), wide(node.dtype))
     inside = Op("lt", (here, number(extents.add(length, start))), "bool")
     if start:
         inside = Op("logical_and", (Op("ge", (here, Num(start, "int64")), "bool"), inside), "bool")
     d = wide(node.dtype)
-    new = compute(b.value(source, (*index[:dim], own, *index[dim + 1 :])), d)
+    new = compute(b.value(source, (*index[:dim], source_ix, *index[dim + 1 :])), d)
     if extents.same(length, node.shape[dim]) and not start:
         return new
     return Op("where", (inside, new, compute(b.value(base, index), d)), d, node.line)
 
 
 def _stepped(b: Builder, node: Node, index: Index, dim: int, start: Extent, step: int) -> Expr:
-    """The base with each ``step``-th element from ``start`` on replaced: the even or the odd ones of rotary pairs, or
+    """The base with each ``step``-th element from ``start`` replaced: the even or the odd elements of rotary pairs, or
     the end of a row that grows with a Dim."""
     base, source = node.args[0], node.args[1]
     past = b.position(index[dim])
@@ -304,7 +305,7 @@ def _stepped(b: Builder, node: Node, index: Index, dim: int, start: Extent, step
         whole = Op("mod", (past, Num(step, "int64")), "int64")
         tests.insert(0, Op("eq", (whole, Num(0, "int64")), "bool"))
     inside = reduce(lambda x, y: Op("logical_and", (x, y), "bool"), tests)
-    # an element outside the slice reads some element of the source, and does not take it
+    # an element outside the slice reads an arbitrary element of the source and discards it
     at = Op("min", (Op("max", (at, Num(0, "int64")), "int64"), last), "int64")
     d = wide(node.dtype)
     new = compute(picked(b, source, (*index[:dim], chosen(at), *index[dim + 1 :])), d)
@@ -312,7 +313,7 @@ def _stepped(b: Builder, node: Node, index: Index, dim: int, start: Extent, step
 
 
 def _select_scatter(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """The base with one place of a dimension replaced."""
+    """The base with one position of a dimension replaced."""
     base, source, dim, place = [*node.args, 0, 0][:4]
     dim %= len(index)
     place = place.expr if isinstance(place, Sym) else place
@@ -331,7 +332,7 @@ def _copy(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _empty(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Whatever lies there: a reference that is no accident writes each element before it reads it."""
+    """Uninitialised elements: a valid reference writes each element before it reads it."""
     return Num(0, node.dtype)
 
 

@@ -1,8 +1,8 @@
-"""Matrix products, and attention as its two products and the softmax between them.
+"""Matrix products, and attention as two products with a softmax between them.
 
-A program reads both factors once for each tile of its product. Elements at computed places, as a roll or a reshape
-that follows no axes leaves them, keep it from tensor cores; rows that lie in short pieces leave tiles mostly empty; and
-a sum that others read too is made again by every program. Such a factor is stored as a matrix first.
+A program reads both factors once for each tile of its product. Elements at computed positions, which a roll or a
+reshape across axes causes, prevent the use of tensor cores. Rows in short pieces leave tiles mostly empty. A sum that
+others read too is recomputed by every program. Such a factor is stored as a matrix first.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from kernellab.designer.ir.dtypes import FLOAT8, HALVES
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Index, Ix, Leaf, Num, Op, SymNum, run, walk
 from kernellab.operations.aten import Role, named
 
-#: rows or columns of the other factor, and summed elements, from which on it pays to store one
+#: minimum rows or columns of the other factor, and minimum summed elements, for which storing a factor pays
 _REUSED, _LEAST = 64, 16
-#: the same on a CPU, and operations on each element from which on it pays to store a factor: a tile of 256 columns
-#: makes it again, at a sixteenth of the product's time for each
+#: the same on a CPU, and the minimum number of operations per element for which storing a factor pays: a tile of 256
+#: columns recomputes it, at a sixteenth of the product's time for each operation
 _REUSED_CPU, _COSTLY = 16, 8
-#: columns from which on a GPU stores a factor of costly operations, which the copy engine then takes as it lies. On an
-#: H100 a GELU before 4096 columns takes 0.214 ms (0.517), a softmax before 512 columns 0.167 (0.161 on the fly)
+#: minimum columns for which a GPU stores a factor of costly operations; the copy engine can then load it directly. On
+#: an H100 a GELU before 4096 columns takes 0.214 ms (0.517 on the fly), a softmax before 512 columns 0.167 (0.161 on
+#: the fly)
 _REUSED_GPU = 1024
-#: rows of the other factor from which on a GPU unpacks a factor in a launch before the product, which then reads it by
-#: the copy engine. On an H200, int8 in groups of 64, 4096 x 4096: 512 rows take 0.047 ms, 0.089 as they multiply (128
-#: rows so 0.057)
+#: minimum rows of the other factor for which a GPU unpacks a factor in a launch before the product, which then loads it
+#: with the copy engine. On an H200, int8 in groups of 64, 4096 x 4096: 512 rows take 0.047 ms, 0.089 when unpacked in
+#: the product (128 rows: 0.057)
 _UNPACKED_ROWS = 128
-#: queries of a head from which on attention's computed factors are stored
+#: minimum queries of a head for which attention's computed factors are stored
 _QUERIES = 128
-#: what an operation costs that is more than a multiplication
+#: costs of operations in multiplications, if more than one
 _COSTS = {"div": 4, "exp": 8, "exp2": 8, "log": 8, "sqrt": 4, "rsqrt": 4, "tanh": 8, "erf": 8, "pow": 16, "sigmoid": 8}
 #: on a GPU also activations, which are one operation each
 _COSTS_GPU = {**_COSTS, "silu": 8, "gelu": 12}
-#: dtypes of a byte that tensor cores multiply
+#: one-byte dtypes that tensor cores multiply
 _BYTES = FLOAT8 | {"int8"}
-#: neighbouring rows, and summed elements, that a tile reads as one slice
+#: contiguous rows, and summed elements, that a tile reads as one slice
 _ROWS, _SUMMED = 64, 32
-#: views that leave elements in their order
+#: views that preserve the order of elements
 _RESHAPES = named(Role.RESHAPE, Role.SAME) - {"expand"}
 _TURNS = named(Role.TURN)
 
@@ -54,7 +55,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
     over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
     if b.narrow and over.axes and any(i.dtype in _BYTES for i in b.inputs.values()):
-        # before a factor is stored in parts: scales of its blocks would be part of what is stored
+        # try this before a factor is stored in parts: the scales of its blocks would become part of the stored values
         product = _narrow(
             b, node, *(b.value(left, (*batch, rows, over)), b.value(right, (*batch, over, cols))), over, (rows, cols)
         )
@@ -69,7 +70,7 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
         product = _narrow(b, node, a, c, over, (rows, cols)) if b.narrow and over.axes else None
         if product is not None:
             return product
-        # no tensor core adds up in 64 bits: a sum of products
+        # tensor cores do not accumulate in 64 bits: use a sum of products
         pair = Op("mul", (aten.cast(a, "int64"), aten.cast(c, "int64")), "int64", node.line)
         return aten.settle(reduced("sum", pair, over.leaves(), "int64", node), node.dtype)
     if not over.axes:
@@ -79,26 +80,26 @@ def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr
 
 
 def _narrow(b: Builder, node: Node, a: Expr, c: Expr, over: Ix, around: tuple[Ix, Ix]) -> Expr | None:
-    """The product by the narrow numbers that both factors are casts of, scaled; None where they are not."""
-    found = narrow_factors(a, c, over.axes[0])
-    if found is None:
+    """Return the scaled product of the narrow numbers that both factors are casts of; None if they are not casts."""
+    factors = narrow_factors(a, c, over.axes[0])
+    if factors is None:
         return None
-    whole = found.left.dtype == "int8"
-    if whole and not (isinstance(extent := over.extent, int) and extent < _MOST_INT8):
+    is_int8 = factors.left.dtype == "int8"
+    if is_int8 and not (isinstance(extent := over.extent, int) and extent < _MOST_INT8):
         return None
-    product = b.dot(found.left, found.right, over.axes[0], *around, "int32" if whole else "float32", node.line)
-    if found.steps or whole:
+    product = b.dot(factors.left, factors.right, over.axes[0], *around, "int32" if is_int8 else "float32", node.line)
+    if factors.steps or is_int8:
         if not isinstance(product, Dot):
             return None
-        product = replace(product, steps=found.steps)
+        product = replace(product, steps=factors.steps)
     if not aten.is_float(node.dtype):
-        # whole numbers have no scales
+        # integers have no scales
         return aten.settle(aten.cast(product, "int64"), node.dtype)
-    return scaled(aten.cast(product, "float32") if whole else product, found.scales, node.line)
+    return scaled(aten.cast(product, "float32") if is_int8 else product, factors.scales, node.line)
 
 
 def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
-    """Marks those of a product's factors to be stored that its tiles would not read well."""
+    """Mark those factors of a product for storage that its tiles would not read efficiently."""
     if not b.apart:
         return
     rows, summed, _, cols = (b.expected(n) or 0 for n in (*b.shape(left)[-2:], *b.shape(right)[-2:]))
@@ -106,16 +107,17 @@ def _factors_apart(b: Builder, left: Ref, right: Ref) -> None:
         return
     for ref, others, leads in ((left, cols, True), (right, rows, False)):
         if others >= (_REUSED if b.sizes is None else _REUSED_CPU) and ref.name in b.nodes:
-            # on a GPU others are split on the way to tensor cores anyway
+            # on a GPU other dtypes are split on the way to tensor cores anyway
             narrow = b.sizes is None and b.dtype(ref) in HALVES
             reused = b.sizes is not None or (narrow and others >= _REUSED_GPU)
             _apart(b, ref, leads, reused, unpack=narrow and others >= _UNPACKED_ROWS)
 
 
 def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None:
-    """Has the operand ``ref`` of a product computed into memory before it, where the product would compute it more than
-    once (``rows``: its other axis is its rows; ``reused``: many blocks read it; ``unpack``: bits are worth unpacking
-    once)."""
+    """Store the operand ``ref`` of a product before the product if the product would compute it more than once.
+
+    ``rows``: its other axis is the rows. ``reused``: many blocks read it. ``unpack``: unpacking its bits once pays.
+    """
     source, seen = _source_of(b, ref)
     if b.is_stored(source) or source.item is not None:
         return
@@ -134,8 +136,8 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None
 
 
 def _source_of(b: Builder, ref: Ref) -> tuple[Ref, list[Ref]]:
-    """What a matrix that is turned, and then reshaped with the same rows, is made of, and all on the way to it. That is
-    stored as it lies: a copy of the turned one would read along the other dimension."""
+    """Return the source of a matrix that is transposed and then reshaped with the same rows, and all refs on the way.
+    The source is stored in its own order: a copy of the transposed matrix would read along the other dimension."""
     node, seen = b.nodes[ref.name], [ref]
     if node.aten in _TURNS and len(node.shape) == 2 and not b.is_stored(ref):
         seen += [r for r in node.refs() if r.name in b.nodes and r.item is None]
@@ -150,8 +152,8 @@ def _source_of(b: Builder, ref: Ref) -> tuple[Ref, list[Ref]]:
 
 
 def _made_once(b: Builder, ref: Ref, queries: int) -> None:
-    """Marks queries, keys or values that are computed to be stored: each block of queries would make the keys again,
-    and the copy engine takes what is stored. On an H200 normed queries and keys made there took 26 ms for 0.3."""
+    """Mark computed queries, keys or values for storage: each block of queries would recompute the keys, and the copy
+    engine loads stored tensors. On an H200 normed queries and keys computed in place took 26 ms instead of 0.3."""
     if not b.narrow or queries < _QUERIES or b.is_stored(ref) or ref.name not in b.nodes or ref.item is not None:
         return
     value = b.value(ref, tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref)))
@@ -160,18 +162,19 @@ def _made_once(b: Builder, ref: Ref, queries: int) -> None:
 
 
 def _is_unpacked(value: Expr) -> bool:
-    """Is it made of numbers of one byte, or of parts of one?"""
+    """Return whether the value is computed from one-byte numbers or parts of them."""
     leaves = [e for e in walk(value, inside=False) if isinstance(e, Leaf)]
     return not isinstance(value, Leaf) and any(e.dtype in _BYTES or e.dtype == "uint8" for e in leaves)
 
 
 def _cost(value: Expr, costs: Mapping[str, int]) -> int:
-    """Operations that each element takes, in multiplications."""
+    """Return the operations per element, in multiplications."""
     return sum(costs.get(e.op, 1) for e in walk(value, inside=False) if isinstance(e, Op))
 
 
 def _scattered(b: Builder, value: Expr, ix: Ix, least: int) -> bool:
-    """Does ``value`` read along ``ix`` at computed places, or in pieces of fewer than ``least`` elements?"""
+    """Return whether ``value`` reads along ``ix`` at computed positions, or in pieces of fewer than ``least``
+    elements."""
     leaves, free = ix.leaves(), Free()
     for e in walk(value, inside=False):
         if isinstance(e, Leaf) and any(free(at).intersection(leaves) for at in e.operands):
@@ -180,14 +183,14 @@ def _scattered(b: Builder, value: Expr, ix: Ix, least: int) -> bool:
 
 
 def _joined(value: Expr, own: Ix, over: Ix) -> bool:
-    """Is ``value`` made of several tensors that vary along both of its dimensions?"""
+    """Return whether ``value`` combines several tensors that vary along both of its dimensions."""
     free, sides = Free(), (own.within(), over.within())
     loads = [free(e) for e in walk(value, inside=False) if isinstance(e, Leaf)]
     return sum(all(axes & side for side in sides) for axes in loads) > 1
 
 
 def rounded(value: Expr, dtype: str) -> Expr:
-    """A factor in the dtype that its tensor has: narrow ones are multiplied as they are."""
+    """Cast a factor to the dtype of its tensor: narrow factors are multiplied without widening."""
     narrow = dtype in HALVES and aten.is_float(value.dtype)
     return aten.cast(value, dtype) if narrow else value
 
@@ -218,7 +221,7 @@ def _mv(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """softmax(q k^T scale + mask) v, as its two products and the softmax between them; 0 where a mask hides all."""
+    """Return softmax(q k^T scale + mask) v as two products with a softmax between them; 0 if a mask hides all keys."""
     q, k, v = node.args[:3]
     mask, causal = argument(node, 3, "attn_mask"), bool(argument(node, 5, "is_causal", False))
     scale = argument(node, 6, "scale")
@@ -240,12 +243,14 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
     scores: Expr = Op("mul", (product, _scale(b, width, d) if scale is None else b.value(scale)), d, node.line)
     lowest = Num(float("-inf"), d)
     if isinstance(mask, Ref):
-        given = b.operand(mask, (*batch, row, keys), (*node.shape[:-1], length))
-        kept = given.dtype == "bool"
-        scores = Op("where", (given, scores, lowest), d) if kept else Op("add", (scores, given), d, node.line)
+        mask_value = b.operand(mask, (*batch, row, keys), (*node.shape[:-1], length))
+        is_bool = mask_value.dtype == "bool"
+        scores = (
+            Op("where", (mask_value, scores, lowest), d) if is_bool else Op("add", (scores, mask_value), d, node.line)
+        )
     if causal:
-        seen = Op("ge", (b.position(row), b.position(keys)), "bool")
-        scores = Op("where", (seen, scores, lowest), d, node.line)
+        visible = Op("ge", (b.position(row), b.position(keys)), "bool")
+        scores = Op("where", (visible, scores, lowest), d, node.line)
     top = reduced("max", scores, list(keys.leaves()), d, node)
     exps = Op("exp", (Op("sub", (scores, top), d),), d, node.line)
     shares: Expr = Op("div", (exps, reduced("sum", exps, list(keys.leaves()), d, node)), d, node.line)
@@ -257,7 +262,7 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _summed(b: Builder, node: Node, left: Expr, right: Expr, over: Ix, around: tuple[Ix, Ix]) -> Expr:
-    """The product of two factors, summed over what ``over`` runs over, if anything."""
+    """Return the product of two factors, summed over the axes of ``over``, if any."""
     d = aten.wide(node.dtype)
     if not over.axes:
         return Op("mul", (left, right), d, node.line)
@@ -265,21 +270,21 @@ def _summed(b: Builder, node: Node, left: Expr, right: Expr, over: Ix, around: t
 
 
 def _scale(b: Builder, width: Extent, dtype: str) -> Expr:
-    """One over the root of the heads' width, which may be known only when the kernel runs."""
+    """Return one over the root of the heads' width, which may be known only at run time."""
     if isinstance(width, int):
         return b.value(width**-0.5)
     return Op("rsqrt", (aten.cast(SymNum(width, "int64"), dtype),), dtype)
 
 
 def _shared_heads(b: Builder, node: Node, batch: Index) -> Index:
-    """The index of the keys' heads: neighbouring heads of the queries share one."""
-    heads, own = node.shape[-3], b.shape(node.args[1])[-3]
-    group = extents.product(heads).over(extents.product(own))
+    """Return the index of the keys' heads: neighbouring heads of the queries share one."""
+    heads, key_heads = node.shape[-3], b.shape(node.args[1])[-3]
+    group = extents.product(heads).over(extents.product(key_heads))
     if group is None or not batch[-1].plain:
-        raise b.refuse(node, f"{heads} heads that share {own}, or a slice of them")
-    if extents.same(heads, own):
+        raise b.refuse(node, f"{heads} heads that share {key_heads}, or a slice of them")
+    if extents.same(heads, key_heads):
         return batch
-    outer, _ = split_axes(b, node, batch[-1], own, group.extent)
+    outer, _ = split_axes(b, node, batch[-1], key_heads, group.extent)
     return (*batch[:-1], Ix(outer))
 
 
@@ -298,7 +303,7 @@ PRODUCTS: dict[str, Handler] = {
 # -- narrow ------------------------------------------------------------------------------------------------------------
 
 
-#: dtypes whose numbers are all numbers of the wider ones
+#: dtypes whose values are all representable in the wider ones
 _WIDER = {
     **dict.fromkeys(FLOAT8, frozenset(["float16", "bfloat16", "float32"])),
     "int8": frozenset(["float16", "bfloat16", "float32", "int16", "int32", "int64"]),
@@ -306,17 +311,17 @@ _WIDER = {
     "bfloat16": frozenset(["float32"]),
 }
 
-#: what a sum is multiplied ("mul") or divided ("div") by
+#: factors that a sum is multiplied ("mul") or divided ("div") by
 Scales = list[tuple[str, Expr]]
-#: summed elements that one scale of a block may stand for
+#: block lengths along the sum that may share one scale
 _BLOCKS = (32, 64, 128)
-#: summed elements from which on products of two int8 may leave 32 bits
+#: number of summed elements from which products of two int8 may overflow 32 bits
 _MOST_INT8 = 1 << 17
 
 
 @dataclass
 class Narrow:
-    """Two factors that tensor cores take, the scales of their sums, and those of each block along the sum."""
+    """Two factors that tensor cores accept, the scales of their sums, and the scales of each block along the sum."""
 
     left: Expr
     right: Expr
@@ -325,7 +330,7 @@ class Narrow:
 
 
 def narrow_factors(a: Expr, b: Expr, over: Axis) -> Narrow | None:
-    """Both factors as narrow numbers that tensor cores multiply; None where they are not such."""
+    """Return both factors as narrow numbers that tensor cores multiply; None if they are not."""
     steps: list[Expr] = []
     (left, first), (right, second) = (_bare(e, over.leaves(), steps) for e in (a, b))
     eight = {left.dtype, right.dtype} <= FLOAT8
@@ -338,8 +343,8 @@ def narrow_factors(a: Expr, b: Expr, over: Axis) -> Narrow | None:
 
 
 def _bare(value: Expr, leaves: tuple[Axis, ...], steps: list[Expr]) -> tuple[Expr, Scales]:
-    """A factor without what widens or scales it: ``scales`` are those of the whole sum, ``steps`` gets those of blocks
-    along the last of the summed ``leaves``."""
+    """Return a factor without its widening casts and scales: scales of the whole sum are returned, scales of blocks
+    along the last of the summed ``leaves`` are appended to ``steps``."""
     scales: Scales = []
     free = Free()
     while isinstance(value, Op):
@@ -363,15 +368,18 @@ def _bare(value: Expr, leaves: tuple[Axis, ...], steps: list[Expr]) -> tuple[Exp
 
 
 def _block_scale(op: str, summed: list[frozenset[Axis]], leaves: tuple[Axis, ...]) -> int | None:
-    """Which operand of ``op`` is one number for each block of the sum; None if neither. ``summed``: the summed axes of
-    each."""
+    """Return the position of the operand of ``op`` that is constant within each block of the sum; None if neither is.
+
+    ``summed``: the summed axes of each operand.
+    """
     if op != "mul" or len(leaves) < 2 or leaves[-1].extent not in _BLOCKS or not all(summed):
         return None
     return next((n for n, axes in enumerate(summed) if leaves[-1] not in axes), None)
 
 
 def _whole_scale(op: str, summed: list[frozenset[Axis]]) -> int | None:
-    """Which operand of ``op`` is the same for all terms of the sum, while the other is not; None if neither."""
+    """Return the position of the operand of ``op`` that is the same for all terms of the sum while the other is not, or
+    None."""
     left, right = map(bool, summed)
     if left and not right:
         return 1
@@ -379,7 +387,7 @@ def _whole_scale(op: str, summed: list[frozenset[Axis]]) -> int | None:
 
 
 def scaled(product: Expr, scales: Scales, line: int) -> Expr:
-    """``product`` with its factors' scales."""
+    """Return ``product`` with its factors' scales applied."""
     for op, scale in scales:
         product = Op(op, (product, scale), "float32", line)
     return product

@@ -1,4 +1,4 @@
-"""ATen operations that only choose elements of their operand: views, slices, concatenation, padding."""
+"""ATen operations that only select elements of their operand: views, slices, concatenation, padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernellab.designer.ir.normal import number, row_major
 from kernellab.errors import DesignError, NodeError
 from kernellab.task.formula import Formula
 
-#: parts of a concatenation that are chosen among one after another; more are halved
+#: number of parts of a concatenation up to which they are tested in sequence; more are bisected
 _CHAIN = 64
 
 
@@ -24,21 +24,21 @@ def _dim(node: Node, given: int, rank: int) -> int:
 
 
 def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """A reshape: the axes regrouped; where these do not follow its shape, a copy of it, or computed places."""
+    """A reshape: the axes are regrouped; if they do not follow the shape, a copy or computed positions are used."""
     if node.op.endswith(".dtype"):
         raise b.refuse(node, "the bits of one dtype are read as another, which float64 does not have")
     shape = b.shape(node.args[0])
     try:
         inner = b.regroup(node, index, shape)
     except DesignError:
-        if (found := _straightened(b, node, index)) is not None:
-            return picked(b, *found)
+        if (source_index := _straightened(b, node, index)) is not None:
+            return picked(b, *source_index)
         plain = all(ix.plain and extents.same(ix.extent, e) for ix, e in zip(index, node.shape, strict=True))
         if not plain:
             lead = len(shape) - 1
-            kept = 0 <= lead < len(index) and all(map(extents.same, node.shape[:lead], shape[:lead]))
-            if kept and passes(b, node.args[0]):
-                # parts of the last axis, as the pairs of a rotary embedding: the place in it is a product and a sum
+            same_lead = 0 <= lead < len(index) and all(map(extents.same, node.shape[:lead], shape[:lead]))
+            if same_lead and passes(b, node.args[0]):
+                # parts of the last axis, such as the pairs of a rotary embedding: its position is a product and a sum
                 last = _places(b, index[lead:], node.shape[lead:], shape[lead:])
                 return picked(b, node.args[0], (*index[:lead], *last))
             return Leaf(b.stored(Ref(node.name)), index, node.dtype)
@@ -47,7 +47,8 @@ def _view(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _straightened(b: Builder, node: Node, index: Index) -> tuple[Ref, Index] | None:
-    """What the view ``node`` reads at ``index``, below further views and slices; None where a quotient is left."""
+    """Return the source and index that the view ``node`` reads at ``index``, through further views and slices; None if
+    a quotient remains."""
     axes, ref = places.axes_of(index), node.args[0]
     if axes is None:
         return None
@@ -64,12 +65,12 @@ def _straightened(b: Builder, node: Node, index: Index) -> tuple[Ref, Index] | N
         else:
             break
         ref = below.args[0]
-    found = places.index_at(at, axes)
-    return None if found is None else (ref, found)
+    source_index = places.index_at(at, axes)
+    return None if source_index is None else (ref, source_index)
 
 
 def _places(b: Builder, index: Index, shape: tuple[Extent, ...], source: tuple[Extent, ...]) -> Index:
-    """The index into ``source`` of the element that ``index`` names in ``shape``, by arithmetic on its place."""
+    """Return the index into ``source`` of the element at ``index`` in ``shape``, by arithmetic on its position."""
     flat: Expr | None = None
     for ix, extent in zip(index, shape, strict=True):
         here = b.position(ix)
@@ -78,17 +79,17 @@ def _places(b: Builder, index: Index, shape: tuple[Extent, ...], source: tuple[E
 
 
 def _at_place(flat: Expr, source: tuple[Extent, ...]) -> Index:
-    """The index into ``source`` of the element at the row-major place ``flat``."""
-    found: list[Ix] = []
+    """Return the index into ``source`` of the element at the row-major position ``flat``."""
+    result: list[Ix] = []
     for d, extent in enumerate(source):
         inner = extents.times(list(source[d + 1 :]))
         at = flat if inner == 1 else Op("floordiv", (flat, number(inner)), "int64")
-        found.append(chosen(at if d == 0 else Op("mod", (at, number(extent)), "int64")))
-    return tuple(found)
+        result.append(chosen(at if d == 0 else Op("mod", (at, number(extent)), "int64")))
+    return tuple(result)
 
 
 def _as_strided(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Elements by their place in memory: of an input, or of the new tensor that an operation made."""
+    """Elements by their position in memory: of an input, or of a new tensor that an operation computed."""
     source, _, strides = node.args[:3]
     start = node.args[3] if len(node.args) > 3 else node.keyword("storage_offset", 0)
     viewed = source.name not in b.inputs and b.nodes[source.name].op.split(".")[1] in VIEWS
@@ -131,8 +132,8 @@ def _squeeze(b: Builder, node: Node, index: Index, item: int) -> Expr:
     shape = b.shape(node.args[0])
     dims = node.args[1] if len(node.args) > 1 else tuple(range(len(shape)))
     dims = {d % len(shape) for d in (dims if isinstance(dims, tuple) else (dims,))} if shape else set()
-    left = iter(index)
-    return b.value(node.args[0], tuple(Ix() if d in dims and e == 1 else next(left) for d, e in enumerate(shape)))
+    remaining = iter(index)
+    return b.value(node.args[0], tuple(Ix() if d in dims and e == 1 else next(remaining) for d, e in enumerate(shape)))
 
 
 def _slice(b: Builder, node: Node, index: Index, item: int) -> Expr:
@@ -207,27 +208,27 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
     ix = index[dim]
     whole = [k for k, begin in enumerate(starts) if is_part(ix, begin, sizes[k])]
     if whole:
-        own = (*index[:dim], replace(ix, offset=0), *index[dim + 1 :])
-        return compute(b.value(parts[whole[0]], own), wide(node.dtype))
+        part_index = (*index[:dim], replace(ix, offset=0), *index[dim + 1 :])
+        return compute(b.value(parts[whole[0]], part_index), wide(node.dtype))
     if len(ix.leaves()) > 1 or ix.sign != 1:
         return (_cat_alike(b, node, index, dim) if alike else None) or _cat_at(b, node, index, dim)
     values = []
     for part, begin in reversed(list(zip(parts, starts, strict=True))):
-        own = (*index[:dim], replace(ix, offset=extents.subtract(ix.offset, begin)), *index[dim + 1 :])
+        part_index = (*index[:dim], replace(ix, offset=extents.subtract(ix.offset, begin)), *index[dim + 1 :])
         if b.shape(part)[dim] == 1:
-            own = (*index[:dim], Ix(), *index[dim + 1 :])
-        values.append(compute(b.value(part, own), wide(node.dtype)))
+            part_index = (*index[:dim], Ix(), *index[dim + 1 :])
+        values.append(compute(b.value(part, part_index), wide(node.dtype)))
     values.reverse()
     return _among(b, node, ix, values, starts)
 
 
 def _among(b: Builder, node: Node, ix: Ix, values: list[Expr], starts: list[Extent]) -> Expr:
-    """The value whose range, from its start to the next one's, the index lies in."""
+    """Return the value whose range, from its start to the next one's, contains the index."""
 
     def among(first: int, stop: int) -> Expr:
         if stop - first == 1:
             return values[first]
-        # a chain says it best; a long one is too deep for what walks it
+        # a chain is the most readable form; a long one is too deep for recursive walks
         middle = first + 1 if stop - first <= _CHAIN else (first + stop) // 2
         rest = among(middle, stop)
         before = Op("lt", (b.position(ix), number(starts[middle])), "bool")
@@ -237,14 +238,14 @@ def _among(b: Builder, node: Node, ix: Ix, values: list[Expr], starts: list[Exte
 
 
 def is_part(ix: Ix, begin: Extent, size: Extent) -> bool:
-    """Does the index run over the part of a concatenation that begins there, and over nothing else?"""
+    """Return whether the index runs exactly over the part of a concatenation that begins at ``begin``."""
     plain = ix.sign == 1 and ix.win is None and ix.at is None
     return plain and extents.same(ix.offset, begin) and extents.same(ix.extent, size)
 
 
 def _cat_alike(b: Builder, node: Node, index: Index, dim: int) -> Expr | None:
-    """A concatenation of parts of one size, read along axes of which the outer ones tell the parts apart; None where
-    the axes do not divide so."""
+    """Return a concatenation of parts of one size, read along axes whose outer ones select the part; None if the axes
+    do not divide in this way."""
     parts, queue = list(node.args[0]), list(index[dim].leaves())
     if not index[dim].plain:
         return None
@@ -253,30 +254,30 @@ def _cat_alike(b: Builder, node: Node, index: Index, dim: int) -> Expr | None:
         inner = Ix(tuple(b.take_axes(node, queue, b.shape(parts[0])[dim])))
     except NodeError:
         return None
-    own = (*index[:dim], inner, *index[dim + 1 :])
-    values = [compute(b.value(part, own), wide(node.dtype)) for part in parts]
+    part_index = (*index[:dim], inner, *index[dim + 1 :])
+    values = [compute(b.value(part, part_index), wide(node.dtype)) for part in parts]
     return _among(b, node, outer, values, list(range(len(parts))))
 
 
 def _stack(b: Builder, node: Node, index: Index, dim: int) -> Expr | None:
-    """A concatenation that lies in a tensor whose first dimension tells the parts apart; None where the axes that it
-    is read along do not divide so."""
+    """Return a concatenation stored in a tensor whose first dimension selects the part; None if the axes that it is
+    read along do not divide in this way."""
     stack = b.stacked[node.name]
-    places = stack.joins[node.name]
+    positions = stack.joins[node.name]
     queue = list(index[dim].leaves())
     try:
-        outer = b.take_axes(node, queue, len(places))
+        outer = b.take_axes(node, queue, len(positions))
         inner = b.take_axes(node, queue, stack.size)
     except NodeError:
         return None
-    if len(outer) > 1 and len(places) != stack.shape[0]:
+    if len(outer) > 1 and len(positions) != stack.shape[0]:
         return None
-    own = (Ix(tuple(outer), places.start), *index[:dim], Ix(tuple(inner)), *index[dim + 1 :])
-    return Leaf(b.whole_stack(node), own, node.dtype)
+    stack_index = (Ix(tuple(outer), positions.start), *index[:dim], Ix(tuple(inner)), *index[dim + 1 :])
+    return Leaf(b.whole_stack(node), stack_index, node.dtype)
 
 
 def _cat_at(b: Builder, node: Node, index: Index, dim: int) -> Expr:
-    """A concatenation whose dimension is read at positions that are computed, as a reshape behind it makes them."""
+    """Return a concatenation whose dimension is read at computed positions, as a later reshape causes."""
     ix = index[dim]
     at = chosen(row_major(ix))
     if at.at is None:
@@ -286,9 +287,11 @@ def _cat_at(b: Builder, node: Node, index: Index, dim: int) -> Expr:
 
 def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
     source, pads = node.args[0], node.args[1]
-    given = node.args[2] if len(node.args) > 2 else 0.0
-    # a whole number: next to 0.0 the tensor's own would be rounded to float32
-    fill = b.value(int(given) if isinstance(given, float) and node.dtype.startswith(("int", "uint")) else given)
+    fill_value = node.args[2] if len(node.args) > 2 else 0.0
+    # an integer: next to 0.0 the tensor's own values would be rounded to float32
+    fill = b.value(
+        int(fill_value) if isinstance(fill_value, float) and node.dtype.startswith(("int", "uint")) else fill_value
+    )
     shape, inner, inside = b.shape(source), list(index), None
     for k in range(len(pads) // 2):
         dim = len(shape) - 1 - k
@@ -300,7 +303,7 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
             ix = chosen(row_major(ix)) if ix.at is None else chosen(b.position(ix))
         inner[dim] = replace(ix, offset=extents.subtract(ix.offset, before))
         if inner[dim].straight and extents.outside(inner[dim].offset, ix.extent, shape[dim]):
-            # a slice of the padding alone reads no input
+            # a slice that contains only padding reads no input
             return fill
         at = b.position(inner[dim])
         end = shape[dim]
@@ -318,7 +321,8 @@ def _pad(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _reads_as_zero(b: Builder, e: Leaf, fill: Expr) -> bool:
-    """Is what a load of a whole input reads past each edge ``fill``? A reduction may ask for another pad than 0."""
+    """Return whether ``fill`` is the value that a load of a whole input reads past each edge; a reduction may choose a
+    pad other than 0."""
     slices = all(ix.straight and len(ix.leaves()) == 1 for ix in e.index) and "float" in e.dtype
     simple = all((name := n.op.split(".")[1]) in OPERATIONS or name in VIEWS for n in b.nodes.values())
     return slices and simple and isinstance(fill, Num) and fill.value == 0

@@ -1,9 +1,9 @@
-"""Products of a factor that is itself made of products, in one launch: a tile of the factor never leaves the chip.
+"""Products of a factor that is itself computed from products, in one launch: a tile of the factor stays on chip.
 
-So runs the backward pass of attention (Dao et al. 2022, arXiv:2205.14135, appendix B; Dao 2023, arXiv:2307.08691): the
-scores are made again from what a row's softmax divides by, a tile at a time; no two programs add to one element.
-What is recognised is the expression, however it was written: any pointwise work between the inner products and the
-outer one.
+This is how the backward pass of attention runs (Dao et al. 2022, arXiv:2205.14135, appendix B; Dao 2023,
+arXiv:2307.08691): the scores are recomputed one tile at a time from the divisor of each row's softmax, and no two
+programs add to one element. The pass matches the expression, however it was written: any pointwise work between the
+inner products and the outer one.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from kernellab.designer.passes import attention
 from kernellab.designer.passes.plan import Rewrite
 
 _LOG2_E = 1 / math.log(2)
-#: elements of a width that one tile holds
+#: largest width that one tile holds
 _WIDEST = 256
 
 
 def chained(outputs: Sequence[Output]) -> list[Output]:
-    """``outputs`` with each product of a computed factor, whose result is stored narrow, as a :class:`Chain`."""
+    """Replace each product of a computed factor whose result is stored narrow by a :class:`Chain`."""
     free = Free()
-    whole = share(list(outputs))
-    kept: dict[int, Inner] = {}
-    for i, o in enumerate(whole):
+    rewritten = share(list(outputs))
+    inners: dict[int, Inner] = {}
+    for i, o in enumerate(rewritten):
         if o.dtype in HALVES and not o.put:
-            whole[i] = replace(o, expr=_outermost(o.expr, o.dtype, free, kept))
-    return share(whole)
+            rewritten[i] = replace(o, expr=_outermost(o.expr, o.dtype, free, inners))
+    return share(rewritten)
 
 
 def chains(outputs: Sequence[Output]) -> bool:
-    """Is there a chain of products among the expressions?"""
+    """Return whether a chain of products is among the expressions."""
     seen: dict[int, object] = {}
     return any(isinstance(e, Chain) for o in outputs for e in walk(o.expr, seen))
 
 
 def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
-    """``e`` with the product that it rounds, scales or passes on as a chain, where it is one."""
+    """Return ``e`` with the product that it rounds, scales or passes on replaced by a chain, if possible."""
     if isinstance(e, Op) and (e.op == "cast" or (e.op in ("mul", "div") and _number(e.args[1]) is not None)):
         first = _outermost(e.args[0], dtype, free, kept)
         return e if first is e.args[0] else replace(e, args=(first, *e.args[1:]))
     if isinstance(e, Red) and e.kind == "sum" and e.chunk is None:
-        # a sum of products, as over the heads that share keys: what it rounds before is not rounded
+        # a sum of products, such as over heads that share keys: rounding before the sum is dropped
         return _summed(_outermost(e.arg, dtype, free, kept), e, free)
     if type(e) is not Dot or e.parts or e.steps:
         return e
@@ -77,7 +77,8 @@ def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
 
 
 def _summed(e: Expr, total: Red, free: Free) -> Expr:
-    """``total``, the sum of ``e``, as one chain where ``e`` is a chain that is rounded or scaled; else itself."""
+    """Merge ``total``, the sum of ``e``, into one chain if ``e`` is a chain that is rounded or scaled; else return
+    ``total``."""
     if isinstance(e, Chain) and free(e.a) & free(e.b) >= set(total.axes):
         return replace(e, groups=(*total.axes, *e.groups))
     rounded = isinstance(e, Op) and e.op == "cast" and e.dtype in (*HALVES, "float32")
@@ -89,14 +90,14 @@ def _summed(e: Expr, total: Red, free: Free) -> Expr:
 
 
 def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr | None:
-    """The sum of ``made``, a computed factor, times ``other``, a stored one of ``dtype``, as a scaled chain.
+    """Return the sum of ``made``, a computed factor, times ``other``, a stored one of ``dtype``, as a scaled chain.
 
-    ``kept``: inner products by the product that each stands for, which several chains share.
+    ``kept``: inner products by the id of the product that each replaces; several chains share them.
     """
     over = attention.longest(dot.axes)
     assert over is not None
     groups = tuple(a for a in dot.axes if a is not over)
-    # float16 has no room for what a scale makes small
+    # float16 cannot represent values that a scale makes small
     made, factor = _apart(made) if dtype != "float16" else (made, 1.0)
     other, second = _apart(other)
     factor *= second
@@ -112,22 +113,22 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
     # a program holds all columns of its rows
     if not isinstance(column.extent, int) or column.extent > _WIDEST:
         return None
-    mine: dict[int, Inner] = {}
+    own_inners: dict[int, Inner] = {}
     for e in walk(made, inside=False):
         if not isinstance(e, Frontier):
             continue
         if not {row, over} <= free(e):
-            # one value a row or a column: another launch stores it, which should not store a matrix for that
+            # one value per row or column: another launch stores it, and should not store a matrix for that
             if any(type(x) is Dot for x in walk(e)):
                 return None
             continue
         inner = kept.get(id(e)) or (_inner(e, row, over, dtype, free) if type(e) is Dot else None)
         if inner is None:
             return None
-        mine[id(e)] = kept[id(e)] = inner
-    if not mine:
+        own_inners[id(e)] = kept[id(e)] = inner
+    if not own_inners:
         return None
-    made = Rewrite(lambda e: mine.get(id(e)) or (e if isinstance(e, Frontier) else None))(made)
+    made = Rewrite(lambda e: own_inners.get(id(e)) or (e if isinstance(e, Frontier) else None))(made)
     chain = Chain(_in_binary(made), other, over, dot.dtype, dot.line, groups=groups)
     if factor == 1:
         return chain
@@ -135,12 +136,12 @@ def _chain(dot: Dot, made: Expr, other: Expr, dtype: str, free: Free, kept: dict
 
 
 def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | None:
-    """A product of two stored factors, with the rows of one and the summed axis of the other."""
+    """Return a product of two stored factors, with the rows of one and the summed axis of the other."""
     a, b = sorted((dot.a, dot.b), key=lambda side: over in free(side))
     plain = all(isinstance(side, Leaf) and side.dtype == dtype and not side.operands for side in (a, b))
     if not plain or len(dot.axes) != 1 or row in free(b) or over in free(a) or dot.parts:
         return None
-    # in one kernel a bound axis needs a name that no other has
+    # in one kernel a bound axis must be unique
     width = Axis(dot.axes[0].extent)
     if not isinstance(width.extent, int) or width.extent > _WIDEST:
         return None
@@ -149,17 +150,18 @@ def _inner(dot: Dot, row: Axis, over: Axis, dtype: str, free: Free) -> Inner | N
 
 
 def _row(made: Expr, rows: Set[Axis]) -> Axis | None:
-    """Which of ``rows`` is the row of the products in ``made``: heads that share keys are rows too, and fewer."""
+    """Return the axis of ``rows`` that is the row of the products in ``made``; heads that share keys are shorter
+    rows."""
     for e in walk(made, inside=False):
         for side in (e.a, e.b) if isinstance(e, Product) else ():
-            found = attention.longest(a for ix in getattr(side, "index", ()) for a in ix.leaves() if a in rows)
-            if found is not None:
-                return found
+            axis = attention.longest(a for ix in getattr(side, "index", ()) for a in ix.leaves() if a in rows)
+            if axis is not None:
+                return axis
     return None
 
 
 def _apart(e: Expr) -> tuple[Expr, float]:
-    """``e`` without factors that are numbers and casts that keep every bit, and the product of those numbers."""
+    """Return ``e`` without constant factors and lossless casts, and the product of those factors."""
     factor = 1.0
     while isinstance(e, Op):
         number = _number(e.args[1]) if e.op in ("mul", "div") else None
@@ -176,7 +178,8 @@ def _number(e: Expr) -> float | None:
 
 
 def _in_binary(e: Expr) -> Expr:
-    """Exponentials as powers of two, their factor folded into a scale: a GPU has an instruction for these."""
+    """Replace exponentials by powers of two, with the factor folded into a scale: a GPU has an instruction for
+    these."""
 
     def change(x: Expr) -> Expr | None:
         if not (isinstance(x, Op) and x.op == "exp" and x.dtype == "float32"):
@@ -194,10 +197,10 @@ def _in_binary(e: Expr) -> Expr:
 
 
 def softmax_again(outputs: Sequence[Output]) -> list[Output]:
-    """The backward of a softmax of products, for chains: what a row's shares add up to, times another product.
+    """Rewrite the backward of a softmax of products for chains: a sum over a row's shares times another product.
 
-    sum_n p[m, n] (sum_d g[m, d] v[n, d]) is sum_d g[m, d] (sum_n p[m, n] v[n, d]), an attention, whose rows' logarithms
-    of what they divide by give p again wherever it is used.
+    sum_n p[m, n] (sum_d g[m, d] v[n, d]) equals sum_d g[m, d] (sum_n p[m, n] v[n, d]), an attention. The logarithms of
+    its rows' divisors give p again wherever it is used.
     """
     outputs = share(list(outputs))
     free = Free()
@@ -206,36 +209,36 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
     sums: dict[int, Expr] = {}
     for o in outputs:
         for e in walk(o.expr, seen):
-            turned = _turned(e, free)
-            if turned is None:
+            match = _turned(e, free)
+            if match is None:
                 continue
-            shares, row, dot, width = turned
-            found = attention.attended(dot, (dot.a, dot.b), free, True)
-            if found is None or not found.binary:
+            shares, row, dot, width = match
+            attention_value = attention.attended(dot, (dot.a, dot.b), free, True)
+            if attention_value is None or not attention_value.binary:
                 continue
             scores, zero, _ = attention.softmax(shares, dot.axes[0])  # type: ignore[misc]
-            # what is multiplied as narrow floats is rounded where it is used
-            made = _shares(found, scores, zero, free)
-            saved |= {id(each): (found, made) for each in _below_casts(shares)}
-            sums[id(e)] = Red("sum", Op("mul", (row, found), "float32"), (width,), "float32")
+            # factors multiplied as narrow floats are rounded where they are used
+            recomputed = _shares(attention_value, scores, zero, free)
+            saved |= {id(each): (attention_value, recomputed) for each in _below_casts(shares)}
+            sums[id(e)] = Red("sum", Op("mul", (row, attention_value), "float32"), (width,), "float32")
     if not sums:
         return list(outputs)
-    again = {**{i: e for i, (_, e) in saved.items()}, **sums}
-    visit = Rewrite(lambda e: again.get(id(e)))
+    replacements = {**{i: e for i, (_, e) in saved.items()}, **sums}
+    visit = Rewrite(lambda e: replacements.get(id(e)))
     return [replace(o, expr=visit(o.expr)) for o in outputs]
 
 
 def _below_casts(e: Expr) -> list[Expr]:
-    """``e``, and what it casts."""
-    found = [e]
+    """Return ``e`` and the operands of its casts."""
+    result = [e]
     while isinstance(e, Op) and e.op == "cast":
         e = e.args[0]
-        found.append(e)
-    return found
+        result.append(e)
+    return result
 
 
 def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
-    """The shares, the rows' factor, the product of the shares with the other one, and d, of a sum as above."""
+    """Match a sum as above: return the shares, the rows' factor, the product of shares and values, and the axis d."""
     if not (
         isinstance(e, Red) and e.kind == "sum" and len(e.axes) == 1 and isinstance(e.arg, Op) and e.arg.op == "mul"
     ):
@@ -247,20 +250,20 @@ def _turned(e: Expr, free: Free) -> tuple[Expr, Expr, Dot, Axis] | None:
         row, values = sorted((other.a, other.b), key=lambda side: keys in free(side))
         if keys in free(row) or other.axes[0] in free(shares):
             continue
-        wide = row if row.dtype == "float32" else Op("cast", (row,), "float32", e.line)
-        return shares, wide, Dot(shares, values, keys, "float32", e.line), other.axes[0]
+        row_f32 = row if row.dtype == "float32" else Op("cast", (row,), "float32", e.line)
+        return shares, row_f32, Dot(shares, values, keys, "float32", e.line), other.axes[0]
     return None
 
 
 def _shares(found: Attend, scores: Expr, zero: bool, free: Free) -> Expr:
-    """exp2(scores - what the row divides by)."""
+    """Return exp2(scores - log of the row's divisor)."""
     columns = tuple(free(found.b) - free(found.a) - {found.over})
     log_sum = LogSum(found, columns, "float32")
     base: Expr = log_sum
     if zero:
-        # a row that sees nothing: exp2(-inf), not exp2(-inf + inf)
-        nothing = Op("eq", (log_sum, Num(-math.inf, "float32")), "bool")
-        base = Op("where", (nothing, Num(0.0, "float32"), log_sum), "float32")
+        # an empty row: exp2(-inf), not exp2(-inf + inf)
+        empty = Op("eq", (log_sum, Num(-math.inf, "float32")), "bool")
+        base = Op("where", (empty, Num(0.0, "float32"), log_sum), "float32")
     return Op("exp2", (Op("sub", (attention.times(scores, _LOG2_E), base), "float32"),), "float32")
 
 
@@ -269,8 +272,8 @@ def _shares(found: Attend, scores: Expr, zero: bool, free: Free) -> Expr:
 
 @dataclass(frozen=True)
 class Roles:
-    """The axes of chains: a grid of ``batch`` axes, their rows, what they sum over (``groups`` outside), inner widths,
-    and columns."""
+    """The axes of chains: ``batch`` axes of the grid, the row, the summed axes (``groups`` outside), inner widths and
+    columns."""
 
     batch: tuple[Axis, ...]
     row: Axis
@@ -281,7 +284,7 @@ class Roles:
 
 
 def roles(k: Launch) -> Roles:
-    """Who is who in a launch of chains."""
+    """Return the roles of the axes in a launch of chains."""
     free = Free()
     first = k.chains[0]
     row = _row(first.a, free(first.a) - free(first.b))
@@ -299,36 +302,36 @@ def roles(k: Launch) -> Roles:
 
 
 def first_of(e: Expr, row: Axis, over: Axis) -> int | None:
-    """d, where ``e`` is 0 for every summed element before ``row + d``; None where there is no such d."""
+    """Return d if ``e`` is 0 for every summed element before ``row + d``; None if there is no such d."""
     beyond = last_of(e, over, row)
     return None if beyond is None else -beyond
 
 
 def last_of(e: Expr, row: Axis, over: Axis) -> int | None:
-    """d, where ``e`` is 0 for every summed element beyond ``row + d``; None where there is no such d."""
+    """Return d if ``e`` is 0 for every summed element beyond ``row + d``; None if there is no such d."""
     if not isinstance(e, Op):
         return None
     if e.op in ("exp", "exp2"):
         power = e.args[0]
         scores = power.args[0] if isinstance(power, Op) and power.op == "sub" else power
         return attention.last_key(scores, row, over)
-    found = [last_of(a, row, over) for a in e.args]
-    known = [d for d in found if d is not None]
+    bounds = [last_of(a, row, over) for a in e.args]
+    finite = [d for d in bounds if d is not None]
     if e.op == "mul":
-        return min(known, default=None)
+        return min(finite, default=None)
     if e.op in ("add", "sub"):
-        return max(known) if len(known) == len(found) else None
+        return max(finite) if len(finite) == len(bounds) else None
     if e.op == "where" and _number(e.args[1]) == 0:
-        return found[2]
-    return found[0] if e.op in ("div", "cast", "neg") else None
+        return bounds[2]
+    return bounds[0] if e.op in ("div", "cast", "neg") else None
 
 
 # -- launches that store the same --------------------------------------------------------------------------------------
 
 
 def stored_once(plan: Plan) -> Plan:
-    """``plan`` without launches that store what an earlier one does, under other axes."""
-    kept: list[Launch] = []
+    """Remove launches that store the same values as an earlier one, under other axes."""
+    unique: list[Launch] = []
     names: dict[str, str] = {}
 
     def change(e: Expr) -> Expr | None:
@@ -340,16 +343,16 @@ def stored_once(plan: Plan) -> Plan:
         k.dot = visit(k.dot) if k.dot is not None else None  # type: ignore[assignment]
         k.others = [visit(d) for d in k.others]  # type: ignore[misc]
         k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
-        found = next((twin for other in kept if (twin := _twin(other, k)) is not None), None)
-        if found is None:
-            kept.append(k)
+        twin_names = next((twin for other in unique if (twin := _twin(other, k)) is not None), None)
+        if twin_names is None:
+            unique.append(k)
         else:
-            names |= found
-    return replace(plan, launches=tuple(kept))
+            names |= twin_names
+    return replace(plan, launches=tuple(unique))
 
 
 def _twin(first: Launch, second: Launch) -> dict[str, str] | None:
-    """Each tensor that ``second`` stores -> that of ``first`` with the same elements."""
+    """Return a map from each tensor that ``second`` stores to the tensor of ``first`` with the same elements."""
     stores = (LaunchKind.REDUCTION, LaunchKind.ATTENTION)
     if first.kind is not second.kind or first.kind not in stores or {Purpose.VALUE} != first.purposes | second.purposes:
         return None
@@ -367,7 +370,10 @@ def _twin(first: Launch, second: Launch) -> dict[str, str] | None:
 
 
 def _alike(x: Any, y: Any, axes: dict[Axis, Axis]) -> bool:
-    """Is ``y`` the expression ``x`` with other axes? ``axes``: that of ``x`` for each of ``y``; it grows."""
+    """Return whether ``y`` is the expression ``x`` with other axes.
+
+    ``axes`` maps axes of ``y`` to those of ``x``; it is extended.
+    """
     if isinstance(x, Axis):
         return isinstance(y, Axis) and x.extent == y.extent and axes.setdefault(y, x) is x
     if isinstance(x, Ix):

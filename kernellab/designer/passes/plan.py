@@ -1,7 +1,7 @@
-"""Expressions -> kernels: which reductions share a launch, and what one launch hands to the next.
+"""Conversion of expressions to kernels: which reductions share a launch, and which values pass between launches.
 
-Reductions with the same outer and the same reduced axes share a kernel and run in passes; what another kernel needs of
-them goes through a temp tensor. Pointwise work is never stored between kernels: it is computed again where it is used,
+Reductions with the same outer and the same reduced axes share a kernel and run in passes; values that another kernel
+needs go through a temporary tensor. Pointwise work is never stored between kernels: it is recomputed where it is used,
 which costs arithmetic and saves memory traffic.
 """
 
@@ -37,14 +37,14 @@ from kernellab.designer.ir.expr import (
 from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
 
-#: what a launch of each kind of product is
+#: the kind of launch for each kind of product
 _PRODUCTS = {Dot: LaunchKind.PRODUCT, Win: LaunchKind.WINDOW, Attend: LaunchKind.ATTENTION, Chain: LaunchKind.CHAIN}
 
 
 class Planner:
     """Places every reduction, scan, product and output of ``outputs`` in a launch.
 
-    ``most``: reductions that may share a launch, each of which carries a tile in registers; 0: any number.
+    ``most``: largest number of reductions that share a launch, each of which holds a tile in registers; 0: no limit.
     """
 
     def __init__(self, outputs: list[Output], layout: Layout, most: int = 0) -> None:
@@ -81,16 +81,17 @@ class Planner:
     # -- which kernel
 
     def _shared(self, e: Red) -> tuple[Any, ...]:
-        """What reductions of one launch have in common."""
+        """Return the key that reductions of one launch have in common."""
         return self.free(e), frozenset(e.axes), e.chunk
 
     def _has_room(self, k: Launch, e: Red) -> bool:
-        """May the launch of reductions have one more? Launches that share out too many have about as many each."""
+        """Return whether a launch of reductions accepts one more. Reductions beyond the limit are spread evenly over
+        launches."""
         count = self.alike[self._shared(e)]
         return not self.most or len(k.reds) < -(-count // -(-count // self.most))
 
     def _inside(self, e: Expr) -> list[Expr]:
-        """The reductions, scans and products directly under ``e`` (``e`` itself when it is one)."""
+        """Return the reductions, scans and products directly under ``e`` (or ``e`` itself if it is one)."""
         if isinstance(e, Frontier):
             return [e]
         return [x for x in walk(e, inside=False) if isinstance(x, Frontier)]
@@ -116,7 +117,7 @@ class Planner:
                     return
             joins = next((self.home[id(n)] for n in needs if self._joins_parts(n, par, red)), None)
             if joins is not None:
-                # what the few parts of a row come to is found again by each of its columns
+                # the combination of the few parts of a row is recomputed by each of its columns
                 joins.par = par
                 joins.reds.append(e)
                 self.home[id(e)] = joins
@@ -134,7 +135,7 @@ class Planner:
         else:
             shared = next((k for k in self.kernels if isinstance(e, Chain) and _shares_loop(k, e, par)), None)
             if isinstance(e, Chain) and shared is not None:
-                # behind what the new one needs: what a chain makes leaves the graph
+                # moved after the launches that the new one needs: the results of a chain are outputs of the graph
                 self.kernels.remove(shared)
                 self.kernels.append(shared)
                 shared.others.append(e)
@@ -146,7 +147,8 @@ class Planner:
         self.home[id(e)] = launch
 
     def _joins_parts(self, e: Expr, par: frozenset[Axis], red: frozenset[Axis]) -> bool:
-        """Is ``e`` a reduction over the same parts of an attention's keys, for part of the axes ``par``?"""
+        """Return whether ``e`` is a reduction over the same parts of an attention's keys, for a subset of the axes
+        ``par``."""
         if not isinstance(e, Red) or not any(isinstance(n, LogSum) for n in walk(e.arg, inside=False)):
             return False
         home = self.home[id(e)]
@@ -185,12 +187,12 @@ class Planner:
     # -- what goes through memory
 
     def _materialise(self) -> None:
-        # consumers first: when a kernel is rewritten, all that others need of it is among its outs
+        # consumers first: when a kernel is rewritten, all values that others need from it are among its outs
         for k in reversed(self.kernels):
             self._import_needs(k)
 
     def _import_needs(self, k: Launch) -> None:
-        """Rewrite the kernel's expressions so that values of other kernels are loads of temps."""
+        """Rewrite the kernel's expressions so that values of other kernels become loads of temporaries."""
         visit = Rewrite(lambda e: self._stored(e, k))
         self.keep.append(visit)
         k.reds = [visit(r) for r in k.reds]  # type: ignore[misc]
@@ -200,7 +202,7 @@ class Planner:
         k.outs = [replace(o, expr=visit(o.expr)) for o in k.outs]
 
     def _stored(self, e: Expr, k: Launch) -> Leaf | None:
-        """The temp that holds ``e`` for kernel ``k``, None when ``k`` computes it itself."""
+        """Return the temporary that holds ``e`` for kernel ``k``, or None if ``k`` computes it itself."""
         if isinstance(e, (Num, SymNum, Iota)) or (isinstance(e, Leaf) and id(e) not in self.temps):
             return None
         if id(e) in self.temps and self.makers[id(e)] is not k:
@@ -211,7 +213,7 @@ class Planner:
             return self._temp(e, self.home[id(e)])
         dots = [n for n in self._inside(e) if isinstance(n, Dot) and self.home[id(n)] is not k]
         for dot in dots:
-            # a product is stored behind the pointwise work that only it feeds
+            # a product is stored after the pointwise work that only it feeds
             if self._epilogue(dot) is e:
                 return self._temp(e, self.home[id(dot)])
         return None
@@ -230,7 +232,7 @@ class Planner:
         axes = self._in_order(e)
         chunk = e.chunk if isinstance(e, (Red, Attend)) else e.of.chunk if isinstance(e, LogSum) else None
         if chunk is not None and not (isinstance(e, Red) and runs_along(e)):
-            # neighbouring columns of one chunk are stored side by side
+            # neighbouring columns of one chunk are stored contiguously
             axes = [chunk, *(a for a in axes if a is not chunk)]
         name = f"{'stat' if chunk is None else 'part'}{len(self.temps)}"
         if chunk is None and isinstance(e, (Op, Dot, Scan)):
@@ -247,10 +249,11 @@ class Planner:
         return leaf
 
     def _in_order(self, e: Expr) -> list[Axis]:
-        """The axes of a temp: of a product the batches, then rows, then columns, which its tile has side by side."""
+        """Return the axes of a temporary: for a product batches, rows, then columns, which are contiguous in its
+        tile."""
         axes = sorted(self.free(e), key=lambda a: a.uid)
         if any(k.kind is LaunchKind.CHAIN for k in self.kernels):
-            # a loop of chains reads what a row has in the order of the rows' tensors
+            # a loop of chains reads the values of a row in the order of the rows' tensors
             places = [a for x in walk(e) if isinstance(x, Leaf) for ix in x.index for a in ix.leaves()]
             axes.sort(key=lambda a: places.index(a) if a in places else len(places))
         dots = (n for n in self._inside(e) if isinstance(n, Dot))
@@ -258,7 +261,7 @@ class Planner:
         if dot is None:
             return axes
         if isinstance(dot, Win):
-            # the parts, the rows of a tile, the taps, and its columns, which lie side by side
+            # the parts, the rows of a tile, the taps, and its columns, which are contiguous
             rows, chunk, taps = self.free(dot.b), dot.chunk, {tap.k for tap in dot.taps}
             columns = self.free(dot.a) - taps
             return sorted(axes, key=lambda a: (a in columns, a is not chunk, a not in rows))
@@ -271,7 +274,7 @@ _PURPOSES = {Purpose.SUMS: "sums", Purpose.PACKED: "pack"}
 
 
 def _title(k: Launch) -> str:
-    """What a launch is called, by what it does or stores."""
+    """Return a launch's title, from what it does or stores."""
     if k.kind in _TITLES:
         return _TITLES[k.kind]
     special = [word for purpose, word in _PURPOSES.items() if purpose in k.purposes]
@@ -288,26 +291,26 @@ _WITHOUT_PRODUCT = (LaunchKind.POINTWISE, LaunchKind.SCATTER, LaunchKind.REDUCTI
 
 
 def _shares_loop(k: Launch, e: Chain, par: frozenset[Axis]) -> bool:
-    """Can ``e`` be summed in the loop of the chains of ``k``?"""
+    """Return whether ``e`` can be summed in the loop of the chains of ``k``."""
     fits = k.kind is LaunchKind.CHAIN and k.par == par and (k.chains[0].over, k.chains[0].groups) == (e.over, e.groups)
     return fits and not {id(x) for x in e.inners}.isdisjoint(id(x) for other in k.chains for x in other.inners)
 
 
 def _add(k: Launch, o: Output) -> None:
-    """``k`` stores ``o`` too; what writes at indices makes a scatter of pointwise work."""
+    """Add the output ``o`` to ``k``; an output that writes at indices turns pointwise work into a scatter."""
     k.outs.append(o)
     if o.put and k.kind is LaunchKind.POINTWISE:
         k.kind = LaunchKind.SCATTER
 
 
 def _shares_reads(k: Launch, o: Output) -> bool:
-    """Does ``o`` need an element that a launch of partial results reads?"""
+    """Return whether ``o`` reads a tensor that a launch of partial results reads."""
     read = {e.tensor for e in k.loads}
     return any(isinstance(e, Leaf) and e.tensor in read for e in walk(o.expr))
 
 
 def _takes(k: Launch, axes: frozenset[Axis]) -> bool:
-    """May an output along ``axes`` be stored by the launch that makes the last value it needs?"""
+    """Return whether an output along ``axes`` can be stored by the launch that computes its last operand."""
     if k.chunk is not None:
         return k.kind is LaunchKind.SCAN and axes == (k.par - {k.chunk}) | k.red
     if k.dot is not None:
@@ -316,18 +319,18 @@ def _takes(k: Launch, axes: frozenset[Axis]) -> bool:
         return axes == k.par | {k.scans[0].axes[-1]}
     if k.kind is LaunchKind.SCAN:
         return axes == k.par | k.red
-    # without outer axes one program would do all the pointwise work of the whole tensor
+    # without outer axes a single program would do all the pointwise work of the tensor
     return axes == k.par or (axes == k.par | k.red and bool(k.par))
 
 
 def runs_along(red: Red) -> bool:
-    """Does the reduction run along its operand's contiguous axis?"""
+    """Return whether the reduction runs along its operand's contiguous axis."""
     last = [e.index[-1].leaves() for e in walk(red.arg, inside=False) if isinstance(e, Leaf) and e.index]
     return any(set(leaves) & set(red.axes) for leaves in last)
 
 
 class Rewrite:
-    """Expressions with ``change(e)`` in place of each ``e`` for which it is not None; what is shared stays shared."""
+    """Replaces each expression ``e`` by ``change(e)`` unless that is None; shared expressions stay shared."""
 
     def __init__(self, change: Callable[[Expr], Expr | None]) -> None:
         self.change = change
@@ -335,8 +338,8 @@ class Rewrite:
 
     def __call__(self, e: Expr) -> Expr:
         if id(e) not in self._done:
-            made = self.change(e)
-            if made is None:
-                made = mapped(e, self)
-            self._done[id(e)] = (e, made)
+            result = self.change(e)
+            if result is None:
+                result = mapped(e, self)
+            self._done[id(e)] = (e, result)
         return self._done[id(e)][1]

@@ -1,4 +1,4 @@
-"""Tiles of matrix products for GPUs, and the precision at which tensor cores multiply."""
+"""Tiles of matrix products on GPUs, and the precision at which tensor cores multiply."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.launches import tells, untiled
 from kernellab.designer.tile.gpu.seeds import Product, Tile, product_tile
 
-#: parts of a number that lie packed and are unpacked in a step
+#: number of parts packed into one number that are unpacked in a step
 _PARTS = 4
-#: registers that a result takes besides its sum: what its factors are split into, or what scalar products reuse
+#: registers of a result relative to its sum: space for the split factors, or for what scalar products reuse
 _SUMS = {"tf32x3": 2, "bf16x3": 2, "bf16x6": 2, "ieee": 4}
-#: elements of the shortest step that tensor cores take
+#: length of the shortest step that tensor cores accept
 _STEP = 16
-#: elements of a sum that ends before the copy engine's start pays, and of one that few tiles share
+#: summed elements below which the copy engine's start does not pay, and from which a sum that few tiles share is long
 _SHORT, _LONG = 768, 2048
 
 
@@ -27,18 +27,19 @@ def product(ctx: Context, k: Launch) -> Tiling:
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
     if _columns_first(ctx, k.product, rows, cols):
-        turned = {rows: cols, cols: rows}
-        t, rows, cols = replace(t, order=tuple(turned.get(a, a) for a in t.order)), cols, rows
+        swapped = {rows: cols, cols: rows}
+        t, rows, cols = replace(t, order=tuple(swapped.get(a, a) for a in t.order)), cols, rows
     free = Free()
     inside = tuple(a for a in t.order if a in k.par - free(k.product))
     summed, parts = k.product.axes[-1], parts_of(k.product)
     if ctx.size(summed) < _STEP and not k.product.steps:
-        # pairs of a packed byte make no step: it takes the last axis that does, whose elements lie next to each other
+        # pairs in a packed byte are too short for a step: use the last axis that is long enough, whose elements are
+        # contiguous
         long = [a for a in k.product.axes if ctx.size(a) >= _STEP]
         summed = long[-1] if long else max(k.product.axes, key=ctx.size)
         t = replace(t, order=(*(a for a in t.order if a not in (summed, cols)), summed, cols))
     if unpacked := [a for a in k.product.axes if a is not summed and _chosen_along(ctx, k.product, a)]:
-        # what a step has loaded is unpacked there, part by part, not loaded again for each part
+        # a loaded step is unpacked part by part, instead of loaded again for each part
         t = replace(t, order=(*(a for a in t.order if a not in (*unpacked, summed, cols)), *unpacked, summed, cols))
     exact = precision(ctx, k)
     roles = _asynchronous(ctx, k, rows, cols)
@@ -59,9 +60,9 @@ def product(ctx: Context, k: Launch) -> Tiling:
 
 
 def _columns_first(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
-    """Is the factor of the columns alone made of narrower numbers? Tensor cores of Hopper take the left factor from
-    registers, where it is unpacked, and the right one from shared memory only: the result is made with its columns
-    first."""
+    """Return whether only the columns' factor consists of narrower numbers. Tensor cores of Hopper read the left factor
+    from registers, where it is unpacked, but the right one only from shared memory, so the result is computed with its
+    columns first."""
     sides = (dot.a, dot.b) if rows in Free()(dot.a) else (dot.b, dot.a)
     packed = [isinstance(e, Op) and e.dtype in HALVES for e in sides]
     wide = min(ctx.size(rows), ctx.size(cols)) >= 64
@@ -69,30 +70,30 @@ def _columns_first(ctx: Context, dot: Dot, rows: Axis, cols: Axis) -> bool:
 
 
 def _packed(dot: Dot) -> bool:
-    """Is a factor of two bytes made of numbers of one?"""
-    made = [e for e in (dot.a, dot.b) if isinstance(e, Op) and e.dtype in HALVES]
-    return not dot.parts and any(isinstance(x, Leaf) and item_bytes(x.dtype) == 1 for e in made for x in walk(e))
+    """Return whether a factor of two-byte numbers is computed from one-byte numbers."""
+    computed = [e for e in (dot.a, dot.b) if isinstance(e, Op) and e.dtype in HALVES]
+    return not dot.parts and any(isinstance(x, Leaf) and item_bytes(x.dtype) == 1 for e in computed for x in walk(e))
 
 
 def _chosen_along(ctx: Context, dot: Dot, axis: Axis) -> bool:
-    """Does a place along the short ``axis`` choose which part of what is loaded is multiplied?"""
+    """Return whether a position along the short ``axis`` selects which part of a loaded value is multiplied."""
     chosen = (e.args[0] for side in (dot.a, dot.b) for e in walk(side) if isinstance(e, Op) and e.op == "where")
     return ctx.size(axis) <= _PARTS and any(isinstance(c, Op) and tells(c, axis) for c in chosen)
 
 
 def _one_step(ctx: Context, k: Launch, summed: Axis) -> bool:
-    """Is ``summed`` one of several summed axes, and as long as a step? One of few rows is longer: loads run ahead over
-    the axis around it, not within so few steps."""
+    """Return whether ``summed`` is one of several summed axes and as long as a step. With few rows the step is longer:
+    loads are prefetched over the axis around it, not within so few steps."""
     size = summed.extent if isinstance(summed.extent, int) else 0
     few = any(_chosen_along(ctx, k.product, a) for a in k.product.axes)
     return ctx.gpu and len(k.product.axes) > 1 and _STEP <= size <= (128 if few else 64) and size & (size - 1) == 0
 
 
 def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
-    """The style's tile; of the style with measured sizes that of a row, or of the model."""
+    """Choose the style's tile; for the style with measured sizes that of a chip's row, or of the model."""
     dot, dtype = k.product, widest(k.product)
     if dtype == "float64":
-        # no instruction for it here: sums of products in registers, which small tiles keep there
+        # tensor cores are not used for it here: sums of products in registers, which suffice for small tiles
         return Tile(32, 32, 16, 4, 2)
     if dtype in FLOAT8:
         # two sums of f32 in registers, one of them of a single step
@@ -110,8 +111,9 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     few = asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
     steps = [ctx.size(a) for a in dot.axes if _one_step(ctx, k, a)]
     if few and min(height, width) <= _STEP and steps:
-        # what is unpacked takes registers: more, narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms, 0.053 by 64;
-        # in steps of 128 along the bytes' rows 0.0277 with three stages, 0.0283 with four, down them 0.0308 and 0.0378
+        # unpacked values occupy registers, so use more and narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms,
+        # 0.053 by 64; in steps of 128 along the bytes' rows 0.0277 with three stages, 0.0283 with four, down them
+        # 0.0308 and 0.0378
         stages = 3 if max(steps) > 64 else 4
         return Tile(_STEP, 32, 64, 4, stages) if height <= width else Tile(32, _STEP, 64, 4, stages)
     if few and min(height, width) <= 64:
@@ -129,20 +131,20 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     )  # fmt: skip
     if row is not None:
         tile = Tile(**row)
-        # more stages than steps only take shared memory, and room for other programs
+        # more stages than steps only occupy shared memory that other programs could use
         return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
     rate = _rate(ctx, exact, parts_of(dot))
     copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
     work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
     if not few:
         return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
-    # few rows wait for the other factor's bytes: long steps and many stages have more of them in flight
+    # with few rows the kernel waits for the other factor's bytes: long steps and many stages keep more in flight
     best = product_tile(ctx.chip, work, step=128)
     return replace(best, stages=max(2, min(5, ctx.shared // work.staged(best.m, best.n, best.d))))
 
 
 def _fitting(ctx: Context, k: Launch, rows: Axis, tile: Tile) -> Tile:
-    """``tile`` with fewer stages, then shorter steps, then fewer rows or columns, until shared memory holds it."""
+    """Reduce stages, then the step, then rows or columns of ``tile`` until it fits in shared memory."""
     while not ctx.scalar_products and _shared_bytes(k, rows, precision(ctx, k), tile) > ctx.shared:
         if tile.stages > 2:
             tile = replace(tile, stages=tile.stages - 1)
@@ -156,22 +158,23 @@ def _fitting(ctx: Context, k: Launch, rows: Axis, tile: Tile) -> Tile:
 
 
 def _shared_bytes(k: Launch, rows: Axis, precision: str, tile: Tile) -> int:
-    """What a tile of a product takes: what is loaded ahead, and once a factor that is made or split in registers."""
+    """Return the shared memory of a product's tile: the prefetched factors, and a copy of each factor that is computed
+    or split in registers."""
     dot, total = k.product, 0
     for side in (dot.a, dot.b):
         step = tile.d * (tile.m if rows in Free()(side) else tile.n)
         leaves = [e for e in walk(side, inside=False) if isinstance(e, Leaf) and Free()(e) & set(dot.axes)]
         ahead = 2 * parts_of(dot) if dot.parts else sum(item_bytes(e.dtype) for e in leaves)
         split = precision.startswith("bf16x") and widest(dot) == "float32" and not _along(side, dot)
-        again = item_bytes(side.dtype) if split or not isinstance(side, Leaf) else 0
-        total += step * (tile.stages * ahead + (0 if dot.parts else again))
+        copy_bytes = item_bytes(side.dtype) if split or not isinstance(side, Leaf) else 0
+        total += step * (tile.stages * ahead + (0 if dot.parts else copy_bytes))
     return total
 
 
 def _thin(rows: int, waves: float, programs: float, packed: bool) -> tuple[int, int, int, int] | None:
-    """Rows, columns, elements of a step and stages of a product of up to 64 rows, which waits for the other factor's
-    bytes; None where the measured tiles of any product serve. ``waves`` and ``programs``: tiles of 64 columns and of
-    32 x 64, by SMs.
+    """Return rows, columns, step length and stages of a product of up to 64 rows, which waits for the other factor's
+    bytes; None if the measured tiles of general products apply. ``waves`` and ``programs``: tiles of 64 columns and of
+    32 x 64, per SM.
 
     Swept over columns of 16, 32, 64, steps of 128, 256, 512 and 3 to 5 stages on an H200, 2026-11-29. int8, 16 rows:
     11008 x 4096 22.1 us (64 columns, steps of 128: 26.2), 4096 x 4096 14.6 (32, 128: 15.5), 28672 x 8192 76.6 (32, 256:
@@ -192,18 +195,18 @@ def _thin(rows: int, waves: float, programs: float, packed: bool) -> tuple[int, 
 
 
 def asynchronous_chip(ctx: Context) -> bool:
-    """Has the chip a copy engine, and products that read what it copies?"""
+    """Return whether the chip has a copy engine and products that read copied tiles."""
     return ctx.target.dsl == "triton" and {"wgmma", "tma"} <= set(ctx.chip.isa)
 
 
 @dataclass(frozen=True)
 class _Roles:
-    """An asynchronous product's tile, the groups of warps that multiply, and its time compared with the first's.
+    """The tile of an asynchronous product, the groups of warps that multiply, and its time relative to the first.
 
-    Measured on an H100, bf16, six products: 128 x 256 is the fastest where its last wave is full; two groups that
-    take 128 x 128 in turn take 0.52 of its time a tile, and work on one result while the other's products run. In turn
-    on 64 x 128 they take 0.32 where the sum is short (H200; 0.36 where it is long): the fastest where the larger tiles
-    leave most of their last wave idle.
+    Measured on an H100, bf16, six products: 128 x 256 is the fastest if its last wave is full; two groups that
+    alternate on tiles of 128 x 128 take 0.52 of its time per tile, and process one result while the other's products
+    run. Alternating on 64 x 128 they take 0.32 if the sum is short (H200; 0.36 if it is long), the fastest if the
+    larger tiles leave most of their last wave idle.
     """
 
     tile: Tile
@@ -214,18 +217,19 @@ class _Roles:
 
 _ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52))
 _LOW_ROLES = _Roles(Tile(64, 128, 64, 8, 5), 2, True, 0.32)
-#: of results of 4 bytes fewer fit the shared memory; groups share no rows that lie across the steps
+#: with results of 4 bytes fewer stages fit in shared memory; groups do not share rows that are strided across steps
 _WIDE_ROLES, _TURNED_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2), _Roles(Tile(128, 128, 64, 8, 4), 1)
-#: of f8: each group adds a step's products to its sums while the other's run
+#: for f8: each group adds a step's products to its sums while the other's run
 _FLOAT8_ROLES = _Roles(Tile(128, 128, 128, 8, 5), 2)
 
 
 def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | None:
-    """The tile of a product with warp roles; None where every warp had better load and multiply.
+    """Return the tile of a product with warp roles; None if it is faster for every warp to load and multiply.
 
     Measured on an H200, bf16, 2026-11-29. One wave of 128 x 128 and a short sum: 512 x 3072 x 768 with SiLU 7.8 us,
-    with roles 9.7; alone 7.5 both. A long sum of few tiles: 256 x 4096 x 4096 16.7 us with low roles, 25.8 without; in
-    parts, 512 x 768 x 3072 11.6 and 19.2, 256 x 1024 x 4096 9.8 and 14.5. 128 x 4096 x 11008 takes 46.6 and 36.6.
+    with roles 9.7; without SiLU 7.5 both. A long sum of few tiles: 256 x 4096 x 4096 16.7 us with low roles, 25.8
+    without; in parts, 512 x 768 x 3072 11.6 and 19.2, 256 x 1024 x 4096 9.8 and 14.5. 128 x 4096 x 11008 takes 46.6 and
+    36.6.
     """
     dot = k.product
     pair = {dot.a.dtype, dot.b.dtype}
@@ -264,12 +268,12 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
 
 
 def parts_of(dot: Dot) -> int:
-    """The narrow floats of which each stored factor is the sum; 0 where it is one float."""
+    """Return the number of narrow floats whose sum is each stored factor; 0 if it is a single float."""
     return len(dot.parts) // 2 + 1 if dot.parts else 0
 
 
 def _rate(ctx: Context, precision: str, parts: int) -> float:
-    """FLOP/s of one product of numbers at a precision; 0 where the chip's are unknown."""
+    """Return the FLOP/s of a product at a precision; 0 if the chip's peak is unknown."""
     peak = ctx.chip.peak_flops
     if ctx.scalar_products or (precision == "ieee" and not parts):
         return peak.get("f32", 0.0)
@@ -283,16 +287,16 @@ def _rate(ctx: Context, precision: str, parts: int) -> float:
 
 
 def widest(dot: Dot) -> str:
-    """The wider dtype of the two factors."""
+    """Return the wider dtype of the two factors."""
     return next((d for d in ("float64", "float32") if d in (dot.a.dtype, dot.b.dtype)), dot.a.dtype)
 
 
 def precision(ctx: Context, k: Launch) -> str:
-    """What the task says; else products of narrower floats that make one of f32.
+    """Return the precision that the task states; else products of narrower floats that emulate f32.
 
-    Measured on an H200 against float64, K from 128 to 8192: tf32x3 1.3e-7 to 3.3e-7, bf16x6 0.6e-7 to 2.9e-7, where
-    a chain of f32 additions is off by 1.4e-7 to 1.6e-6. Tensor cores take TF32 only where the summed axis is the
-    contiguous one of both factors; elsewhere bf16x6 is the faster (1.3 against 1.1 times eager).
+    Measured on an H200 against float64, K from 128 to 8192: tf32x3 1.3e-7 to 3.3e-7, bf16x6 0.6e-7 to 2.9e-7, where a
+    chain of f32 additions is off by 1.4e-7 to 1.6e-6. Tensor cores accept TF32 only if the summed axis is the
+    contiguous one of both factors; otherwise bf16x6 is faster (1.3 against 1.1 times eager).
     """
     if not of_float32(ctx, k):
         return ctx.stated("matmul", "ieee")
@@ -300,13 +304,13 @@ def precision(ctx: Context, k: Launch) -> str:
 
 
 def exact_of_float32(ctx: Context, tf32: bool) -> str:
-    """The precision that makes a float32 product of narrower ones; ``tf32``: of TF32 where the chip can. Triton refuses
-    three products of TF32 on AMD's matrix cores."""
+    """Return the precision that computes a float32 product from narrower ones; with ``tf32``, from TF32 where the chip
+    supports it. Triton refuses three products of TF32 on AMD's matrix cores."""
     return "tf32x3" if tf32 and "mfma" not in ctx.chip.isa else "bf16x6"
 
 
 def of_float32(ctx: Context, k: Launch) -> bool:
-    """Is it a product of float32 at that precision, for tensor cores to make of narrower ones?"""
+    """Return whether this is a float32 product at full precision, which tensor cores compute from narrower ones."""
     if k.dot is None or k.kind is LaunchKind.CHAIN or "matmul" in ctx.task.granted:
         return False
     if k.kind is LaunchKind.ATTENTION:
@@ -315,13 +319,13 @@ def of_float32(ctx: Context, k: Launch) -> bool:
 
 
 def exact_products(ctx: Context, att: Attend) -> bool:
-    """Does an attention multiply float32 without a lesser precision stated?"""
+    """Return whether an attention multiplies float32 without a stated lower precision."""
     factors = {att.inner.a.dtype, att.inner.b.dtype, att.b.dtype}
     return "matmul" not in ctx.task.granted and factors == {"float32"}
 
 
 def _both_along(dot: Dot) -> bool:
-    """Is the summed axis the contiguous one of both factors?"""
+    """Return whether the summed axis is the contiguous one of both factors."""
     return all(_along(side, dot) for side in (dot.a, dot.b))
 
 

@@ -1,4 +1,4 @@
-"""Tiles of window operators for GPUs, and of the copies that they read."""
+"""Tiles of window operators on GPUs, and of the copies that they read."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from kernellab.designer.tile.gpu.seeds import Product, product_tile
 from kernellab.designer.tile.order import axis_order
 from kernellab.designer.tile.windows import Places, places, splits, window_precision, words
 
-#: output channels, and positions, of a tile on a GPU whose tensor cores are not used
+#: output channels, and positions, of a tile on a GPU without tensor cores
 _SCALAR_TILE = 64
 #: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
 #: positions of a tile that one of two groups of warps multiplies, and of a row of it: square tiles share what they read
 _ROWS, _WIDEST = 128, 32
-#: channels, and elements, of a tile whose taps are joined one by one where channels lie side by side; more than so many
-#: taps take twice the channels
+#: channels, and elements, of a tile whose taps are combined one by one with channels contiguous; with at most this many
+#: taps, more channels
 _CHANNELS, _SIDE_BY_SIDE, _FEW_TAPS = 32, 2048, 16
-#: rows of outputs that such a tile joins from the same loads; and, the first that divides them, one of planes (the last
-#: three where it has more than a few taps)
+#: rows of outputs that such a tile computes from the same loads; for planes, the first that divides the rows (the last
+#: three if there are more than a few taps)
 _ROWS_TOGETHER, _ROWS_OF_PLANES, _MOST_TAPS = 2, (7, 8, 6, 5, 4, 3, 2), 49
-#: planes of such a tile, its least columns, and elements of a warp: loads of 2 bytes touch as many lines of the cache
-#: as neighbouring lanes are far apart. NCHW on an H100, ms: 3 x 3 0.219 -> 0.093, 7 x 7 0.117 -> 0.058 (2 rows 0.088)
+#: planes of such a tile, its minimum columns, and elements of a warp: loads of 2 bytes touch as many cache lines as
+#: neighbouring lanes are apart. NCHW on an H100, ms: 3 x 3 0.219 -> 0.093, 7 x 7 0.117 -> 0.058 (2 rows 0.088)
 _PLANES, _LANE, _LANES = 4, 8, 64
-#: positions of a step of a product over positions
+#: positions per step of a product over positions
 _STEP = 64
 #: elements of a tile of a copy
 _COPIED = 4096
 
 
 def copy(ctx: Context, k: Launch) -> Tiling:
-    """Tiles of about 4096 elements: all channels, or a block of many, of some neighbours.
+    """Choose tiles of about 4096 elements: all channels, or a block of many, of some neighbours.
 
-    A program that takes taps one after another waits at each: edges of half the length, and more programs, gain up
-    to 13 % of all on an H200.
+    A program that handles taps one after another waits at each: edges of half the length, and thus more programs, gain
+    up to 13 % in total on an H200.
     """
     order = axis_order(ctx, k)
     along, last = [a for ix in k.outs[0].index[:-1] for a in ix.leaves()], order[-1]
@@ -68,7 +68,8 @@ def copy(ctx: Context, k: Launch) -> Tiling:
 
 
 def window(ctx: Context, k: Launch) -> Tiling:
-    """Tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in L1."""
+    """Choose tiles of output positions and channels that keep tensor cores busy; without a product, neighbours in
+    L1."""
     if k.window.turned:
         return _gradient(ctx, k)
     win, p = k.window, places(ctx, k)
@@ -84,7 +85,8 @@ def window(ctx: Context, k: Launch) -> Tiling:
 
 
 def _gradient(ctx: Context, k: Launch) -> Tiling:
-    """Tiles of channels by channels at a tap, and steps of positions that waste the fewest lanes past the edges."""
+    """Choose tiles of channels by channels at a tap, and steps of positions that waste the fewest lanes past the
+    edges."""
     win, order, blocks = k.window, axis_order(ctx, k), dict[Axis, str]()
     channels = {a for e in (win.a, win.b) if isinstance(e, Leaf) for a in e.index[-1].leaves()}
     for channel, name in zip((a for a in order if a in channels), ("BM", "BN"), strict=True):
@@ -99,27 +101,29 @@ def _gradient(ctx: Context, k: Launch) -> Tiling:
 
 
 def _edges(sizes: Sequence[int], count: int) -> tuple[int, ...]:
-    """Powers of two, ``count`` together, of which the fewest lie past ``sizes``; of equal ones the longest last."""
+    """Return powers of two with product ``count`` that waste the fewest lanes past ``sizes``; among equals the longest
+    last."""
     powers = [1 << n for n in range(count.bit_length())]
-    found = [e for e in product(*[powers] * len(sizes)) if math.prod(e) == count]
+    candidates = [e for e in product(*[powers] * len(sizes)) if math.prod(e) == count]
     return min(
-        found, key=lambda e: (math.prod(-(-n // m) * m for n, m in zip(sizes, e, strict=True)), *(-m for m in e[:0:-1]))
+        candidates,
+        key=lambda e: (math.prod(-(-n // m) * m for n, m in zip(sizes, e, strict=True)), *(-m for m in e[:0:-1])),
     )
 
 
 def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
-    """Taps of a tile of outputs joined one by one."""
+    """Choose the tile of outputs whose taps are combined one by one."""
     win, last = k.window, t.order[len(k.par) - 1]
     if p.spatial and last not in p.spatial and ctx.style.measured and not ctx.scalar_products:
-        # channels lie side by side: 16 bytes a lane of them, at a few neighbours that share what the taps read
+        # channels are contiguous: 16 bytes of them per lane, at a few neighbours that share what the taps read
         channels = min(power(ctx.size(last)), _CHANNELS)
         # measured on an H200: 7 x 7 0.091 ms with 64 channels and 0.111 with 32; 3 x 3 0.105 with 128 and 0.130
         few = math.prod(tap.kernel for tap in win.taps) <= _FEW_TAPS
-        each = 2 if not few else 4 if item_bytes(win.a.dtype) <= 2 else 1
+        per_lane = 2 if not few else 4 if item_bytes(win.a.dtype) <= 2 else 1
         wide = min(power(p.sizes[p.spatial[-1]]), max(1, _SIDE_BY_SIDE // channels))
         rows = _ROWS_TOGETHER if _share_rows(k, p, _ROWS_TOGETHER) else 0
-        each = min(each, 2) if rows else each
-        channels = min(power(ctx.size(last)), each * _CHANNELS)
+        per_lane = min(per_lane, 2) if rows else per_lane
+        channels = min(power(ctx.size(last)), per_lane * _CHANNELS)
         wide = min(wide, _SIDE_BY_SIDE // channels) if rows else wide
         blocks = {last: _block(ctx, "BN", channels, 8, 256), p.spatial[-1]: _block(ctx, "BW", wide, 1, 64)}
         return replace(t, blocks=blocks, warps=4, shared_rows=rows)
@@ -137,30 +141,35 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
             count = min(power(ctx.size(planes[-1])), _PLANES)
             blocks = {planes[-1]: _block(ctx, "BG", count, 1, 32), inner: _block(ctx, "BW", wide, 16, 128)}
             return replace(t, blocks=blocks, warps=max(1, count * wide // _LANES), shared_rows=rows)
-    # taps that pass over neighbours are not aligned: with more than two elements a lane, each access of a warp
-    # spreads over as many times the lines (a quarter less time on an H200 for pooling)
+    # taps that pass over neighbours are not aligned: with more than two elements per lane, each access of a warp
+    # spreads over as many times the cache lines (a quarter less time on an H200 for pooling)
     apart = stride == 1 and not ctx.scalar_products and ctx.style.measured
-    reach, each = (256, 64) if apart and not narrow else (1024, 256)
+    reach, per_lane = (256, 64) if apart and not narrow else (1024, 256)
     if len(p.spatial) == 1:
         blocks = {inner: _block(ctx, "BW", min(power(p.sizes[inner]), reach), 16, 4096)}
     else:
         wide = min(power(p.sizes[inner]), 128)
-        # what a tile reads stays in L1 while its taps pass over it
+        # the inputs of a tile stay in L1 while its taps pass over them
         high = min(power(p.sizes[p.spatial[0]]), max(1, reach // (wide * stride**2)))
         blocks = {p.spatial[0]: _block(ctx, "BH", high, 1, 64), inner: _block(ctx, "BW", wide, 8, 512)}
-    held = math.prod(ctx.consts.default(b) for b in blocks.values())
-    return replace(t, blocks=blocks, warps=max(1, min(8, held // each)))
+    tile_elements = math.prod(ctx.consts.default(b) for b in blocks.values())
+    return replace(t, blocks=blocks, warps=max(1, min(8, tile_elements // per_lane)))
 
 
 def _share_rows(k: Launch, p: Places, count: int, most: int = _FEW_TAPS) -> bool:
-    """Can rows of outputs be joined from the same loads? Windows of few weights that move by one, and whole programs.
+    """Return whether rows of outputs can share their loads: windows of few weights with stride 1, and whole programs.
 
-    Measured on an H200, bf16: 3 x 3 0.089 ms, 0.106 alone; 7 x 7 in a loop 0.105, 0.093 alone.
+    Measured on an H200, bf16: 3 x 3 0.089 ms, 0.106 without sharing; 7 x 7 in a loop 0.105, 0.093 without.
     """
     win, rows = k.window, p.sizes[p.spatial[0]]
     down = next((tap for tap in win.taps if tap.out is p.spatial[0]), None)
-    others = [tap for tap in win.taps if tap is not down and tap.kernel > 1]
-    if down is None or len(p.spatial) != 2 or [tap.out for tap in others] != [p.spatial[1]] or others[0].transposed:
+    other_taps = [tap for tap in win.taps if tap is not down and tap.kernel > 1]
+    if (
+        down is None
+        or len(p.spatial) != 2
+        or [tap.out for tap in other_taps] != [p.spatial[1]]
+        or other_taps[0].transposed
+    ):
         return False
     moves = (down.stride, down.dilation, down.transposed) == (1, 1, False) and down.kernel > 1
     few = math.prod(tap.kernel for tap in win.taps) <= most
@@ -168,46 +177,46 @@ def _share_rows(k: Launch, p: Places, count: int, most: int = _FEW_TAPS) -> bool
     return (
         moves and plain and isinstance(down.size, int) and down.out is not None and isinstance(down.out.extent, int)
         and rows % count == 0
-        # no row of taps is outside in every program
+        # no row of taps is out of bounds in every program
         and down.size > down.kernel + count - 2 and rows - count >= down.pad
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Rows and columns of positions of a tile, elements of a step, warps (0: by its size) and stages."""
+    """Rows and columns of positions of a tile, elements of a step, warps (0: by size) and stages."""
 
     high: int
     wide: int
     d: int
     warps: int
     stages: int
-    #: the constexpr with the tiles of one program that share their weights
+    #: the constexpr with the number of tiles of one program that share their weights
     run: str = ""
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a window as a product is: names as the rows of a chip know them."""
+    """Properties of a window as a product; the names match those in a chip's rows."""
 
     out: int
     inside: int
     steps: int
     copied: bool
-    #: bytes of a factor's element, and in how many narrower floats each factor is stored
+    #: bytes of a factor's element, and the number of narrower floats in which each factor is stored
     item: int
     parts: int
 
 
 def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: bool) -> Tiling:
-    """Taps' channels multiplied as matrices; ``split``: each product is made of several narrower ones."""
+    """Choose the tile of channels multiplied as matrices; ``split``: each product consists of several narrower ones."""
     win = k.window
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
         item_bytes(widest(win)), parts_of(win),
     )  # fmt: skip
-    # CUDA-C sums in shared memory, of which it has 48 KiB, where positions and channels change places at the end
+    # CUDA-C accumulates in shared memory, of which it has 48 KiB, where positions and channels swap at the end
     most = _SCALAR_TILE if ctx.scalar_products else 128
     n = max(16, min(power(facts.out), most))
     last = win.last and all(o.index[-1].leaves() == (co,) for o in k.outs)
@@ -234,14 +243,13 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
 
 
 def _samples_and_positions(ctx: Context, k: Launch, p: Places, m: int, last: bool) -> dict[Axis, str]:
-    """Blocks of samples, rows and columns, ``m`` positions in all, with the fewest past the edges: the copy engine
-    loads any box of them alike. Results that are planes (not ``last``) are of one sample, and in longer rows.
-    """
+    """Choose blocks of samples, rows and columns, ``m`` positions in total, with the fewest past the edges: the copy
+    engine loads any box of them equally well. Results that are planes (not ``last``) use one sample and longer rows."""
     if not last:
         high, wide = _positions(p, m, _WIDEST)
         return {p.spatial[0]: _block(ctx, "BH", high, 1, 128), p.spatial[-1]: _block(ctx, "BW", wide, 1, 128)}
-    taken = {*p.spatial, *(tap.out for tap in k.window.taps)}
-    samples = [a for a in p.order if a in k.par and a in Free()(k.window.a) and a not in taken][:1]
+    used = {*p.spatial, *(tap.out for tap in k.window.taps)}
+    samples = [a for a in p.order if a in k.par and a in Free()(k.window.a) and a not in used][:1]
     axes = (*samples, *p.spatial)
     sizes = [p.sizes[a] if a in p.spatial else ctx.size(a) for a in axes]
     named = zip(axes, ("BI", "BH", "BW")[-len(axes) :], _edges(sizes, m), strict=True)
@@ -249,13 +257,14 @@ def _samples_and_positions(ctx: Context, k: Launch, p: Places, m: int, last: boo
 
 
 def _by_channel(k: Launch, co: Axis) -> bool:
-    """Is the rest of what is stored the same at all positions?"""
+    """Return whether the other stored values are the same at all positions."""
     rest = [e for o in k.outs if o.expr is not k.window for e in walk(o.expr, inside=False)]
     return all(Free()(e) <= {co} for e in rest if isinstance(e, (Leaf, Iota)))
 
 
 def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
-    """May the copy engine load its tiles: whole channels' blocks of bf16 or f16, at neighbouring positions?"""
+    """Return whether the copy engine can load its tiles: whole blocks of channels of bf16 or f16, at neighbouring
+    positions."""
     whole = facts.inside % 64 == 0 and facts.out % 64 == 0 and len(p.spatial) == 2
     many = p.others * p.positions * facts.out >= ctx.cores * _ROWS * 64
     narrow = widest(win) in HALVES and not win.parts
@@ -268,7 +277,8 @@ def _is_asynchronous(ctx: Context, win: Win, p: Places, facts: _Facts) -> bool:
 
 
 def _positions_first(ctx: Context, facts: _Facts) -> bool:
-    """Are positions the rows of the product? Over a copy both factors lie along the sum, and channels are as good."""
+    """Return whether positions are the rows of the product. In a copy both factors are contiguous along the sum, so
+    channels serve equally well."""
     if ctx.style.positions_first is not None:
         return ctx.style.positions_first
     row = ctx.row("window_rows", **vars(facts))
@@ -278,7 +288,7 @@ def _positions_first(ctx: Context, facts: _Facts) -> bool:
 def _tile(
     ctx: Context, win: Win, p: Places, facts: _Facts, n: int, m: int, first: bool, split: bool
 ) -> _Tile:  # fmt: skip
-    """The tile of at most ``m`` positions by ``n`` channels that keeps every SM busy with two."""
+    """Choose the tile of at most ``m`` positions by ``n`` channels that keeps every SM busy with two tiles."""
     programs = p.others * -(-facts.out // n) * p.positions
     while m > 32 and programs // m < 2 * ctx.cores:
         m //= 2
@@ -290,7 +300,7 @@ def _tile(
         d, stages = step["d"], step["stages"]
     plain = facts.steps == 1 and facts.inside <= 64 and not win.taps and spatial == 1
     if plain and not facts.copied and programs // m >= _STREAMS * ctx.cores:
-        # little work for each byte: small tiles in flight, and the weights fetched once for several
+        # little work per byte: small tiles in flight, and the weights loaded once for several
         m, d = min(m, _STREAMED), max(16, power(facts.inside))
         run, stages = ctx.consts.add("RUN", _RUN, (1, 2, 4, 8, 16)), 1
     d = min(d, 16) if ctx.scalar_products else d
@@ -303,7 +313,7 @@ def _tile(
 
 
 def _within(shared: int, item: int, d: int, stages: int) -> tuple[int, int]:
-    """Elements of a step, and stages, that fit ``shared`` bytes at ``item`` bytes an element."""
+    """Return the step length and stages that fit in ``shared`` bytes at ``item`` bytes per element."""
     while d > 16 and shared < 2 * item * d:
         d //= 2
     return d, max(2, min(stages, shared // (item * d)))
@@ -312,9 +322,9 @@ def _within(shared: int, item: int, d: int, stages: int) -> tuple[int, int]:
 def _over_copy(
     ctx: Context, win: Win, p: Places, facts: _Facts, n: int, d: int, programs: int, stages: int, split: bool
 ) -> _Tile:  # fmt: skip
-    """A tile over a copy in two dimensions, as measured at TF32; else the one that takes the least time by the model.
+    """Choose a tile over a copy in two dimensions: the measured one at TF32, else the fastest one in the model.
 
-    So where products are split, too: that takes a second set of sums, and was measured of products alone.
+    The model also serves split products: these need a second set of sums, and were measured only for plain products.
     """
     steps = facts.steps * -(-facts.inside // d)
 
@@ -334,7 +344,7 @@ def _over_copy(
             p.positions, facts.out, summed, p.others, item_bytes(widest(win)), rate, ctx.shared, copies, sums
         )
         best = product_tile(ctx.chip, work, columns=(n,), step=d)
-        # more stages than steps only take shared memory
+        # more stages than steps only occupy shared memory
         return _Tile(*_positions(p, best.m), d, best.warps, min(best.stages, stages, max(steps, 1)))
     high_wide = (row["high"], row["wide"]) if "high" in row else _positions(p, row["positions"])
     return _Tile(*high_wide, d, row["warps"], stages)
@@ -345,24 +355,25 @@ def _tile_row(ctx: Context, facts: _Facts, **more: Quantity) -> Mapping[str, Val
 
 
 def _positions(p: Places, m: int, most: int = 0) -> tuple[int, int]:
-    """Rows and columns (``most`` of these) of a tile of ``m`` positions that wastes the fewest lanes past the edges."""
+    """Return rows and columns (at most ``most``) of a tile of ``m`` positions that wastes the fewest lanes past the
+    edges."""
     if len(p.spatial) == 1:
         return 1, m
     rows, columns = p.sizes[p.spatial[0]], p.sizes[p.spatial[-1]]
-    best, found = math.inf, (1, m)
+    best, tile_edges = math.inf, (1, m)
     wide = min(m, most or m)
     while wide >= 8:
         high = m // wide
         waste = (-(-rows // high) * high) * (-(-columns // wide) * wide)
-        # short rows cost more transactions than a few idle lanes
+        # short rows cost more in transactions than a few idle lanes
         cost = waste * (1.0 if wide >= 32 else 1.05 if wide == 16 else 1.15)
         if cost < best:
-            best, found = cost, (high, wide)
+            best, tile_edges = cost, (high, wide)
         wide //= 2
-    return found
+    return tile_edges
 
 
 def _block(ctx: Context, name: str, value: int, least: int, most: int) -> str:
-    """A constexpr that may be tuned to powers of two near ``value``."""
+    """Add a constexpr that may be tuned to powers of two near ``value``."""
     around = {value, *(c for c in near(value) if least <= c <= most)}
     return ctx.consts.add(name, value, tuple(sorted(around)))
