@@ -1,4 +1,4 @@
-"""Attention: a block of rows against tiles of keys, what the loop carries scaled down on the way."""
+"""Attention: a block of rows against tiles of keys; the loop-carried results are rescaled on the way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOWEST = number(float("-inf"))
 
 @dataclass(frozen=True)
 class _Attention:
-    """One attention on its way: the names of each row's largest score, its sum of weights, and its weighted values."""
+    """An attention in progress: the names of each row's largest score, its sum of weights, and its weighted values."""
 
     of: Attend
     roles: Roles
@@ -48,7 +48,7 @@ class _Attention:
 
 
 def attention(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch with an attention."""
+    """Return the statements of a launch with an attention."""
     att = w.k.attention
     r = roles(att, [a for a in w.t.order if a in w.k.par])
     assert r is not None
@@ -67,14 +67,14 @@ def attention(w: Writer) -> tuple[Stmt, ...]:
 
 
 def _attend(w: Writer, a: _Attention) -> None:
-    """The loop over keys, and the division by each row's sum of weights."""
+    """Write the loop over keys, and the division by each row's sum of weights."""
     row, r, total = w.scopes[0], a.roles, Name(a.total)
     rows = [w.extent(r.row)]
     if a.of.sink is None:
         row.body.append(let(a.top, filled(rows, _LOWEST, a.dtype)))
         row.body.append(let(a.total, filled(rows, ZERO, a.dtype)))
     else:
-        # as if a key had been seen whose score is the sink and whose value is 0
+        # as if a first key had the sink as score and 0 as value
         sink = w.spread(w.value_of(a.of.sink), (r.row,)).tree
         row.body.append(let(a.top, Binary("+", filled(rows, ZERO, a.dtype), sink)))
         row.body.append(let(a.total, call("where", Binary("==", Name(a.top), _LOWEST), number(0.0), number(1.0))))
@@ -89,20 +89,21 @@ def _attend(w: Writer, a: _Attention) -> None:
     w.known_as(a.of, row, _one_row(w, a, result, "row"))
     for o in w.k.outs:
         if isinstance(o.expr, LogSum):
-            # of a piece in which nothing is seen: the logarithm of 0
+            # for a piece without visible keys: the logarithm of 0
             logs = Value(Binary("+", Name(a.top), call("log2" if a.of.binary else "log", Name(raw))), (r.row,))
             w.known_as(o.expr, row, _one_row(w, a, w.named(logs, "log_sum"), "log_sum_row"))
 
 
 def _one_row(w: Writer, a: _Attention, value: Value, title: str) -> Value:
-    """``value``; of rows that are all the same one alone."""
+    """Return ``value``; if all rows are equal, only one of them."""
     if a.of.row is None:
         return value
     return w.named(Value(call("reduce_max", value.tree, axis=Num(0)), value.axes[1:]), title)
 
 
 def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
-    """The range of keys: what a mask hides from every row of the tile, before a diagonal or beyond one, is left out."""
+    """Return the range of keys without those that a mask hides from every row of the tile (before or beyond a
+    diagonal)."""
     r = a.roles
     start: Node = ZERO
     stop = extent(r.keys.extent)
@@ -121,11 +122,11 @@ def _keys(w: Writer, a: _Attention) -> tuple[Node, ...]:
 
 
 def _step(w: Writer, a: _Attention) -> None:
-    """One tile of keys."""
+    """Write the step for one tile of keys."""
     body, r = w.body, a.roles
     exp = "exp2" if a.of.binary else "exp"
     if w.t.descriptors:
-        # its load next to the keys': two that follow each other wait for one barrier
+        # place this load next to the keys': two consecutive loads wait for one barrier
         w.value_of(_values(w, a)[0])
     name, scale = _scores(w, a)
     scores: Node = Name(name)
@@ -135,7 +136,7 @@ def _step(w: Writer, a: _Attention) -> None:
         largest, scores = Binary("*", largest, Num(scale)), Binary("*", scores, Num(scale))
     total = Name(a.total)
     body.append(let(top.id, call("max", Name(a.top), largest)))
-    # a row that has seen nothing yet: its weights are exp(-inf), not exp(-inf + inf)
+    # a row without visible keys so far: its weights are exp(-inf), not exp(-inf + inf)
     body.append(let(base.id, call("where", Binary("==", top, _LOWEST), ZERO, top)))
     body.append(let(keep.id, call(exp, Binary("-", Name(a.top), base))))
     body.append(let(weights.id, call(exp, Binary("-", scores, _column(w, a, base, r.keys)))))
@@ -159,7 +160,8 @@ def _step(w: Writer, a: _Attention) -> None:
 
 
 def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
-    """The weights split into parts in registers, times the stored parts of the values, summed apart."""
+    """Split the weights into parts in registers, multiply them by the stored parts of the values, and sum
+    separately."""
     r = a.roles
     parts: list[Node] = [Name(w.names.fresh(f"{weights.id}_{word}")) for word in _PARTS]
     rest: Node = weights
@@ -176,7 +178,7 @@ def _add_parts(w: Writer, a: _Attention, weights: Name, keep: Name) -> None:
 
 
 def _scaled_by_key(w: Writer, a: _Attention, tile: Node, scale: Expr) -> Node:
-    """A tile of rows and keys times the scale of each key, which is 0 past the last one."""
+    """Multiply a tile of rows and keys by the scale of each key, which is 0 past the last one."""
     r, value = a.roles, w.value_of(scale)
     if r.keys in w.free(scale) and not zero_at_edge(w, scale, r.keys):
         value = keep_inside(w, value, r.keys)
@@ -184,13 +186,14 @@ def _scaled_by_key(w: Writer, a: _Attention, tile: Node, scale: Expr) -> Node:
 
 
 def _values(w: Writer, a: _Attention) -> tuple[Expr, Expr | None]:
-    """The values without their scale, and that; with it in float16, whose range is too small for a weight times it."""
+    """Split the values into values without scale, and the scale. In float16 the scale stays, since a weight times it
+    may exceed the range."""
     return (a.of.b, None) if a.of.narrow == "float16" else _unscaled(w, a.of.b, a.roles.col)
 
 
 def _unscaled(w: Writer, factor: Expr, along: Axis) -> tuple[Expr, Expr | None]:
-    """A factor of packed numbers without its scale, and that scale where it does not vary ``along`` an axis: it is
-    multiplied with the tile of scores or weights, which has fewer elements."""
+    """Split a factor of packed numbers into the numbers and their scale, if the scale does not vary ``along`` an axis:
+    it then multiplies the tile of scores or weights, which has fewer elements."""
     whole = factor.args[0] if isinstance(factor, Op) and factor.op == "cast" else factor
     if w.t.lanes and isinstance(whole, Op) and whole.op == "mul":
         for packed, scale in (whole.args, whole.args[::-1]):
@@ -204,7 +207,8 @@ def _unscaled(w: Writer, factor: Expr, along: Axis) -> tuple[Expr, Expr | None]:
 
 
 def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
-    """The name of this tile's scores, -inf where they are masked or past the last key, and the scale they lack."""
+    """Return the name of this tile's scores, -inf where masked or past the last key, and the scale still to be
+    applied."""
     r, inner = a.roles, a.of.inner
     name = w.names.fresh("scores")
     full = (r.row, r.keys)
@@ -236,7 +240,7 @@ def _scores(w: Writer, a: _Attention) -> tuple[str, float | None]:
 
 
 def _mask(w: Writer, a: _Attention, name: str, plain: Scaled, full: tuple[Axis, ...]) -> None:
-    """-inf where scores are masked or past the last key, without their scale: one step with what follows."""
+    """Set masked scores and scores past the last key to -inf, before scaling: a single step with the next operation."""
     r, body = a.roles, w.body
     tests = []
     if plain.seen is not None:
@@ -267,15 +271,15 @@ def _mask(w: Writer, a: _Attention, name: str, plain: Scaled, full: tuple[Axis, 
 
 
 def _hidden_at_edge(a: _Attention) -> bool:
-    """Does the mask hide from every row all that lies past the last key?"""
+    """Return whether the mask hides everything past the last key from every row."""
     beyond = last_key(a.of.a, a.roles.row, a.roles.keys)
     return beyond is not None and beyond <= 0 and extents.same(a.roles.row.extent, a.roles.keys.extent)
 
 
 def _add_scores(w: Writer, a: _Attention, name: str) -> None:
-    """The part of the scores that one tile of the width gives."""
+    """Add the part of the scores that one tile of the width contributes."""
     if a.of.inner.parts:
-        # tensor cores that add up a long chain themselves round towards zero
+        # tensor cores that accumulate a long chain themselves round towards zero
         part = w.names.fresh("part")
         w.body.append(accumulator(part, w.shape((a.roles.row, a.roles.keys)), a.dtype))
         _inner_parts(w, a, part)
@@ -293,7 +297,7 @@ def _sides(w: Writer, a: _Attention) -> tuple[Node, Node]:
 
 
 def _all_rows(w: Writer, a: _Attention, queries: Value) -> Value:
-    """The queries of a tile; where there is one, in each of its rows."""
+    """Return the queries of a tile; a single query is broadcast to all rows."""
     if a.of.row is None:
         return queries
     full = (a.roles.row, a.roles.width)
@@ -313,5 +317,5 @@ def _inner_parts(w: Writer, a: _Attention, name: str) -> None:
 
 
 def _column(w: Writer, a: _Attention, name: Name, across: Axis) -> Node:
-    """A value for each row, next to a tile along ``across``."""
+    """Return one value per row, broadcast against a tile along ``across``."""
     return w.spread(Value(name, (a.roles.row,)), (a.roles.row, across)).tree

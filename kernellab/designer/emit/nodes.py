@@ -1,7 +1,7 @@
-"""Nodes of sketch trees as the emitters make them: values, operators, calls, statements, names.
+"""Nodes of sketch trees for the emitters: values, operators, calls, statements, names.
 
-Positions fold on the way, so that what is printed reads as a person would write it: ``i + 0`` is ``i``, and ``i`` plus
-``N - 1`` is ``i + N - 1``. Precedence is the printer's.
+Positions are folded, so that the printed text reads as if written by hand: ``i + 0`` is ``i``, and ``i`` plus ``N - 1``
+is ``i + N - 1``. The printer handles precedence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">",
     "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
-#: what a value is called, by the operation that makes it
+#: the name of a value, by the operation that computes it
 TITLES = {
     "exp": "exps", "sub": "shifted", "mul": "product", "add": "added", "div": "ratio", "rsqrt": "scale",
     "sqrt": "root", "log": "logs", "where": "chosen", "max": "larger", "min": "smaller", "cast": "converted",
@@ -41,7 +41,7 @@ class Value:
 
     @property
     def is_word(self) -> bool:
-        """Is it one word already, so that a name for it would say nothing?"""
+        """Whether it is already a single word, so that a name would add nothing."""
         expr = self.tree
         return isinstance(expr, (Name, Bool)) or (isinstance(expr, Num) and expr.value == math.inf)
 
@@ -50,14 +50,14 @@ class Value:
 
 
 def number(value: float | int | bool) -> Expr:
-    """A literal; a NaN, which has none, as a difference of infinities."""
+    """Return a literal; NaN, which has none, as a difference of infinities."""
     if isinstance(value, bool):
         return Bool(value)
     return Binary("-", Num(math.inf), Num(math.inf)) if math.isnan(value) else Num(value)
 
 
 def extent(length: Length | Term) -> Expr:
-    """The number of elements along an axis or a dimension, or a scalar argument's arithmetic."""
+    """Return the number of elements along an axis or a dimension, or the arithmetic of a scalar argument."""
     match length:
         case Chunks():
             return extent(length.formula)
@@ -78,7 +78,7 @@ def extent(length: Length | Term) -> Expr:
 
 
 def plus(a: Expr, b: Expr | Extent) -> Expr:
-    """``a + b`` for positions: what adds nothing is left out, and terms of ``b`` follow those of ``a``."""
+    """Return ``a + b`` for positions: zeros are dropped, and terms of ``b`` follow those of ``a``."""
     b = extent(b) if isinstance(b, (int, Formula)) else b
     if b == ZERO:
         return a
@@ -96,7 +96,7 @@ def _follows(a: Expr, b: Expr) -> Expr:
 
 
 def times(a: Expr, b: Expr | Extent) -> Expr:
-    """``a * b``, factors of ``b`` behind those of ``a``."""
+    """Return ``a * b``, with factors of ``b`` after those of ``a``."""
     b = extent(b) if isinstance(b, (int, Formula)) else b
     if isinstance(b, Binary) and b.op == "*":
         return Binary("*", times(a, b.left), b.right)
@@ -104,53 +104,53 @@ def times(a: Expr, b: Expr | Extent) -> Expr:
 
 
 def product(factors: Sequence[Expr]) -> Expr:
-    """The product of the factors; 1 of none."""
-    found, *rest = factors or [ONE]
+    """Return the product of the factors; 1 if there are none."""
+    result, *rest = factors or [ONE]
     for factor in rest:
-        found = times(found, factor)
-    return found
+        result = times(result, factor)
+    return result
 
 
 def combined(terms: Iterable[tuple[Expr, int]]) -> Expr:
-    """``a*x + b*y - c`` of (position, factor), without what adds nothing; numbers fold."""
+    """Return ``a*x + b*y - c`` from (position, factor) pairs, without zeros; numbers are folded."""
     constant = 0
-    found: Expr = ZERO
+    total: Expr = ZERO
     for at, factor in terms:
         if isinstance(at, Num):
             assert isinstance(at.value, int), at
             constant += at.value * factor
         elif factor:
             part = at if abs(factor) == 1 else times(at, abs(factor))
-            found = Binary("-", found, part) if factor < 0 else plus(found, part)
-    return plus(found, constant)
+            total = Binary("-", total, part) if factor < 0 else plus(total, part)
+    return plus(total, constant)
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
 
 
 def call(func: str, *args: Expr, **keywords: Expr) -> Call:
-    """``func(args, name=value)``."""
+    """Return ``func(args, name=value)``."""
     return Call(func, args, tuple(Keyword(name, value) for name, value in keywords.items()))
 
 
 def listed(items: Iterable[Expr]) -> tree.List:
-    """``[a, b]``."""
+    """Return ``[a, b]``."""
     return tree.List(tuple(items))
 
 
 def filled(shape: Sequence[Expr], value: Expr, dtype: str) -> Expr:
-    """A tile of ``shape`` with one value; a scalar where it has no extent."""
+    """Return a tile of ``shape`` with one value; a scalar for an empty shape."""
     return call("full", listed(shape), value, Name(dtype)) if shape else call("cast", value, Name(dtype))
 
 
 def joined(kind: str, name: Expr, value: Expr) -> Expr:
-    """The running result ``name`` of a reduction with one more value."""
+    """Combine the running result ``name`` of a reduction with one more value."""
     symbol = {"sum": "+", "prod": "*"}.get(kind)
     return Binary(symbol, name, value) if symbol else call(kind, name, value)
 
 
 def compute_dtype(dtype: str) -> str:
-    """The dtype in which values of ``dtype`` are compared and added."""
+    """Return the dtype in which values of ``dtype`` are compared and added."""
     return dtype if dtype in ("float64", "int64", "int32") else "float32"
 
 
@@ -158,36 +158,36 @@ def compute_dtype(dtype: str) -> str:
 
 
 def let(target: str | Sequence[str], value: Expr) -> Assign:
-    """``target = value``, of one name or several."""
+    """Return ``target = value``, for one name or several."""
     names = (target,) if isinstance(target, str) else target
     return Assign(tuple(map(Name, names)), value)
 
 
 def move(op: str, source: Expr, dest: Expr, **keywords: Expr | None) -> tree.Move:
-    """``op(source -> dest, name=value)``; a keyword of None is left out."""
-    given = tuple(Keyword(name, value) for name, value in keywords.items() if value is not None)
-    return tree.Move(op, source, dest, given)
+    """Return ``op(source -> dest, name=value)``; keywords that are None are omitted."""
+    present = tuple(Keyword(name, value) for name, value in keywords.items() if value is not None)
+    return tree.Move(op, source, dest, present)
 
 
 def accumulator(name: str, shape: Sequence[Expr], dtype: str) -> Assign:
-    """The statement that makes a tile of sums of products, which starts at 0."""
+    """Return the statement that allocates a tile of sums of products, initialised to 0."""
     words = listed(map(Str, ("fastest", "accumulator", "init_zero")))
     return let(name, call("alloc", listed(shape), Name(dtype), llm_hint=words))
 
 
 def multiply(left: Expr, right: Expr, name: str, precision: str = "") -> CallStmt:
-    """The statement that adds the product of two tiles to an accumulator; ``precision`` of one that is not exact."""
+    """Return the statement that adds the product of two tiles to an accumulator; ``precision`` if it is not exact."""
     keywords = {"precision": Str(precision)} if precision else {}
     return CallStmt(call("gemm", left, right, Name(name), **keywords))
 
 
 def hint(*args: Expr) -> Hint:
-    """``@llm_hint(args)``."""
+    """Return ``@llm_hint(args)``."""
     return Hint(args)
 
 
 def pipeline(stages: Expr | None, groups: int = 0, in_turn: bool = False, ahead: bool = True) -> Hint:
-    """The hint of a loop whose loads run ahead; in ``stages``; ``groups`` of warps multiply."""
+    """Return the hint of a loop whose loads are prefetched in ``stages``; ``groups`` of warps multiply."""
     roles: tuple[Expr, ...] = ()
     if groups:
         turns = (Str("in_turn"),) if in_turn else ()
@@ -197,7 +197,7 @@ def pipeline(stages: Expr | None, groups: int = 0, in_turn: bool = False, ahead:
 
 
 class Names:
-    """Hands out names that are free."""
+    """Generates unused names."""
 
     def __init__(self, taken: set[str]) -> None:
         self.taken = set(taken)

@@ -1,4 +1,5 @@
-"""The steps of a recurrent layer as one sketch: the state goes through memory, so that a wide one is made in blocks."""
+"""The steps of a recurrent layer as one sketch: the state goes through memory, so that a wide one is computed in
+blocks."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from kernellab.task import Task
 
 TITLE = "steps"
 _WHY = "One program walks all steps of its rows; what the inputs give the gates was one product for all steps before."
-#: of each cell: what is done with its gates, each the sum of what inputs and state give, and the tiles that are stored;
-#: ``$`` marks the names of tiles, which are others where a tensor has such a name
+#: for each cell: the computation on its gates, each the sum of the inputs' and the state's share, and the stored tiles;
+#: ``$`` marks the names of tiles, which change if a tensor has such a name
 _CELLS: Mapping[str, tuple[str, ...]] = {
     "lstm": (
         "$cell = sigmoid($in_1 + $sum_1) * $before_1 + sigmoid($in_0 + $sum_0) * tanh($in_2 + $sum_2)",
@@ -34,25 +35,36 @@ _CELLS: Mapping[str, tuple[str, ...]] = {
     "rnn_tanh": ("$state = tanh($in_0 + $sum_0)",),
     "rnn_relu": ("$state = relu($in_0 + $sum_0)",),
 }
-#: how many of the states one step reads element by element, in addition to the products: the last of them
+#: indices of the states that a step reads element by element, in addition to the products
 _READS = {"lstm": (1,), "gru": (0,)}
 
 
 def steps_sketch(
     k: Recurrence, name: str, t: StepTiles, tunables: Iterable[str], roles: Mapping[str, str | None], task: Task
 ) -> Sketch:
-    """The sketch ``name``; ``tunables`` are the declarations of its tiles, ``roles`` as in a library call's sketch."""
-    taken = {*RESERVED, *DTYPES, *(a.name for a in task.args), *(d.name for d in task.dims), *roles, *k.made, *k.starts}
+    """Return the sketch ``name``.
+
+    ``tunables`` are the declarations of its tiles, ``roles`` those of a library call's sketch.
+    """
+    used_names = {
+        *RESERVED,
+        *DTYPES,
+        *(a.name for a in task.args),
+        *(d.name for d in task.dims),
+        *roles,
+        *k.made,
+        *k.starts,
+    }
     parts = () if k.halves is None else (k.halves.low, k.halves.columns, k.halves.rows)
-    names = Names({*taken, *k.gates, k.weights, k.bias, k.below, *parts})
+    names = Names({*used_names, *k.gates, k.weights, k.bias, k.below, *parts})
     row, step, col, at = (names.fresh(word) for word in ("b", "t", "j", "k"))
-    rows, made, summed = f"{row}:{row}+{t.rows}", f"{col}:{col}+{t.made}", f"{at}:{at}+{t.summed}"
+    rows, col_range, summed = f"{row}:{row}+{t.rows}", f"{col}:{col}+{t.made}", f"{at}:{at}+{t.summed}"
     steps, width, gates, dtype = k.steps, k.width, range(GATES[k.cell]), DTYPES[k.dtype]
     several = k.layers > 1
-    # where a layer's columns begin among all, its number, its step, and its columns by themselves
+    # the start of a layer's columns, its number, its step, and its columns within the layer
     own, layer = (f"{col} // {width} * {width}", f"{col} // {width}") if several else ("0", "0")
     late = f"{step} - {layer}" if k.stack else step
-    alone = f"{col} % {width}:{col} % {width}+{t.made}" if several else made
+    alone = f"{col} % {width}:{col} % {width}+{t.made}" if several else col_range
     of = f"{layer}, " if several else ""
     part = f"{layer} * 2 + 1" if k.stack else layer
 
@@ -60,7 +72,7 @@ def steps_sketch(
         return f"{rows}, {when}, {cols}" if k.batch_first else f"{when}, {rows}, {cols}"
 
     def before(n: int, cols: str, first: str, tile: str) -> list[str]:
-        """The state of the step before, at the first step the one that was given."""
+        """Return the loads of the previous step's state; at the first step, the given one."""
         return [
             f"load({k.made[n]}[{place(f'{step}-1', cols)}] -> ${tile})",
             f"load({k.starts[n]}[{layer}, {rows}, {first}] -> ${tile}_first)",
@@ -70,21 +82,21 @@ def steps_sketch(
     def indented(depth: int, lines: Iterable[str]) -> list[str]:
         return [" " * 4 * depth + line for line in lines]
 
-    given = [line for g in gates for line in _given(k, g, place, step, col, t.made, f"{of}{g}, {alone}")]
+    input_lines = [line for g in gates for line in _given(k, g, place, step, col, t.made, f"{of}{g}, {alone}")]
     biased = [line for g in gates if k.bias for line in (
         f"load({k.bias}[{of}{g}, {alone}] -> $bias_{g})", f"$sum_{g} = $sum_{g} + $bias_{g}",
     )]  # fmt: skip
-    held, at_own = (f"{part}, {summed}", f"{own} + {at}:{own} + {at}+{t.summed}") if several else (summed, summed)
-    products = _products(k, t, held, alone) if k.halves is None else _of_halves(k, k.halves, held, alone)
+    held_range, at_own = (f"{part}, {summed}", f"{own} + {at}:{own} + {at}+{t.summed}") if several else (summed, summed)
+    products = _products(k, t, held_range, alone) if k.halves is None else _of_halves(k, k.halves, held_range, alone)
     scales = f"{part}, " if several else ""
     back = [] if k.halves is None else _scaled_back(k.halves, "sum", "scale", scales, gates, alone)
     lower = _lower(k, step, layer, rows, summed, alone, place, at, t) if k.stack else []
     sums = [f'$sum_{g} = alloc([{t.rows}, {t.made}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
             for g in gates]  # fmt: skip
-    stored = [f"store(${tile} -> {tensor}[{place(step, made)}])"
+    stored = [f"store(${tile} -> {tensor}[{place(step, col_range)}])"
               for tile, tensor in zip(("state", "cell")[: len(k.made)], k.made, strict=True)]  # fmt: skip
-    asked = extents.add(steps, 1 - k.layers) if k.stack else steps
-    lead, ends = ((f"{k.rows}, {n}" if k.batch_first else f"{n}, {k.rows}") for n in (asked, steps))
+    gate_steps = extents.add(steps, 1 - k.layers) if k.stack else steps
+    lead, ends = ((f"{k.rows}, {n}" if k.batch_first else f"{n}, {k.rows}") for n in (gate_steps, steps))
     count, many = (f"{k.layers}, ", f"{k.layers * (2 if k.stack else 1)}, ") if several else ("", "")
     shapes = dict.fromkeys(k.gates, f"{lead}, {len(gates)}, {width}")
     shapes[k.weights] = f"{many}{width}, {len(gates)}, {width}"
@@ -101,8 +113,8 @@ def steps_sketch(
     shapes |= dict.fromkeys(k.made, f"{ends}, {k.shape[2]}")
     tensors = [f"{tensor}[{shape}]: {dtypes.get(tensor, dtype)}{_role(roles.get(tensor, 'temp'))};"
                for tensor, shape in shapes.items()]  # fmt: skip
-    named = {name for length in k.shape for name in extents.names(length)}
-    symbols = ", ".join(d.name for d in task.dims if d.name in named)
+    size_names = {name for length in k.shape for name in extents.names(length)}
+    symbols = ", ".join(d.name for d in task.dims if d.name in size_names)
     lines = [
         f"sketch {name} {{",
         *indented(1, [
@@ -121,8 +133,8 @@ def steps_sketch(
         *indented(4, [*fit, *each] if several else []),
         *indented(4, [*sums, f"for {at} in range(0, {width}, {t.summed}):"]),
         *indented(5, [*before(0, at_own, summed, "state_before"), *products]),
-        *indented(4, [*back, *biased, *given, *lower]),
-        *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, made, alone, f"before_{n}")]),
+        *indented(4, [*back, *biased, *input_lines, *lower]),
+        *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, col_range, alone, f"before_{n}")]),
         *indented(4, [*_CELLS[k.cell], *stored]),
         "}",
     ]  # fmt: skip
@@ -133,7 +145,7 @@ def steps_sketch(
 
 
 class _Words(dict[str, str]):
-    """Keeps which words a template asks for."""
+    """Collects the words that a template uses."""
 
     def __missing__(self, word: str) -> str:
         return self.setdefault(word, "")
@@ -155,7 +167,7 @@ def _of_halves(
     scale: str = "scale",
     sums: str = "sum",
 ) -> list[str]:
-    """The same of the two halves of each factor; those of the state are made as it is read."""
+    """Return the products of the two halves of each factor; the halves of the state are computed as it is read."""
     split = [
         f"$scaled = ${state} * ${scale}[:, None]",
         "$high = cast($scaled, f16)",
@@ -180,7 +192,8 @@ def _scaled_back(halves: Halves, sums: str, scale: str, part: str, gates: range,
 def _given(
     k: Recurrence, g: int, place: Callable[[str, str], str], step: str, col: str, made: str, bias: str
 ) -> list[str]:
-    """What the inputs give a gate: zeros in the columns of other layers, which lie outside."""
+    """Return the loads of the inputs' share of a gate: zeros in the columns of other layers, which are out of
+    bounds."""
     lines = []
     for n, (tensor, backwards) in enumerate(zip(k.gates, k.backwards, strict=True)):
         now = f"{k.steps} - 1 - {step}" if backwards else step
@@ -197,7 +210,8 @@ def _lower(
     k: Recurrence, step: str, layer: str, rows: str, summed: str, made: str, place: Callable[[str, str], str], at: str,
     t: StepTiles,
 ) -> list[str]:  # fmt: skip
-    """What the layer below gives, which it made in the step before; below the lowest, outside, are zeros."""
+    """Return the share of the layer below, from the previous step; below the lowest layer (out of bounds) it is
+    zero."""
     assert k.halves is not None
     gates, width = range(GATES[k.cell]), k.width
     cols = f"({layer} - 1) * {width} + {at}"

@@ -247,8 +247,7 @@ def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) 
 
 # two reductions of a long row in one read of it, where the second is relative to the result of the first
 # - The squares about the mean: each lane keeps the mean of its elements so far and the squares about that (Welford,
-# 1962),
-#   and the lanes' results are combined at the end (Chan, Golub and LeVeque, 1979).
+#   1962), and the lanes' results are combined at the end (Chan, Golub and LeVeque, 1979).
 # - The sum of exponentials below the largest element: each lane keeps its largest so far, and scales its sum down when
 #   that grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 #
@@ -260,7 +259,7 @@ _ZERO, _ONE = Num(0.0), Num(1.0)
 
 @dataclass(frozen=True)
 class Pair:
-    """``second`` is a reduction about ``first``, or about what is made of it."""
+    """``second`` is a reduction relative to ``first``, or to a value computed from it."""
 
     first: Red
     second: Red

@@ -1,4 +1,5 @@
-"""A sketch for each launch of a file: its header from what the launch reads, stores and names, its body by its kind."""
+"""A sketch for each launch of a file: the header lists what the launch reads, stores and names; its kind selects the
+body."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from kernellab.sketch.syntax.words import RESERVED
 from kernellab.task import Task
 from kernellab.task.task import channels_at_end
 
-#: the statements of a launch
+#: function that writes the statements of a launch
 Rule = Callable[[Writer], tuple[tree.Stmt, ...]]
 
 EMIT: dict[LaunchKind, Rule] = {
@@ -48,11 +49,11 @@ EMIT: dict[LaunchKind, Rule] = {
 
 @dataclass(frozen=True)
 class File:
-    """What the sketches of one file share.
+    """Properties shared by the sketches of one file.
 
-    ``inputs`` and ``results`` are the tensors that enter and leave the graph; ``sizing`` names, for a Dim that only
-    inputs without a reader have, one of these; ``warps`` and ``stages`` the launch options of the file (0: it has
-    none). A launch that needs other warps leaves them to the lowering; its own stages stand in its loop's hint.
+    ``inputs`` and ``results`` are the tensors that enter and leave the graph. ``sizing`` names an input for each Dim
+    that only unread inputs have. ``warps`` and ``stages`` are the launch options of the file (0: none). A launch that
+    needs other warps leaves them to the lowering; its own stages are in its loop's hint.
     """
 
     task: Task
@@ -66,51 +67,55 @@ class File:
 
     @property
     def taken(self) -> set[str]:
-        """Names that mean something in a sketch of the file."""
-        given = {d.name for d in self.task.dims} | {a.name for a in self.task.args}
-        return {*RESERVED, *DTYPES, *OPS, *self.layout.views, *self.consts.values, *given}
+        """Names that have a meaning in a sketch of the file."""
+        task_names = {d.name for d in self.task.dims} | {a.name for a in self.task.args}
+        return {*RESERVED, *DTYPES, *OPS, *self.layout.views, *self.consts.values, *task_names}
 
     def shares_stages(self, k: Launch, t: Tiling) -> bool:
-        """Does the launch run in as many stages as the file's option says?"""
+        """Return whether the launch uses the file's number of stages."""
         return bool(self.warps) and k.streams and t.stages == self.stages
 
 
 def sizing(inputs: Sequence[Input], loaded: Collection[str]) -> dict[str, Input]:
-    """For each Dim that no input in ``loaded`` has: the first input that has it, of whose elements none is read."""
-    known = {n for i in inputs if i.name in loaded for e in i.shape for n in extents.names(e)}
-    found: dict[str, Input] = {}
+    """Return, for each Dim that no input in ``loaded`` has, the first input that has it; no element of that input is
+    read."""
+    loaded_names = {n for i in inputs if i.name in loaded for e in i.shape for n in extents.names(e)}
+    result: dict[str, Input] = {}
     for i in (i for i in inputs if i.name not in loaded and i.dtype in DTYPES):
-        for name in {n for e in i.shape for n in extents.names(e)} - known:
-            found.setdefault(name, i)
-    return found
+        for name in {n for e in i.shape for n in extents.names(e)} - loaded_names:
+            result.setdefault(name, i)
+    return result
 
 
 def titles(task: str, launches: Sequence[Launch]) -> list[str]:
-    """A name for each sketch: the task's and its launch's title; a result that the file begins with is ``first``."""
+    """Return a name for each sketch: the task's and its launch's title; a result at the start of the file is
+    ``first``."""
     if len(launches) == 1:
         return [task]
-    names, found = Names(set()), list[str]()
+    names, result = Names(set()), list[str]()
     for k in launches:
-        opens = k.title == RESULT_TITLE and not found
-        found.append(names.fresh(f"{task}_{'first' if opens else k.title}"))
-    return found
+        opens = k.title == RESULT_TITLE and not result
+        result.append(names.fresh(f"{task}_{'first' if opens else k.title}"))
+    return result
 
 
 def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sketch:
-    """The sketch of one launch; ``warps`` are those that it would have alone.
+    """Return the sketch of one launch; ``warps`` are those that it would use on its own.
 
     Raises:
-        DesignError: a tensor's dtype is none of the sketch language's, or a reduction that has no schedule.
+        DesignError: the sketch language lacks a tensor's dtype, or a reduction has no schedule.
     """
     option = tree.Name("num_stages") if file.shares_stages(k, t) else tree.Num(t.stages)
     body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken), option if t.stages else None))
-    named = mentioned(file.layout, k, t)
-    sizes = {i.name: i for n, i in file.sizing.items() if n in named}
-    named |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}
-    symbols = [d.name for d in file.task.dims if d.name in named]
+    used_names = mentioned(file.layout, k, t)
+    sizes = {i.name: i for n, i in file.sizing.items() if n in used_names}
+    used_names |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}
+    symbols = [d.name for d in file.task.dims if d.name in used_names]
     shapes = {n: channels_at_end(i.shape) if i.last else i.shape for n, i in sizes.items()}
     tensors = [tree.TensorDecl(n, tuple(map(extent, shapes[n])), DTYPES[i.dtype], None) for n, i in sizes.items()]
-    return assembled(name, t.why, symbols, [*tensors, *_tensors(file, k)], _constants(file, k, t, named, warps), body)
+    return assembled(
+        name, t.why, symbols, [*tensors, *_tensors(file, k)], _constants(file, k, t, used_names, warps), body
+    )
 
 
 def assembled(
@@ -121,7 +126,7 @@ def assembled(
     constants: Sequence[tree.ConstDecl],
     body: Sequence[tree.Stmt],
 ) -> tree.Sketch:
-    """A sketch that begins with the sentences of ``why`` as comments."""
+    """Return a sketch that begins with the sentences of ``why`` as comments."""
     lines: dict[str, tuple[tree.SymbolDecl | tree.TensorDecl | tree.ConstDecl, ...]] = {
         "symbols": tuple(map(tree.SymbolDecl, symbols)), "tensors": tuple(tensors), "constexpr": tuple(constants),
     }  # fmt: skip
@@ -130,34 +135,34 @@ def assembled(
 
 
 def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
-    """The Dims, scalars and constexprs that a launch names."""
-    found: set[str] = {*t.blocks.values(), t.run}
+    """Return the Dims, scalars and constexprs that a launch names."""
+    result: set[str] = {*t.blocks.values(), t.run}
 
     def index(indices: Sequence[Ix]) -> None:
         for ix in indices:
-            found.update(extents.names(ix.offset))
+            result.update(extents.names(ix.offset))
 
     lengths = [extent for tensor in {e.tensor for e in k.loads} for extent in layout.views.get(tensor, ())]
     lengths += [extent for o in k.outs for extent in layout.views.get(o.tensor, ())]
     lengths += [axis.extent for axis in (*k.par, *k.red)]
     for length in lengths:
-        found |= extents.names(length)
+        result |= extents.names(length)
     for o in k.outs:
         index(o.index)
     seen: dict[int, object] = {}
     for root in k.roots:
         for e in walk(root, seen):
             if isinstance(e, SymNum):
-                found |= extents.names(e.expr)
+                result |= extents.names(e.expr)
             elif isinstance(e, Iota):
                 index([e.index])
             elif isinstance(e, Leaf):
                 index(e.index)
-    return frozenset(found)
+    return frozenset(result)
 
 
 def _not_held(tensor: str, dtype: str) -> DesignError:
-    """What to do about a tensor of a dtype that the sketch language does not have."""
+    """Return the error for a tensor whose dtype the sketch language does not have."""
     remedy = {
         "complex64": "Compute on its real and imaginary parts (torch.view_as_real)",
         "complex128": "Compute on its real and imaginary parts (torch.view_as_real)",
@@ -172,43 +177,43 @@ def _not_held(tensor: str, dtype: str) -> DesignError:
 
 
 def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
-    """Declarations of the tensors: inputs in the graph's order, temps, and what is stored.
+    """Return the declarations of the tensors: inputs in the graph's order, temporaries, and stored tensors.
 
     Raises:
-        DesignError: a tensor's dtype is none of the sketch language's.
+        DesignError: the sketch language lacks a tensor's dtype.
     """
     loaded = list(dict.fromkeys(e.tensor for e in k.loads))
     places: Mapping[str, int] = {i.name: n for n, i in enumerate(file.inputs)}
-    own = file.layout.name
-    inputs = sorted((t for t in loaded if own(t) in places), key=lambda t: places[own(t)])
+    own_name = file.layout.name
+    inputs = sorted((t for t in loaded if own_name(t) in places), key=lambda t: places[own_name(t)])
     temps = [t for t in loaded if t not in inputs]
-    found = []
+    declarations = []
     for t in dict.fromkeys([*inputs, *temps, *(o.tensor for o in k.outs)]):
-        role = "out" if own(t) in file.results else "temp" if t not in inputs else None
+        role = "out" if own_name(t) in file.results else "temp" if t not in inputs else None
         if file.layout.dtypes[t] not in DTYPES:
-            raise _not_held(own(t), file.layout.dtypes[t])
+            raise _not_held(own_name(t), file.layout.dtypes[t])
         view = file.layout.views.get(t) or (1,)
-        found.append(tree.TensorDecl(own(t), tuple(map(extent, view)), DTYPES[file.layout.dtypes[t]], role))
-    return found
+        declarations.append(tree.TensorDecl(own_name(t), tuple(map(extent, view)), DTYPES[file.layout.dtypes[t]], role))
+    return declarations
 
 
 def _constants(file: File, k: Launch, t: Tiling, named: frozenset[str], warps: int) -> list[tree.ConstDecl]:
-    """Declarations of the scalars, the tile sizes, and the launch options."""
-    found = []
+    """Return the declarations of the scalars, the tile sizes, and the launch options."""
+    declarations = []
     for arg in (a for a in file.task.args if not a.is_tensor and a.name in named):
         value = arg.default if arg.default is not None else arg.value
-        found.append(tree.ConstDecl(arg.name, None if value is None else number(float(value))))
+        declarations.append(tree.ConstDecl(arg.name, None if value is None else number(float(value))))
     for name, (default, choices) in file.consts.values.items():
         if name in named:
-            found.append(_tunable(name, default, choices))
+            declarations.append(_tunable(name, default, choices))
     if file.warps and warps == file.warps:
-        # one value for the file: for a launch that needs another the lowering chooses
-        found.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16, *((32,) if file.warps == 32 else ()))))
+        # one value per file: the lowering chooses for launches that need another
+        declarations.append(_tunable("num_warps", file.warps, (1, 2, 4, 8, 16, *((32,) if file.warps == 32 else ()))))
     if file.shares_stages(k, t):
-        found.append(_tunable("num_stages", t.stages, (*((1,) if t.stages == 1 else ()), 2, 3, 4, 5)))
+        declarations.append(_tunable("num_stages", t.stages, (*((1,) if t.stages == 1 else ()), 2, 3, 4, 5)))
     if t.descriptors is not None:
-        found.append(_tunable("descriptors", int(t.descriptors), (0, 1)))
-    return found
+        declarations.append(_tunable("descriptors", int(t.descriptors), (0, 1)))
+    return declarations
 
 
 def _tunable(name: str, default: int, choices: Sequence[int]) -> tree.ConstDecl:

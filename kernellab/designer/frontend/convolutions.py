@@ -17,7 +17,7 @@ from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Op, Tap, Win
 from kernellab.designer.ir.extents import Length
 from kernellab.designer.ir.normal import Purpose
 
-#: channels that a product over positions has on both sides at least
+#: minimum channels on both sides of a product over positions
 _WIDE = 16
 
 
@@ -69,7 +69,7 @@ def _window_of(
     if b.narrow and groups == 1 and not transposed and _few_positions(b, node, index, kernel):
         return with_bias(_by_positions(b, node, index, (source, weight), (stride, dilation, pad)))
     if not is_plain(index, shape, groups, 1):
-        # what reads it turns or cuts it: the result is stored as it is
+        # a reader transposes or slices it: the result is stored whole
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
     first, second = map(extents.fixed, given[:2])
     mine = second if transposed else first // groups
@@ -85,7 +85,7 @@ def _window_of(
     x = at_window(b, source, (index[0], channel, *w.index))
     direct = b.value(weight, (Ix(co), inner, *ks)) if packed and groups == 1 and not transposed else None
     if b.narrow and packed and groups == 1 and c is not None and not w.taps and side_by_side(x, c):
-        # a product of matrices as both lie
+        # a matrix product of both factors as they are in memory
         assert direct is not None
         rows = Ix(tuple(a for ix in (index[0], *index[2:]) for a in ix.leaves()))
         return with_bias(b.dot(x, direct, c, rows, Ix(co), d, node.line))
@@ -100,7 +100,7 @@ def _window_of(
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
         at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
     elif mine == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
-        # each output is a sum of products in float32: few weights are not converted at each
+        # each output is a sum of products in float32: convert the few weights once, not for each output
         wide = "float32" if math.prod(kernel) <= 16 else b.dtype(weight)
         tensor = _packed(b, weight, groups, (), 1, transposed, wide)
         at = Leaf(tensor, (*ks, Ix(group), Ix(), Ix()), wide)
@@ -108,8 +108,8 @@ def _window_of(
         pair = (channel, Ix(co)) if transposed else (Ix((*group, *co)), inner)
         at = b.value(weight, (*pair, *ks))
         if not isinstance(at, Leaf):  # a constant tensor of the reference
-            own = b.axes_for(b.shape(weight))
-            tensor = b.store(weight, own, b.value(weight, own), b.shape(weight))
+            weight_index = b.axes_for(b.shape(weight))
+            tensor = b.store(weight, weight_index, b.value(weight, weight_index), b.shape(weight))
             at = Leaf(tensor, (*pair, *ks), b.dtype(weight))
     value = Win(
         x, at, dtype=d, line=node.line, taps=w.taps, sums=(c,) if c is not None else (), packed=packed,
@@ -119,9 +119,8 @@ def _window_of(
 
 
 def _inside_zeros(b: Builder, source: Ref) -> tuple[Ref, tuple[int, ...]]:
-    """What a padding by zeros was made of, and the zeros before each of its spatial dimensions: a window reads zeros
-    past the edges of a tensor anyway. ``source`` and nothing where it is no such padding.
-    """
+    """Return the source of a zero padding, and the zeros before each of its spatial dimensions: a window reads zeros
+    past a tensor's edges anyway. Return ``source`` and () if it is not such a padding."""
     node = b.nodes.get(source.name)
     if node is None or source.name in b.stops or node.op != "aten.constant_pad_nd.default":
         return source, ()
@@ -135,26 +134,26 @@ def _inside_zeros(b: Builder, source: Ref) -> tuple[Ref, tuple[int, ...]]:
 
 
 def side_by_side(factor: Expr, axis: Axis) -> bool:
-    """Do the elements along ``axis`` lie next to each other in the tensor of ``factor``?"""
+    """Return whether the elements along ``axis`` are contiguous in the tensor of ``factor``."""
     return isinstance(factor, Leaf) and factor.index[-1].leaves() == (axis,)
 
 
 def _few_positions(b: Builder, node: Node, index: Index, kernel: tuple[int, ...]) -> bool:
-    """Are its outputs few positions of many taps, of halves: the gradient of another convolution's weights? What is
-    asked for may begin like the result and end before it."""
+    """Return whether the outputs are few positions of many taps, in halves: the gradient of another convolution's
+    weights. The requested index may start like the result and end before it."""
     shape, samples = b.shape(node_ref(node)), b.shape(node.args[1])[1]
     fixed = all(isinstance(e, int) for e in (*shape, *b.shape(node.args[0])))
     if not fixed or node.dtype not in HALVES or len(kernel) != 2 or samples == 1:
         return False
     plain = is_plain(index, (*shape[:2], *(ix.extent for ix in index[2:])))
     wide = all(e >= _WIDE and e % 8 == 0 for e in map(extents.fixed, shape[:2]))
-    asked = math.prod(extents.fixed(ix.extent) for ix in index[2:])
-    return plain and wide and math.prod(kernel) >= max(16, asked + 1) and asked <= 64
+    positions = math.prod(extents.fixed(ix.extent) for ix in index[2:])
+    return plain and wide and math.prod(kernel) >= max(16, positions + 1) and positions <= 64
 
 
 def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref], numbers: Any) -> Expr:
-    """The convolution as a product over its channels and taps, which are the samples and positions of another one whose
-    weights' gradient it is; of its outputs only those that are asked for."""
+    """Return the convolution as a product over its channels and taps, which are the samples and positions of the
+    convolution whose weight gradient it is. Only the requested outputs are computed."""
     source, weight = factors
     sizes = map(extents.fixed, b.shape(weight)[1:])
     n, *places = (Axis(e) for e in sizes)
@@ -163,14 +162,14 @@ def _by_positions(b: Builder, node: Node, index: Index, factors: tuple[Ref, Ref]
         Tap(place, next(iter(ix.leaves()), None), extents.fixed(ix.extent), d, s, p, size)
         for place, ix, s, d, p, size in zip(places, index[2:], *numbers, whole, strict=True)
     ]
-    moved = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
-    x = at_window(b, source, (index[0], Ix((n,)), *moved))
+    window_ix = tuple(Ix(tuple(a for a in (t.out, t.k) if a is not None), 0, 1, t) for t in taps)
+    x = at_window(b, source, (index[0], Ix((n,)), *window_ix))
     g = at_window(b, weight, (index[1], Ix((n,)), *(Ix((place,)) for place in places)))
     return Win(x, g, dtype=aten.wide(node.dtype), line=node.line, taps=tuple(taps), sums=(n,), turned=True)
 
 
 def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
-    """Are the channels that an output sums side by side in its weights as they are?"""
+    """Return whether the channels that an output sums are contiguous in its weights."""
     if not isinstance(weight, Leaf):
         return False
     pointwise = weight.tensor == name and set(kernel) == {1} and weight.index[1].leaves() == (c,)
@@ -178,36 +177,36 @@ def _rows_of(weight: Expr, c: Axis, name: str, kernel: tuple[int, ...]) -> bool:
 
 
 def _in_planes(x: Expr, channel: Ix, places: Index, extent: tuple[Length, ...]) -> bool:
-    """Are ``x`` planes of positions, one behind the other, each a whole number of 16 bytes of halves?
+    """Return whether ``x`` consists of consecutive planes of positions, each a multiple of 16 bytes of halves.
 
-    Channels are then the rows of a factor of a product as they are.
+    The channels are then the rows of a product's factor without a copy.
     """
     if not isinstance(x, Leaf) or x.dtype not in HALVES:
         return False
     plane = math.prod(e for e in extent if isinstance(e, int)) if all(isinstance(e, int) for e in extent) else 0
     order = [leaves for ix in x.index if (leaves := ix.leaves())]
-    behind = order[order.index(channel.leaves()) + 1 :] if channel.leaves() in order else []
-    return plane > 0 and plane % 8 == 0 and behind == [leaves for ix in places if (leaves := ix.leaves())]
+    after_channel = order[order.index(channel.leaves()) + 1 :] if channel.leaves() in order else []
+    return plane > 0 and plane % 8 == 0 and after_channel == [leaves for ix in places if (leaves := ix.leaves())]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a convolution takes in addition to its tensors, one number a spatial dimension."""
+    """The arguments of a convolution other than its tensors, one number per spatial dimension."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
     transposed: bool
-    #: by how many elements the result of a transposed one is longer than its windows make it
+    #: number of elements by which a transposed convolution's result is longer than its windows
     output_padding: tuple[int, ...] = ()
 
 
 def numbers_of(b: Builder, node: Node) -> Numbers:
-    """The numbers of a convolution of any of the operations below.
+    """Return the numbers of any of the convolution operations below.
 
     Raises:
-        DesignError: they are not known before the call, or it has no batch.
+        DesignError: they are not known before the call, or there is no batch.
     """
     kind = node.op.split(".")[1]
     args = [*node.args, *[None] * (9 - len(node.args))]
@@ -236,7 +235,7 @@ def _ks(index: Index, rank: int) -> list[Axis | None]:
 
 
 def _channels(ix: Ix, groups: int, mine: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Axes of the group and of the channel inside it, at the index of the output's channel."""
+    """Return the axes of the group and of the channel within it, at the index of the output's channel."""
     leaves = ix.leaves()
     if groups == 1:
         return (), leaves
@@ -262,12 +261,13 @@ def _padding(b: Builder, node: Node, given: Any, kernel: Any, stride: Any, dilat
 def _packed(
     b: Builder, weight: Ref, groups: int, mine: tuple[Length, ...], inside: int, transposed: bool, dtype: str = ""
 ) -> str:
-    """The weight stored as [taps..., group, out channel, in channel], so that each tap's matrix lies in one piece."""
+    """Return the weight stored as [taps..., group, out channel, in channel], so that each tap's matrix is
+    contiguous."""
     shape = b.shape(weight)
     taps = tuple(shape[2:])
     key = (weight.name, "packed") if not transposed else (weight.name, "packed_t")
     axes = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in (*taps, groups))
-    # the channels split as the reader's are
+    # the channels are split like the reader's
     axes = (*axes, Ix(tuple(Axis(e) for e in mine)), Ix((Axis(inside),)) if inside > 1 or mine else Ix())
     ks, group, co, c = axes[: len(taps)], axes[-3], axes[-2], axes[-1]
     first, second = (group.axes + c.axes, co.axes) if transposed else (group.axes + co.axes, c.axes)

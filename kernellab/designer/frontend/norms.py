@@ -42,8 +42,8 @@ def _softmax(log: bool) -> Handler:
 
 
 def _apart(b: Builder, source: Ref, dim: int, index: Index) -> tuple[Ref, Index, list[Ref]]:
-    """Of rows that are concatenations, the part that is read alone, its index, and the others, of one element each:
-    attention's scores, and a sink whose share nothing reads. Else the rows as they are."""
+    """Split rows that are concatenations: return the part that is read, its index, and the others, of one element each,
+    such as attention's scores and a sink whose share is not read. Otherwise return the rows unchanged."""
     whole = _less_largest(b, source, dim)
     node = None if b.is_stored(whole) else b.nodes.get(whole.name)
     if node is None or node.aten != "cat" or (argument(node, 1, "dim", 0) - dim) % len(index):
@@ -59,7 +59,8 @@ def _apart(b: Builder, source: Ref, dim: int, index: Index) -> tuple[Ref, Index,
 
 
 def _less_largest(b: Builder, source: Ref, dim: int) -> Ref:
-    """The rows from which ``source`` subtracts their largest elements, which no share shows; else ``source``."""
+    """Return the rows from which ``source`` subtracts their largest elements, which does not change the shares; else
+    ``source``."""
     node = b.nodes.get(source.name)
     if b.is_stored(source) or node is None or node.aten != "sub" or node.keyword("alpha", 1) != 1:
         return source
@@ -67,8 +68,8 @@ def _less_largest(b: Builder, source: Ref, dim: int) -> Ref:
     top = b.nodes.get(largest.name) if isinstance(largest, Ref) and isinstance(rows, Ref) else None
     if top is None or top.aten not in ("max", "amax") or largest.item or top.args[0] != rows:
         return source
-    kept = b.shape(largest) == (*b.shape(rows)[:dim], 1, *b.shape(rows)[dim + 1 :])
-    return rows if kept and b.shape(rows)[dim] != 1 else source
+    keeps_dim = b.shape(largest) == (*b.shape(rows)[:dim], 1, *b.shape(rows)[dim + 1 :])
+    return rows if keeps_dim and b.shape(rows)[dim] != 1 else source
 
 
 def _normalise(b: Builder, node: Node, index: Index, dims: list[int], eps: Any, centre: bool = True) -> Expr:
@@ -115,7 +116,7 @@ def _rms_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _group_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """The channel axis splits into groups and channels of a group; the reduction runs over the latter and space."""
+    """Split the channel axis into groups and channels of a group; reduce over the latter and space."""
     source, groups = node.args[0], node.args[1]
     shape = b.shape(source)
     channels = extents.product(shape[1]).over(extents.product(groups))
@@ -153,7 +154,7 @@ def _instance_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _batch_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Evaluation mode: running statistics; everything is pointwise."""
+    """Evaluation mode: running statistics, all pointwise."""
     d = aten.wide(node.dtype)
     channel = (index[1],)
     legit = "no_training" in node.op
@@ -168,7 +169,7 @@ def _batch_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _batch_norm_training(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Training mode: statistics of the batch. The running ones, which are written, are no output."""
+    """Training mode: statistics of the batch. The updated running statistics are not supported as outputs."""
     if item != 0:
         raise b.refuse(node, "the statistics that batch normalisation writes")
     training, eps = node.args[5], node.args[7]

@@ -1,7 +1,7 @@
-"""Recurrent layers: what their inputs give each gate as one product of all steps, then a launch that walks the steps.
+"""Recurrent layers: one product computes the inputs' share of the gates for all steps, then a launch runs the steps.
 
-The split is cuDNN's (Appleyard, Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on GPUs",
-2016, section 3): half of the products do not wait for the state, and run as one matrix product before.
+This is the split of cuDNN (Appleyard, Kocisky and Blunsom, "Optimizing Performance of Recurrent Neural Networks on
+GPUs", 2016, section 3): half of the products do not depend on the state, and run first as one matrix product.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Expr, Index, Ix, Leaf, Num, Op
 from kernellab.designer.ir.scaling import WIDE, down, in_two, largest
 
-#: how many gates each cell has: the blocks of rows that its weights consist of
+#: number of gates of each cell: the blocks of rows of its weights
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _DTYPES = ("float32", "float64")
-#: cells whose states, but for the first one, are no larger than 1; and that whose are no larger than the first and 1
+#: cells whose states after the first are at most 1 in magnitude; and with those whose states are at most max(first
+#: state, 1)
 WITHIN_ONE = frozenset(("lstm", "rnn_tanh"))
 BOUNDED = WITHIN_ONE | {"gru"}
 #: the overload of layers that run at once
@@ -28,11 +29,11 @@ AT_ONCE = ".at_once"
 
 @dataclass(frozen=True)
 class Halves:
-    """How a layer's products of float32 are made of float16: what ``weights`` is the higher half of.
+    """The float16 representation of a layer's float32 products; ``weights`` is the higher half.
 
-    ``low`` [width, gates * width] is the lower half, ``columns`` [gates * width] what both are scaled by, and ``rows``
-    [rows] what the first state is, and of a GRU each. Of several layers ``low`` and ``columns`` have one such part for
-    each part of ``weights``, and ``rows`` one for each layer, before.
+    ``low`` [width, gates * width] is the lower half, ``columns`` [gates * width] the scale of both, and ``rows`` [rows]
+    the scale of the first state (of a GRU, of every state). With several layers, ``low`` and ``columns`` have one such
+    part for each part of ``weights``, and ``rows`` one for each layer, as leading dimensions.
     """
 
     low: str
@@ -42,17 +43,17 @@ class Halves:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """The steps of one layer in one direction, or of several such that run at once, as a separate launch.
+    """The steps of one layer in one direction, or of several layers that run at once, as a separate launch.
 
-    ``gates`` [steps, rows, gates * width] is what the inputs give, ``weights`` [width, gates * width] the state's,
-    turned; ``bias`` [gates * width] is "" where there is none. ``starts`` [layers, rows, width] are the first states
-    and ``made`` the states after each step, in the shape ``shape``: the output and, of an LSTM, its cells. Where
-    ``backwards`` the gates are read from the last step on. ``halves``: the weights are float16, scaled.
+    ``gates`` [steps, rows, gates * width] is the inputs' share, ``weights`` [width, gates * width] those of the state,
+    transposed; ``bias`` [gates * width] is "" if there is none. ``starts`` [layers, rows, width] are the first states
+    and ``made`` the states after each step, in the shape ``shape``: the output and, for an LSTM, its cells. If
+    ``backwards``, the gates are read from the last step on. ``halves``: the weights are scaled float16.
 
-    Several ``layers`` have their states in one tensor, each its own columns, and ``weights`` in several parts. Side by
-    side each has separate ``gates``. Where they are a ``stack`` each reads what the one below made in the step
-    before, so layer l is l steps late; only the first has ``gates``, and the weights of each layer's input come before
-    those of its state (before the first layer's any), ``below`` [layers, gates * width] is the input's bias.
+    Several ``layers`` have their states in one tensor, each in its own columns, and ``weights`` in several parts. Side
+    by side, each has separate ``gates``. In a ``stack``, each layer reads the result of the one below from the previous
+    step, so layer l is l steps late; only the first has ``gates``, the weights of each layer's input precede those of
+    its state (for the first layer these are arbitrary), and ``below`` [layers, gates * width] is the input's bias.
     """
 
     cell: str
@@ -89,28 +90,28 @@ class Recurrence:
 
 def _layer(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if node.op.endswith(AT_ONCE):
-        found = _at_once(b, node)
-        return Leaf(found.made[item], index, found.dtype, node.line)
-    found = _recurrence(b, node)
+        steps_launch = _at_once(b, node)
+        return Leaf(steps_launch.made[item], index, steps_launch.dtype, node.line)
+    steps_launch = _recurrence(b, node)
     if item == 0:
-        return Leaf(found.made[0], index, found.dtype, node.line)
+        return Leaf(steps_launch.made[0], index, steps_launch.dtype, node.line)
     rows, cols = index[1:]
-    last = Ix((), extents.add(found.steps, -1))
-    at = (rows, last, cols) if found.batch_first else (last, rows, cols)
-    return Leaf(found.made[item - 1], at, found.dtype, node.line)
+    last = Ix((), extents.add(steps_launch.steps, -1))
+    at = (rows, last, cols) if steps_launch.batch_first else (last, rows, cols)
+    return Leaf(steps_launch.made[item - 1], at, steps_launch.dtype, node.line)
 
 
 def _recurrence(b: Builder, node: Node) -> Recurrence:
-    """The launch of a layer, which all of its results share; what it reads is stored before.
+    """Return the launch of a layer, which all of its results share; tensors that it reads are stored before.
 
     Raises:
         NodeError: several layers at once, no batch, or a dtype whose states would be rounded at every step.
     """
     result = Ref(node.name, 0)
     if result in b.stored_names:
-        found = b.calls[b.stored_names[result]]
-        assert isinstance(found, Recurrence), found
-        return found
+        steps_launch = b.calls[b.stored_names[result]]
+        assert isinstance(steps_launch, Recurrence), steps_launch
+        return steps_launch
     x, hx, weights, has_bias, layers, _, _, both, batch_first = node.args
     shape, dtype = b.shape(result), b.dtype(result)
     if layers != 1 or both or len(shape) != 3 or dtype not in _DTYPES or not isinstance(shape[2], int):
@@ -119,62 +120,65 @@ def _recurrence(b: Builder, node: Node) -> Recurrence:
     gates = _gates(b, node, x, weights[0], weights[2] if has_bias else None)
     starts = tuple(_tensor(b, s) for s in (hx if isinstance(hx, (tuple, list)) else (hx,)))
     bias = _tensor(b, weights[3]) if has_bias else ""
-    made = tuple(f"{node.name}_{word}" for word in ("states", "cells")[: len(starts)])
-    both_ways = (shape[2], GATES[node.aten] * shape[2])
+    state_names = tuple(f"{node.name}_{word}" for word in ("states", "cells")[: len(starts)])
+    weight_shape = (shape[2], GATES[node.aten] * shape[2])
     parts: Halves | None = None
     if b.halves and dtype == WIDE and node.aten in BOUNDED:
-        across, parts = _in_halves(b, node, weights[1], both_ways, starts[0])
+        across, parts = _in_halves(b, node, weights[1], weight_shape, starts[0])
     else:
-        turned = b.axes_for(both_ways)
-        across = b.store((node.name, "weights"), turned, b.value(weights[1], turned[::-1]), both_ways)
-    found = Recurrence(
-        node.aten, (gates,), across, bias, starts, made, shape, dtype, bool(batch_first), (backwards,), parts,
+        turned = b.axes_for(weight_shape)
+        across = b.store((node.name, "weights"), turned, b.value(weights[1], turned[::-1]), weight_shape)
+    steps_launch = Recurrence(
+        node.aten, (gates,), across, bias, starts, state_names, shape, dtype, bool(batch_first), (backwards,), parts,
     )  # fmt: skip
-    b.stored_names[result] = made[0]
-    b.calls.update(dict.fromkeys(made, found))
-    return found
+    b.stored_names[result] = state_names[0]
+    b.calls.update(dict.fromkeys(state_names, steps_launch))
+    return steps_launch
 
 
 def _in_halves(b: Builder, node: Node, weights: Ref, shape: tuple[Extent, ...], start: str) -> tuple[str, Halves]:
-    """The state's weights, turned, as two float16, and what these and the first state are scaled by."""
-    width, made = b.axes_for(shape)
+    """Return the state's weights, transposed, as two float16, and the scales of these and of the first state."""
+    width, gate_columns = b.axes_for(shape)
     columns = b.store(
-        (node.name, "columns"), (made,), down(largest(b.value(weights, (made, width)), width.leaves())), shape[1:]
+        (node.name, "columns"),
+        (gate_columns,),
+        down(largest(b.value(weights, (gate_columns, width)), width.leaves())),
+        shape[1:],
     )
     (rows,) = b.axes_for((b.shape(Ref(node.name, 0))[0 if node.args[-1] else 1],), frozenset(width.leaves()))
     top: Expr = largest(Leaf(start, (Ix(), rows, width), WIDE), width.leaves())
     if node.aten not in WITHIN_ONE:
         top = Op("max", (top, Num(1.0, WIDE)), WIDE)
     fit = b.store((node.name, "rows"), (rows,), down(top), (rows.extent,))
-    value = Op("mul", (b.value(weights, (made, width)), Leaf(columns, (made,), WIDE)), WIDE, node.line)
+    value = Op("mul", (b.value(weights, (gate_columns, width)), Leaf(columns, (gate_columns,), WIDE)), WIDE, node.line)
     high, low = (
-        b.store((node.name, word), (width, made), part, shape)
+        b.store((node.name, word), (width, gate_columns), part, shape)
         for word, part in zip(("weights", "weights_low"), in_two(value), strict=True)
     )
     return high, Halves(low, columns, fit)
 
 
 def _at_once(b: Builder, node: Node) -> Recurrence:
-    """The launch of several layers, as :func:`kernellab.designer.graph.layers.at_once` joined them."""
+    """Return the launch of several layers joined by :func:`kernellab.designer.graph.layers.at_once`."""
     result = Ref(node.name, 0)
     if result in b.stored_names:
-        found = b.calls[b.stored_names[result]]
-        assert isinstance(found, Recurrence), found
-        return found
-    given, starts, weights, biases, stack, batch_first = node.args
+        call = b.calls[b.stored_names[result]]
+        assert isinstance(call, Recurrence), call
+        return call
+    layer_inputs, starts, weights, biases, stack, batch_first = node.args
     shape, dtype = b.shape(result), b.dtype(result)
     layers = int(b.shape(starts[0])[0])  # type: ignore[arg-type]
-    time, gates, turned = 1 if batch_first else 0, [], []
-    for n, (x, own, bias) in enumerate(given):
+    time, gates, flipped = 1 if batch_first else 0, [], []
+    for n, (x, own, bias) in enumerate(layer_inputs):
         x, backwards = unflipped(b.nodes, x, time)
         gates.append(_gates(b, node, x, own, bias, f"gates_{n}" if n else "gates"))
-        turned.append(backwards)
+        flipped.append(backwards)
     first = tuple(_tensor(b, s) for s in starts)
     made = tuple(f"{node.name}_{word}" for word in ("states", "cells")[: len(starts)])
     outer, parts, width = b.shape(weights)
-    kept = _tensor(b, weights)
+    weight_tensor = _tensor(b, weights)
     part, across, along = b.axes_for((parts, width, outer))
-    value: Expr = Leaf(kept, (along, part, across), WIDE)
+    value: Expr = Leaf(weight_tensor, (along, part, across), WIDE)
     columns = b.store((node.name, "columns"), (part, along), down(largest(value, across.leaves())), (parts, outer))
     value = Op("mul", (value, Leaf(columns, (part, along), WIDE)), WIDE, node.line)
     high, low = (
@@ -184,17 +188,17 @@ def _at_once(b: Builder, node: Node) -> Recurrence:
     layer, row, col = b.axes_for((layers, shape[0 if batch_first else 1], width))
     top = Op("max", (largest(Leaf(first[0], (layer, row, col), WIDE), col.leaves()), Num(1.0, WIDE)), WIDE)
     rows = b.store((node.name, "rows"), (layer, row), down(top), (layer.extent, row.extent))
-    found = Recurrence(
+    call = Recurrence(
         node.aten, tuple(gates), high, _tensor(b, biases[1]) if biases else "", first, made, shape, dtype, batch_first,
-        tuple(turned), Halves(low, columns, rows), layers, stack, _tensor(b, biases[0]) if biases and stack else "",
+        tuple(flipped), Halves(low, columns, rows), layers, stack, _tensor(b, biases[0]) if biases and stack else "",
     )  # fmt: skip
     b.stored_names[result] = made[0]
-    b.calls.update(dict.fromkeys(made, found))
-    return found
+    b.calls.update(dict.fromkeys(made, call))
+    return call
 
 
 def _gates(b: Builder, node: Node, x: Ref, weights: Ref, bias: Ref | None, word: str = "gates") -> str:
-    """The tensor of what the inputs give each gate at every step: one product, and its bias."""
+    """Return the tensor of the inputs' share of each gate at every step: one product and its bias."""
     *lead, features = b.shape(x)
     shape = (*lead, b.shape(weights)[0])
     index = b.axes_for(shape)
@@ -211,7 +215,7 @@ def _gates(b: Builder, node: Node, x: Ref, weights: Ref, bias: Ref | None, word:
 
 
 def unflipped(nodes: Mapping[str, Node], x: Ref, time: int) -> tuple[Ref, bool]:
-    """What lies under a flip of all steps, and whether there was one."""
+    """Return the operand of a flip of all steps, and whether there was a flip."""
     node = nodes.get(x.name)
     if node is None or node.aten != "flip" or [int(d) % len(node.shape) for d in node.args[1]] != [time]:
         return x, False
@@ -219,12 +223,12 @@ def unflipped(nodes: Mapping[str, Node], x: Ref, time: int) -> tuple[Ref, bool]:
 
 
 def _tensor(b: Builder, ref: Ref) -> str:
-    """A tensor that holds ``ref`` in order: a launch that walks steps reads nothing else."""
+    """Return a tensor that holds ``ref`` in order: a launch of steps reads only such tensors."""
     if ref.name in b.graph.constants:
         index = b.axes_for(b.shape(ref))
         return b.store(ref, index, b.value(ref, index), b.shape(ref))
     return b.tensor(ref) if b.is_stored(ref) else b.stored(ref)
 
 
-#: left to the framework where a design may make library calls in addition to its own work, and that is faster
+#: left to the framework if a design may make library calls in addition to its own work, and that is faster
 RECURRENT: dict[str, Handler] = dict.fromkeys(GATES, _layer)

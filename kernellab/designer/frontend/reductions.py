@@ -1,4 +1,4 @@
-"""Reductions as expressions: sums and their kin, moments, norms, and one element of each row."""
+"""Reductions as expressions: sums and similar reductions, moments, norms, and the selection of one element per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Num, Op, Red
 
 
 def dims_of(given: Any, rank: int) -> list[int]:
-    """Dimensions from 0, in order; all of them where none is given."""
+    """Return the dimensions as non-negative integers, in order; all of them if none is given."""
     if given is None or given == ():
         return list(range(rank))
     items = given if isinstance(given, tuple) else (given,)
@@ -38,32 +38,32 @@ class Reduction:
         self.count = b.count(self.shape, dims)
 
     def reduce(self, kind: str, arg: Expr, dtype: str) -> Expr:
-        """``arg`` joined over the reduced dimensions."""
+        """Return ``arg`` reduced over the reduced dimensions."""
         return self.b.reduce(kind, arg, self.index, self.dims, dtype, self.node.line)
 
 
 def argument(node: Node, position: int, name: str, default: Any = None) -> Any:
-    """What the node was given by position or by name."""
+    """Return an argument of the node given by position or by name."""
     return node.args[position] if len(node.args) > position else node.keyword(name, default)
 
 
 def sum_dtype(dtype: str) -> str:
-    """The dtype that a sum for a result of ``dtype`` is kept in."""
+    """Return the dtype in which a sum for a result of ``dtype`` is accumulated."""
     return aten.wide(dtype) if aten.is_float(dtype) else "int64"
 
 
 def _simple(kind: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         rank = len(b.shape(node.args[0]))
-        given = argument(node, 1, "dim")
+        dim = argument(node, 1, "dim")
         if node.op.endswith(".default") and kind in ("max", "min", "prod") and node.op.split(".")[1] in (kind,):
-            given = None
-        total = _linear_sum(b, node, index, dims_of(given, rank)) if kind == "sum" else None
+            dim = None
+        total = _linear_sum(b, node, index, dims_of(dim, rank)) if kind == "sum" else None
         if total is None and kind in ("sum", "max") and item != 1 and aten.is_float(node.dtype):
-            total = over_unfolded(b, node, index, dims_of(given, rank), kind, aten.wide(node.dtype))
+            total = over_unfolded(b, node, index, dims_of(dim, rank), kind, aten.wide(node.dtype))
         if total is not None:
             return aten.settle(total, node.dtype)
-        r = Reduction(b, node, index, dims_of(given, rank))
+        r = Reduction(b, node, index, dims_of(dim, rank))
         name = kind
         if kind in ("max", "min") and item == 1:
             name = f"arg{kind}"
@@ -88,7 +88,7 @@ def _simple(kind: str) -> Handler:
 
 
 def _linear_sum(b: Builder, node: Node, index: Index, dims: list[int]) -> Expr | None:
-    """The sum over ``dims`` of the node's operand where that leaves out a product."""
+    """Return the sum over ``dims`` of the node's operand if a product can be avoided; else None."""
     outer = list(index)
     if len(outer) != len(b.shape(node.args[0])):
         for d in dims:
@@ -107,7 +107,7 @@ def _mean(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def moments(r: Reduction, d: str, correction: float) -> tuple[Expr, Expr]:
-    """Mean and variance, the squares taken about the mean: no cancellation."""
+    """Return mean and variance, with squares about the mean to avoid cancellation."""
     arg = aten.compute(r.arg, d)
     mean = Op("div", (r.reduce("sum", arg, d), r.count), d, r.node.line)
     centred = Op("sub", (arg, mean), d, r.node.line)
@@ -156,20 +156,20 @@ def _vector_norm(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def reduced(kind: str, arg: Expr, over: Sequence[Axis], dtype: str, node: Node) -> Expr:
-    """``arg`` reduced over axes; itself where all of them have one element."""
+    """Return ``arg`` reduced over axes; ``arg`` itself if all of them have one element."""
     return Red(kind, arg, tuple(over), dtype, node.line) if over else arg
 
 
 def split_axes(
     b: Builder, node: Node, ix: Ix, outer: Extent, inner: Extent
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """The axes of ``ix`` as those of ``outer`` and of the ``inner`` elements of each."""
+    """Split the axes of ``ix`` into those of ``outer`` and of the ``inner`` elements of each."""
     queue = list(ix.leaves())
     return tuple(b.take_axes(node, queue, outer)), tuple(b.take_axes(node, queue, inner))
 
 
 def matching(b: Builder, node: Node, index: Index) -> Expr:
-    """One element of each row, picked by comparing positions: exact, and the row is read anyway."""
+    """Select one element of each row by comparing positions: exact, and the row is read anyway."""
     source, dim, picks = node.args[0], node.args[1], node.args[2]
     shape = b.shape(source)
     dim %= len(shape)

@@ -1,4 +1,4 @@
-"""Elements written at indices that are values: a launch that fills the tensor, then one that writes or adds."""
+"""Writes at indices that are values: one launch fills the tensor, a second one writes or adds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Index, Iota, Ix, Leaf, Num, Op, Red, walk
 from kernellab.designer.ir.normal import ADD, ONCE, Output, number
 
-#: rows of a block of a group
+#: rows of a group's block
 _BLOCK = 128
 
-#: reads of an index that follow one another from which it is stored
+#: minimum length of a chain of dependent reads for which an index is stored
 _CHAIN = 4
 
 
 def _put(b: Builder, node: Node, at: Index, value: Expr, mode: str) -> str:
-    """The temp tensor with ``value`` written at ``at``, after the node's first operand; made once."""
+    """Return the temporary tensor with ``value`` written at ``at``, after the node's first operand; created once."""
     base, dtype = node.args[0], node.dtype
     key = (node.name, "put")
     if key in b.stored_names:
@@ -33,7 +33,7 @@ def _put(b: Builder, node: Node, at: Index, value: Expr, mode: str) -> str:
     filling = cast(b.value(base, index), dtype)
     name = b.store(key, index, filling, node.shape)
     if mode == ADD and isinstance(filling, Num) and filling.value == 0:
-        # what is only added to starts at 0
+        # a tensor that is only added to starts at 0
         b.cuts.pop()
     ats = tuple(ix.at for ix in at if ix.at is not None)
     packed = Op("put", (cast(value, dtype), *ats), dtype, node.line)
@@ -51,7 +51,7 @@ def _scatter(mode: str) -> Handler:
         reduce = argument(node, 4, "reduce")
         d, base = wide(node.dtype), b.value(node.args[0], index)
         if b.shape(ids)[dim] == 1 and isinstance(base, Num) and reduce is None and _covers(b, node, dim):
-            # one index a row of a constant: each element finds whether it is named, in the pass that reads it
+            # one index per row of a constant: the pass that reads an element also finds whether it is indexed
             row = (*index[:dim], Ix(), *index[dim + 1 :])
             here = Op("eq", (compute(picked(b, ids, row), "int64"), b.position(index[dim])), "bool")
             new = compute(picked(b, value, row) if b.shape(value) else b.value(value), d)
@@ -61,24 +61,24 @@ def _scatter(mode: str) -> Handler:
             return _found(b, node, index, dim, multiplies=reduce == "multiply")
         put = ADD if reduce == "add" else mode
         shape = b.shape(ids)
-        own = b.axes_for(shape)
-        at = (*own[:dim], _named(b.value(ids, own)), *own[dim + 1 :])
+        source_index = b.axes_for(shape)
+        at = (*source_index[:dim], _named(b.value(ids, source_index)), *source_index[dim + 1 :])
         # the source may be larger than the indices
-        given = b.value(value, own if b.shape(value) else ())
-        return Leaf(_put(b, node, at, given, put), index, node.dtype)
+        source = b.value(value, source_index if b.shape(value) else ())
+        return Leaf(_put(b, node, at, source, put), index, node.dtype)
 
     return handle
 
 
 def _covers(b: Builder, node: Node, dim: int) -> bool:
-    """Is there an index for each row?"""
+    """Return whether there is an index for each row."""
     shape = b.shape(node.args[2])
     return all(at == dim or extents.same(n, node.shape[at]) for at, n in enumerate(shape))
 
 
 def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> Expr:
-    """What a scatter leaves at a place that may be named several times, found from the place: the last element that
-    names it, or the product of all that do. It looks at every index for every place."""
+    """Return the result of a scatter at a place that may be indexed several times, computed from the place: the last
+    element written there, or the product of all of them. For each place every index is tested."""
     base, ids, value = node.args[0], node.args[2], node.args[3]
     shape = b.shape(ids)
     each = b.axes_for((shape[dim],), frozenset(leaf for ix in index for leaf in ix.within()))[0]
@@ -86,7 +86,7 @@ def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> 
     row[dim] = each
     for at, n in enumerate(shape):
         if at != dim and not extents.same(n, node.shape[at]):
-            # fewer rows of indices than of elements: those beyond keep what they are
+            # fewer rows of indices than of elements: elements beyond keep their value
             outside.append(Op("ge", (b.position(index[at]), number(n)), "bool"))
             row[at] = chosen(Op("min", (b.position(index[at]), number(extents.add(n, -1))), "int64"))
     here: Expr = Op("eq", (compute(picked(b, ids, tuple(row)), "int64"), b.position(index[dim])), "bool")
@@ -95,47 +95,51 @@ def _found(b: Builder, node: Node, index: Index, dim: int, multiplies: bool) -> 
     d = wide(node.dtype)
     old = compute(b.value(base, index), d)
     if multiplies:
-        given = compute(picked(b, value, tuple(row)) if b.shape(value) else b.value(value), d)
-        factor = Op("where", (here, given, Num(1.0 if is_float(d) else 1, d)), d)
+        factor_value = compute(picked(b, value, tuple(row)) if b.shape(value) else b.value(value), d)
+        factor = Op("where", (here, factor_value, Num(1.0 if is_float(d) else 1, d)), d)
         return Op("mul", (old, reduced("prod", factor, each.leaves(), d, node)), d, node.line)
     places = Op("where", (here, b.position(each), Num(-1, "int64")), "int64")
     last = reduced("max", places, each.leaves(), "int64", node)
     there = chosen(Op("max", (last, Num(0, "int64")), "int64"))
     new = picked(b, value, (*row[:dim], there, *row[dim + 1 :])) if b.shape(value) else b.value(value)
-    named = Op("ge", (last, Num(0, "int64")), "bool")
-    return Op("where", (named, compute(new, d), old), d, node.line)
+    is_indexed = Op("ge", (last, Num(0, "int64")), "bool")
+    return Op("where", (is_indexed, compute(new, d), old), d, node.line)
 
 
 def _index_put(b: Builder, node: Node, index: Index, item: int) -> Expr:
     shape = b.shape(node.args[0])
-    given = (*node.args[1], *(None,) * (len(shape) - len(node.args[1])))
-    for ids in given:
+    ids_by_dim = (*node.args[1], *(None,) * (len(shape) - len(node.args[1])))
+    for ids in ids_by_dim:
         if isinstance(ids, Ref) and _is_looked_for(b, ids):
             b.stop(ids)
-    dims, together = places(b, node, given, shape)
+    dims, ids_shape = places(b, node, ids_by_dim, shape)
     adjacent = dims == list(range(dims[0], dims[-1] + 1))
     first = dims[0] if adjacent else 0
     rest = [e for d, e in enumerate(shape) if d not in dims]
-    result = (*rest[:first], *together, *rest[first:])
-    own = b.axes_for(result)
-    at = tuple(_named(b.position(ix)) if d in dims else ix for d, ix in enumerate(indices(b, node, given, shape, own)))
+    result = (*rest[:first], *ids_shape, *rest[first:])
+    source_index = b.axes_for(result)
+    at = tuple(
+        _named(b.position(ix)) if d in dims else ix
+        for d, ix in enumerate(indices(b, node, ids_by_dim, shape, source_index))
+    )
     adds = bool(node.args[3]) if len(node.args) > 3 else bool(node.keyword("accumulate", False))
-    value = _source(b, node, node.args[2], own, result)
+    value = _source(b, node, node.args[2], source_index, result)
     return Leaf(_put(b, node, at, value, ADD if adds else ONCE), index, node.dtype)
 
 
 def _is_looked_for(b: Builder, ids: Ref) -> bool:
-    """Is an index found by several reads, each where the one before says (a place in a sorted tensor)? Such are stored:
-    whoever writes rows would look for each row's place while it waits, and once for each part of a row."""
+    """Return whether an index is found by several dependent reads (such as a position in a sorted tensor). Such indices
+    are stored: a launch that writes rows would otherwise search for each row's place, once for each part of a row."""
     if b.is_stored(ids):
         return False
-    # on axes of no other value, which would be kept as it is
-    found = walk(b.value(ids, tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ids))))
-    return sum(isinstance(e, Leaf) and bool(e.operands) for e in found) >= _CHAIN
+    # on axes of no other value, which would otherwise be kept unchanged
+    exprs = walk(b.value(ids, tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ids))))
+    return sum(isinstance(e, Leaf) and bool(e.operands) for e in exprs) >= _CHAIN
 
 
 def _named(value: Expr) -> Ix:
-    """The index that ``value`` is; a position, too, is one: a slice would say nothing of where its axis ends."""
+    """Return the index for ``value``; a position becomes a value too, since a slice would not show where its axis
+    ends."""
     return Ix((), int(value.value)) if isinstance(value, Num) else Ix((), 0, 1, None, value)
 
 
@@ -151,7 +155,7 @@ def _holds(op: str, *args: Expr | int) -> Expr:
 
 
 class _Groups:
-    """The groups of one product, and the tables that say which rows each block has."""
+    """The groups of one product, and the tables that map blocks to rows."""
 
     def __init__(self, b: Builder, node: Node, offs: Ref) -> None:
         self.b, self.node, self.offs = b, node, offs
@@ -159,46 +163,46 @@ class _Groups:
         if not isinstance(rows, int) or not isinstance(count, int):
             raise b.refuse(node, "grouped products want a fixed number of rows, and these lie along a Dim")
         self.rows, self.count = rows, count
-        #: each group takes whole blocks
+        #: each group uses whole blocks
         self.blocks = self.rows // _BLOCK + self.count
         self.block, self.inside = Axis(self.blocks), Axis(_BLOCK)
 
     def end(self, group: Expr) -> Expr:
-        """Where a group's rows end; the last one has all that are left."""
-        given = cast(picked(self.b, self.offs, (chosen(group),)), "int64")
-        return _int("where", _holds("lt", group, self.count - 1), given, self.rows)
+        """Return the end of a group's rows; the last group has all remaining rows."""
+        end = cast(picked(self.b, self.offs, (chosen(group),)), "int64")
+        return _int("where", _holds("lt", group, self.count - 1), end, self.rows)
 
     def _before(self, group: Expr, ends: Expr) -> Expr:
-        """What ends with the group before it: 0 before the first."""
+        """Return the end of the previous group; 0 for the first."""
         return _int("where", _holds("gt", group, 0), ends, 0)
 
     def start(self, group: Expr) -> Expr:
         return self._before(group, self.end(_int("max", _int("sub", group, 1), 0)))
 
     def _last(self) -> str:
-        """The table of blocks up to each group's last."""
+        """Return the table of cumulative block counts, through each group's last block."""
         group, each = Axis(self.count), Axis(self.count)
         here = Iota(Ix((each,)))
         size = _int("sub", self.end(here), self.start(here))
-        taken = _int("floordiv", _int("add", size, _BLOCK - 1), _BLOCK)
-        upto = _int("where", _holds("le", here, Iota(Ix((group,)))), taken, 0)
+        block_count = _int("floordiv", _int("add", size, _BLOCK - 1), _BLOCK)
+        upto = _int("where", _holds("le", here, Iota(Ix((group,)))), block_count, 0)
         return self._table("last_block", group, Red("sum", upto, (each,), "int64"))
 
     def _table(self, name: str, axis: Axis, value: Expr, joins: bool = False) -> str:
         return self.b.kept(f"{self.node.name.strip('_')}_{name}", (Ix((axis,)),), value, (axis.extent,), joins)  # type: ignore[arg-type]
 
     def first(self, group: Expr) -> Expr:
-        """The group's first block."""
+        """Return the group's first block."""
         before = chosen(_int("max", _int("sub", group, 1), 0))
         return self._before(group, Leaf(self._last(), (before,), "int64"))
 
     def owner(self, at: Expr, ends: Expr, each: Axis) -> Expr:
-        """The group that holds ``at``, of groups that end at ``ends`` along ``each``."""
+        """Return the group that contains ``at``, for groups that end at ``ends`` along ``each``."""
         before = Red("sum", cast(_holds("ge", at, ends), "int64"), (each,), "int64")
         return _int("min", before, self.count - 1)
 
     def of_block(self) -> tuple[Expr, Expr]:
-        """A block's group, and its first row."""
+        """Return a block's group and first row."""
         block, each = Iota(Ix((self.block,))), Axis(self.count)
         group = self.owner(block, Leaf(self._last(), (Ix((each,)),), "int64"), each)
         row = _int("add", self.start(group), _int("mul", _int("sub", block, self.first(group)), _BLOCK))
@@ -211,19 +215,19 @@ class _Groups:
         return group, row
 
     def of_row(self, row: Ix) -> tuple[Expr, Expr]:
-        """The block that has a row, and the row's place in it."""
-        own, each = Axis(self.rows), Axis(self.count)
+        """Return the block that contains a row, and the row's position in it."""
+        all_rows, each = Axis(self.rows), Axis(self.count)
         ends = cast(picked(self.b, self.offs, (Ix((each,)),)), "int64")
-        group = self.owner(Iota(Ix((own,))), ends, each)
+        group = self.owner(Iota(Ix((all_rows,))), ends, each)
         place = _int("sub", _int("mul", self.first(group), _BLOCK), self.start(group))
-        moved = self._table("moved", own, place)
-        at = _int("add", Leaf(moved, (row,), "int64"), self.b.position(row))
+        table = self._table("moved", all_rows, place)
+        at = _int("add", Leaf(table, (row,), "int64"), self.b.position(row))
         return _int("floordiv", at, _BLOCK), _int("mod", at, _BLOCK)
 
 
 def _grouped(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """Rows are copied into blocks and back: on an H200 a product that reads and writes them where they lie takes 0.204
-    ms, with both copies 0.176 (8192 x 2048, 16 matrices of 1536 columns)."""
+    """Copy rows into blocks and back: on an H200 a product that reads and writes them in place takes 0.204 ms, with
+    both copies 0.176 (8192 x 2048, 16 matrices of 1536 columns)."""
     left, right, offs = node.args[0], node.args[1], argument(node, 2, "offs")
     if not isinstance(offs, Ref) or len(b.shape(left)) != 2 or len(b.shape(right)) != 3:
         raise b.refuse(node, "groups of another form than rows and their ends")
@@ -233,8 +237,10 @@ def _grouped(b: Builder, node: Node, index: Index, item: int) -> Expr:
         block, inside, over = Ix((groups.block,)), Ix((groups.inside,)), Ix((summed,))
         group, first = groups.of_block()
         row = chosen(_int("min", _int("add", first, Iota(inside)), groups.rows - 1))
-        own, shape = (block, inside, over), (groups.blocks, _BLOCK, b.shape(left)[1])
-        rows = Leaf(b.store((node.name, "rows"), own, picked(b, left, (row, over)), shape), own, b.dtype(left))
+        rows_index, shape = (block, inside, over), (groups.blocks, _BLOCK, b.shape(left)[1])
+        rows = Leaf(
+            b.store((node.name, "rows"), rows_index, picked(b, left, (row, over)), shape), rows_index, b.dtype(left)
+        )
         matrix = picked(b, right, (chosen(group), over, Ix((columns,))))
         dot = Dot(rows, rounded(matrix, b.dtype(right)), summed, wide(node.dtype), node.line)
         b.store(key, (block, inside, Ix((columns,))), cast(dot, node.dtype), (groups.blocks, _BLOCK, node.shape[1]))
@@ -249,21 +255,21 @@ PUTS: dict[str, Handler] = {
 
 
 def written_in_place(b: Builder, outputs: list[Output]) -> list[Output]:
-    """``outputs`` without those that another launch already makes: it writes to the output's own tensor."""
-    made = {c.name: c for c in b.cuts}
-    kept = []
+    """Remove ``outputs`` that another launch can write directly to the output's own tensor."""
+    cuts_by_name = {c.name: c for c in b.cuts}
+    remaining = []
     for o in outputs:
-        cut = made.get(o.expr.tensor) if isinstance(o.expr, Leaf) and o.expr.index == o.index else None
+        cut = cuts_by_name.get(o.expr.tensor) if isinstance(o.expr, Leaf) and o.expr.index == o.index else None
         if cut is None or (cut.dtype or cut.value.dtype, cut.shape) != (o.dtype, _shape(o)):
-            kept.append(o)
+            remaining.append(o)
             continue
         name = cut.name
-        others = [p.expr for p in outputs if p is not o] + [c.value for c in b.cuts]
-        if any(isinstance(e, Leaf) and e.tensor == name for root in others for e in walk(root)):
-            kept.append(o)
+        roots = [p.expr for p in outputs if p is not o] + [c.value for c in b.cuts]
+        if any(isinstance(e, Leaf) and e.tensor == name for root in roots for e in walk(root)):
+            remaining.append(o)
             continue
         b.cuts[:] = [replace(c, name=o.tensor, purpose=o.purpose) if c.name == name else c for c in b.cuts]
-    return kept
+    return remaining
 
 
 def _shape(o: Output) -> tuple[Extent, ...]:

@@ -1,4 +1,4 @@
-"""Rows in order: sort, top-k and their places as values over axes."""
+"""Sorted rows: sort, top-k and their positions as values over axes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.expr import Axis, Expr, Index, Iota, Ix, Leaf, Num, Op, Order, Red
 from kernellab.designer.ir.extents import fixed
 
-#: elements of a run that one program puts in order, where a row has more than it holds
+#: length of a run that one program sorts, if a row is too long for one program
 RUN = 2048
 
 
 def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int | None, down: bool) -> Expr:
-    """Element ``index`` of the order of ``node``'s operand along ``dim``: the value (0) or where it was (1)."""
+    """Return element ``index`` of the sorted ``node`` operand along ``dim``: the value (0) or its original position
+    (1)."""
     source = node.args[0]
     shape, dtype = b.shape(source), b.dtype(source)
     if not shape or shape[dim % len(shape)] == 1:
@@ -53,16 +54,18 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
 
 
 def _bucket(length: int, count: int, longest: int) -> int:
-    """Elements of a bucket: its bests, and what ``count`` buckets hold, can be put in order; 0: there is none."""
+    """Return the bucket size for which one program can sort the bests of all buckets and ``count`` whole buckets; 0 if
+    none."""
     fits = [g for g in (1 << p for p in range(1, 14)) if -(-length // g) <= longest and count * g <= longest]
     return min((g for g in fits if -(-length // g) >= count), key=lambda g: length // g + count * g, default=0)
 
 
 def _of_buckets(b: Builder, node: Node, index: Index, item: int, dim: int, count: int, down: bool, size: int) -> Expr:
-    """As :func:`_order`, of a row too long for one program: the best ``count`` are in the buckets with the best bests.
+    """Like :func:`_order`, for a row too long for one program: the best ``count`` are in the buckets with the best
+    bests.
 
-    Equal elements keep their order: of buckets with equal bests those before come first, and the chosen ones are looked
-    through from the first to the last.
+    Equal elements keep their order: among buckets with equal bests the earlier ones come first, and the chosen buckets
+    are searched from first to last.
     """
     source, ix = node.args[0], index[dim]
     shape, dtype = b.shape(source), b.dtype(source)
@@ -76,25 +79,25 @@ def _of_buckets(b: Builder, node: Node, index: Index, item: int, dim: int, count
         return Op("where", (inside, here, Num(neutral("max" if down else "min", dtype), dtype)), dtype)
 
     chosen_shape = (*shape[:dim], count, *shape[dim + 1 :])
-    own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
-    rank, bucket, lane = own[dim].axes[0], Axis(-(-length // size)), Axis(size)
+    bucket_index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
+    rank, bucket, lane = bucket_index[dim].axes[0], Axis(-(-length // size)), Axis(size)
     if length % size == 0:
-        value = b.value(source, (*own[:dim], Ix((bucket, lane)), *own[dim + 1 :]))
+        value = b.value(source, (*bucket_index[:dim], Ix((bucket, lane)), *bucket_index[dim + 1 :]))
     else:
-        value = at(own, _place(Iota(Ix((bucket,))), Iota(Ix((lane,))), size))
+        value = at(bucket_index, _place(Iota(Ix((bucket,))), Iota(Ix((lane,))), size))
     best = Red("max" if down else "min", cast(value, dtype), (lane,), dtype, node.line)
     order = Order("order", best, bucket, "int64", False, node.line, rank, down)
     key = f"{node.name}_{dim}_{count}"
-    found = b.kept(f"{key}_best", own, Op("cast", (order,), "int32"), chosen_shape)
-    own = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
-    rank = own[dim].axes[0]
-    in_order = Order("value", Leaf(found, own, "int32"), rank, "int32", False, node.line, rank, False)
-    buckets = b.kept(f"{key}_buckets", own, in_order, chosen_shape)
+    best_tensor = b.kept(f"{key}_best", bucket_index, Op("cast", (order,), "int32"), chosen_shape)
+    bucket_index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in chosen_shape)
+    rank = bucket_index[dim].axes[0]
+    in_order = Order("value", Leaf(best_tensor, bucket_index, "int32"), rank, "int32", False, node.line, rank, False)
+    buckets = b.kept(f"{key}_buckets", bucket_index, in_order, chosen_shape)
 
     if not (len(ix.leaves()) == 1 and ix.plain):
         return Leaf(b.stored(Ref(node.name, item)), index, "int64" if item else dtype)
-    taken = {leaf for d, i in enumerate(index) if d != dim for leaf in i.within()} | set(ix.leaves())
-    over = b.pick_axis(count * size, taken)
+    used = {leaf for d, i in enumerate(index) if d != dim for leaf in i.within()} | set(ix.leaves())
+    over = b.pick_axis(count * size, used)
 
     def place(candidate: Expr) -> Expr:
         which = Op("floordiv", (candidate, Num(size, "int64")), "int64")
@@ -102,8 +105,8 @@ def _of_buckets(b: Builder, node: Node, index: Index, item: int, dim: int, count
         return _place(Op("cast", (here,), "int64"), Op("mod", (candidate, Num(size, "int64")), "int64"), size)
 
     arg = cast(at(index, place(Iota(Ix((over,))))), dtype)
-    kind, made = ("order", "int64") if item else ("value", dtype)
-    result = Order(kind, arg, over, made, False, node.line, ix.leaves()[0], down)
+    kind, result_dtype = ("order", "int64") if item else ("value", dtype)
+    result = Order(kind, arg, over, result_dtype, False, node.line, ix.leaves()[0], down)
     return place(result) if item else result
 
 
@@ -112,55 +115,60 @@ def _place(bucket: Expr, lane: Expr, size: int) -> Expr:
 
 
 def _of_runs(b: Builder, node: Node, index: Index, item: int, dim: int, count: int, down: bool) -> Expr:
-    """As :func:`_order`, of a row too long for one program: runs in order, then two by two merged until one is left.
+    """Like :func:`_order`, for a row too long for one program: sort runs, then merge pairs of runs until one is left.
 
-    No run is longer than ``count``. The last run is filled up with what comes last in any order.
+    No run is longer than ``count``. The last run is padded with the value that sorts last.
     """
     source, dtype = node.args[0], b.dtype(node.args[0])
     shape, length = b.shape(source), fixed(b.shape(source)[dim])
     runs, width = -(-length // RUN), min(RUN, count)
-    own, lane = _in_runs(b, shape, dim, runs, width), Axis(RUN)
-    run, rank = own[dim].axes[0], own[dim + 1].axes[0]
+    run_index, lane = _in_runs(b, shape, dim, runs, width), Axis(RUN)
+    run, rank = run_index[dim].axes[0], run_index[dim + 1].axes[0]
     place = _place(Iota(Ix((run,))), Iota(Ix((lane,))), RUN)
     if length % RUN == 0:
-        arg = b.value(source, (*own[:dim], Ix((run, lane)), *own[dim + 2 :]))
+        arg = b.value(source, (*run_index[:dim], Ix((run, lane)), *run_index[dim + 2 :]))
     else:
         nearest = Op("min", (place, Num(length - 1, "int64")), "int64")
-        here = picked(b, source, (*own[:dim], chosen(nearest), *own[dim + 2 :]))
+        here = picked(b, source, (*run_index[:dim], chosen(nearest), *run_index[dim + 2 :]))
         inside = Op("lt", (place, Num(length, "int64")), "bool")
         arg = Op("where", (inside, here, _last_of_all(dtype, down)), dtype)
     arg = cast(arg, dtype)
     key = f"{node.name}_{dim}_{count}"
     values = Order("value", arg, lane, dtype, False, node.line, rank, down)
     places = Order("order", arg, lane, "int64", False, node.line, rank, down)
-    found: list[Expr] = [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
-    read = [*(r for n in b.graph.nodes for r in n.refs()), *b.graph.outputs]
-    placed = any(r.name == node.name and r.item == 1 for r in read)
+    run_values: list[Expr] = [values, Op("cast", (_place(Iota(Ix((run,))), places, RUN),), "int32")]
+    refs = [*(r for n in b.graph.nodes for r in n.refs()), *b.graph.outputs]
+    placed = any(r.name == node.name and r.item == 1 for r in refs)
     level = 0
     while True:
         last: bool = runs == 1
         names = ("values", "order") if last else (f"runs{level}", f"places{level}")
         if last:
-            found, own = [found[0], *(cast(e, "int64") for e in found[1:])], (*own[:dim], *own[dim + 1 :])
+            run_values, run_index = (
+                [run_values[0], *(cast(e, "int64") for e in run_values[1:])],
+                (*run_index[:dim], *run_index[dim + 1 :]),
+            )
         stored = (*shape[:dim], *([] if last else [runs]), width, *shape[dim + 1 :])
-        made = zip(names, found if placed else found[:1], (False, True), strict=False)
-        kept = [b.kept(f"{key}_{name}", own, value, stored, joins=along) for name, value, along in made]
+        named_values = zip(names, run_values if placed else run_values[:1], (False, True), strict=False)
+        tensors = [
+            b.kept(f"{key}_{name}", run_index, value, stored, joins=along) for name, value, along in named_values
+        ]
         if last:
-            return Leaf(kept[item], index, found[item].dtype)
+            return Leaf(tensors[item], index, run_values[item].dtype)
         runs, width, before = -(-runs // 2), min(2 * width, count), (runs, width)
-        own = _in_runs(b, shape, dim, runs, width)
-        found = _merged(b, kept, dtype, own, dim, *before, down, node.line)
+        run_index = _in_runs(b, shape, dim, runs, width)
+        run_values = _merged(b, tensors, dtype, run_index, dim, *before, down, node.line)
         level += 1
 
 
 def _in_runs(b: Builder, shape: tuple[Extent, ...], dim: int, runs: int, width: int) -> Index:
-    """An index of new axes into ``runs`` runs of ``width`` elements along ``dim``."""
+    """Return an index of new axes into ``runs`` runs of ``width`` elements along ``dim``."""
     lengths = (*shape[:dim], runs, width, *shape[dim + 1 :])
     return tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in lengths)
 
 
 def _last_of_all(dtype: str, down: bool) -> Expr:
-    """What no element of ``dtype`` comes after: going up it is NaN."""
+    """Return the value of ``dtype`` that sorts last; ascending it is NaN."""
     if is_float(dtype) and not down:
         return Op("sub", (Num(math.inf, dtype), Num(math.inf, dtype)), dtype)
     return Num(neutral("max" if down else "min", dtype), dtype)
@@ -169,10 +177,11 @@ def _last_of_all(dtype: str, down: bool) -> Expr:
 def _merged(
     b: Builder, kept: list[str], dtype: str, at: Index, dim: int, runs: int, width: int, down: bool, line: int
 ) -> list[Expr]:
-    """Value and place at ``at`` of what two neighbouring runs are together; equal elements of the first come first.
+    """Return value and position at ``at`` of the merge of two neighbouring runs; equal elements of the first run come
+    first.
 
-    Of the elements before the k-th, those of the first run are counted by halving: it has ``i`` of them or more where
-    its ``i``-th goes before the second run's ``k - i``-th (after the one on a diagonal: Odeh, Green, Mwassi, Shmueli,
+    Of the elements before the k-th, those of the first run are counted by bisection: it has at least ``i`` of them if
+    its ``i``-th precedes the second run's ``k - i``-th (after the one on a diagonal: Odeh, Green, Mwassi, Shmueli,
     Birk: Merge Path, 2012).
     """
     pair, k = b.position(at[dim]), b.position(at[dim + 1])
@@ -187,9 +196,9 @@ def _merged(
         of_second = most
 
     def read(which: int, run: Expr, place: Expr) -> Expr:
-        made = "int32" if which else dtype
+        dtype_read = "int32" if which else dtype
         inside = Op("max", (Op("min", (place, Num(width - 1, "int64")), "int64"), Num(0, "int64")), "int64")
-        return Leaf(kept[which], (*at[:dim], chosen(run), chosen(inside), *at[dim + 2 :]), made)
+        return Leaf(kept[which], (*at[:dim], chosen(run), chosen(inside), *at[dim + 2 :]), dtype_read)
 
     def goes_first(i: Expr, j: Expr) -> Expr:
         x, y = compute(read(0, first, i), wide(dtype)), compute(read(0, second, j), wide(dtype))
@@ -203,27 +212,29 @@ def _merged(
     def less(x: Expr, y: Expr) -> Expr:
         return Op("sub", (x, y), "int64")
 
-    taken: Expr = Op("max", (less(k, of_second), Num(0, "int64")), "int64")
+    first_count: Expr = Op("max", (less(k, of_second), Num(0, "int64")), "int64")
     limit = Op("min", (k, most), "int64")
     for bit in reversed(range(width.bit_length())):
-        ahead = Op("add", (taken, Num(1 << bit, "int64")), "int64", line)
+        ahead = Op("add", (first_count, Num(1 << bit, "int64")), "int64", line)
         takes = goes_first(less(ahead, Num(1, "int64")), less(k, ahead))
         takes = Op("logical_and", (Op("le", (ahead, limit), "bool"), takes), "bool")
-        taken = Op("where", (takes, ahead, taken), "int64", line)
-    other = less(k, taken)
-    mine = Op("logical_and", (Op("lt", (taken, most), "bool"), goes_first(taken, other)), "bool")
-    mine = Op("logical_or", (Op("ge", (other, of_second), "bool"), mine), "bool")
-    pairs = ((read(n, first, taken), read(n, second, other)) for n in range(len(kept)))
-    merged: list[Expr] = [Op("where", (mine, x, y), x.dtype, line) for x, y in pairs]
+        first_count = Op("where", (takes, ahead, first_count), "int64", line)
+    second_count = less(k, first_count)
+    from_first = Op(
+        "logical_and", (Op("lt", (first_count, most), "bool"), goes_first(first_count, second_count)), "bool"
+    )
+    from_first = Op("logical_or", (Op("ge", (second_count, of_second), "bool"), from_first), "bool")
+    pairs = ((read(n, first, first_count), read(n, second, second_count)) for n in range(len(kept)))
+    merged: list[Expr] = [Op("where", (from_first, x, y), x.dtype, line) for x, y in pairs]
     if runs % 2:
-        # a run without a neighbour is filled up
+        # a run without a neighbour is padded
         beyond = Op("logical_and", (alone, Op("ge", (k, most), "bool")), "bool")
         merged[0] = Op("where", (beyond, _last_of_all(dtype, down), merged[0]), dtype, line)
     return merged
 
 
 def _joins(b: Builder, source: Ref, dim: int) -> bool:
-    """Is a row of ``source`` a view of several dimensions, which in an order must lie one behind the other?"""
+    """Return whether a row of ``source`` is a view of several dimensions, which must be contiguous to be sorted."""
     node = b.nodes.get(source.name)
     if node is None or not node.op.startswith(("aten.view.", "aten.reshape.", "aten._unsafe_view.")):
         return False
@@ -236,11 +247,11 @@ def _joins(b: Builder, source: Ref, dim: int) -> bool:
 
 def _sort(b: Builder, node: Node, index: Index, item: int) -> Expr:
     stable = node.op.endswith(".stable")
-    given = list(node.args[1:])
-    if stable and given and isinstance(given[0], bool):
-        given = given[1:]
-    dim = given[0] if given else node.keyword("dim", -1)
-    down = given[1] if len(given) > 1 else node.keyword("descending", False)
+    sort_args = list(node.args[1:])
+    if stable and sort_args and isinstance(sort_args[0], bool):
+        sort_args = sort_args[1:]
+    dim = sort_args[0] if sort_args else node.keyword("dim", -1)
+    down = sort_args[1] if len(sort_args) > 1 else node.keyword("descending", False)
     return _order(b, node, index, item or 0, dim, None, bool(down))
 
 

@@ -1,7 +1,7 @@
-"""Nodes that no rule designs: each becomes a call of the framework between own launches, as Inductor falls back.
+"""Nodes without a rule: each becomes a call of the framework between our own launches, like Inductor's fallbacks.
 
-A reference of forty operations is then not refused for one. What a sketch's tensors cannot hold (complex numbers)
-stays inside one call, which has the calls that make it in its text.
+A reference of forty operations is thus not refused because of one. Values that a sketch's tensors cannot hold (complex
+numbers) stay inside one call, whose text includes the calls that compute them.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from kernellab.operations.aten import Role, named
 from kernellab.sketch.program.aten import BadCall, read_call
 from kernellab.sketch.program.library import MOST_OPERANDS
 
-#: arguments that say where a tensor lies, which a call between a kernel's launches must not
+#: arguments for the placement of a tensor, which a call between a kernel's launches must not have
 _PLACE = frozenset(("device", "pin_memory", "layout", "memory_format", "non_blocking"))
-#: nodes that make or move values without computing any
+#: nodes that create or move values without computing any
 _IDLE = frozenset(VIEWS) | named(Role.SAME, Role.CAST, Role.FILL, Role.QUERY)
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """``calls``: nodes that the framework makes; ``stored``: nodes that an own launch stores for a view to read."""
+    """``calls``: nodes that the framework computes; ``stored``: nodes that our own launch stores for a view to read."""
 
     calls: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
 
     def after(self, graph: Graph, error: DesignError) -> Fallback:
-        """What to try when ``error`` refused the graph.
+        """Return the next attempt after ``error`` refused the graph.
 
         Raises:
-            DesignError: ``error`` itself, where there is nothing more.
+            DesignError: ``error`` itself, if nothing remains to try.
         """
         return self.beyond(graph, error) if isinstance(error, NodeError) else self.apart(graph, error)
 
     def beyond(self, graph: Graph, error: NodeError) -> Fallback:
-        """What to try when ``error`` refused a node: a view gets its operand stored, any other node becomes a call.
+        """Return the next attempt after ``error`` refused a node: a view gets its operand stored, another node becomes
+        a call.
 
         Raises:
-            NodeError: ``error`` itself, where the node is a call already or can be none.
+            NodeError: ``error`` itself, if the node already is a call or cannot be one.
         """
         node = next((n for n in graph.nodes if n.name == error.node), None)
         if node is None or node.name in self.calls or not node.op.startswith("aten.") or node.op in (BITS, LOOP):
@@ -67,11 +68,11 @@ class Fallback:
         return replace(self, calls=self.calls | names)
 
     def apart(self, graph: Graph, error: DesignError) -> Fallback:
-        """What to try when no launch holds what was joined: pointwise operations join among themselves alone, then
-        there is a launch for each operation, then for each view too.
+        """Return the next attempt if no launch can hold the joined work: first only pointwise operations are joined,
+        then each operation gets its own launch, then each view too.
 
         Raises:
-            DesignError: ``error`` itself, where that was tried.
+            DesignError: ``error`` itself, if all of that was tried.
         """
         held = [n for n in graph.nodes if _held(n)]
         each = frozenset(n.name for n in held if n.aten not in _IDLE)
@@ -81,15 +82,15 @@ class Fallback:
         raise error
 
     def leaves_work(self, graph: Graph) -> bool:
-        """Is there anything left for own launches to compute?"""
+        """Return whether our own launches have anything left to compute."""
         return any(n.name not in self.calls and n.aten not in _IDLE and _held(n) for n in graph.nodes)
 
 
 def aten_call(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
-    """The call of ATen for a node; what its operands need stored is stored before.
+    """Return the ATen call for a node; operands that must be stored are stored before.
 
     Raises:
-        DesignError: the node has an argument that no call of a sketch can state.
+        DesignError: a call of a sketch cannot state an argument of the node.
     """
     node = b.nodes[ref.name]
     read: list[Ref] = []
@@ -106,13 +107,13 @@ def aten_call(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
 
 
 def fallen(graph: Graph, calls: Iterable[str]) -> list[str]:
-    """The names of the operations that ``calls`` are, each once."""
+    """Return the distinct operation names of ``calls``."""
     kinds = (n.aten for n in graph.nodes if n.name in set(calls))
     return list(dict.fromkeys(kinds))
 
 
 def _ends(graph: Graph) -> frozenset[str]:
-    """What an operation reads or makes that is no pointwise one, seen through views."""
+    """Return the operands and results of operations that are not pointwise, through views."""
     ends, through = set[str](), set[str]()
     for node in reversed(graph.nodes):
         kind = node.aten
@@ -125,19 +126,19 @@ def _ends(graph: Graph) -> frozenset[str]:
 
 
 def _held(node: Node) -> bool:
-    """Can a sketch's tensors hold all that the node makes?"""
+    """Return whether a sketch's tensors can hold all results of the node."""
     dtypes = [dtype for _, dtype in node.results] or [node.dtype]
     return all(dtype in DTYPES for dtype in dtypes)
 
 
 def _readers(graph: Graph, node: Node) -> set[str]:
-    """The first nodes behind ``node`` whose values a tensor can hold."""
-    found: set[str] = set()
+    """Return the first nodes after ``node`` whose values a tensor can hold."""
+    readers: set[str] = set()
     inside = {node.name}
-    for other in graph.nodes:
-        if any(r.name in inside for r in other.refs()):
-            (found if _held(other) else inside).add(other.name)
-    return found
+    for reader in graph.nodes:
+        if any(r.name in inside for r in reader.refs()):
+            (readers if _held(reader) else inside).add(reader.name)
+    return readers
 
 
 def _operand(b: Builder, ref: Ref) -> Operand:

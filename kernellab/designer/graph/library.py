@@ -1,7 +1,9 @@
-"""Graphs in which the library makes products, convolutions and attention, and own kernels all that is around them.
+"""Graphs in which the library computes products, convolutions and attention, and our own kernels everything around
+them.
 
-A product whose value an own launch reads is one call: its factors as they lie in memory (a view or a transpose of
-them is free), nothing fused into it. Biases are taken out first, so that they ride with the rest.
+A product whose value one of our launches reads becomes one call. It reads its factors as they are in memory (a view or
+a transpose is free), with nothing fused into it. Biases are split off first, so that they are fused with the other
+work.
 """
 
 from __future__ import annotations
@@ -30,31 +32,31 @@ _RESHAPES = (named(Role.RESHAPE) & VIEWS.keys()) - {"expand"}
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor, the shape that it is read in, and which of its dimensions each dimension of the operand is."""
+    """A tensor, the shape in which it is read, and the tensor dimension for each dimension of the operand."""
 
     tensor: str
     shape: tuple[Extent, ...]
     order: tuple[int, ...]
-    #: its dtype, "" for that of what the call makes
+    #: its dtype; "" for the dtype of the call's result
     dtype: str = ""
 
 
 class CallKind(Enum):
-    """What a launch of the library does; said by the function that makes it."""
+    """The kind of a library launch, set by the function that creates it."""
 
     PRODUCT = "product"
     CONVOLUTION = "convolution"
     ATTENTION = "attention"
-    #: an ATen operation that no rule designs
+    #: an ATen operation without a rule
     ATEN = "aten"
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """A launch of the library: ``tensor`` of ``shape`` and ``dtype``, by the operation ``node``.
+    """A launch of the library, which computes ``tensor`` of ``shape`` and ``dtype`` by the operation ``node``.
 
-    ``why`` is the comment above its sketch, and ``title`` what that is called behind the task's name. ``text`` is the
-    call of an ATEN in a sketch's spelling.
+    ``why`` is the comment above its sketch, and ``title`` the suffix of the sketch's name. ``text`` is the call of an
+    ATEN in a sketch's spelling.
     """
 
     kind: CallKind
@@ -79,7 +81,7 @@ class LibraryCall:
 
 @dataclass(frozen=True)
 class AttentionTold:
-    """What an attention takes in addition to its tensors."""
+    """The arguments of an attention other than its tensors."""
 
     mask: Any
     dropout: float
@@ -89,18 +91,18 @@ class AttentionTold:
 
 
 def attention_told(node: Node) -> AttentionTold:
-    """The arguments of a ``scaled_dot_product_attention`` behind q, k and v, by position or by name."""
+    """Return the arguments of a ``scaled_dot_product_attention`` after q, k and v, given by position or by name."""
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     mask, dropout, is_causal, scale, grouped = (argument(node, 3 + n, name) for n, name in enumerate(names))
     return AttentionTold(mask, dropout or 0.0, bool(is_causal), scale, bool(grouped))
 
 
-#: what the library makes; any other of its calls is a convolution
+#: calls by operation; all other calls are convolutions
 _CALLS = {"mm": CallKind.PRODUCT, "bmm": CallKind.PRODUCT, ATTENTION: CallKind.ATTENTION}
 
 
 def biases_apart(graph: Graph) -> Graph:
-    """``graph`` with the sum behind each product or convolution as separate nodes."""
+    """Return ``graph`` with the bias of each product or convolution added by separate nodes."""
     nodes: list[Node] = []
     names = {n.name for n in graph.nodes} | {i.name for i in graph.inputs}
     for node in graph.nodes:
@@ -109,7 +111,8 @@ def biases_apart(graph: Graph) -> Graph:
 
 
 def library_nodes(graph: Graph) -> frozenset[str]:
-    """Products and convolutions of ``graph`` (its biases apart) that a call makes for own kernels to go on with."""
+    """Return the products and convolutions of ``graph`` (without biases) that calls compute for our own kernels to
+    read."""
     outputs = {ref.name for ref in graph.outputs}
     nodes = {n.name: n for n in graph.nodes}
     users: dict[str, list[str]] = {}
@@ -118,7 +121,7 @@ def library_nodes(graph: Graph) -> frozenset[str]:
             users.setdefault(ref.name, []).append(node.name)
 
     def leaves(name: str) -> bool:
-        """Does the value go out as it is, or seen through views?"""
+        """Return whether the value is an output itself or through views."""
         if name in outputs:
             return True
         return any(nodes[u].aten in VIEWS and leaves(u) for u in users.get(name, []))
@@ -127,10 +130,10 @@ def library_nodes(graph: Graph) -> frozenset[str]:
 
 
 def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
-    """``graph`` with its biases apart, and the nodes that are calls.
+    """Return ``graph`` with separate biases, and the nodes that are calls.
 
     Raises:
-        DesignError: no product or convolution is followed by anything but its bias.
+        DesignError: no product or convolution is followed by more than its bias.
     """
     graph = biases_apart(graph)
     calls = library_nodes(graph)
@@ -142,33 +145,33 @@ def with_library(graph: Graph) -> tuple[Graph, frozenset[str]]:
 
 
 def rests(graph: Graph, calls: frozenset[str]) -> bool:
-    """Is there more left for own kernels than to add biases?"""
+    """Return whether our own kernels have more to do than add biases."""
     biases = {n.name for n in graph.nodes if n.aten == "add" and any(r.name in calls for r in n.refs())}
     work = [n for n in graph.nodes if n.name not in calls | biases and n.aten not in VIEWS]
     return bool(calls) and bool(work)
 
 
 def given(graph: Graph, calls: frozenset[str]) -> Graph:
-    """``graph`` with the library's values as inputs: what own launches begin with."""
+    """Return ``graph`` with the library's values as inputs: the graph of our own launches."""
     inputs = [Input(n.name, -1, n.shape, n.dtype) for n in graph.nodes if n.name in calls]
-    kept = tuple(n for n in graph.nodes if n.name not in calls)
-    return replace(graph, inputs=(*graph.inputs, *inputs), nodes=kept)
+    own_nodes = tuple(n for n in graph.nodes if n.name not in calls)
+    return replace(graph, inputs=(*graph.inputs, *inputs), nodes=own_nodes)
 
 
 def call_of(b: Builder, ref: Ref, tensor: str) -> LibraryCall:
-    """The call for a node; what its operands need stored is stored before.
+    """Return the call for a node; operands that must be stored are stored before.
 
     Raises:
-        DesignError: its numbers or its operands are nothing that a call takes.
+        DesignError: a call does not accept its numbers or its operands.
     """
     node = b.nodes[ref.name]
     if not _is_call(node):
         raise AssertionError(node)
-    taken = node.args[: 3 if node.aten == ATTENTION else 2]
-    operands = tuple(_operand(b, a) for a in taken)
+    call_args = node.args[: 3 if node.aten == ATTENTION else 2]
+    operands = tuple(_operand(b, a) for a in call_args)
     if node.aten in CONVOLUTIONS:
         if any(o.order != tuple(range(len(o.shape))) for o in operands):
-            operands = tuple(_as_it_is(b, a) for a in taken)
+            operands = tuple(_as_it_is(b, a) for a in call_args)
         numbers_of(b, node)
     shapes: dict[str, tuple[Extent, ...]] = {}
     for operand in operands:
@@ -185,14 +188,14 @@ def _operand(b: Builder, ref: Any) -> Operand:
         node = b.nodes[ref.name]
         kind = node.aten
         if kind in _TURNS:
-            turned = _permutation(node, len(order))
-            order = [turned[d] for d in order]
+            permutation = _permutation(node, len(order))
+            order = [permutation[d] for d in order]
         elif not _is_same(b, ref):
             break
         ref = node.args[0]
-    found = _turned_under(b, ref)
-    if found is not None:
-        return Operand(found.tensor, found.shape, tuple(found.order[d] for d in order))
+    transposed = _turned_under(b, ref)
+    if transposed is not None:
+        return Operand(transposed.tensor, transposed.shape, tuple(transposed.order[d] for d in order))
     base = ref
     while not b.is_stored(base) and (_is_same(b, base) or b.nodes[base.name].aten in _RESHAPES):
         base = b.nodes[base.name].args[0]
@@ -203,7 +206,8 @@ def _operand(b: Builder, ref: Any) -> Operand:
 
 
 def _turned_under(b: Builder, ref: Ref) -> Operand | None:
-    """A reshape of batches alone over matrices that are turned: the turn may come after it, and then costs nothing."""
+    """Match a reshape of only the batches over transposed matrices: the transpose can follow the reshape, and is then
+    free."""
     if b.is_stored(ref) or b.nodes[ref.name].aten not in _RESHAPES:
         return None
     inner = b.nodes[ref.name].args[0]
@@ -225,17 +229,17 @@ def _turned_under(b: Builder, ref: Ref) -> Operand | None:
 
 
 def _is_same(b: Builder, ref: Ref) -> bool:
-    """Is it a copy, or an expansion that adds nothing?"""
+    """Return whether it is a copy, or an expansion that adds nothing."""
     node = b.nodes[ref.name]
     same = node.aten == "expand" and node.shape == b.shape(node.args[0])
     return same or node.aten in _SAME
 
 
 def _as_it_is(b: Builder, ref: Ref) -> Operand:
-    """The operand of a convolution, which takes nothing turned: stored in order where it is."""
-    found = _operand(b, ref)
-    if found.order == tuple(range(len(found.shape))):
-        return found
+    """Return the operand of a convolution, which accepts no transpose: it is stored in order if necessary."""
+    operand = _operand(b, ref)
+    if operand.order == tuple(range(len(operand.shape))):
+        return operand
     return Operand(b.stored(ref), b.shape(ref), tuple(range(len(b.shape(ref)))))
 
 
@@ -253,39 +257,39 @@ def _apart(node: Node, graph: Graph, names: set[str]) -> list[Node]:
     kind = node.aten
     if kind in _WITH_BIAS:
         bias, left, right = node.args[:3]
-        made = replace(
+        product = replace(
             node, name=fresh(f"{node.name}_product", names), op=f"aten.{_WITH_BIAS[kind]}.default",
             args=(left, right), kwargs=(),
         )  # fmt: skip
-        found, sides = [made], [Ref(made.name), bias]
+        nodes, sides = [product], [Ref(product.name), bias]
         for n, word in enumerate(("alpha", "beta")):
             factor = node.keyword(word, 1)
             if factor != 1:
-                shape = node.shape if n == 0 else _shape_of(graph, found, bias)
+                shape = node.shape if n == 0 else _shape_of(graph, nodes, bias)
                 scaled = Node(
                     fresh(f"{node.name}_{word}", names), "aten.mul.Tensor", (sides[n], factor), (), shape, node.dtype,
                     node.line,
                 )  # fmt: skip
-                found.append(scaled)
+                nodes.append(scaled)
                 sides[n] = Ref(scaled.name)
-        return [*found, replace(node, op="aten.add.Tensor", args=tuple(sides), kwargs=())]
+        return [*nodes, replace(node, op="aten.add.Tensor", args=tuple(sides), kwargs=())]
     if kind not in CONVOLUTIONS or len(node.args) < 3 or node.args[2] is None:
         return [node]
-    made = replace(node, name=fresh(f"{node.name}_product", names), args=(*node.args[:2], None, *node.args[3:]))
+    product = replace(node, name=fresh(f"{node.name}_product", names), args=(*node.args[:2], None, *node.args[3:]))
     along: tuple[Extent, ...] = (node.shape[1], *[1] * (len(node.shape) - 2))
-    seen = Node(
+    view = Node(
         fresh(f"{node.name}_bias", names), "aten.view.default", (node.args[2], along), (), along, node.dtype, node.line
     )
-    return [made, seen, replace(node, op="aten.add.Tensor", args=(Ref(made.name), Ref(seen.name)), kwargs=())]
+    return [product, view, replace(node, op="aten.add.Tensor", args=(Ref(product.name), Ref(view.name)), kwargs=())]
 
 
 def _shape_of(graph: Graph, more: list[Node], ref: Ref) -> tuple[Extent, ...]:
-    found = next((i.shape for i in graph.inputs if i.name == ref.name), None)
-    return found if found is not None else next(n.shape for n in (*graph.nodes, *more) if n.name == ref.name)
+    shape = next((i.shape for i in graph.inputs if i.name == ref.name), None)
+    return shape if shape is not None else next(n.shape for n in (*graph.nodes, *more) if n.name == ref.name)
 
 
 def fresh(name: str, names: set[str]) -> str:
-    """``name``, with underscores until it is none of ``names``, which then hold it."""
+    """Return ``name``, with underscores until it is not in ``names``, and add it to ``names``."""
     while name in names:
         name += "_"
     names.add(name)
@@ -293,7 +297,7 @@ def fresh(name: str, names: set[str]) -> str:
 
 
 def _is_call(node: Node) -> bool:
-    """A product, a convolution without a bias, over no empty extent, or attention without a mask and dropout."""
+    """Return whether the node is a product, a convolution without a bias, or attention without a mask and dropout."""
     kind = node.aten
     if kind in _PRODUCTS:
         return True

@@ -1,10 +1,10 @@
-"""Windows over a copy of their input in which the summed elements of each position lie side by side.
+"""Windows over a copy of their input in which the summed elements of each position are contiguous.
 
-Tensor cores take float32 factors only along the summed axis, and a warp fetches 16 bytes a lane only where they are
-neighbours; in (batch, channel, rows, columns) neither holds. So the input is copied once as (batch, rows, columns,
-channels), at two bytes moved for each one read. Where there are few channels the copy unfolds taps too: their input
-elements stand next to the channels, as one longer summed axis, and the window keeps the other taps. How many are
-unfolded is what the chip's rates say: each makes the copy longer and the products fuller.
+Tensor cores accept float32 factors only along the summed axis, and a warp loads 16 bytes per lane only if they are
+contiguous; in (batch, channel, rows, columns) neither holds. The input is therefore copied once as (batch, rows,
+columns, channels), which moves two bytes for each byte read. With few channels the copy also unfolds taps: their input
+elements are placed next to the channels, as one longer summed axis, and the window keeps the other taps. The chip's
+rates determine how many taps are unfolded: each makes the copy longer and the products fuller.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from kernellab.designer.passes.plan import Rewrite
 from kernellab.designer.passes.split.precision import ON_THE_FLY, STORED
 from kernellab.target import Chip
 
-#: bytes that one lane fetches at once; rows of the copy are multiples of it
+#: bytes that one lane loads at once; rows of the copy are multiples of it
 _LANE = 16
 #: bytes of the dtypes that tensor cores multiply
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-#: share of the tensor cores' rate that a window reaches over its copy, by output channels, and how much of that over
-#: the input as it lies; measured on an H200 at TF32
+#: share of the tensor cores' rate that a window reaches over its copy, by output channels, and the part of it reached
+#: over the original input; measured on an H200 at TF32
 _COPIED = {16: 0.2, 32: 0.35, 64: 0.6, 128: 0.7}
 _IN_PLACE = {16: 0.5, 32: 0.4, 64: 0.45, 128: 0.6}
-#: share of that rate where halves are fetched one by one, every second of a row: on an H200 in place 0.18 ms for
-#: 64 x 128 x 56 x 56 to 256 channels
+#: share of that rate if every second half of a row is loaded separately: on an H200 in place 0.18 ms for 64 x 128 x 56
+#: x 56 to 256 channels
 _APART = 0.4
-#: what windows of float16 reach of the share that those of TF32 do; measured on an H100
+#: rate share of float16 windows relative to that of TF32 windows; measured on an H100
 _OF_HALVES = 0.75
 #: share of the memory's rate that a copy and a window reach
 _STREAMED = 0.8
-#: the same of a copy that takes taps next to channels shorter than a sector of the cache (32 bytes), which it then
-#: writes in parts: for rows of at most two sectors, and for longer ones
+#: the same for a copy that places taps next to channels shorter than a cache sector (32 bytes), which it writes in
+#: parts: for rows of at most two sectors, and for longer ones
 _SCATTERED = (0.23, 0.1)
-#: products of TF32 that make one of float32 (and six of bfloat16, at half the time each)
+#: number of TF32 products that emulate one of float32 (or six of bfloat16, at half the time each)
 PRODUCTS = 3
-#: elements of the copy that stand side by side, at most
+#: largest number of contiguous summed elements in the copy
 _LONGEST = 128
 
 
@@ -56,33 +56,34 @@ def channels_last(
     always: bool = False,
     halves: bool = False,
 ) -> Plan:
-    """``plan`` with a copy before each window that gains by one (``always``: that can have one).
+    """Insert a copy before each window that gains by one (``always``: before each that can use one).
 
-    ``window(X)`` becomes ``copy(X -> X_last)``, channels last, and ``window(X_last)``. ``splits``: are its products of
-    float32 each made of narrower ones? Over a copy these are then of two parts that it stores. ``halves``: may copies
-    hold float16 in place of float32?
+    ``window(X)`` becomes ``copy(X -> X_last)``, channels last, and ``window(X_last)``. ``splits``: whether a window's
+    float32 products are each computed from narrower ones; the copy then stores each factor in two parts. ``halves``:
+    copies may hold float16 in place of float32.
     """
     layout = plan.layout.copied()
-    found: list[Launch] = []
-    known: dict[Hashable, str] = {}
+    launches: list[Launch] = []
+    copies: dict[Hashable, str] = {}
     for k in plan.launches:
         if k.kind is LaunchKind.WINDOW and k.window.turned:
-            found += _both_last(k, k.window, layout, known)
+            launches += _both_last(k, k.window, layout, copies)
             continue
         if k.kind is LaunchKind.WINDOW and k.window.packed and _lies_last(k.window):
-            found.append(_in_place(k))
+            launches.append(_in_place(k))
             continue
         if k.kind is LaunchKind.WINDOW and k.window.packed and _fits(k.window):
             unfolded = _unfolding(k, k.window, _Rates(chip, size, splits(k), halves), always)
             if unfolded is not None:
-                found += _copies(k, k.window, unfolded, layout, known)
+                launches += _copies(k, k.window, unfolded, layout, copies)
                 continue
-        found.append(k)
-    return Plan(tuple(found), layout)
+        launches.append(k)
+    return Plan(tuple(launches), layout)
 
 
 def summed_block(extent: int, item: int = 4) -> int:
-    """Elements of ``item`` bytes of one step along a summed axis: few lanes past its end, and few steps."""
+    """Return the step length along a summed axis of elements of ``item`` bytes: few lanes past its end, and few
+    steps."""
     blocks, step = ((16, 32), 6) if item == 4 else ((16, 32, 64), 12)
     return min(blocks, key=lambda b: (math.ceil(extent / b) * (b + step), -b))
 
@@ -93,14 +94,14 @@ def _fits(win: Win) -> bool:
 
 
 def _in_place(k: Launch) -> Launch:
-    """``k`` over the input as it lies."""
-    win, there = k.window, replace(k.window, last=True)
-    instead = Rewrite(lambda e: there if e is win else None)
-    return replace(k, dot=there, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
+    """Return ``k`` with its window over the original input."""
+    win, in_place = k.window, replace(k.window, last=True)
+    rewrite = Rewrite(lambda e: in_place if e is win else None)
+    return replace(k, dot=in_place, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
 
 
 def _lies_last(win: Win) -> bool:
-    """Do the summed channels lie side by side in both factors already?"""
+    """Return whether the summed channels are already contiguous in both factors."""
     return len(win.sums) == 1 and all(side_by_side(e, win.sums[0]) for e in (win.a, win.b))
 
 
@@ -109,8 +110,8 @@ def _lies_last(win: Win) -> bool:
 
 @dataclass(frozen=True)
 class _Rates:
-    """What a window's time depends on: the chip, the extents, whether a product of float32 is made of several, and
-    whether a copy may hold float16 for float32."""
+    """Properties that a window's time depends on: the chip, the extents, whether a float32 product consists of several,
+    and whether a copy may hold float16 in place of float32."""
 
     chip: Chip
     size: Callable[[Axis], int]
@@ -119,15 +120,15 @@ class _Rates:
 
 
 def _unfolding(k: Launch, win: Win, rates: _Rates, always: bool) -> tuple[Tap, ...] | None:
-    """The taps that the copy unfolds; None where the window is better off without one."""
-    best, found = math.inf, None
+    """Return the taps that the copy unfolds; None if the window is faster without a copy."""
+    best, best_taps = math.inf, None
     if not always:
         best = _seconds(k, win, None, rates)
     for taps in _choices(win):
-        spent = _seconds(k, win, taps, rates)
-        if spent < best:
-            best, found = spent, taps
-    return found
+        seconds = _seconds(k, win, taps, rates)
+        if seconds < best:
+            best, best_taps = seconds, taps
+    return best_taps
 
 
 def _choices(win: Win) -> Iterator[tuple[Tap, ...]]:
@@ -140,13 +141,13 @@ def _choices(win: Win) -> Iterator[tuple[Tap, ...]]:
 
 
 def _row(taps: tuple[Tap, ...], inside: int, win: Win) -> int:
-    """Summed elements side by side in the copy."""
+    """Return the number of contiguous summed elements in the copy."""
     lane = _LANE // _BYTES[win.dtype] if win.dtype in _BYTES else 4
     return math.prod(tap.kernel for tap in taps) * -(-inside // lane) * lane
 
 
 def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -> float:
-    """Time of the copy and the window by bytes and operations; ``taps`` None: without a copy."""
+    """Estimate the time of the copy and the window from bytes and operations; ``taps`` None: without a copy."""
     assert isinstance(win.a, Leaf)
     chip, size = rates.chip, rates.size
     width = _BYTES[win.a.dtype]
@@ -159,7 +160,7 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
     positions = math.prod(size(a) for a in k.par)
     written = width * positions * len(k.outs)
     source = width * inside * math.prod(_extent(ix, size) for ix in win.a.index if not set(ix.leaves()) & set(win.sums))
-    left = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps if taps is None or tap not in taps)
+    tap_count = math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps if taps is None or tap not in taps)
     copying = bandwidth
     if taps is None:
         read, copied, row = source, 0.0, inside
@@ -176,19 +177,19 @@ def _seconds(k: Launch, win: Win, taps: tuple[Tap, ...] | None, rates: _Rates) -
         if rates.split:
             read *= 2
         if halves:
-            # and the input once more, for its largest elements
+            # the input is read once more, for its largest elements
             rate, read, source = halves * _OF_HALVES, read // 2, 2 * source
         copied = source + read
         if taps and width * _row((), inside, win) < 2 * _LANE:
             copying *= _SCATTERED[width * row > 64] / _STREAMED
-    # in a copy a step costs about as much as six more elements along it
+    # in a copy a step costs about as much as six more elements
     block = summed_block(row)
     summed = -(-row // block) * (block + 6) if taps is not None else max(row, 16)
-    flops = 2.0 * positions * left * summed
+    flops = 2.0 * positions * tap_count * summed
     if rates.split:
         flops *= PRODUCTS
         share *= ON_THE_FLY if taps is None else 1.0 if halves else STORED
-    # what a program stores overlaps none of its own products
+    # a program's stores do not overlap its own products
     return copied / copying + flops / (rate * share) + (read + written) / bandwidth
 
 
@@ -202,8 +203,8 @@ def _extent(ix: Ix, size: Callable[[Axis], int]) -> int:
 
 
 def _both_last(k: Launch, win: Win, layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
-    """A copy of each factor whose channels do not lie side by side, and the window that reads them."""
-    made: list[Launch] = []
+    """Return a copy of each factor whose channels are not contiguous, and the window that reads them."""
+    launches: list[Launch] = []
 
     def last(e: Expr) -> Leaf:
         assert isinstance(e, Leaf)
@@ -211,34 +212,34 @@ def _both_last(k: Launch, win: Win, layout: Layout, known: dict[Hashable, str]) 
         if side_by_side(e, c):
             return e
         copy, first = _input(e, c, (), c, c, layout, known)
-        made.extend(first)
+        launches.extend(first)
         return copy
 
-    turned = replace(win, a=last(win.a), b=last(win.b))
-    instead = Rewrite(lambda e: turned if e is win else None)
-    return [*made, replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
+    rewritten = replace(win, a=last(win.a), b=last(win.b))
+    rewrite = Rewrite(lambda e: rewritten if e is win else None)
+    return [*launches, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]
 
 
 def _copies(k: Launch, win: Win, unfolded: tuple[Tap, ...], layout: Layout, known: dict[Hashable, str]) -> list[Launch]:
-    """The copy of the input (and of the weights, where their rows change), and the window that reads them."""
+    """Return the copy of the input (and of the weights if their rows change), and the window that reads them."""
     (c,) = win.sums
     assert isinstance(win.a, Leaf) and isinstance(win.b, Leaf)
     inside = extents.fixed(c.extent)
     lane = _LANE // _BYTES[win.a.dtype]
     wide = Axis(-(-inside // lane) * lane)
     row = Axis(math.prod(tap.kernel for tap in unfolded) * extents.fixed(wide.extent))
-    x, made = _input(win.a, c, unfolded, wide, row, layout, known)
+    x, launches = _input(win.a, c, unfolded, wide, row, layout, known)
     w = win.b
     if unfolded or wide.extent != inside:
         w, second = _weights(win, unfolded, wide, row, layout)
-        made.append(second)
+        launches.append(second)
     else:
         row = c
         x = Leaf(x.tensor, (*x.index[:-1], Ix((c,))), x.dtype, x.line)
-    left = tuple(tap for tap in win.taps if tap not in unfolded)
-    turned = replace(win, a=x, b=w, taps=left, sums=(row,), last=True)
-    instead = Rewrite(lambda e: turned if e is win else None)
-    return [*made, replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
+    other_taps = tuple(tap for tap in win.taps if tap not in unfolded)
+    rewritten = replace(win, a=x, b=w, taps=other_taps, sums=(row,), last=True)
+    rewrite = Rewrite(lambda e: rewritten if e is win else None)
+    return [*launches, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]
 
 
 def _input(
@@ -250,7 +251,8 @@ def _input(
     layout: Layout,
     known: dict[Hashable, str],
 ) -> tuple[Leaf, list[Launch]]:
-    """What lies at ``source`` with ``c`` side by side, and the copy that makes it so; a plain one is made once."""
+    """Return the elements of ``source`` with ``c`` contiguous, and the copy that stores them; an existing copy is
+    reused."""
     written: list[Ix] = []
     read: list[Ix] = []
     here: list[Ix] = []
@@ -277,21 +279,21 @@ def _input(
         shape.append(extents.fixed(extent))
     place = next(n for n, ix in enumerate(source.index) if c in ix.leaves())
     key = (layout.name(source.tensor), place, (*shape, row.extent), tuple(ks.items()))
-    made: list[Launch] = []
+    launches: list[Launch] = []
     if key not in known:
         name = known[key] = layout.fresh(f"{source.tensor}_last")
         layout.views[name], layout.dtypes[name] = (*shape, row.extent), source.dtype
         value = Leaf(source.tensor, tuple(read), source.dtype, source.line)
-        made.append(_copy(name, tuple(written), tuple(ks.values()), wide, value))
-    return Leaf(known[key], (*here, Ix((row,))), source.dtype, source.line), made
+        launches.append(_copy(name, tuple(written), tuple(ks.values()), wide, value))
+    return Leaf(known[key], (*here, Ix((row,))), source.dtype, source.line), launches
 
 
 def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout: Layout) -> tuple[Leaf, Launch]:
-    """The packed weights again, the unfolded taps next to their channels."""
+    """Repack the weights with the unfolded taps next to their channels."""
     packed = win.b
     assert isinstance(packed, Leaf)
     (c,) = win.sums
-    gone = {tap.k: tap for tap in unfolded}
+    unfolded_by_axis = {tap.k: tap for tap in unfolded}
     written: list[Ix] = []
     read: list[Ix] = []
     here: list[Ix] = []
@@ -301,8 +303,8 @@ def _weights(win: Win, unfolded: tuple[Tap, ...], wide: Axis, row: Axis, layout:
         leaf = ix.leaves()[0] if ix.leaves() else None
         if leaf is c:
             read.append(Ix((wide,)))
-        elif leaf is not None and leaf in gone:
-            read.append(Ix((ks[gone[leaf]],)))
+        elif leaf is not None and leaf in unfolded_by_axis:
+            read.append(Ix((ks[unfolded_by_axis[leaf]],)))
         else:
             axes = (Axis(ix.extent),) if leaf is not None else ()
             read.append(Ix(axes))

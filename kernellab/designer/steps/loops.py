@@ -1,4 +1,4 @@
-"""Loops over a Dim: one launch whose programs walk all steps, with what a step leaves to the next in tiles."""
+"""Loops over a Dim: one launch whose programs run all steps, with the values passed between steps in tiles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.passes.plan import Rewrite
 from kernellab.task.formula import Formula, named
 
-#: the arrangements of equal extents of one value that are tried
+#: number of arrangements of equal extents of one value that are tried
 _TRIED = 24
 
 
@@ -36,10 +36,11 @@ _TRIED = 24
 class Steps:
     """The launch of a loop.
 
-    ``starts`` and ``afters`` are what the first step finds and every step leaves, each at its place in ``made``, the
-    tensor of the last step's. ``homes`` says where steps find them: by a name, the index of a tile; in turn in the two
-    halves of a temp tensor where they are read at other places than they are written (``halves``). ``each`` are stored
-    at every step. ``step`` is the name of a step's number, ``count`` how many there are.
+    ``starts`` and ``afters`` are the values before the first step and after every step, each at its place in ``made``,
+    the tensors after the last step. ``homes`` maps each name to the index of a tile where steps find the value; if
+    steps read it at other places than they write it, it alternates between the two halves of a temporary tensor
+    (``halves``). ``each`` are stored at every step. ``step`` is the name of the step's number, ``count`` the number of
+    steps.
     """
 
     step: str
@@ -53,7 +54,7 @@ class Steps:
 
     @property
     def tiles(self) -> frozenset[str]:
-        """The names of what steps find on chip."""
+        """The names of the values that steps find on chip."""
         return frozenset(self.homes) - self.halves
 
     @property
@@ -62,7 +63,7 @@ class Steps:
 
     @property
     def leaves(self) -> list[Leaf]:
-        """What its steps read."""
+        """The loads of its steps."""
         seen: dict[int, object] = {}
         return [e for o in (*self.afters, *self.each, *self.starts) for e in walk(o.expr, seen) if isinstance(e, Leaf)]
 
@@ -85,10 +86,10 @@ class Made:
 
 @dataclass(eq=False)
 class Walk(Launch):
-    """The launch of a loop, which reads what its steps leave to each other from tiles."""
+    """The launch of a loop, which reads the values passed between its steps from tiles."""
 
     steps: Steps | None = None
-    #: what a value that names the step's number varies along
+    #: the axis of a value that depends on the step's number
     time: Axis = field(default_factory=lambda: Axis(1))
 
     @property
@@ -113,7 +114,7 @@ def _loop(b: Builder, node: Node, index: Index, item: int) -> Expr:
 
 
 def _walked(b: Builder, node: Node) -> None:
-    """Adds the launch of a loop, which all of its results share."""
+    """Add the launch of a loop, which all of its results share."""
     body: Body = node.keyword("body")
     count, starts, outer = node.args
     for ref in outer:
@@ -125,70 +126,73 @@ def _walked(b: Builder, node: Node) -> None:
     b.inputs |= {
         name: Input(name, -1, shape, dtype) for name, shape, dtype in zip(body.before, shapes, dtypes, strict=False)
     }
-    made = [b.named.get(Ref(node.name, k)) or f"{node.name}_{k}" for k in range(len(node.results))]
+    tensor_names = [b.named.get(Ref(node.name, k)) or f"{node.name}_{k}" for k in range(len(node.results))]
     indices = [_index(b, shape) for shape in shapes[: len(body.before)]]
     homes = dict(zip(body.before, indices, strict=True))
     first = [Output(name, index, _start(b, ref, index), dtype)
-             for name, ref, index, dtype in zip(made, starts, indices, dtypes, strict=False)]  # fmt: skip
-    before, apart = len(b.cuts), b.apart
-    b.apart = False  # a factor of a step's product is on chip as the rest of the step is
+             for name, ref, index, dtype in zip(tensor_names, starts, indices, dtypes, strict=False)]  # fmt: skip
+    cuts_before, apart = len(b.cuts), b.apart
+    b.apart = False  # a factor of a step's product is on chip, like the rest of the step
     afters = [Output(name, index, b.value(ref, index), dtype)
-              for name, ref, index, dtype in zip(made, body.after, indices, dtypes, strict=False)]  # fmt: skip
+              for name, ref, index, dtype in zip(tensor_names, body.after, indices, dtypes, strict=False)]  # fmt: skip
     each = []
-    for name, stack, dtype in zip(made[len(afters) :], body.stacked, dtypes[len(afters) :], strict=True):
+    for name, stack, dtype in zip(tensor_names[len(afters) :], body.stacked, dtypes[len(afters) :], strict=True):
         index, value = min(_arranged(b, stack.value, homes), key=lambda tried: _moved(tried[1], homes))
         at = Ix((), stack.place)
         each.append(Output(name, (*index[: stack.dim], at, *index[stack.dim :]), value, dtype))
     b.apart = apart
-    done = share([_in_sums(o) for o in (*afters, *each)])
-    _check(b, node, done, homes, [c.value for c in b.cuts[before:]], body.step)
-    halves = frozenset(e.tensor for o in done for e in walk(o.expr) if isinstance(e, Leaf) and _is_moved(e, homes))
-    done = share([_in_halves(o, halves, half(named(body.step))) for o in done])
-    every = dict(zip(made, shapes, strict=True))
+    shared_outputs = share([_in_sums(o) for o in (*afters, *each)])
+    _check(b, node, shared_outputs, homes, [c.value for c in b.cuts[cuts_before:]], body.step)
+    halves = frozenset(
+        e.tensor for o in shared_outputs for e in walk(o.expr) if isinstance(e, Leaf) and _is_moved(e, homes)
+    )
+    shared_outputs = share([_in_halves(o, halves, half(named(body.step))) for o in shared_outputs])
+    all_shapes = dict(zip(tensor_names, shapes, strict=True))
     for name, shape in zip(body.before, shapes, strict=False):
         if name in halves:
-            homes[name], every[name] = (half(named(body.step)), *homes[name]), (2, *shape)
-    found = Steps(
+            homes[name], all_shapes[name] = (half(named(body.step)), *homes[name]), (2, *shape)
+    loop_steps = Steps(
         body.step, count if isinstance(count, int) else count.expr, homes, tuple(share(first)),
-        tuple(done[: len(afters)]), tuple(done[len(afters) :]), every, halves,
+        tuple(shared_outputs[: len(afters)]), tuple(shared_outputs[len(afters) :]), all_shapes, halves,
     )  # fmt: skip
-    for k, (name, shape) in enumerate(zip(made, shapes, strict=True)):
+    for k, (name, shape) in enumerate(zip(tensor_names, shapes, strict=True)):
         b.stored_names[Ref(node.name, k)] = name
-        b.calls[name] = Made(found, shape)
+        b.calls[name] = Made(loop_steps, shape)
 
 
 def _index(b: Builder, shape: tuple[Extent, ...], order: Mapping[Any, Sequence[int]] | None = None) -> Index:
-    """The k-th dimension of an extent has that extent's k-th axis, or the one that ``order`` says."""
-    met: dict[Any, int] = {}
+    """Return an index in which the k-th dimension of an extent has that extent's k-th axis, or the one given by
+    ``order``."""
+    counts: dict[Any, int] = {}
     index = []
     for extent in shape:
         key = extents.product(extent)
-        at = met[key] = met.get(key, -1) + 1
+        at = counts[key] = counts.get(key, -1) + 1
         axes = _axes(b, extent, max((order or {}).get(key, [at])) + 1 if order else at + 1)
         index.append(Ix() if extent == 1 else Ix((axes[order[key][at] if order else at],)))
     return tuple(index)
 
 
 def _axes(b: Builder, extent: Extent, count: int) -> list[Axis]:
-    """The first axes of an extent, none of which a reshape has split."""
-    found: list[Axis] = []
+    """Return the first axes of an extent that no reshape has split."""
+    result: list[Axis] = []
     for _ in range(count):
-        found.append(b.pick_axis(extent, set(found), whole=True))
-    return found
+        result.append(b.pick_axis(extent, set(result), whole=True))
+    return result
 
 
 def _arrangements(b: Builder, shape: tuple[Extent, ...], homes: Iterable[Index]) -> Iterator[Index]:
-    """The index of ``shape`` with each choice of the axes that values of its extents are kept along."""
+    """Yield the indices of ``shape`` for each choice among the axes along which values of its extents are kept."""
     extents_of = {extents.product(e): e for e in shape if e != 1}
     keys = [extents.product(e) for e in shape]
-    kept = [a for index in homes for ix in index for a in ix.leaves()]
+    home_axes = [a for index in homes for ix in index for a in ix.leaves()]
     orders = []
     for key in extents_of:
-        known = len({a for a in kept if extents.product(a.extent) == key})
-        orders.append(list(permutations(range(max(known, keys.count(key))), keys.count(key))))
-    one = {key: tuple(range(keys.count(key))) for key in keys}
-    for picked in product(*orders):
-        yield _index(b, shape, one | dict(zip(extents_of, picked, strict=True)))
+        axis_count = len({a for a in home_axes if extents.product(a.extent) == key})
+        orders.append(list(permutations(range(max(axis_count, keys.count(key))), keys.count(key))))
+    default_order = {key: tuple(range(keys.count(key))) for key in keys}
+    for orders_chosen in product(*orders):
+        yield _index(b, shape, default_order | dict(zip(extents_of, orders_chosen, strict=True)))
 
 
 def _arranged(b: Builder, ref: Ref, homes: Mapping[str, Index]) -> Iterator[tuple[Index, Expr]]:
@@ -197,7 +201,8 @@ def _arranged(b: Builder, ref: Ref, homes: Mapping[str, Index]) -> Iterator[tupl
 
 
 def _moved(value: Expr, homes: Mapping[str, Index]) -> int:
-    """How many dimensions of what the step before left are read along another axis than they are kept."""
+    """Return the number of dimensions in which values of the previous step are read along another axis than they are
+    kept."""
     reads = [e for e in walk(value) if isinstance(e, Leaf) and e.tensor in homes]
     return sum(ix != home for e in reads for ix, home in zip(e.index, homes[e.tensor], strict=True))
 
@@ -210,35 +215,35 @@ def _start(b: Builder, ref: Ref, index: Index) -> Expr:
 
 
 def _is_work(b: Builder, ref: Ref) -> bool:
-    """Is there more to a value than pointwise work, which steps may do where they read it?"""
+    """Return whether a value is more than pointwise work, which steps can do where they read it."""
     return any(isinstance(e, Frontier) for e in walk(b.value(ref, b.axes_for(b.shape(ref)))))
 
 
 def _in_sums(o: Output) -> Output:
-    """The output with products of matrices as sums: a step has all of its tiles on chip."""
+    """Rewrite matrix products of an output as sums: a step has all of its tiles on chip."""
 
     def change(e: Expr) -> Expr | None:
         if type(e) is not Dot:
             return None
         wide = e.dtype if e.dtype == "float64" else "float32"
-        return Red("sum", Op("mul", (made(e.a), made(e.b)), wide, e.line), e.over.leaves(), e.dtype, e.line)
+        return Red("sum", Op("mul", (visit(e.a), visit(e.b)), wide, e.line), e.over.leaves(), e.dtype, e.line)
 
-    made = Rewrite(change)
-    return replace(o, expr=made(o.expr))
+    visit = Rewrite(change)
+    return replace(o, expr=visit(o.expr))
 
 
 def half(step: Extent) -> Ix:
-    """Which half of a temp tensor a step finds what the one before left in."""
+    """Return the index of the half of a temporary tensor in which a step finds the previous step's values."""
     return Ix((), step % 2 if isinstance(step, int) else Formula("%", (step, 2)))
 
 
 def _is_moved(e: Leaf, homes: Mapping[str, Index]) -> bool:
-    """Is it what the step before left, at other places than a tile's?"""
+    """Return whether it reads a value of the previous step at other places than a tile's."""
     return e.tensor in homes and not all(ix.plain for ix in e.index)
 
 
 def _in_halves(o: Output, halves: Set[str], now: Ix) -> Output:
-    """The output with what the step before left, which has no operands, read from a temp tensor."""
+    """Rewrite an output to read values of the previous step, which have no operands, from a temporary tensor."""
 
     def change(e: Expr) -> Expr | None:
         return replace(e, index=(now, *e.index)) if isinstance(e, Leaf) and e.tensor in halves else None
@@ -249,12 +254,12 @@ def _in_halves(o: Output, halves: Set[str], now: Ix) -> Output:
 def _check(
     b: Builder, node: Node, outs: Sequence[Output], homes: Mapping[str, Index], stored: list[Expr], step: str
 ) -> None:
-    """Raises NodeError where a step is no work on tiles of what the one before left."""
+    """Raise NodeError if a step is not work on tiles of the previous step's values."""
     inside = [e for o in outs for e in walk(o.expr)]
     if any(isinstance(e, Frontier) and not isinstance(e, Red) for e in inside):
         raise b.refuse(node, "a step of the loop holds a scan, a window or another operation with a launch to itself")
-    apart = [e for value in stored for e in walk(value)]
-    if any(names_step(e, step) or (isinstance(e, Leaf) and e.tensor in homes) for e in apart):
+    stored_exprs = [e for value in stored for e in walk(value)]
+    if any(names_step(e, step) or (isinstance(e, Leaf) and e.tensor in homes) for e in stored_exprs):
         raise b.refuse(node, "a value of a step of the loop has to be stored in the middle of the step")
     if any(
         isinstance(e, Leaf) and e.tensor in homes and (e.operands or any(ix.sign < 0 for ix in e.index)) for e in inside
@@ -265,12 +270,12 @@ def _check(
 
 
 def names_step(e: Expr, step: str) -> bool:
-    """Does the expression itself, not its operands, name the step's number?"""
-    told: list[Any] = [getattr(e, "expr", None)]
-    told += [ix.offset for ix in getattr(e, "index", ())] if isinstance(e, Leaf) else []
-    told += [e.index.offset] if hasattr(e, "index") and isinstance(e.index, Ix) else []
-    return any(isinstance(t, Formula) and step in t.names() for t in told)
+    """Return whether the expression itself, without its operands, contains the step's number."""
+    terms: list[Any] = [getattr(e, "expr", None)]
+    terms += [ix.offset for ix in getattr(e, "index", ())] if isinstance(e, Leaf) else []
+    terms += [e.index.offset] if hasattr(e, "index") and isinstance(e.index, Ix) else []
+    return any(isinstance(t, Formula) and step in t.names() for t in terms)
 
 
-#: an operation that walks steps, by its name in a graph
+#: operations that run steps, by their name in a graph
 STEPS: dict[str, Handler] = {LOOP.split(".")[1]: _loop}

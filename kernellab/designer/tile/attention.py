@@ -1,4 +1,4 @@
-"""Tiles of attention: rows, keys, and how much of a head's width one program holds."""
+"""Tiles of attention: rows, keys, and the part of a head's width that one program holds."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kernellab.designer.tile.gpu.products import asynchronous_chip, exact_produc
 from kernellab.designer.tile.order import attention_roles, axis_order
 from kernellab.designer.tile.windows import even
 
-#: columns of the result that one program of a GPU accumulates; width of which one tile holds all
+#: columns of the result that one program of a GPU accumulates; the largest width that one tile holds whole
 _COLUMNS, _WIDTH = 256, 256
-#: queries that one tile reads the keys for, keys of one piece at least, and the share of the chip that all pieces fill
+#: queries for which one tile reads the keys, minimum keys of one piece, and the share of the chip that all pieces fill
 _FEW, _PIECE, _FILLED = 64, 512, 0.9
-#: programs that share a core where each unpacks its keys
+#: programs that share a core if each unpacks its keys
 _UNPACKING = 8
-#: keys up to which a tile takes all of them: warps that load would work for one step. 4096 queries, 77 keys, width 64
-#: on an H200: 0.041 ms by 4 warps, with warp roles 0.072, cuDNN 0.051
+#: number of keys up to which a tile holds all of them: warps that load would work for one step. 4096 queries, 77 keys,
+#: width 64 on an H200: 0.041 ms by 4 warps, with warp roles 0.072, cuDNN 0.051
 _ONE_STEP = 128
-#: bytes of shared memory that Triton takes for reductions and barriers
+#: bytes of shared memory that Triton uses for reductions and barriers
 _SCRATCH = 8 << 10
 #: results of a tile that eight warps keep in registers in addition to its scores
 _RESULTS = 1 << 14
 
 
 def cpu(ctx: Context, k: Launch) -> Tiling:
-    """Whole heads; rows and keys of a tile in equal pieces."""
+    """Choose whole heads; rows and keys of a tile in equal pieces."""
     r, att = attention_roles(k), k.attention
     rows, keys = ctx.style.attention
     blocks = {r.row: _pieces(ctx, "BM", rows, r.row, 8, 256), r.keys: _pieces(ctx, "BN", keys, r.keys, 16, 1024)}
@@ -41,18 +41,18 @@ def cpu(ctx: Context, k: Launch) -> Tiling:
 
 
 def _pieces(ctx: Context, name: str, most: int, axis: Axis, least: int, greatest: int) -> str:
-    """A fixed extent in equal pieces, so that no row or key is computed in vain; else powers of two."""
+    """Cut a fixed extent into equal pieces, so that no row or key is wasted; else use powers of two."""
     if not isinstance(axis.extent, int):
         return ctx.block(name, most, axis, least, greatest)
     value = even(axis.extent, most)
     halves = tuple(c for c in (value // 4, value // 2, value) if c >= min(least, value))
-    # with pieces that divide the extent, no edge is masked
+    # pieces that divide the extent need no mask at the edge
     exact = tuple(c for c in halves if axis.extent % c == 0)
     return ctx.consts.add(name, value, exact if value in exact else halves)
 
 
 def gpu(ctx: Context, k: Launch) -> Tiling:
-    """A block of rows against blocks of keys; of a wide head a program holds some columns."""
+    """Choose a block of rows against blocks of keys; a program holds only some columns of a wide head."""
     r, att = attention_roles(k), k.attention
     wider = _wider(ctx, k)
     causal = last_key(att.a, r.row, r.keys) is not None
@@ -78,7 +78,7 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
 
 
 def chain(ctx: Context, k: Launch) -> Tiling:
-    """A block of rows against blocks of what is summed, small enough for two programs a core.
+    """Choose a block of rows against blocks of the summed axis, small enough for two programs per core.
 
     Measured on an H200, bf16, width 128, 4096 keys, causal (cuDNN 0.758 ms): 64 rows with 4 warps 0.939 ms (0.953 with
     plain loads), 128 rows with 8 warps 1.079; steps of 32 1.21, of 128 1.49, three stages 1.03. Width 64 (cuDNN 0.497):
@@ -101,36 +101,36 @@ def chain(ctx: Context, k: Launch) -> Tiling:
 
 
 def few_rows(ctx: Context, k: Launch) -> bool:
-    """Are there so few queries for a head's keys that reading these takes the time?"""
+    """Return whether there are so few queries for a head's keys that reading the keys dominates the time."""
     r = attention_roles(k)
     return ctx.size(r.row) <= _FEW and ctx.size(r.keys) >= _PIECE and not k.attention.parts
 
 
 def pieces(ctx: Context, k: Launch) -> int:
-    """Into how many pieces to cut the keys: the fewest with which programs fill the chip in whole waves.
+    """Return the number of pieces of the keys: the smallest for which programs fill the chip in whole waves.
 
-    Measured on an H100, 64 and 8 heads of keys, one program a core: 256 programs 0.369 ms, 512 0.372; 128 programs
+    Measured on an H100, 64 and 8 heads of keys, one program per core: 256 programs 0.369 ms, 512 0.372; 128 programs
     0.197, 512 0.201.
     """
     r, att = attention_roles(k), k.attention
     width = _wider(ctx, k)
     rows, keys, _, stages = _streaming(ctx, att, ctx.size(r.row), width)
-    held = max(1, ctx.shared // (2 * stages * keys * power(width) * _item(att)))
+    programs_per_core = max(1, ctx.shared // (2 * stages * keys * power(width) * _item(att)))
     programs = ctx.volume(r.batch) * -(-ctx.size(r.row) // rows) * -(-ctx.size(r.col) // _COLUMNS)
-    tried = [1]
-    while ctx.size(r.keys) // (2 * tried[-1]) >= _PIECE:
-        tried.append(2 * tried[-1])
+    candidates = [1]
+    while ctx.size(r.keys) // (2 * candidates[-1]) >= _PIECE:
+        candidates.append(2 * candidates[-1])
 
     def filled(parts: int) -> float:
-        # keys or values that are unpacked keep a program's warps busy: several share a core
-        slots = (_UNPACKING if _computes_factors(att) else held) * ctx.cores
+        # unpacking keys or values keeps a program's warps busy: several programs share a core
+        slots = (_UNPACKING if _computes_factors(att) else programs_per_core) * ctx.cores
         return programs * parts / (-(-programs * parts // slots) * slots)
 
-    return next((parts for parts in tried if filled(parts) >= _FILLED), max(tried, key=filled))
+    return next((parts for parts in candidates if filled(parts) >= _FILLED), max(candidates, key=filled))
 
 
 def _wider(ctx: Context, k: Launch) -> int:
-    """The wider of a tile's two widths."""
+    """Return the wider of a tile's two widths."""
     r = attention_roles(k)
     return max(min(ctx.size(r.width), _WIDTH), min(ctx.size(r.col), _COLUMNS))
 
@@ -140,7 +140,7 @@ def _item(att: Attend) -> int:
 
 
 def _streaming(ctx: Context, att: Attend, rows: int, width: int) -> tuple[int, int, int, int]:
-    """Rows of one tile of tensor cores, and keys of which several tiles are under way.
+    """Return rows of one tile of tensor cores, and keys per tile with several tiles in flight.
 
     Measured on an H100, bf16, width 128, with three tiles of keys: 128 keys 0.374 ms, 64 keys 0.397, 32 keys 0.436; the
     library 0.366. 32 rows: 128 keys 0.134, 64 keys 0.127. Width 64: 64 keys 0.195, 128 keys 0.203. On an H200, float32,
@@ -156,12 +156,13 @@ def _streaming(ctx: Context, att: Attend, rows: int, width: int) -> tuple[int, i
 
 
 def _computes_factors(att: Attend) -> bool:
-    """Are keys or values made of other numbers as they are read?"""
+    """Return whether keys or values are computed from other numbers as they are read."""
     return not all(isinstance(e, Leaf) for e in (att.inner.b, att.b))
 
 
 def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[int, int, int, int] | None:
-    """Two groups of 64 rows against two buffers of keys; None where the chip has no copy engine, or heads do not fit.
+    """Return two groups of 64 rows against two buffers of keys; None if the chip has no copy engine, or heads do not
+    fit.
 
     Measured on an H100, width 128: 1.04 of cuDNN's speed (causal), 0.95 (full); three buffers of 128 keys do not fit,
     64 keys are 10 % slower. Width 64: 0.90 to 0.97.
@@ -175,7 +176,7 @@ def _asynchronous(ctx: Context, att: Attend, width: int, height: int) -> tuple[i
 
 
 def _block(ctx: Context, att: Attend, width: int, causal: bool) -> tuple[int, int, int, int]:
-    """Rows, keys, warps and stages by the dtype and the wider of a tile's two widths."""
+    """Return rows, keys, warps and stages by the dtype and the wider of a tile's two widths."""
     narrow = bool(att.narrow) and not _wide_scores(att)
     row = ctx.row("attention", parts=bool(att.parts), narrow=narrow, width=width, causal=causal)
     if row is not None:
@@ -184,18 +185,19 @@ def _block(ctx: Context, att: Attend, width: int, causal: bool) -> tuple[int, in
 
 
 def _fitting(ctx: Context, width: int, item: int, parts: int) -> tuple[int, int, int, int]:
-    """The largest tile whose results fit the registers, and whose keys and values the shared memory in two stages.
+    """Return the largest tile whose results fit in registers, and whose keys and values fit in shared memory in two
+    stages.
 
-    ``item``: bytes of a factor's element; ``parts`` of each are multiplied.
+    ``item``: bytes of a factor's element; ``parts``: number of narrow parts of each factor.
     """
     rows, keys, row_bytes = 128, 128, item * parts * power(width)
-    # products of whole float32 take the registers of several of narrower ones
+    # products of float32 need the registers of several narrower ones
     most = _RESULTS if item == 2 else _RESULTS // 2
     while rows > 32 and rows * max(width, 32) > most:
         rows //= 2
 
     def fits(rows: int, keys: int) -> bool:
-        # weights of float32 go through shared memory on the way to the second product
+        # float32 weights pass through shared memory to the second product
         weights = rows * keys * item if item == 4 else 0
         return (2 * 2 * keys + rows) * row_bytes + max(weights, _SCRATCH) <= ctx.shared
 
@@ -211,7 +213,7 @@ def _wide_scores(att: Attend) -> bool:
 
 
 def _precision(ctx: Context, att: Attend) -> str:
-    """What the task says; else what makes products of float32 as exact as they are."""
+    """Return the task's precision; else the one that makes float32 products exact."""
     if att.dtype == "float64":
         return "ieee"
     return "" if att.parts else ctx.stated("matmul", "bf16x6" if exact_products(ctx, att) else "ieee")

@@ -1,4 +1,4 @@
-"""The order in which a launch's axes run: that of its largest operand in memory, or of what its kind asks for."""
+"""The order in which a launch's axes run: that of its largest operand in memory, or the one its kind requires."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernellab.designer.passes.attention import Roles, roles
 from kernellab.designer.tile.context import Context, below, power
 from kernellab.errors import DesignError
 
-#: pieces that leave most of a chip idle, and how many times longer an axis is that is cut up in place of theirs
+#: number of pieces that leave most of a chip idle, and the factor by which an axis that is cut instead must be longer
 _FEW = 32
-#: elements of a row that is short
+#: length below which a row is short
 _SHORT_ROW = 256
 
 
 def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
-    """The launch's axes, outermost first."""
+    """Return the launch's axes, outermost first."""
     if k.kind is LaunchKind.COPY:
         return tuple(dict.fromkeys(k.stored_axes))
     if k.kind is LaunchKind.ATTENTION:
@@ -40,12 +40,12 @@ def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
 
 
 def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
-    mine = k.par | k.red
-    ranked = sorted(accesses(k), key=lambda axes: -ctx.volume(a for a in axes if a in mine))
-    order = _picked(k, mine)
+    launch_axes = k.par | k.red
+    ranked = sorted(accesses(k), key=lambda axes: -ctx.volume(a for a in axes if a in launch_axes))
+    order = _picked(k, launch_axes)
     for axes in ranked:
-        order += [a for a in axes if a in mine and a not in order]
-    order += [a for a in mine if a not in order]
+        order += [a for a in axes if a in launch_axes and a not in order]
+    order += [a for a in launch_axes if a not in order]
     if ctx.gpu and k.kind is LaunchKind.REDUCTION and order and order[-1] in k.par:
         order = _cut_first(ctx, order, [a for a in order if a in k.red])
     if k.chunk is not None:
@@ -55,7 +55,7 @@ def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
 
 
 def _cut_first(ctx: Context, order: list[Axis], red: list[Axis]) -> list[Axis]:
-    """``order`` with a long reduced axis before a first one that makes few pieces: the first is what is cut up.
+    """Move a long reduced axis before a first one that gives few pieces: the first axis is the one that is cut.
 
     The gradient of a norm's weights over 4 x 4096 x 16 rows of 128 had 16 programs, and took 2 ms on an H100.
     """
@@ -68,7 +68,8 @@ def _cut_first(ctx: Context, order: list[Axis], red: list[Axis]) -> list[Axis]:
 
 
 def _picked(k: Launch, mine: frozenset[Axis]) -> list[Axis]:
-    """The axes as a reduction's load has them that varies over all of them, at positions that are values; else none."""
+    """Return the axes in the order of a reduction's load that varies over all of them, at positions that are values;
+    else []."""
     for e in k.loads if k.red else ():
         if any(ix.at is not None for ix in e.index) and mine == {a for ix in e.index for a in ix.within()}:
             picking = (sorted(ix.within(), key=lambda a: a.uid) if ix.at is not None else ix.leaves() for ix in e.index)
@@ -77,20 +78,20 @@ def _picked(k: Launch, mine: frozenset[Axis]) -> list[Axis]:
 
 
 def accesses(k: Launch) -> list[list[Axis]]:
-    """The axes of each store, then of each load."""
+    """Return the axes of each store, then of each load."""
     stores = [[a for ix in o.index for a in ix.leaves()] for o in k.outs]
     return stores + [[a for ix in e.index for a in ix.leaves()] for e in k.loads]
 
 
 def sliceable(k: Launch, order: Iterable[Axis]) -> list[Axis]:
-    """The axes of ``order`` that may be tiled: none that runs backwards in a load, or is a tap; nor the chunks'."""
+    """Return the axes of ``order`` that may be tiled: not reversed in a load, not a tap, and not the chunks'."""
     every = [ix for e in k.loads for ix in e.index]
     apart = {a for ix in every if ix.sign == -1 for a in ix.leaves()} | {ix.win.k for ix in every if ix.win is not None}
     return [a for a in order if a not in apart and a is not k.chunk and not a.single]
 
 
 def product_axes(k: Launch) -> list[Axis]:
-    """The axes of a product's result: batches, then rows and columns as its first output has them.
+    """Return the axes of a product's result: batches, then rows and columns in the order of its first output.
 
     Raises:
         DesignError: each axis of a factor is summed or shared with the other factor.
@@ -110,7 +111,7 @@ def product_axes(k: Launch) -> list[Axis]:
     def place(axis: Axis) -> int:
         return order.index(axis) if axis in order else -1
 
-    # rows that another launch keeps apart, as heads and their width: the inner ones are tiled
+    # if another launch separates rows, such as heads and their width, the inner ones are tiled
     rows.sort(key=place)
     cols.sort(key=place)
     batch += rows[:-1] + cols[:-1]
@@ -120,20 +121,20 @@ def product_axes(k: Launch) -> list[Axis]:
 
 
 def attention_roles(k: Launch) -> Roles:
-    """Which axis of an attention is which.
+    """Return the roles of an attention's axes.
 
     Raises:
         DesignError: it has no separate row or column axis.
     """
     order = [a for a in k.stored_axes if a in k.par]
-    found = roles(k.attention, [*dict.fromkeys(order), *(a for a in k.par if a not in order)])
-    if found is None:
+    attention_axes = roles(k.attention, [*dict.fromkeys(order), *(a for a in k.par if a not in order)])
+    if attention_axes is None:
         raise DesignError("An attention without its own rows or columns has no template.", "Write it by hand.")
-    return found
+    return attention_axes
 
 
 def widest_along(k: Launch, axes: Iterable[Axis]) -> int:
-    """Bytes of the widest element that the launch reads along one of ``axes``; 4 where it reads none."""
+    """Return the bytes of the widest element that the launch reads along one of ``axes``; 4 if it reads none."""
     tiled = set(axes)
     read = [e.dtype for e in k.loads if e.dtype != "bool" and tiled & {a for ix in e.index for a in ix.leaves()}]
     return max(map(item_bytes, read), default=4)
@@ -143,15 +144,15 @@ def widest_along(k: Launch, axes: Iterable[Axis]) -> int:
 
 
 def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:
-    """Square tiles of a transposition: one side is strided whatever the order, and both are short."""
+    """Choose square tiles for a transposition: one side is strided in any order, and both are short."""
     inner = tiled[-1]
     last = [axes[-1] for axes in accesses(k) if len(axes) > 1 and set(axes) == k.par and axes[-1] in tiled]
     other = next((a for a in last if a is not inner), None)
     if other is None:
         return None
-    # a CPU fills what a tile has too much one by one
+    # a CPU processes the padding of a tile element by element
     least, fit = (8, (None, None)) if ctx.gpu else (4, (inner, other))
-    # lines of 128 bytes on both sides: measured on an H100, bf16, 0.100 ms against 0.110
+    # cache lines of 128 bytes on both sides: measured on an H100, bf16, 0.100 ms against 0.110
     side = 64 if ctx.gpu and ctx.style.measured and widest_along(k, (inner, other)) <= 2 else 32
     wide = high = side
     if ctx.gpu and isinstance(inner.extent, int) and isinstance(other.extent, int):
@@ -165,15 +166,15 @@ def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | 
 
 
 def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:
-    """Several whole rows a tile, where they are short; of rows of several short axes as many axes as a tile holds.
+    """Choose several whole rows per tile if they are short; for rows of several short axes, as many axes as fit.
 
-    Numbers that lie in pairs, as a rotation's or those of one byte, are rows of 2 elements: their tiles were 64 pairs.
+    Numbers in pairs, such as a rotation's or two in one byte, are rows of 2 elements: their tiles were 64 pairs.
     """
     if len(tiled) == 1 or ctx.size(tiled[-1]) >= _SHORT_ROW:
         return None
     *outer, inner = tiled
     whole, size = [inner], ctx.size(inner)
-    # axes that no lane lies past
+    # axes without lanes past the end
     while len(outer) > 1 and ctx.gpu and _filled(whole[-1]) and _filled(outer[-1]):
         if size * ctx.size(outer[-1]) >= _SHORT_ROW:
             break
@@ -185,5 +186,5 @@ def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling 
 
 
 def _filled(axis: Axis) -> bool:
-    """Is the axis a power of two long, whatever the Dims?"""
+    """Return whether the axis has a fixed extent that is a power of two."""
     return isinstance(axis.extent, int) and power(axis.extent) == axis.extent

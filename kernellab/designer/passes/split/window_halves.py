@@ -1,11 +1,11 @@
-"""Windows of float32 on tensor cores in float16, which has TF32's bits of mantissa and multiplies at twice its rate.
+"""Float32 windows on tensor cores in float16, which has as many mantissa bits as TF32 and twice its rate.
 
-The copy and the packing that precede a window store each factor as float16, rounded as TF32 would be; where the
-products are float32's, as two float16 that add up to it, of which three products make one (:mod:`.halves`). The
-range of float16 is too small: each sample of the input, and the weights of each output channel, are scaled by a power
-of two first, which is exact, and the sums are scaled back. An element then has TF32's bits down to 2^-27 of the largest
-of its sample, and is off by 2^-38 of that below. Finding the largest reads the input once more, so that a window gains
-only where its products take longer than that.
+The copy and the packing before a window store each factor as float16, rounded like TF32. If the products must be exact
+in float32, they store two float16 values that add up to the factor, and three products emulate one (:mod:`.halves`).
+Since the range of float16 is too small, each sample of the input and the weights of each output channel are first
+scaled by a power of two, which is exact, and the sums are scaled back. An element then has TF32's precision down to
+2^-27 of the largest of its sample, and is off by 2^-38 of that below. Finding the largest element reads the input once
+more, so a window gains only if its products take longer than that.
 
 Measured on an H100, convolutions of 64 to 128 channels with 3 x 3 taps: 1.84 ms where TF32 took 2.46, 0.45 and 0.61.
 """
@@ -27,42 +27,48 @@ from kernellab.target import Chip
 
 #: share of the tensor cores' rate that windows over a copy reach
 _REACHED = 0.55
-#: seconds that the host takes for the launches that find the largest elements, four of 15 us: many small windows one
-#: after another wait for it
+#: host time in seconds of the launches that find the largest elements, four of 15 us: many small windows in sequence
+#: wait for it
 _LAUNCHES = 6e-5
 
 
 def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, products: Callable[[Launch], int]) -> Plan:
-    """``plan`` with the factors of each window over a copy in float16 where it gains by that.
+    """Store the factors of each window over a copy in float16 if that is faster.
 
-    ``products``: of how many products of narrower floats each of a window's is made, 1 where they are TF32's and 0
-    where it multiplies otherwise. A window whose factors another launch reads too keeps them whole.
+    ``products``: the number of narrower products that compute each of a window's, 1 for TF32 and 0 if it multiplies
+    otherwise. A window whose factors another launch reads too keeps them unchanged.
     """
     if not chip.peak_flops.get("f16") or not chip.bandwidth:
         return plan
     layout = plan.layout.copied()
     makers = {layout.name(o.tensor): k for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
     before: dict[int, list[Launch]] = {}
-    instead: dict[int, Launch] = {}
+    replacements: dict[int, Launch] = {}
     for k in plan.launches:
         if k.kind is not LaunchKind.WINDOW or not k.window.packed or not k.window.last or k.window.parts:
             continue
         count = products(k)
         readers = {id(j) for e in factors(k) for j in plan.launches if _reads(j, layout.name(e.tensor), layout)}
-        known = [makers.get(layout.name(e.tensor)) for e in factors(k)]
-        if not count or len(known) != 2 or None in known or readers != {id(k)} or known[0] is known[1]:
+        factor_makers = [makers.get(layout.name(e.tensor)) for e in factors(k)]
+        if (
+            not count
+            or len(factor_makers) != 2
+            or None in factor_makers
+            or readers != {id(k)}
+            or factor_makers[0] is factor_makers[1]
+        ):
             continue
-        copy, packing = (launch for launch in known if launch is not None)
+        copy, packing = (launch for launch in factor_makers if launch is not None)
         source = _source(copy, layout)
         if source is None or len(packing.outs) != 1 or not _gains(k, source, size, chip, count):
             continue
         image, weights = _Scaled.image(source, copy, layout), _Scaled.weights(packing, k.window, layout)
         before[id(copy)], before[id(packing)] = image.launches, weights.launches
-        instead[id(copy)] = _storing(copy, image, count, k.window.backward, layout)
-        instead[id(packing)] = _storing(packing, weights, count, k.window.backward, layout)
-        instead[id(k)] = _reading(k, image, weights, count, layout)
-    found = [made for k in plan.launches for made in (*before.get(id(k), []), instead.get(id(k), k))]
-    return Plan(tuple(found), layout)
+        replacements[id(copy)] = _storing(copy, image, count, k.window.backward, layout)
+        replacements[id(packing)] = _storing(packing, weights, count, k.window.backward, layout)
+        replacements[id(k)] = _reading(k, image, weights, count, layout)
+    launches = [planned for k in plan.launches for planned in (*before.get(id(k), []), replacements.get(id(k), k))]
+    return Plan(tuple(launches), layout)
 
 
 def _reads(k: Launch, tensor: str, layout: Layout) -> bool:
@@ -70,7 +76,7 @@ def _reads(k: Launch, tensor: str, layout: Layout) -> bool:
 
 
 def _source(copy: Launch, layout: Layout) -> Leaf | None:
-    """The tensor that a copy reads, where its first dimension is that of the samples."""
+    """Return the tensor that a copy reads, if its first dimension is that of the samples."""
     (out,) = copy.outs if len(copy.outs) == 1 else (None,)
     if out is None or not isinstance(out.expr, Leaf) or out.expr.operands or not out.index[0].leaves():
         return None
@@ -81,7 +87,7 @@ def _source(copy: Launch, layout: Layout) -> Leaf | None:
 
 
 def _gains(k: Launch, source: Leaf, size: Callable[[Axis], int], chip: Chip, count: int) -> bool:
-    """Do the products take longer than finding the largest elements, by more than they are then shortened?"""
+    """Return whether the time saved by faster products exceeds the time to find the largest elements."""
     win, free = k.window, Free()
     positions = math.prod(size(a) for a in k.par)
     steps = math.prod(tap.kernel for tap in win.taps)
@@ -104,8 +110,8 @@ def _elements(ix: Ix) -> int:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """How a factor is scaled: what stores it (``launches``), down as the copy or packing multiplies, and up as the
-    window does."""
+    """The scaling of a factor: the launches that store the scales, ``down`` for the copy or packing, and ``up`` for the
+    window."""
 
     launches: list[Launch]
     down: Leaf
@@ -113,20 +119,20 @@ class _Scaled:
 
     @classmethod
     def image(cls, source: Leaf, copy: Launch, layout: Layout) -> _Scaled:
-        """Each sample by its largest element, found by channels first."""
+        """Scale each sample by its largest element, which is first computed per channel."""
         samples, channels, *rest = (extents.fixed(n) for n in layout.views[source.tensor])
         flat = _seen_as(source.tensor, (samples, channels, math.prod(rest)), layout)
         n, c, at = Axis(samples), Axis(channels), Axis(math.prod(rest))
-        part = layout.fresh(f"{layout.name(source.tensor)}_sizes")
-        first = _largest(Leaf(flat, (Ix((n,)), Ix((c,)), Ix((at,))), WIDE), (n, c), (at,), part, layout)
+        sizes_tensor = layout.fresh(f"{layout.name(source.tensor)}_sizes")
+        first = _largest(Leaf(flat, (Ix((n,)), Ix((c,)), Ix((at,))), WIDE), (n, c), (at,), sizes_tensor, layout)
         n, c = Axis(samples), Axis(channels)
         stem = layout.name(source.tensor)
-        second, scales = _scales(Leaf(part, (Ix((n,)), Ix((c,))), WIDE), (n,), (c,), stem, layout)
+        second, scales = _scales(Leaf(sizes_tensor, (Ix((n,)), Ix((c,))), WIDE), (n,), (c,), stem, layout)
         return cls([first, second], *(Leaf(s, copy.outs[0].index[:1], WIDE) for s in scales))
 
     @classmethod
     def weights(cls, packing: Launch, win: Win, layout: Layout) -> _Scaled:
-        """The weights of each output channel, where these lie side by side; else all alike."""
+        """Scale the weights of each output channel if these are contiguous; else all by one factor."""
         value, stored = packing.outs[0].expr, packing.outs[0].index
         source = next(e for e in packing.loads)
         view = [extents.fixed(n) for n in layout.views[source.tensor]]
@@ -134,34 +140,34 @@ class _Scaled:
         flat = _seen_as(source.tensor, (view[0], math.prod(view[1:])), layout)
         rows, at = Axis(view[0]), Axis(math.prod(view[1:]))
         leaf = Leaf(flat, (Ix((rows,)), Ix((at,))), WIDE)
-        # the last but one of what is stored is the output channel of a group
+        # the last but one dimension of the stored tensor is the output channel of a group
         channel = stored[-2].leaves() if len(stored) > 1 else ()
         own = isinstance(value, Leaf) and value.index[0].plain and value.index[0].leaves() == channel
         if own and len(channel) == 1:
             first, scales = _scales(leaf, (rows,), (at,), stem, layout)
             here = win.b.index[-2] if isinstance(win.b, Leaf) else Ix()
             return cls([first], Leaf(scales[0], stored[-2:-1], WIDE), Leaf(scales[1], (here,), WIDE))
-        part = layout.fresh(f"{stem}_sizes")
-        first = _largest(leaf, (rows,), (at,), part, layout)
+        sizes_tensor = layout.fresh(f"{stem}_sizes")
+        first = _largest(leaf, (rows,), (at,), sizes_tensor, layout)
         rows = Axis(view[0])
-        second, scales = _scales(Leaf(part, (Ix((rows,)),), WIDE), (), (rows,), stem, layout)
+        second, scales = _scales(Leaf(sizes_tensor, (Ix((rows,)),), WIDE), (), (rows,), stem, layout)
         return cls([first, second], *(Leaf(s, (), WIDE) for s in scales))
 
 
 def _seen_as(tensor: str, view: tuple[int, ...], layout: Layout) -> str:
-    """A name by which ``tensor`` is seen in another shape."""
-    own = layout.name(tensor)
-    known = [own, *(n for n, t in layout.seconds.items() if t == own)]
-    name = next((n for n in known if layout.views.get(n) == view), "")
+    """Return a name that refers to ``tensor`` in another shape."""
+    tensor_name = layout.name(tensor)
+    names = [tensor_name, *(n for n, t in layout.seconds.items() if t == tensor_name)]
+    name = next((n for n in names if layout.views.get(n) == view), "")
     if not name:
-        name = layout.fresh(f"{own}_seen{len(known)}")
-        layout.seconds[name] = own
-        layout.views[name], layout.dtypes[name] = view, layout.dtypes[own]
+        name = layout.fresh(f"{tensor_name}_seen{len(names)}")
+        layout.seconds[name] = tensor_name
+        layout.views[name], layout.dtypes[name] = view, layout.dtypes[tensor_name]
     return name
 
 
 def _largest(value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], name: str, layout: Layout) -> Launch:
-    """A launch that stores the largest finite magnitude along ``over``."""
+    """Return a launch that stores the largest finite magnitude along ``over``."""
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(over), title="sizes")
     top = largest(value, over)
     launch.reds.append(top)
@@ -174,7 +180,7 @@ def _largest(value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], name: 
 def _scales(
     value: Leaf, kept: tuple[Axis, ...], over: tuple[Axis, ...], stem: str, layout: Layout
 ) -> tuple[Launch, tuple[str, str]]:
-    """A launch that stores the powers of two by which float16 takes what lies along ``over``, and back."""
+    """Return a launch that stores the powers of two that scale the elements along ``over`` to float16, and back."""
     launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(over), title="scales")
     top = largest(value, over)
     launch.reds.append(top)
@@ -188,12 +194,12 @@ def _scales(
 
 
 def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layout) -> Launch:
-    """A copy or packing that stores its one output as float16."""
+    """Return a copy or packing that stores its single output as float16."""
     (out,) = k.outs
     value = Op("mul", (out.expr, scaled.down), WIDE)
     layout.dtypes[out.tensor] = NARROW
     if count == 1:
-        # float16 itself rounds halves to even, as transposed convolutions do
+        # float16 itself rounds ties to even, as transposed convolutions do
         near: Expr = value if to_even else rounded(value)
         return replace(k, outs=[replace(out, expr=Op("cast", (near,), NARROW), dtype=NARROW)])
     high, rest = in_two(value)
@@ -202,27 +208,27 @@ def _storing(k: Launch, scaled: _Scaled, count: int, to_even: bool, layout: Layo
 
 
 def _low(tensor: str, layout: Layout) -> str:
-    """The tensor of the lower halves of ``tensor``, seen in the same shape."""
-    own, name = layout.name(tensor), f"{tensor}_low"
+    """Return the tensor of the lower halves of ``tensor``, in the same shape."""
+    tensor_name, name = layout.name(tensor), f"{tensor}_low"
     layout.views[name], layout.dtypes[name] = layout.views[tensor], NARROW
-    if tensor != own:
-        layout.seconds[name] = f"{own}_low"
+    if tensor != tensor_name:
+        layout.seconds[name] = f"{tensor_name}_low"
     return name
 
 
 def _reading(k: Launch, image: _Scaled, weights: _Scaled, count: int, layout: Layout) -> Launch:
-    """The window over float16, its sums scaled back."""
+    """Return the window over float16, with its sums scaled back."""
     win = k.window
     a, b = (replace(e, dtype=NARROW) for e in (win.a, win.b) if isinstance(e, Leaf))
     for e in (a, b):
         layout.dtypes[e.tensor] = NARROW
     parts = () if count == 1 else tuple(replace(e, tensor=_low(e.tensor, layout)) for e in (a, b))
-    turned = replace(win, a=a, b=b, parts=parts, scaled=True)
+    rewritten = replace(win, a=a, b=b, parts=parts, scaled=True)
     samples = a.index[0]
     back = Op("mul", (replace(image.up, index=(samples,)), weights.up), WIDE)
-    result = Op("mul", (turned, back), WIDE)
-    instead = Rewrite(lambda e: result if e is win else None)
-    return replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
+    result = Op("mul", (rewritten, back), WIDE)
+    rewrite = Rewrite(lambda e: result if e is win else None)
+    return replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
 
 
 __all__ = ["windows_in_halves"]

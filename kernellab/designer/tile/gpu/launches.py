@@ -15,23 +15,23 @@ from kernellab.designer.tile.context import Context, below, power
 from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns
 from kernellab.designer.tile.order import accesses, axis_order, crossing, short_rows, sliceable, widest_along
 
-#: elements of a tile that Triton still keeps in registers without spilling, at 32 warps
+#: largest tile, in elements, that Triton keeps in registers without spilling, at 32 warps
 _MOST = 1 << 15
-#: a contiguous axis below so many elements leaves lanes idle; elements side by side that fill lines of memory
+#: length below which a contiguous axis leaves lanes idle; contiguous elements that fill cache lines
 _SHORT, _LINE = 64, 256
-#: numbers that share a byte or a word, and elements of a tile that unpacks them
+#: numbers packed into a byte or a word, and elements of a tile that unpacks them
 _PACKED, _UNPACKED_TILE = 8, 1 << 14
-#: lanes of a row's tile in blocks of a row, and elements of a lane: of rows off 16 bytes, and of others that are longer
-#: than so many of the longest that a tile holds
+#: lanes of a row's tile relative to a row block, and elements per lane: for rows not aligned to 16 bytes, and for other
+#: rows longer than this multiple of the longest whole row
 _ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
-#: share of the second-level cache that rows may take which are read again; programs of an SM that read narrow rows
+#: share of the L2 cache for rows that are read again; programs per SM that read narrow rows
 _CACHED, _PROGRAMS = 0.7, 4
-#: sums of one launch from which on their tiles are kept small, and the elements of all of them then
+#: number of sums in one launch from which their tiles are kept small, and the total elements of the tiles then
 _FEW_SUMS, _SUMMED = 9, 12800
 
 
 def untiled(ctx: Context, k: Launch) -> Tiling:
-    """Every axis a loop over single elements."""
+    """Return a tiling in which every axis is a loop over single elements."""
     return Tiling(axis_order(ctx, k), core="grididx", lanes=True)
 
 
@@ -43,7 +43,7 @@ def pointwise(ctx: Context, k: Launch) -> Tiling:
 
 
 def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
-    """Blocks along the contiguous axis, several whole rows where they are short."""
+    """Choose blocks along the contiguous axis, or several whole rows if they are short."""
     tiled = sliceable(k, t.order)
     if not tiled:
         return t
@@ -55,7 +55,7 @@ def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
 
 
 def reduction(ctx: Context, k: Launch) -> Tiling:
-    """Along rows or down columns, by where the contiguous axis lies."""
+    """Reduce along rows or down columns, depending on the contiguous axis."""
     t = replace(untiled(ctx, k), why=why.PASSES)
     tiled = sliceable(k, t.order)
     if not tiled:
@@ -66,7 +66,7 @@ def reduction(ctx: Context, k: Launch) -> Tiling:
 
 
 def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
-    """Whole rows, short ones side by side; else blocks."""
+    """Choose whole rows, with short ones in one tile; else blocks."""
     inner, red = tiled[-1], [a for a in tiled if a in k.red]
     if len(red) == len(k.red) > 1 and (unpacked := _unpacked(ctx, k, t, tiled, red)) is not None:
         return unpacked
@@ -74,27 +74,32 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         return several
     if _held(ctx, k, red) > ctx.style.whole_row:
         firsts = [first for r in k.reds if (first := first_of(r)) is not None]
-        mine = [first for first in firsts if first in k.reds]
-        # rows off 16 bytes are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes;
-        # where 8 elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
+        own_firsts = [first for first in firsts if first in k.reds]
+        # unaligned rows are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes; if 8
+        # elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
         odd = ctx.style.measured and k.varies and ctx.size(inner) * widest_along(k, [inner]) % 16 != 0
-        narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in mine)
+        narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in own_firsts)
         once = odd and narrow_max
-        # float32 of what is stored narrow: passes over the cache take less than a second exponential of each element;
-        # on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 50304 1.039 (0.672: rows of
-        # all programs no longer stay in the cache), over 128256 1.009 (0.851)
+        # float32 values that are stored narrow: passes over the cache take less time than a second exponential per
+        # element; on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 50304 1.039
+        # (0.672: the rows of all programs no longer fit in the cache), over 128256 1.009 (0.851)
         short = ctx.size(inner) <= 4 * ctx.style.whole_row
-        narrow = short and bool(mine) and all(first.kind == "max" for first in mine) and widest_along(k, [inner]) <= 2
+        narrow = (
+            short
+            and bool(own_firsts)
+            and all(first.kind == "max" for first in own_firsts)
+            and widest_along(k, [inner]) <= 2
+        )
         cached = narrow and not odd and k.varies and _stays_in_cache(ctx, k, inner, _PROGRAMS)
-        online = once or (not cached and any(first.arg.dtype == "float32" for first in mine))
-        # a lane that keeps three results for an element has no registers for several elements
+        online = once or (not cached and any(first.arg.dtype == "float32" for first in own_firsts))
+        # a lane that keeps three results per element has no registers for several elements
         length = ctx.style.row_block // (2 if once else 1) if online else _row_block(ctx, inner)
         if k.varies and not online and _stays_in_cache(ctx, k, inner):
             length = max(length, ctx.style.whole_row)
-        # on 16 bytes, 4 elements of 8192 lanes: 8192 rows of 65536 on an H100 0.751 ms (passes 1.146), 2048 of 131072
-        # 0.531 (0.638), but 8192 of 32768 0.416 (0.383)
+        # aligned to 16 bytes, 4 elements of 8192 lanes: 8192 rows of 65536 on an H100 0.751 ms (passes 1.146), 2048 of
+        # 131072 0.531 (0.638), but 8192 of 32768 0.416 (0.383)
         long = ctx.style.measured and k.varies and ctx.size(inner) > _LONGER * ctx.style.whole_row
-        if narrow_max and (odd or long) and len(k.red) == len(mine) == 1 and len(k.reds) == 2:
+        if narrow_max and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
             times, parts = _ODD if odd else _LONG
             lanes = {inner: ctx.block("LANES", int(times * ctx.style.row_block), inner, 64)}
             return replace(t, blocks=lanes, once=True, parts=parts, warps=32, why=why.ONLINE)
@@ -112,40 +117,41 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
 
 
 def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
-    """Rows of numbers that lie packed, low and high half of a byte say: a step of the loop takes one part of each, so
-    that no lanes change places; rows share the vector that they are multiplied with. None where nothing is packed."""
-    *rest, parts = red
+    """Choose tiles for rows of packed numbers (such as the low and high half of a byte): a step of the loop processes
+    one part of each, so that no lanes are exchanged; rows share the vector that they are multiplied with. None if
+    nothing is packed."""
+    *whole_axes, parts = red
     values = (e for root in k.roots for e in walk(root) if isinstance(e, Op) and e.op == "where")
     packed = any(isinstance(e.args[0], Op) and tells(e.args[0], parts) for e in values)
-    size = math.prod(power(ctx.size(a)) for a in rest)
-    if not packed or ctx.size(parts) > _PACKED or not ctx.bounded(rest) or size > ctx.style.whole_row:
+    size = math.prod(power(ctx.size(a)) for a in whole_axes)
+    if not packed or ctx.size(parts) > _PACKED or not ctx.bounded(whole_axes) or size > ctx.style.whole_row:
         return None
     par = [a for a in tiled if a in k.par]
     rows = below(max(1, min(_UNPACKED_TILE // size, ctx.volume(par) // (2 * ctx.cores)))) if par else 1
     blocks = {par[-1]: ctx.block("ROWS", rows, most=64)} if rows > 1 else {}
-    return replace(t, whole=frozenset(rest), blocks=blocks, why=why.WHOLE_ROW)
+    return replace(t, whole=frozenset(whole_axes), blocks=blocks, why=why.WHOLE_ROW)
 
 
 def tells(condition: Op, axis: Axis) -> bool:
-    """Does a condition compare the place along ``axis`` with a number?"""
+    """Return whether a condition compares the position along ``axis`` with a number."""
     first, *others = condition.args
     here = isinstance(first, Iota) and first.index.leaves() == (axis,)
     return condition.op in ("lt", "eq") and here and all(isinstance(e, Num) for e in others)
 
 
 def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
-    """Rows of several axes: whole where a tile holds them; else, where the innermost is short, a block of several whole
-    axes. Results that lie between the axes are taken side by side, so that lines of memory are. None for long
-    innermost axes."""
+    """Choose tiles for rows of several axes: whole if a tile holds them; else, if the innermost is short, a block of
+    several whole axes. Results between the axes are computed for contiguous columns, to use whole cache lines. None for
+    long innermost axes."""
     last = tiled.index(red[-1])
     while last and tiled[last - 1] in red:
         last -= 1
-    behind, between = tiled[last:], tiled[last - 1] if len(tiled) - last < len(red) else None
+    inner_red, between = tiled[last:], tiled[last - 1] if len(tiled) - last < len(red) else None
     short = ctx.size(red[-1]) < _SHORT
     most = ctx.style.row_block if between is not None and short else ctx.style.whole_row
     whole: list[Axis] = []
     size = 1
-    for axis in reversed(behind if between is not None and short else red):
+    for axis in reversed(inner_red if between is not None and short else red):
         if not ctx.bounded([axis, *whole]) or size * power(ctx.size(axis)) > most:
             break
         whole.append(axis)
@@ -155,7 +161,7 @@ def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Til
     if not short:
         return None
     blocks = {}
-    if between is not None and len(whole) == len(behind):
+    if between is not None and len(whole) == len(inner_red):
         columns = below(max(1, min(_LINE // size, ctx.style.row_block // size)))
         blocks[between] = ctx.block("COLS", columns, between)
         size *= columns
@@ -167,27 +173,27 @@ def _several(ctx: Context, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Til
 
 
 def _held(ctx: Context, k: Launch, red: list[Axis]) -> float:
-    """Elements of a reduced row that one tile can hold, inf where none can at every legal size."""
+    """Return the elements of a reduced row that one tile holds; inf if it cannot hold one at every legal size."""
     if len(red) != 1 or len(red) != len(k.red) or not ctx.bounded(red):
         return math.inf
     return ctx.size(red[0])
 
 
 def _row_block(ctx: Context, inner: Axis) -> int:
-    """Elements of a block of a row that streams through."""
+    """Return the elements of a block of a row that is streamed."""
     block = ctx.style.row_block
     row = ctx.row("row_block", length=ctx.size(inner), block=block) if ctx.style.measured else None
     return block * row["times"] if row else block
 
 
 def _stays_in_cache(ctx: Context, k: Launch, inner: Axis, programs: int = 1) -> bool:
-    """Does the second-level cache hold a row for each of ``programs`` a core until it is read again?"""
+    """Return whether the L2 cache holds a row for each of ``programs`` per core until it is read again."""
     row = programs * ctx.cores * ctx.size(inner) * widest_along(k, [inner])
     return ctx.style.measured and row <= _CACHED * (ctx.chip.l2_bytes or 0)
 
 
 def _rows_side_by_side(ctx: Context, length: int, rows: int) -> int:
-    """Short rows share a program while every SM still has several."""
+    """Return the number of short rows per program that still leaves several programs per SM."""
     wanted = ctx.style.row_tile // power(length)
     return below(max(0, min(wanted, rows // (8 * ctx.cores), 32)))
 
@@ -209,13 +215,13 @@ def _chunk_of_row(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tili
 
 
 def _has_shared(k: Launch, inner: Axis) -> bool:
-    """Does every row meet the same vector, in addition to its own elements?"""
+    """Return whether every row reads the same vector in addition to its own elements."""
     reads = [a for a in accesses(k)[len(k.outs) :] if inner in a]
     return len({frozenset(a) for a in reads}) > 1 and any(set(a) == {inner} for a in reads)
 
 
 def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
-    """Columns held whole where they are read again; else blocks of columns and rows."""
+    """Hold columns whole if they are read again; else use blocks of columns and rows."""
     inner, style = tiled[-1], ctx.style
     red = [a for a in tiled if a in k.red]
     again, held = k.varies or len(k.reds) > 1, _held(ctx, k, red)
@@ -232,8 +238,8 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         if row := ctx.row("columns", length=ctx.size(inner), split=k.chunk is not None, elements=elements):
             columns, down, warps = row["columns"], row["down"], row["warps"]
     if k.early and warps:
-        # what is made for a result as well wants several elements a thread: GELU's gradient with its sum down 16384
-        # rows of 4096 on an H200 0.156 ms, with twice the warps 0.205
+        # values that are also stored as a result need several elements per thread: GELU's gradient with its sum down
+        # 16384 rows of 4096 on an H200 0.156 ms, with twice the warps 0.205
         warps = max(1, warps // 2)
     if len(k.reds) > _FEW_SUMS:
         # each sum is a tile in registers

@@ -1,7 +1,7 @@
-"""How one launch is shared out over a chip: columns of a tile, and pieces of a long axis, by the time that they take.
+"""How one launch is divided over a chip: columns of a tile, and pieces of a long axis, by estimated time.
 
-A reduced or scanned axis is cut into pieces where the grid would be too small otherwise: the pieces' results are
-stored, and one more launch joins them. What a choice takes is :func:`grid_time`.
+A reduced or scanned axis is cut into pieces if the grid would otherwise be too small: the results of the pieces are
+stored, and another launch combines them. :func:`grid_time` estimates the time of each choice.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from kernellab.target import Chip
 
 #: bytes of a row that a tile of columns reads: 16 for each lane of a warp
 _ROW_BYTES = 512
-#: rows of such a tile, and elements of it for each thread
+#: rows of such a tile, and its elements per thread
 _DOWN, _EACH = 16, 16
-#: of choices that take nearly the same time, the one with fewer pieces: each begins and ends on its own
+#: among choices with nearly the same time, prefer fewer pieces: each has its own start and end
 _NEARLY = 1.08
-#: what a narrower tile of columns must save: memory is read in shorter runs
+#: fraction that a narrower tile of columns must save: it reads memory in shorter runs
 _NARROW = 0.1
-#: the shortest piece of a row, and of a column; the most pieces whose totals one program joins, of either
+#: the shortest piece of a row, and of a column; the largest number of pieces whose totals one program combines, of
+#: either
 _PIECE, _ROWS = 4096, 64
 _PIECES, _STACKED = 4096, 64
-#: columns of a scan whose lanes pass on what rows above come to, and how much longer it takes; warps an SM without
-#: which lanes had better do so: 64 x 4096 x 256 of bfloat16 on an H200 takes 0.328 ms, by warps of 256 columns 0.184
+#: columns of a scan whose lanes pass on the totals of the rows above, and the factor by which it is slower; warps per
+#: SM below which lanes should do so: 64 x 4096 x 256 of bfloat16 on an H200 takes 0.328 ms, by warps of 256 columns
+#: 0.184
 _COLUMNS, _ACROSS, _WARPS = 64, 1.5, 8
-#: elements of a row that a CPU cuts where it has fewer rows than cores
+#: minimum length of a row that a CPU cuts if it has fewer rows than cores
 _LONG_ROW = 1 << 18
-#: elements of a block of a row, for one step of a program; threads of such a program
+#: elements of a row's block in one step of a program; threads of such a program
 _BLOCK, _THREADS = 2048, 128
 
 
 @dataclass(frozen=True)
 class Columns:
-    """A tile of a reduction down columns, and into how many pieces the reduced axis is cut for it."""
+    """A tile of a reduction down columns, and the number of pieces into which the reduced axis is cut for it."""
 
     columns: int
     down: int
@@ -53,7 +55,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Into how many pieces an axis is cut, and what that takes."""
+    """The number of pieces into which an axis is cut, and the resulting time."""
 
     parts: int
     seconds: float
@@ -63,7 +65,7 @@ _Choice = TypeVar("_Choice", Columns, Pieces)
 
 
 def columns_of(ctx: Context, k: Launch, inner: Axis, split: bool = True) -> Columns:
-    """The fastest tile for a kernel that reduces down columns whose neighbours lie along ``inner``."""
+    """Return the fastest tile for a kernel that reduces down columns that are contiguous along ``inner``."""
     item = max(_item_bytes(k), 1)
     widest = min(256, _ROW_BYTES // item)
     bandwidth = ctx.chip.bandwidth or 4e12
@@ -71,29 +73,29 @@ def columns_of(ctx: Context, k: Launch, inner: Axis, split: bool = True) -> Colu
     height = ctx.volume(k.red)
     first = next((a for a in axis_order(ctx, k) if a in k.red), None)
     moved = _bytes(ctx, k, _read(k))
-    found: list[Columns] = []
+    choices: list[Columns] = []
     columns = widest
     while columns >= 32:
         tile = widest * _DOWN
         down, warps = tile // columns, max(1, tile // (32 * _EACH))
         programs = others * -(-ctx.size(inner) // columns)
-        held = resident(32 * warps, 2 * tile, ctx.chip)
+        programs_per_sm = resident(32 * warps, 2 * tile, ctx.chip)
         parts = 1
         while parts == 1 or (split and first is not None and _cuts(ctx, first, parts, height, down)):
             steps = -(-height // (parts * down))
-            seconds = grid_time(Grid(programs * parts, moved, steps, held), ctx.chip)
+            seconds = grid_time(Grid(programs * parts, moved, steps, programs_per_sm), ctx.chip)
             if parts > 1:
                 results = 8.0 * parts * others * ctx.size(inner)
                 seconds += LAUNCH + results / bandwidth
             seconds *= 1 + _NARROW * math.log2(widest / columns)
-            found.append(Columns(columns, down, warps, parts, seconds))
+            choices.append(Columns(columns, down, warps, parts, seconds))
             parts *= 2
         columns //= 2
-    return _first(sorted(found, key=lambda c: (c.parts, -c.columns)), [c.seconds for c in found])
+    return _first(sorted(choices, key=lambda c: (c.parts, -c.columns)), [c.seconds for c in choices])
 
 
 def filling_columns(ctx: Context, k: Launch, inner: Axis) -> int:
-    """The style's columns, or fewer side by side where that gives every core several programs."""
+    """Return the style's columns, or fewer if that gives every core several programs."""
     columns, others = ctx.style.columns, ctx.volume(k.par - {inner})
     while columns > 32 and others * -(-ctx.size(inner) // columns) < 4 * ctx.chip.cores:
         columns //= 2
@@ -102,28 +104,29 @@ def filling_columns(ctx: Context, k: Launch, inner: Axis) -> int:
 
 
 def _cuts(ctx: Context, first: Axis, parts: int, height: int, down: int) -> bool:
-    """May the first reduced axis be cut into so many pieces, each of a few steps?"""
+    """Return whether the first reduced axis can be cut into that many pieces, each of a few steps."""
     return parts <= ctx.size(first) and height // parts >= max(_ROWS, 2 * down)
 
 
 def row_parts(ctx: Context, k: Launch) -> int:
-    """Into how many pieces to cut rows that stream through separate programs, of which there are several an SM."""
+    """Return the number of pieces for rows that stream through separate programs, of which an SM holds several."""
     step, chip = ctx.style.row_block, ctx.chip
     rows = ctx.volume(k.par)
     length = ctx.volume(k.red)
-    held = resident(max(32, step // ctx.style.streaming), 2 * step, chip)
-    moved, tried = _bytes(ctx, k, _read(k)), 2
-    found = [Pieces(1, grid_time(Grid(rows, moved, -(-length // step), held), chip))]
-    while length // tried >= 8 * step:
-        steps = -(-length // (tried * step))
-        seconds = grid_time(Grid(rows * tried, moved + 8.0 * rows * tried, steps, held), chip)
-        found.append(Pieces(tried, seconds + LAUNCH))
-        tried *= 2
-    return _first(found, [p.seconds for p in found]).parts
+    programs_per_sm = resident(max(32, step // ctx.style.streaming), 2 * step, chip)
+    moved, parts = _bytes(ctx, k, _read(k)), 2
+    choices = [Pieces(1, grid_time(Grid(rows, moved, -(-length // step), programs_per_sm), chip))]
+    while length // parts >= 8 * step:
+        steps = -(-length // (parts * step))
+        seconds = grid_time(Grid(rows * parts, moved + 8.0 * rows * parts, steps, programs_per_sm), chip)
+        choices.append(Pieces(parts, seconds + LAUNCH))
+        parts *= 2
+    return _first(choices, [p.seconds for p in choices]).parts
 
 
 def scan_parts_cpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
-    """The axis of a launch's scans and into how many pieces to cut it, where a few long rows leave cores idle."""
+    """Return the axis of a launch's scans and the number of its pieces, if a few long rows leave cores idle; else
+    None."""
     axis = _scanned(k)
     if axis is None or axis is not axis_order(ctx, k)[-1]:
         return None
@@ -133,7 +136,7 @@ def scan_parts_cpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
 
 
 def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
-    """The axis of a launch's scans and into how many pieces to cut it; None where a program for a row is as fast."""
+    """Return the axis of a launch's scans and the number of its pieces; None if one program per row is as fast."""
     axis, chip = _scanned(k), ctx.chip
     if axis is None:
         return None
@@ -142,34 +145,37 @@ def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
     programs = -(-ctx.volume(k.par) // columns)
     step = _BLOCK if along else 16
     read, written = _bytes(ctx, k, _read(k)), _bytes(ctx, k, k.outs)
-    held = resident(_THREADS, 2 * _BLOCK if along else 2 * step * columns, chip)
-    whole = grid_time(Grid(programs, read + written, -(-length // step), held), chip)
+    programs_per_sm = resident(_THREADS, 2 * _BLOCK if along else 2 * step * columns, chip)
+    whole = grid_time(Grid(programs, read + written, -(-length // step), programs_per_sm), chip)
     if along and length <= ctx.style.whole_row and ctx.bounded([axis]):
         threads = min(512, max(32, length // 16))
         whole = grid_time(Grid(programs, read + written, 1, resident(threads, 2 * length, chip)), chip)
     again = 0.0 if read <= 0.7 * (chip.l2_bytes or 0) else read
     passes_on = not along and columns_down(ctx, k) <= _COLUMNS
-    found, tried = [Pieces(1, whole * _ACROSS if passes_on else whole)], 2
-    while length // tried >= (_PIECE if along else _ROWS):
-        if _few_pieces(ctx, axis, -(-length // tried), along):
-            wide = not along and (columns := columns_down(ctx, k, tried)) > _COLUMNS
+    choices, piece_count = [Pieces(1, whole * _ACROSS if passes_on else whole)], 2
+    while length // piece_count >= (_PIECE if along else _ROWS):
+        if _few_pieces(ctx, axis, -(-length // piece_count), along):
+            wide = not along and (columns := columns_down(ctx, k, piece_count)) > _COLUMNS
             if not along:
                 programs, step = -(-ctx.volume(k.par) // columns), 8 if wide else 16
-                held = resident(32 if wide else _THREADS, 2 * step * columns, chip)
-            steps = -(-length // (tried * step))
-            totals = grid_time(Grid(programs * tried, read, steps, held), chip)
-            joined = 4.0 * programs * columns * tried * tried
-            finish = Grid(programs * tried, again + written + joined, steps + 1, held)
+                programs_per_sm = resident(32 if wide else _THREADS, 2 * step * columns, chip)
+            steps = -(-length // (piece_count * step))
+            totals = grid_time(Grid(programs * piece_count, read, steps, programs_per_sm), chip)
+            joined = 4.0 * programs * columns * piece_count * piece_count
+            finish = Grid(programs * piece_count, again + written + joined, steps + 1, programs_per_sm)
             scanned = grid_time(finish, chip) * (1 if along or wide else _ACROSS)
-            found.append(Pieces(tried, totals + LAUNCH + scanned))
-        tried *= 2
-    parts = _first(found, [p.seconds for p in found]).parts
+            choices.append(Pieces(piece_count, totals + LAUNCH + scanned))
+        piece_count *= 2
+    parts = _first(choices, [p.seconds for p in choices]).parts
     return (axis, parts) if parts > 1 else None
 
 
 def columns_down(ctx: Context, k: Launch, pieces: int = 1) -> int:
-    """Columns of a scan down them: so many that each lane of one warp reads 16 bytes of each row, where that leaves
-    programs enough; no lane then waits for another. ``pieces``: how often the launch's programs will be cut."""
+    """Return the number of columns of a scan down columns: enough for each lane of one warp to read 16 bytes of each
+    row, if that leaves enough programs; no lane then waits for another.
+
+    ``pieces``: number of pieces into which the launch's axis will be cut.
+    """
     inner = axis_order(ctx, k)[-1]
     items = [item_bytes(e.dtype) for e in _read(k) if inner in {a for ix in e.index for a in ix.leaves()}]
     columns = min(_ROW_BYTES // max(1, min(items, default=4)), 256)
@@ -178,22 +184,22 @@ def columns_down(ctx: Context, k: Launch, pieces: int = 1) -> int:
 
 
 def _scanned(k: Launch) -> Axis | None:
-    """The one axis that a SCAN runs along; None where it is not alone, or walked backwards element by element."""
+    """Return the axis that a SCAN runs along; None if there are several, or if it is read backwards."""
     if k.kind is not LaunchKind.SCAN or len(k.red) != 1 or len(k.scans[0].axes) != 1:
         return None
     axis = k.scans[0].axes[0]
-    turned = any(ix.sign == -1 for e in _read(k) for ix in e.index if axis in ix.leaves())
-    return None if turned else axis
+    reversed_read = any(ix.sign == -1 for e in _read(k) for ix in e.index if axis in ix.leaves())
+    return None if reversed_read else axis
 
 
 def _first(choices: Sequence[_Choice], seconds: Iterable[float]) -> _Choice:
-    """The first choice that takes nearly as little time as the fastest."""
+    """Return the first choice whose time is nearly that of the fastest."""
     limit = _NEARLY * min(seconds)
     return next(c for c in choices if c.seconds <= limit)
 
 
 def _few_pieces(ctx: Context, axis: Axis, piece: int, along: bool) -> bool:
-    """Does one program hold the totals of all pieces, at every size that the Dims allow?"""
+    """Return whether one program can hold the totals of all pieces, at every size that the Dims allow."""
     most = {**ctx.sizes, **{d.name: d.max for d in ctx.task.dims}}
     try:
         return -(-extents.value(axis.extent, most) // piece) <= (_PIECES if along else _STACKED)
@@ -215,39 +221,40 @@ def _item_bytes(k: Launch) -> int:
 
 
 def _bytes(ctx: Context, k: Launch, moved: Iterable[Leaf | Output]) -> float:
-    """Bytes that loads or stores move, each tensor's largest."""
-    mine, found = k.par | k.red, dict[str, float]()
+    """Return the bytes that loads or stores move, counting each tensor's largest access."""
+    launch_axes, bytes_by_tensor = k.par | k.red, dict[str, float]()
     for e in moved:
-        axes = {a for ix in e.index for a in ix.leaves()} & mine
+        axes = {a for ix in e.index for a in ix.leaves()} & launch_axes
         size = ctx.volume(axes) * item_bytes(e.dtype)
-        found[e.tensor] = max(found.get(e.tensor, 0.0), size)
-    return sum(found.values())
+        bytes_by_tensor[e.tensor] = max(bytes_by_tensor.get(e.tensor, 0.0), size)
+    return sum(bytes_by_tensor.values())
 
 
 # -- the grid of a launch ----------------------------------------------------------------------------------------------
 # How long a GPU's memory takes when a grid is small: bytes in flight, waves of programs, and the last ones alone.
 
-#: bytes that an SM must have asked for at any time so that memory never waits: Little's law at 4.8 TB/s, 132 SMs and
+#: bytes that an SM must have in flight at any time so that memory never waits: Little's law at 4.8 TB/s, 132 SMs and
 #: the 1.1 us that a request takes under load on an H200
 IN_FLIGHT = 40 << 10
 #: seconds between two launches of one call
 LAUNCH = 3e-6
-#: programs of one wave do not end at once: the share of a program's time for which the chip empties. A judgement, no
-#: fit: on an H200 one wave of long programs reached half of the bandwidth, several waves of short ones 0.93 and more
+#: programs of one wave do not end at the same time: the share of a program's time during which the chip drains. A
+#: judgement, not a fit: on an H200 one wave of long programs reached half of the bandwidth, several waves of short ones
+#: 0.93 and more
 RAGGED = 0.5
 
 _RATE = 4e12
 _BLOCK_THREADS = 2048
 _PROGRAMS = 32
-#: registers of a thread in addition to its elements: addresses, counters, what the compiler fetches ahead
+#: registers of a thread in addition to its elements: addresses, counters, prefetched values
 _OTHERS = 24
 
 
 @dataclass(frozen=True)
 class Grid:
-    """One launch: ``programs`` that move ``moved`` bytes together, each asking ``steps`` times one after another.
+    """One launch: ``programs`` that together move ``moved`` bytes, each in ``steps`` sequential requests.
 
-    ``resident``: how many of them an SM holds at once.
+    ``resident``: number of programs that an SM holds at once.
     """
 
     programs: float
@@ -257,14 +264,15 @@ class Grid:
 
 
 def resident(threads: int, elements: float, chip: Chip) -> int:
-    """Programs that an SM holds: each of ``threads`` threads that keep ``elements`` 4-byte elements in registers."""
+    """Return the number of programs that an SM holds, each of ``threads`` threads with ``elements`` 4-byte elements in
+    registers."""
     each = min(255.0, elements / threads + _OTHERS) * threads
     registers = int((chip.registers_per_core or 65536) // each)
     return max(1, min(registers, _BLOCK_THREADS // threads, _PROGRAMS))
 
 
 def grid_time(grid: Grid, chip: Chip) -> float:
-    """Seconds of one launch that memory bounds; a chip without a known bandwidth counts as one of 4 TB/s."""
+    """Return the seconds of one memory-bound launch; a chip of unknown bandwidth counts as one of 4 TB/s."""
     if not grid.programs or not grid.moved:
         return 0.0
     bandwidth, cores = chip.bandwidth or _RATE, max(chip.cores, 1)
@@ -275,7 +283,7 @@ def grid_time(grid: Grid, chip: Chip) -> float:
     waves, rest = divmod(grid.programs, slots)
 
     def wave(programs: float) -> float:
-        # as fast as memory is, or as a program whose steps wait for each other
+        # limited by memory, or by a program whose steps wait for each other
         return max(programs * each / bandwidth, alone)
 
     total = waves * wave(slots) + (wave(rest) if rest else 0.0)

@@ -23,9 +23,9 @@ from kernellab.designer.tile.windows import Places, places, splits, window_preci
 
 #: output channels, and positions, of a tile on a GPU without tensor cores
 _SCALAR_TILE = 64
-#: tiles of one program with the same weights; programs an SM, and positions of a tile, from which on they are run so
+#: number of tiles of one program that share weights; programs per SM, and positions per tile, from which this is used
 _RUN, _STREAMS, _STREAMED = 8, 32, 64
-#: positions of a tile that one of two groups of warps multiplies, and of a row of it: square tiles share what they read
+#: positions of a tile for one of two groups of warps, and of a row of it: square tiles share what they read
 _ROWS, _WIDEST = 128, 32
 #: channels, and elements, of a tile whose taps are combined one by one with channels contiguous; with at most this many
 #: taps, more channels
