@@ -1,8 +1,8 @@
-"""What eager does on this machine, where strict precision depends on it.
+"""Behaviour of eager on this machine, for strict precision.
 
-torch's flags let cuDNN take TF32 for float32 convolutions, and whether it does is its own choice, by shape and device:
-on an H200 it does for 65 of KernelBench's 93 graphs with convolutions, at full size. A strict kernel is right to 1e-4
-compared with eager; where eager took TF32 only one that rounds as it does can be.
+torch's flags allow cuDNN to use TF32 for float32 convolutions, and cuDNN decides by shape and device: on an H200 it
+does for 65 of KernelBench's 93 graphs with convolutions, at full size. A strict kernel must match eager to 1e-4; where
+eager used TF32, only a kernel that rounds in the same way can.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kernellab.task import Task
 if TYPE_CHECKING:
     import torch
 
-#: relative Frobenius distance beyond which two results are no two orders of one sum of float32: TF32's is 2.9e-4
+#: relative Frobenius distance beyond which two results are not two orders of the same float32 sum: TF32's is 2.9e-4
 _APART = 2e-5
 
 
 def as_asked(task: Task, fidelity: str, target: Target) -> Task:
-    """``task`` with the ``fidelity`` that is asked for; where it is strict and ``target`` is this machine's GPU, with
-    what eager was seen to do there."""
+    """Return ``task`` with the requested ``fidelity``; if it is strict and ``target`` is this machine's GPU, also with
+    the behaviour of eager observed there."""
     import torch
 
     looks = fidelity == STRICT and target.backend is Backend.CUDA and torch.cuda.is_available()
@@ -37,9 +37,8 @@ def as_asked(task: Task, fidelity: str, target: Target) -> Task:
 
 
 def rounded(task: Task, device: str = "cuda") -> frozenset[str]:
-    """The weights, by their names in the captured graph, whose float32 convolutions eager computes in TF32 on
-    ``device``, at the task's own sizes. None where it cannot be told: the reference cannot be captured, or memory is
-    short."""
+    """Return the weights, by their names in the captured graph, whose float32 convolutions eager computes in TF32 on
+    ``device``, at the task's own sizes. Empty if unknown: the reference cannot be captured, or memory is short."""
     if task.precision.get("conv", "tf32") != "tf32":
         return frozenset()
     try:
@@ -50,7 +49,7 @@ def rounded(task: Task, device: str = "cuda") -> frozenset[str]:
         def shape(ref: Ref) -> tuple[int, ...]:
             return tuple(e if isinstance(e, int) else int(e.value(sizes)) for e in extents[ref.name])
 
-        seen: dict[str, bool] = {}
+        rounds_by_weight: dict[str, bool] = {}
         for node in graph.nodes:
             if node.aten not in CONVOLUTIONS or node.dtype != "float32":
                 continue
@@ -58,14 +57,14 @@ def rounded(task: Task, device: str = "cuda") -> frozenset[str]:
             rest = tuple(tuple(a) if isinstance(a, Sequence) and not isinstance(a, str) else a for a in node.args[3:])
             # with a bias cuDNN may choose another algorithm
             rounds = _rounds(node.op, shape(image), shape(weight), _bias(node, shape), rest, device)
-            seen[weight.name] = seen.get(weight.name, True) and rounds
+            rounds_by_weight[weight.name] = rounds_by_weight.get(weight.name, True) and rounds
     except (KernellabError, KeyError, TypeError):
         return frozenset()
-    return frozenset(name for name, rounds in seen.items() if rounds)
+    return frozenset(name for name, rounds in rounds_by_weight.items() if rounds)
 
 
 def _bias(node: Node, shape: Callable[[Ref], tuple[int, ...]]) -> int:
-    """Elements of a convolution's bias; 0 without one."""
+    """Return the number of elements of a convolution's bias; 0 without one."""
     bias = node.args[2] if len(node.args) > 2 else None
     return shape(bias)[0] if isinstance(bias, Ref) else 0
 
@@ -74,7 +73,7 @@ def _bias(node: Node, shape: Callable[[Ref], tuple[int, ...]]) -> int:
 def _rounds(
     op: str, image: tuple[int, ...], weight: tuple[int, ...], bias: int, rest: tuple[Any, ...], device: str
 ) -> bool:
-    """Does the result differ by TF32's rounding from the one without leave to take it?"""
+    """Return whether the result differs by TF32's rounding from the one with TF32 disallowed."""
     import torch
 
     _, name, overload = op.split(".")

@@ -1,1 +1,1 @@
-"""Launches as sketch trees, which are printed once for a whole file."""
+"""Launches as sketch trees, which are printed once per file."""

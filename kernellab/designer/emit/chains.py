@@ -1,4 +1,4 @@
-"""Chains of products: a loop in which the tile of a factor is made from inner products and multiplied at once."""
+"""Chains of products: a loop that computes a tile of a factor from inner products and multiplies it at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernellab.sketch.syntax.tree import Expr as Node
 
 
 def chain(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch of chains."""
+    """Return the statements of a launch of chains."""
     r = roles(w.k)
     par = [a for a in (*r.batch, r.row) if a not in w.t.whole]
     for axis in (*par, *r.groups, r.over):
@@ -44,7 +44,7 @@ def chain(w: Writer) -> tuple[Stmt, ...]:
 
 
 def _range(w: Writer, r: Roles) -> tuple[Node, ...]:
-    """The range that the loop runs through: what a mask leaves out of every row of the tile is left out."""
+    """Return the range of the loop, without the part that a mask hides from every row of the tile."""
     start: Node = ZERO
     stop: Node = extent(r.over.extent)
     block = Name(w.t.blocks[r.over])
@@ -61,8 +61,8 @@ def _range(w: Writer, r: Roles) -> tuple[Node, ...]:
 
 
 def _step(w: Writer, r: Roles, accs: list[str]) -> None:
-    """One tile of what is summed."""
-    # products that wait for nothing first, before any is masked; then the outer ones, as early as their factor can be
+    """Write the step for one tile of the summed axis."""
+    # first the products without dependencies, before any is masked; then the outer ones, as early as possible
     tiles: list[tuple[Inner, Chain, Name]] = []
     for e in w.k.chains:
         for product in e.inners:
@@ -79,7 +79,7 @@ def _step(w: Writer, r: Roles, accs: list[str]) -> None:
 
 
 def _inner(w: Writer, r: Roles, product: Inner) -> Name:
-    """The tile of an inner product, by a name."""
+    """Return the name of the tile of an inner product."""
     first, second = sorted((product.a, product.b), key=lambda side: r.over in w.free(side))
     left, right = inside(w, (first, second), product.over)
     pair = w.spread(left, (r.row, product.over)).tree, w.spread(right, (product.over, r.over)).tree
@@ -90,7 +90,7 @@ def _inner(w: Writer, r: Roles, product: Inner) -> Name:
 
 
 def _masked(w: Writer, r: Roles, product: Inner, of: Chain, tile: Name) -> None:
-    """Where the tile is no more than scaled and masked, that, under the tile's name."""
+    """If the factor is only a scaled and masked tile, store it under the tile's name."""
     full = (r.row, r.over)
     for e in walk(of.a, inside=False):
         diagonal = _diagonal(w, r, e)
@@ -99,7 +99,7 @@ def _masked(w: Writer, r: Roles, product: Inner, of: Chain, tile: Name) -> None:
             continue
         if not _alone(w, product, e):
             continue  # the tile takes the mask in place
-        # as in the forward pass: tiles that the diagonal does not cross need no mask
+        # like in the forward pass: tiles that the diagonal does not cross need no mask
         at_edge, seen = diagonal
         test = w.spread(w.value_of(seen), full).tree
         w.body.append(guarded(at_edge, [let(tile.id, call("where", test, tile, number(-math.inf)))]))
@@ -107,7 +107,7 @@ def _masked(w: Writer, r: Roles, product: Inner, of: Chain, tile: Name) -> None:
 
 
 def _alone(w: Writer, product: Inner, e: Expr) -> bool:
-    """Does nothing but ``e`` use the product?"""
+    """Return whether only ``e`` uses the product."""
     inside = {id(x) for x in walk(e, inside=False)}
     users = (x for c in w.k.chains for x in walk(c.a, inside=False) if id(x) not in inside)
     return not any(
@@ -118,8 +118,8 @@ def _alone(w: Writer, product: Inner, e: Expr) -> bool:
 
 
 def _diagonal(w: Writer, r: Roles, e: Expr) -> tuple[Node, Expr] | None:
-    """Which tiles a diagonal mask of scaled scores cuts, and what it leaves of these: always as a difference of
-    positions, which takes fewer registers than other spellings. None where ``e`` is nothing of the kind."""
+    """Return the condition for tiles that a diagonal mask of scaled scores cuts, and the mask within these, as a
+    difference of positions, which needs fewer registers than other forms. None if ``e`` has no such mask."""
     row, over = w.vars[r.row], w.vars[r.over]
     below, above = scaled(e, r.row, r.over), scaled(e, r.over, r.row)
     if below is not None and below.last is not None:

@@ -1,4 +1,4 @@
-"""A sketch that is one library call: its tensors in their memory layout, and the one statement."""
+"""A sketch that is one library call: its tensors in their memory layout, and one statement."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ from kernellab.task import Task
 def library_sketch(
     b: Builder, made: LibraryCall, name: str, roles: dict[str, str | None], task: Task, precision: str
 ) -> Sketch:
-    """The sketch ``name``. ``roles`` says what a tensor is (None for an input); any other is a temp."""
+    """Return the sketch ``name``. ``roles`` maps a tensor to its role (None for an input); all others are
+    temporaries."""
     shapes = [(o.tensor, o.shape, o.dtype or made.dtype) for o in made.operands]
     tensors = [*dict.fromkeys(shapes), (made.tensor, made.shape or (1,), made.dtype)]
-    declared = [TensorDecl(t, tuple(map(extent, shape)), DTYPES[d], roles.get(t, "temp")) for t, shape, d in tensors]
-    named = {name for _, shape, _ in tensors for length in shape for name in extents.names(length)}
-    named |= symbols_of(read_call(made.text)) if made.kind is CallKind.ATEN else set()
-    symbols = [d.name for d in task.dims if d.name in named]
+    declarations = [
+        TensorDecl(t, tuple(map(extent, shape)), DTYPES[d], roles.get(t, "temp")) for t, shape, d in tensors
+    ]
+    used_names = {name for _, shape, _ in tensors for length in shape for name in extents.names(length)}
+    used_names |= symbols_of(read_call(made.text)) if made.kind is CallKind.ATEN else set()
+    symbols = [d.name for d in task.dims if d.name in used_names]
     op, settings = _SETTINGS[made.kind](b, made)
     if precision != "ieee":
         settings["precision"] = Str(precision)
     value = call(f"{PREFIX}{op}", *map(_operand, made.operands), **settings)
-    return assembled(name, [made.why], symbols, declared, [], [let(made.tensor, value)])
+    return assembled(name, [made.why], symbols, declarations, [], [let(made.tensor, value)])
 
 
-#: writes the sketch of a loop or of a recurrent layer's steps, with a name and the roles of tensors
+#: writes the sketch of a loop or of a recurrent layer's steps, given a name and the roles of tensors
 Walker = Callable[[Union[Recurrence, Steps], str, dict[str, Union[str, None]]], Sketch]
-#: an operation of the library, and the settings that are not its defaults
+#: an operation of the library, and its settings other than the defaults
 Settings = tuple[str, dict[str, Expr]]
 
 
 def _entry(made: LibraryCall) -> str:
-    """The operation of the table that a call is."""
+    """Return the operation of the library table for a call."""
     return next(op.name for op in LIBRARY.values() if made.op in op.aten)
 
 
@@ -59,20 +62,20 @@ def _product(b: Builder, made: LibraryCall) -> Settings:
 
 
 def _attention(b: Builder, made: LibraryCall) -> Settings:
-    told = attention_told(made.node)
-    scale = {} if told.scale is None else {"scale": number(float(told.scale))}
-    return _entry(made), {**({"is_causal": Bool(True)} if told.is_causal else {}), **scale}
+    arguments = attention_told(made.node)
+    scale = {} if arguments.scale is None else {"scale": number(float(arguments.scale))}
+    return _entry(made), {**({"is_causal": Bool(True)} if arguments.is_causal else {}), **scale}
 
 
 def _convolution(b: Builder, made: LibraryCall) -> Settings:
-    found = numbers_of(b, made.node)
-    name = f"conv{'_transpose' if found.transposed else ''}{len(found.stride)}d"
+    numbers = numbers_of(b, made.node)
+    name = f"conv{'_transpose' if numbers.transposed else ''}{len(numbers.stride)}d"
     values: dict[str, tuple[int, ...]] = {
-        "stride": found.stride, "padding": found.padding, "output_padding": found.output_padding,
-        "dilation": found.dilation, "groups": (found.groups,),
+        "stride": numbers.stride, "padding": numbers.padding, "output_padding": numbers.output_padding,
+        "dilation": numbers.dilation, "groups": (numbers.groups,),
     }  # fmt: skip
-    said = [(s.name, values[s.name]) for s in LIBRARY[name].settings if set(values[s.name]) != {s.default}]
-    return name, {n: Num(v[0]) if len(set(v)) == 1 else listed(map(Num, v)) for n, v in said}
+    changed = [(s.name, values[s.name]) for s in LIBRARY[name].settings if set(values[s.name]) != {s.default}]
+    return name, {n: Num(v[0]) if len(set(v)) == 1 else listed(map(Num, v)) for n, v in changed}
 
 
 _SETTINGS: dict[CallKind, Callable[[Builder, LibraryCall], Settings]] = {
@@ -87,24 +90,24 @@ def _operand(operand: Operand) -> Expr:
     order, rank, tensor = operand.order, len(operand.order), Name(operand.tensor)
     if order == tuple(range(rank)):
         return tensor
-    turned = order == (*range(rank - 2), rank - 1, rank - 2)
-    return call("transpose", tensor) if turned else call("transpose", tensor, listed(map(Num, order)))
+    transposed = order == (*range(rank - 2), rank - 1, rank - 2)
+    return call("transpose", tensor) if transposed else call("transpose", tensor, listed(map(Num, order)))
 
 
 def with_calls(
     parts: list[Sketch], names: list[str], reads: list[set[str]], b: Builder, task: Task, gpu: bool, steps: Walker
 ) -> list[Sketch]:
-    """Own sketches and those of the library's calls in order: each call comes before the first that reads it.
+    """Return our own sketches and those of library calls in order: each call precedes its first reader.
 
-    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes those of loops and
-    recurrent layers, which are placed as calls are.
+    ``names`` and ``reads`` are the name and the tensors of each own sketch; ``steps`` writes the sketches of loops and
+    recurrent layers, which are placed like calls.
 
     Raises:
-        DesignError: nothing reads what the library would make.
+        DesignError: nothing reads the library's results.
     """
     roles = dict[str, str | None]({i.name: None for i in b.graph.inputs}) | dict.fromkeys(b.named.values(), "out")
     titles = Names(set(names))
-    found: list[Sketch] = []
+    sketches: list[Sketch] = []
     placed: set[str] = set()
 
     def place(tensor: str) -> None:
@@ -116,30 +119,30 @@ def with_calls(
             placed.update(by.made)
             for each in sorted(by.reads):
                 place(each)
-            found.append(steps(by, titles.fresh(f"{task.name}_{TITLE}"), roles))
+            sketches.append(steps(by, titles.fresh(f"{task.name}_{TITLE}"), roles))
             return
         assert isinstance(made, LibraryCall), made
         placed.add(tensor)
         for operand in made.operands:
             place(operand.tensor)
         title = titles.fresh(f"{task.name}_{made.title}")
-        found.append(library_sketch(b, made, title, roles, task, _precision(task, made, gpu)))
+        sketches.append(library_sketch(b, made, title, roles, task, _precision(task, made, gpu)))
 
     for part, read in zip(parts, reads, strict=True):
         for tensor in sorted(read):
             place(tensor)
-        found.append(part)
+        sketches.append(part)
     for tensor in b.named.values():
         place(tensor)
     if not placed:
         raise DesignError(
             "No launch of this graph reads a library product.", "Choose a schedule without library calls."
         )
-    return found
+    return sketches
 
 
 def _precision(task: Task, call: LibraryCall, gpu: bool) -> str:
-    """What torch's flags say, as the task sets them; float32 where kernels have to be strict and eager is."""
+    """Return the precision of torch's flags as set by the task; full float32 if kernels must be strict and eager is."""
     if call.node.dtype != "float32" or not gpu:
         return "ieee"
     if task.strict:

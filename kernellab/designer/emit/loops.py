@@ -1,4 +1,4 @@
-"""The loops of a launch: the grid of its parallel axes, and nests around what a rule adds."""
+"""The loops of a launch: the grid of its parallel axes, and loop nests around a rule's statements."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Head:
     hints: tuple[Hint, ...] = ()
 
     def around(self, body: Iterable[Stmt]) -> For:
-        """The loop with this body."""
+        """Return the loop with this body."""
         return For(self.var, self.range, tuple(body), self.hints)
 
 
 def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Axis], list[Axis]]:
-    """Names the loops and opens the outermost block; the parallel axes that are loops, and those that run inside
+    """Name the loops and open the outermost block. Return the parallel axes that are loops, and those that run inside
     the grid's blocks (reduced, or hoisted over)."""
     k, t = w.k, w.t
     par = [a for a in t.order if a in k.par and a not in t.whole and a not in t.inside]
@@ -39,7 +39,7 @@ def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Ax
         name = w.names.fresh((letters or {}).get(axis) or letter(w, axis))
         w.vars[axis] = Name(name)
         if k.scans and k.scans[0].reverse and axis in k.scans[0].axes:
-            # a reverse scan walks its axis from the end
+            # a reverse scan traverses its axis from the end
             w.counters[axis] = name
             w.vars[axis] = Binary("-", _last(w, axis), Name(name))
     w.scopes = [Scope(frozenset(a for a in red if a in t.whole))]
@@ -47,7 +47,7 @@ def begin(w: Writer, letters: Mapping[Axis, str] | None = None) -> tuple[list[Ax
 
 
 def letter(w: Writer, axis: Axis) -> str:
-    """The variable of a loop: that of a Dim where the axis is one."""
+    """Return the variable of a loop: that of a Dim if the axis is one."""
     name = axis.extent.name if isinstance(axis.extent, Formula) else ""
     if name and name.upper() == name:
         return name.lower()
@@ -56,11 +56,11 @@ def letter(w: Writer, axis: Axis) -> str:
 
 
 def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """Parallel loops over ``par`` around ``body``."""
+    """Return parallel loops over ``par`` around ``body``."""
     on_cpu = w.t.core == "coreidx"
     keeps = set(w.k.stored_axes) if on_cpu and any(o.put == ADD for o in w.k.outs) else set()
     if keeps & set(par):
-        # additions in order: iterations that run at once have separate columns
+        # additions in order: concurrent iterations have separate columns
         for axis in reversed([a for a in par if a not in keeps]):
             body = [Head(w.variable(axis), span(w, axis)).around(body)]
         par = [a for a in par if a in keeps]
@@ -75,26 +75,26 @@ def grid(w: Writer, par: list[Axis], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 def parallel(w: Writer, heads: list[Head], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """Loops around ``body``, outermost first; one iteration where there is none."""
+    """Return loops around ``body``, outermost first; a single iteration if there are none."""
     for head in reversed(heads or [Head(w.names.fresh("once"), (Num(1),), (on_cores(w),))]):
         body = [head.around(body)]
     return tuple(body)
 
 
 def on_cores(w: Writer) -> Hint:
-    """The hint of a loop whose iterations run side by side."""
+    """Return the hint of a loop whose iterations run in parallel."""
     return hint(Str("parallel"), Str(w.t.core))
 
 
 def span(w: Writer, axis: Axis) -> tuple[Expr, ...]:
-    """The range that the loop over an axis runs through, in steps of its tile."""
+    """Return the range of the loop over an axis, in steps of its tile."""
     step = w.t.blocks.get(axis)
     chunk = w.k.chunk
     if chunk is None or axis is chunk or axis is not next((a for a in w.t.order if a in w.k.red), None):
         return (ZERO, extent(axis.extent), w.extent(axis)) if step else span_to(extent(axis.extent), None)
     size = chunk_size(w)
     if axis in w.counters:
-        # pieces are walked from the end, past the edge of the last one too
+        # pieces are traversed from the end, also past the edge of the last one
         return span_to(size, step)
     at = times(w.vars[chunk], size)
     stop = call("min", plus(at, size), extent(axis.extent))
@@ -102,18 +102,18 @@ def span(w: Writer, axis: Axis) -> tuple[Expr, ...]:
 
 
 def span_to(stop: Expr, step: str | None) -> tuple[Expr, ...]:
-    """The range from 0 to ``stop`` in tiles of the constexpr ``step``, or by single elements."""
+    """Return the range from 0 to ``stop`` in tiles of the constexpr ``step``, or by single elements."""
     return (ZERO, stop, Name(step)) if step else (stop,)
 
 
 def chunk_size(w: Writer) -> Name:
-    """The constexpr with the elements of a piece, where programs reduce one each."""
+    """Return the constexpr with the elements of a piece, if programs reduce one each."""
     assert w.k.chunk is not None and isinstance(w.k.chunk.extent, Chunks)
     return Name(w.k.chunk.extent.size)
 
 
 def _last(w: Writer, axis: Axis) -> Expr:
-    """Where the last tile of an axis starts that is walked from its end."""
+    """Return the start of the last tile of an axis that is traversed from its end."""
     block = w.t.blocks.get(axis)
     step = Name(block) if block else Num(1)
     if w.k.chunk is not None:
@@ -133,7 +133,8 @@ def loop(
     hint: Hint | None = None,
     ranges: Mapping[Axis, tuple[Expr, ...]] | None = None,
 ) -> None:
-    """Nests loops over ``axes`` in the current block around what ``body()`` writes; the innermost has the ``hint``."""
+    """Nest loops over ``axes`` in the current block around the statements of ``body()``; the innermost has the
+    ``hint``."""
     axis, *rest = axes
     inner = Scope(w.scopes[-1].axes | {axis})
     w.scopes.append(inner)
@@ -147,7 +148,7 @@ def loop(
 
 
 def nest(w: Writer, heads: list[Head], body: Callable[[], None]) -> None:
-    """As :func:`loop`, of loops whose heads are given."""
+    """Like :func:`loop`, for loops with given heads."""
     if not heads:
         body()
         return
@@ -159,5 +160,5 @@ def nest(w: Writer, heads: list[Head], body: Callable[[], None]) -> None:
 
 
 def guarded(test: Expr, body: Iterable[Stmt]) -> Stmt:
-    """``body`` where ``test`` holds."""
+    """Return ``body`` under the condition ``test``."""
     return tree.If(test, tuple(body))

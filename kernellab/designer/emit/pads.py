@@ -1,4 +1,4 @@
-"""What a value is in the lanes beyond a tensor's edge, so that a reduction needs a mask only where the pad is wrong."""
+"""Values in the lanes past a tensor's edge, so that a reduction needs a mask only if the padding is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import DType
 from kernellab.sketch.resolve.expr import integer_limit
 
-#: the value that changes nothing, by kind of reduction; None for places, which no value leaves alone
+#: the identity element by kind of reduction; None for positions, which have none
 IDENTITY: dict[str, float | None] = {
     kind: OPS[f"reduce_{kind}"].identity for kind in ("sum", "prod", "max", "min", "any")
 } | dict.fromkeys(("argmax", "argmin"))
@@ -19,9 +19,10 @@ _CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
 
 
 def neutral(kind: str, dtype: str) -> float | int:
-    """The value that changes nothing in a reduction of ``kind`` over ``dtype``: an integer's own extreme, no infinity.
+    """Return the identity element of a reduction of ``kind`` over ``dtype``; for an integer its own extreme, not an
+    infinity.
 
-    An infinity among integers would make floats of them, and another dtype's extreme may lie inside their range.
+    An infinity would convert integers to floats, and another dtype's extreme may be within their range.
     """
     value = IDENTITY[kind]
     assert value is not None, kind
@@ -30,12 +31,12 @@ def neutral(kind: str, dtype: str) -> float | int:
     return int(value) if math.isfinite(value) else integer_limit(DType(DTYPES[dtype]), value > 0)
 
 
-#: does a load end where its tensor does, along an axis?
+#: whether a load ends where its tensor does, along an axis
 Ends = Callable[[Leaf, Axis], bool]
 
 
 def best_pads(group: Sequence[Red], axis: Axis, free: Free, ends: Ends) -> dict[int, float]:
-    """One pad for the loads along ``axis`` in this pass: the one that leaves the fewest reductions to mask."""
+    """Return one pad for the loads along ``axis`` in this pass: the one for which the fewest reductions need a mask."""
     leaves = {id(e): e for r in group for e in walk(r.arg, inside=False) if isinstance(e, Leaf) and axis in free(e)}
     floats = [i for i, e in leaves.items() if "float" in e.dtype]
 
@@ -47,25 +48,25 @@ def best_pads(group: Sequence[Red], axis: Axis, free: Free, ends: Ends) -> dict[
     return dict.fromkeys(floats, best) if best else {}
 
 
-#: operations of integers whose second operand must not be 0, in a lane beyond the edge either
+#: integer operations whose second operand must not be 0, even in a lane past the edge
 DIVISIONS = frozenset(("floordiv", "mod"))
 
 
 def divides(e: Expr) -> bool:
-    """Is it a division of integers, which has no value for a divisor of 0?"""
+    """Return whether it is an integer division, which is undefined for a divisor of 0."""
     return isinstance(e, Op) and e.op in DIVISIONS and "float" not in e.args[1].dtype
 
 
 def divisor_pads(roots: Sequence[Expr]) -> dict[int, float]:
-    """The loads that integers are divided by, each with the pad that a division allows, by their ids."""
+    """Return the loads used as integer divisors, each with a pad valid for a division, by their ids."""
     seen: dict[int, object] = {}
-    found: dict[int, float] = {}
+    pads: dict[int, float] = {}
     for e in (e for root in roots for e in walk(root, seen)):
         if isinstance(e, Op) and divides(e):
             divisor = _uncast(e.args[1])
             if isinstance(divisor, Leaf) and not divisor.operands:
-                found[id(divisor)] = 1.0
-    return found
+                pads[id(divisor)] = 1.0
+    return pads
 
 
 def _uncast(e: Expr) -> Expr:
@@ -73,12 +74,12 @@ def _uncast(e: Expr) -> Expr:
 
 
 def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: Ends) -> float | None:
-    """The value of ``e`` where ``axis`` is past the end; None when it is not known for certain."""
+    """Return the value of ``e`` where ``axis`` is past the end; None if it is not certain."""
     match e:
         case Num():
             return float(e.value)
         case Leaf() if axis in free(e):
-            # what an index names past the end is some element, as is what lies behind a slice
+            # an index past the end selects some element, and so does the area after a slice
             picked = any(axis in free(a) for a in e.operands)
             return None if picked or not ends(e, axis) else pads.get(id(e), 0.0)
         case Op():
@@ -92,7 +93,7 @@ def _apply(op: str, v: list[float | None]) -> float | None:
             return v[1] if v[1] == v[2] else None
         return v[1] if v[0] else v[2]
     if op == "mul" and 0.0 in v and not any(x is not None and not math.isfinite(x) for x in v):
-        # zero times what is unknown is zero where that is finite, as sound values inside the row make it
+        # zero times an unknown finite value is zero; valid values inside the row are finite
         return 0.0
     if any(x is not None and math.isnan(x) for x in v):
         return math.nan
@@ -104,11 +105,12 @@ def _apply(op: str, v: list[float | None]) -> float | None:
             return second if op == "add" else -second
         return None
     if any(x is None for x in v):
-        # what is unknown is finite, but has either sign
+        # the unknown value is finite, but may have either sign
         return math.nan if op in ("mul", "div") and any(x is not None and math.isinf(x) for x in v) else None
     known = [float(x) for x in v if x is not None]
     try:
-        # what is computed from pads alone is known; where this table cannot say, it is not the identity either
+        # values computed only from pads are known; if this table has no rule, the value is assumed not to be the
+        # identity
         return _EXACT[op](*known) if op in _EXACT else math.nan
     except (ValueError, ZeroDivisionError, OverflowError):
         return math.nan

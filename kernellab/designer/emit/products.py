@@ -1,4 +1,4 @@
-"""A product of matrices: one accumulator, and a loop over the summed axis."""
+"""A matrix product: one accumulator, and a loop over the summed axis."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernellab.designer.passes.triangles import kept_triangle
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
 
-#: products of parts of both factors (0 the highest), smallest first, by how many parts a factor has
+#: products of parts of both factors (0 the highest), smallest first, by the number of parts of a factor
 _PARTS = {2: ((1, 0), (0, 1), (0, 0)), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
-#: a loop of at most so many steps is repeated in place
+#: a loop of at most this many steps is unrolled
 _UNROLLED = 4
 
 
 def product(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that multiplies."""
+    """Return the statements of a launch that multiplies."""
     par, inner = begin(w)
     red = [a for a in inner if a in w.k.red]
     dot, row = w.k.product, w.scopes[0]
@@ -35,7 +35,7 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     hints = pipeline(w.stages, w.t.groups, w.t.in_turn, not w.k.of_float8)
     short = loops[-1].extent if len(loops) > 1 and loops[-1] not in w.t.blocks else 0
     if isinstance(short, int) and 1 < short <= _UNROLLED:
-        # a loop of few steps has no time to load ahead: the one around it has
+        # a loop of few steps cannot prefetch: the loop around it does
         few = hint(Str("unroll"), Num(short))
         loop(w, loops[:-1], lambda: loop(w, loops[-1:], lambda: _multiply(w, dot, name, full, red[-1]), few), hints)
     else:
@@ -51,7 +51,8 @@ def product(w: Writer) -> tuple[Stmt, ...]:
 
 
 def _reached(w: Writer, dot: Dot, full: tuple[Axis, ...]) -> Node | None:
-    """Which tiles hold an element that is kept, where the outputs keep a triangle; None where all are wanted."""
+    """Return the condition for tiles with kept elements if the outputs keep a triangle; None if all tiles are
+    needed."""
     band = kept_triangle([o.expr for o in w.k.outs], dot)
     if band is None or {band.row, band.col} != set(full) or any(a not in w.t.blocks for a in full):
         return None
@@ -62,23 +63,23 @@ def _reached(w: Writer, dot: Dot, full: tuple[Axis, ...]) -> Node | None:
 
 
 def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -> None:
-    """One step of the loop: a tile of each factor."""
+    """Write one step of the loop: a tile of each factor."""
     rows, cols = full
-    turned = rows not in w.free(dot.a)
+    swapped = rows not in w.free(dot.a)
     if dot.parts:
         each = len(dot.parts) // 2
         lefts, rights = (dot.a, *dot.parts[:each]), (dot.b, *dot.parts[each:])
-        if turned:
+        if swapped:
             lefts, rights = rights, lefts
         left = [w.spread(w.value_of(e), (rows, k)).tree for e in lefts]
         right = [w.spread(w.value_of(e), (k, cols)).tree for e in rights]
-        # summed apart from the accumulator: in a long chain tensor cores round towards zero
+        # summed separately from the accumulator: in a long chain tensor cores round towards zero
         step = w.names.fresh("step")
         w.body.append(accumulator(step, w.shape(full), "f32"))
         multiply_parts(w, step, left, right)
         w.body.append(let(name, Binary("+", Name(name), Name(step))))
         return
-    first, second = inside(w, (dot.b, dot.a) if turned else (dot.a, dot.b), k)
+    first, second = inside(w, (dot.b, dot.a) if swapped else (dot.a, dot.b), k)
     pair: tuple[Node, Node] = (w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree)
     if dot.a.dtype in FLOAT8 and not w.k.of_float8:
         pair = call("cast", pair[0], Name("f16")), call("cast", pair[1], Name("f16"))
@@ -92,28 +93,28 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
 
 
 def multiply_parts(w: Writer, name: str, left: list[Node], right: list[Node]) -> None:
-    """Adds to ``name`` the products of the parts of two factors that f32 can tell."""
+    """Add to ``name`` the products of the parts of two factors that are significant in f32."""
     for i, j in _PARTS[len(left)]:
         w.body.append(multiply(left[i], right[j], name))
 
 
 def inside(w: Writer, factors: tuple[Expr, Expr], axis: Axis) -> tuple[Value, Value]:
-    """Both factors; 0 past the end of the summed axis, where one would be anything else there."""
+    """Return both factors; 0 past the end of the summed axis if one of them would have another value there."""
     left, right = (w.value_of(e) for e in factors)
     if all(zero_at_edge(w, e, axis) for e in factors):
         return left, right
     narrow = all(e.dtype in HALVES for e in factors)
-    kept = [keep_inside(w, v, axis, e.dtype if narrow else "") for v, e in zip((left, right), factors, strict=True)]
-    return kept[0], kept[1]
+    masked = [keep_inside(w, v, axis, e.dtype if narrow else "") for v, e in zip((left, right), factors, strict=True)]
+    return masked[0], masked[1]
 
 
 def zero_at_edge(w: Writer, e: Expr, axis: Axis) -> bool:
-    """Is ``e`` 0 past the end of ``axis``?"""
+    """Return whether ``e`` is 0 past the end of ``axis``."""
     return axis in w.t.exact or axis not in w.t.blocks or at_edge(e, axis, {}, w.free, w.layout.ends) == 0.0
 
 
 def keep_inside(w: Writer, value: Value, axis: Axis, dtype: str = "") -> Value:
-    """``value``, and 0 past the end of ``axis``; cast back to a ``dtype`` of two bytes: what is chosen counts as
+    """Return ``value`` with 0 past the end of ``axis``, cast back to a two-byte ``dtype``: the selected value is a
     float32, which tensor cores would not multiply."""
     chosen = call("where", w.valid(axis, value.axes), value.tree, Num(0.0))
     return Value(call("cast", chosen, Name(DTYPES[dtype])) if dtype in HALVES else chosen, value.axes)

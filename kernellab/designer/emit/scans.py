@@ -1,4 +1,4 @@
-"""Scans and sorted rows: whole rows at once, or tile after tile with the result so far carried along."""
+"""Scans and sorted rows: whole rows at once, or tile by tile with a carry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, NewAxis, Num,
 
 
 def scan(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that scans."""
+    """Return the statements of a launch that scans."""
     par, red = begin(w)
     loops = [a for a in red if a not in w.t.whole]
     if loops:
@@ -30,7 +30,8 @@ def scan(w: Writer) -> tuple[Stmt, ...]:
 
 
 def sort(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch that puts rows in order: one for the values and the places of each order."""
+    """Return the statements of a launch that sorts rows: one statement for the values and the positions of each
+    order."""
     par, _ = begin(w)
     scope = w.scopes[0]
     done: dict[tuple[int, bool], tuple[str, str]] = {}
@@ -74,26 +75,26 @@ def _carried(w: Writer, loops: list[Axis]) -> None:
 
 
 def _sooner(w: Writer, s: Scan) -> Expr:
-    """The pieces of the axis that the scan meets before this one, joined."""
+    """Return the combination of the pieces of the axis that the scan visits before this one."""
     chunk = s.chunk
     assert isinstance(s.before, Leaf) and chunk is not None
-    every, index = Slice(Num(0), extent(chunk.extent)), s.before.index
-    items = [(every, (chunk,)) if chunk in ix.leaves() else w.item(ix) for ix in index]
+    all_pieces, index = Slice(Num(0), extent(chunk.extent)), s.before.index
+    items = [(all_pieces, (chunk,)) if chunk in ix.leaves() else w.item(ix) for ix in index]
     loaded = [axis for _, axes in items for axis in axes]
     name = w.names.fresh("totals")
     place = Subscript(w.own(s.before.tensor), tuple(item for item, _ in items))
     w.scopes[0].body.append(move("load", place, Name(name)))
     pieces: Expr = call("arange", extent(chunk.extent))
     if len(loaded) > 1:
-        named = w.named(Value(pieces), "pieces").tree
-        assert isinstance(named, Name), named
-        pieces = Subscript(named.id, tuple(Slice() if a is chunk else NewAxis() for a in loaded))
+        pieces_name = w.named(Value(pieces), "pieces").tree
+        assert isinstance(pieces_name, Name), pieces_name
+        pieces = Subscript(pieces_name.id, tuple(Slice() if a is chunk else NewAxis() for a in loaded))
     sooner = Binary(">" if s.reverse else "<", pieces, w.vars[chunk])
     return call(f"reduce_{s.join}", call("where", sooner, Name(name), _start(s)), axis=Num(loaded.index(chunk)))
 
 
 def _step(w: Writer, s: Scan, carry: str, axis: Axis) -> None:
-    """One tile, or one element where the axis is not tiled."""
+    """Write one tile, or one element if the axis is not tiled."""
     scope, full = w.scopes[-1], w.tile_axes(w.free(s))
     if axis not in w.t.blocks:
         value = w.spread(w.value_of(s.arg), full)
@@ -111,7 +112,7 @@ def _step(w: Writer, s: Scan, carry: str, axis: Axis) -> None:
 
 
 def _operand(w: Writer, s: Scan, axis: Axis, full: tuple[Axis, ...]) -> Value:
-    """The scan's operand; past the edge, which a scan from the end meets first, what changes nothing."""
+    """Return the scan's operand, with the identity past the edge, which a scan from the end visits first."""
     arg = w.spread(w.value_of(s.arg), full)
     ragged = s.reverse and axis not in w.t.exact
     if not ragged or at_edge(s.arg, axis, w.pads, w.free, w.layout.ends) == IDENTITY[s.join]:
@@ -125,6 +126,6 @@ def _call(s: Scan, arg: Value, dim: int) -> Expr:
 
 
 def _start(s: Scan) -> Expr:
-    """What a scan starts from, in its dtype."""
+    """Return the start value of a scan, in its dtype."""
     value = neutral(s.join, s.dtype)
     return number(int(value) if math.isfinite(value) else value)

@@ -15,7 +15,7 @@ from kernellab.sketch.syntax.tree import Binary, Bool, Expr, Name, Num
 
 
 def store_all(w: Writer, outs: Iterable[Output]) -> None:
-    """Stores ``outs`` in the current block."""
+    """Store ``outs`` in the current block."""
     for o in outs:
         if o.put:
             _put(w, o)
@@ -35,7 +35,7 @@ def _store(w: Writer, o: Output) -> None:
 
 
 def _put(w: Writer, o: Output) -> None:
-    """An index past the end of a tile's axis is made one outside the tensor."""
+    """Write at indices; an index past the end of a tile's axis is moved outside the tensor."""
     assert isinstance(o.expr, Op)
     value, *ats = (w.value_of(a) for a in o.expr.args)
     ats = [_inside(w, o, ats), *ats[1:]] if ats else ats
@@ -53,7 +53,7 @@ def _put(w: Writer, o: Output) -> None:
 
 
 def runs(w: Writer, row: Axis) -> None:
-    """Adds the rows of one program; those that follow each other at one index are added on chip first."""
+    """Add the rows of one program; consecutive rows with one index are first added on chip."""
     (o,) = w.k.outs
     assert isinstance(o.expr, Op)
     value, *ats = o.expr.args
@@ -84,7 +84,7 @@ def runs(w: Writer, row: Axis) -> None:
 
 
 def _of_the_source(w: Writer, o: Output, tile: Value) -> Value:
-    """``tile`` with zeros past the end of an axis that the target's edge does not cut."""
+    """Return ``tile`` with zeros past the end of an axis that the target's edge does not cut."""
     for ix, length in zip(o.index, w.layout.views[o.tensor], strict=True):
         for axis in (a for a in ix.leaves() if a in tile.axes and not (ix.plain and extents.same(a.extent, length))):
             tile = Value(call("where", w.valid(axis, tile.axes), tile.tree, ZERO), tile.axes)
@@ -96,7 +96,7 @@ def _broadcast(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Value:
 
 
 def _inside(w: Writer, o: Output, ats: list[Value]) -> Value:
-    """The first index, -1 in lanes past the end of an axis that the target's edge does not cut."""
+    """Return the first index, with -1 in lanes past the end of an axis that the target's edge does not cut."""
     at, shared = ats[0], {a for value in ats for a in value.axes}
     sliced = {
         a

@@ -1,7 +1,7 @@
-"""A window summed over its positions: a product of matrices at each tap, whose summed axis is samples and positions.
+"""A window summed over its positions: a matrix product at each tap, summed over samples and positions.
 
-A tile of positions of both factors is loaded at once, channels last: of ``a`` where the tap looks, past edges zeros.
-Nothing is stored for each tap. Past the edge of the outputs `b` alone is zero, so an infinite `a` there gives NaN.
+A tile of positions of both factors is loaded at once, channels last: ``a`` at the tap's position, with zeros past
+edges. Nothing is stored per tap. Past the edge of the outputs only `b` is zero, so an infinite `a` there gives NaN.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _POSITIONS = {1: ("ow",), 2: ("oh", "ow"), 3: ("od", "oh", "ow")}
 
 
 def window_gradient(w: Writer) -> tuple[Stmt, ...]:
-    """The statements of a launch whose window is ``turned``."""
+    """Return the statements of a launch whose window is ``turned``."""
     win, summed = w.k.window, list(w.k.window.axes)
     order = [a for a in w.t.order if a in w.k.par]
     rows, columns = w.tile_axes(frozenset(order))
     sides = {a: win.b if a in w.free(win.b) else win.a for a in (rows, columns)}
-    known = {a: "co" if e is win.b else "c" for a, e in sides.items()} | ({win.chunk: "part"} if win.chunk else {})
+    axis_names = {a: "co" if e is win.b else "c" for a, e in sides.items()} | ({win.chunk: "part"} if win.chunk else {})
     for axis in order:
-        w.vars[axis] = Name(w.names.fresh(known.get(axis, "k")))
+        w.vars[axis] = Name(w.names.fresh(axis_names.get(axis, "k")))
     letters = tap_letters(win)
     for tap in win.taps:
         if tap.k is not None:
@@ -74,24 +74,24 @@ def window_gradient(w: Writer) -> tuple[Stmt, ...]:
 
 
 def _blocks(w: Writer, axis: Axis) -> Node:
-    """How many tiles there are along a summed axis."""
+    """Return the number of tiles along a summed axis."""
     block = w.t.blocks.get(axis)
     return call("ceil", extent(axis.extent), Name(block)) if block else extent(axis.extent)
 
 
 def _digits(w: Writer, at: Node, axes: list[Axis], blocks: dict[Axis, Node]) -> list[Stmt]:
-    """Where the tile ``at`` begins along each of ``axes``, innermost last."""
-    found: list[Stmt] = []
+    """Return the assignments of the start of tile ``at`` along each of ``axes``, innermost last."""
+    assignments: list[Stmt] = []
     for axis in reversed(axes):
         digit = at if axis is axes[0] else Binary("%", at, blocks[axis])
         block = w.t.blocks.get(axis)
-        found.append(let(w.variable(axis), times(digit, Name(block)) if block else digit))
+        assignments.append(let(w.variable(axis), times(digit, Name(block)) if block else digit))
         at = Binary("//", at, blocks[axis])
-    return found
+    return assignments
 
 
 def _positions(w: Writer, e: Expr, side: Axis, summed: list[Axis]) -> Node:
-    """A tile of ``e`` as a matrix: a row for each position, a column for each channel."""
+    """Return a tile of ``e`` as a matrix: a row for each position, a column for each channel."""
     assert isinstance(e, Leaf)
     place, loaded = w.place(e.tensor, e.index)
     name = w.names.fresh(f"{e.tensor}_tile")

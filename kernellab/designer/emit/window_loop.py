@@ -1,4 +1,4 @@
-"""Taps and blocks of channels of a window as one loop, which the hardware's pipeline runs through without a stop."""
+"""Taps and blocks of channels of a window as one loop, through which the hardware's pipeline runs without a break."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.expr import Tap, Win
 from kernellab.sketch.syntax.tree import Binary, Expr, Name, Num, Stmt
 
-#: names of the taps of a window over so many dimensions
+#: names of the taps of a window, by number of dimensions
 _LETTERS = {1: ("kw",), 2: ("kh", "kw"), 3: ("kd", "kh", "kw")}
 
 
 def tap_letters(win: Win) -> dict[Tap, str]:
-    """What the variables of a window's taps are called."""
+    """Return the variable names of a window's taps."""
     return dict(zip(win.taps, _LETTERS.get(len(win.taps), ()), strict=False))
 
 
 def set_tap(w: Writer, tap: Tap, at: Expr) -> None:
-    """``at`` is the tap that loads look at from here on."""
+    """Make ``at`` the current tap for subsequent loads."""
     w.at_tap[tap] = at
     if tap.k is not None:
         w.vars[tap.k] = at
 
 
 def tap_range(w: Writer, tap: Tap) -> tuple[Expr, int]:
-    """First tap and step between the taps that an output of the current phase reads.
+    """Return the first tap that an output of the current phase reads, and the step between its taps.
 
     A transposed window's taps are the solutions of ``k * dilation = phase + pad (mod stride)``, where the phase is
-    ``out % stride``; where there is none the first is past the end.
+    ``out % stride``; if there are none, the first is past the end.
     """
     if phases(tap) == 1:
         return ZERO, 1
@@ -41,7 +41,7 @@ def tap_range(w: Writer, tap: Tap) -> tuple[Expr, int]:
     step = tap.stride // g
     at: Expr = Name(w.phase[tap.out][1]) if tap.out in w.phase else ZERO
     at = Binary("+", at, Num(tap.pad)) if tap.pad else at
-    # past the end where no multiple of the dilation reaches the phase
+    # past the end if no multiple of the dilation reaches the phase
     none = times(Binary("%", at, Num(g)), tap.kernel)
     if step == 1:
         return none, 1
@@ -53,19 +53,19 @@ def tap_range(w: Writer, tap: Tap) -> tuple[Expr, int]:
 
 @dataclass(frozen=True)
 class _Taps:
-    """The taps of one dimension: how many, from which on, and how far apart."""
+    """The taps of one dimension: their number, the first one, and the distance between them."""
 
     count: Expr
     start: Expr
     stride: int
 
     def at(self, position: Expr) -> Expr:
-        """The tap at ``position`` among them."""
+        """Return the tap at index ``position``."""
         return plus(position if self.stride == 1 else times(position, self.stride), self.start)
 
 
 def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None:
-    """``multiply`` at every tap of ``moving`` and block of channels; a counter's digits say which."""
+    """Write ``multiply`` for every tap of ``moving`` and block of channels; the digits of a counter select them."""
     (c,) = w.k.window.sums
     channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks[c])
     ahead = pipeline(w.stages, w.t.groups, w.t.in_turn)
@@ -98,7 +98,7 @@ def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None
 
 
 def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:
-    """Names one dimension's tap; by phase, the first and how many there are are computed before the loop."""
+    """Name one dimension's tap; with phases, the first tap and their number are computed before the loop."""
     name = w.names.fresh(tap_letters(w.k.window).get(tap, "k"))
     set_tap(w, tap, Name(name))
     start, stride = tap_range(w, tap)
@@ -107,9 +107,9 @@ def _taps(w: Writer, tap: Tap, row: list[Stmt]) -> _Taps:
     first = w.names.fresh(f"{name}_first")
     row.append(let(first, start))
     if tap.kernel % stride == 0 and gcd(tap.stride, tap.dilation) == 1:
-        # as many at each phase
+        # the same number at each phase
         return _Taps(Num(tap.kernel // stride), Name(first), stride)
     count = w.names.fresh(f"{name}_taps")
-    left = Binary("-", Num(tap.kernel), Name(first))
-    row.append(let(count, call("max", ZERO, call("ceil", left, Num(stride)))))
+    remaining = Binary("-", Num(tap.kernel), Name(first))
+    row.append(let(count, call("max", ZERO, call("ceil", remaining, Num(stride)))))
     return _Taps(Name(count), Name(first), stride)

@@ -1,1 +1,1 @@
-"""ATen operations as expressions over axes, one handler each."""
+"""ATen operations as expressions over axes, with one handler each."""

@@ -1,9 +1,9 @@
-"""Sums of a product's results as products with sums: what only its sum is asked of is never multiplied out.
+"""Sums of a product's results as products with sums: a product of which only the sum is used is never computed.
 
 The sum over the columns of ``x @ w`` is ``x`` times the sums of w's rows; the sum over all positions of a transposed
-convolution that cuts nothing off is each channel's sum times the sum of its taps. Between them may stand what is
-linear: bias, scale, evaluated batch normalisation. This is algebra, exact but for rounding, and it removes the
-product: the sketch says so in its note.
+convolution that cuts nothing off is each channel's sum times the sum of its taps. Linear operations may be in between:
+bias, scale, batch normalisation in evaluation mode. This is algebra, exact except for rounding, and it removes the
+product; the sketch's note says so.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SAME = named(Role.SAME)
 
 
 def summed(b: Builder, ref: Any, dims: Sequence[int], index: Index) -> Expr | None:
-    """The sum over ``dims`` of ``ref`` where that needs no product that ``ref`` has; None where there is none.
+    """Return the sum over ``dims`` of ``ref`` without the product in ``ref``, or None if that is not possible.
 
-    ``index`` has the rank of ``ref``; what it holds at ``dims`` does not matter. Extents must be fixed.
+    ``index`` has the rank of ``ref``; its entries at ``dims`` are ignored. Extents must be fixed.
     """
     if not b.algebra or not dims or not isinstance(ref, Ref) or not all(isinstance(e, int) for e in b.shape(ref)):
         return None
@@ -49,7 +49,7 @@ class _Sum:
             return None
         node = b.nodes[ref.name]
         if b.readers(ref.name) != 1:
-            # the product is made for another reader anyway
+            # the product is computed for another reader anyway
             return None
         kind = node.op.split(".")[1]
         handle = {"mul": self._scaled, "div": self._scaled, "add": self._added, "sub": self._added,
@@ -59,7 +59,7 @@ class _Sum:
             return self.of(node.args[0])
         return handle(node) if handle is not None else None
 
-    # -- what is linear
+    # linear operations
 
     def _scaled(self, node: Node) -> Expr | None:
         first, second = node.args[:2]
@@ -74,10 +74,10 @@ class _Sum:
         return None
 
     def _constant(self, ref: Any) -> bool:
-        """Is it the same all along the summed dimensions?"""
-        own = self.b.shape(ref)
-        lead = len(self.shape) - len(own)
-        return all(d < lead or own[d - lead] == 1 for d in self.dims)
+        """Return whether the value is constant along the summed dimensions."""
+        own_shape = self.b.shape(ref)
+        lead = len(self.shape) - len(own_shape)
+        return all(d < lead or own_shape[d - lead] == 1 for d in self.dims)
 
     def _added(self, node: Node) -> Expr | None:
         first, second = node.args[:2]
@@ -90,10 +90,10 @@ class _Sum:
         return Op(node.op.split(".")[1], (inner, other), inner.dtype, node.line)
 
     def _broadcast(self, ref: Any, dtype: str, line: int) -> Expr:
-        """The sum of what is broadcast to the shape."""
-        own = self.b.shape(ref)
-        lead = len(self.shape) - len(own)
-        over = [d for d in self.dims if d >= lead and own[d - lead] != 1]
+        """Return the sum of a value that is broadcast to the shape."""
+        own_shape = self.b.shape(ref)
+        lead = len(self.shape) - len(own_shape)
+        over = [d for d in self.dims if d >= lead and own_shape[d - lead] != 1]
         index = list(self.index)
         for d in over:
             index[d] = Ix((Axis(self.shape[d]),))
@@ -122,15 +122,15 @@ class _Sum:
     # -- products
 
     def _product(self, node: Node) -> Expr | None:
-        """Over the columns: the rows of the second factor are summed first."""
+        """Over the columns: sum the rows of the second factor first."""
         b, d, line = self.b, aten.wide(node.dtype), node.line
         bias, left, right = (None, *node.args[:2]) if node.op.split(".")[1] == "mm" else node.args[:3]
         if self.dims != (1,) or node.kwargs or b.shape(left)[1] == 1:
             return None
-        given = b.shape(right)
-        k, cols = Axis(given[0]), Axis(given[1])
+        right_shape = b.shape(right)
+        k, cols = Axis(right_shape[0]), Axis(right_shape[1])
         rows = Red("sum", aten.compute(b.value(right, (Ix((k,)), Ix((cols,)))), d), (cols,), d, line)
-        name = b.store((node.name, "summed"), (Ix((k,)),), rows, (given[0],), Purpose.SUMS)
+        name = b.store((node.name, "summed"), (Ix((k,)),), rows, (right_shape[0],), Purpose.SUMS)
         bound = b.bound(b.shape(left), [1], self.index)
         value: Expr = Op("mul", (aten.compute(b.value(left, bound), d), Leaf(name, bound[1:], d)), d, line)
         value = Red("sum", value, bound[1].leaves(), d, line)

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean of the elements that a window sees."""
+"""Pooling: the largest element or the mean of each window."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def _mean(rank: int) -> Handler:
 
 
 def _seen(pool: _Pool, whole: bool, dtype: str) -> Expr:
-    """The number of elements that each window counts: padding is counted where ``whole``, never what lies past it."""
+    """Return the number of elements in each window; padding counts if ``whole``, positions past the padding never
+    do."""
     count: Expr | None = None
     for d in range(pool.rank):
         ix, size = pool.index[d - pool.rank], pool.sizes[d]

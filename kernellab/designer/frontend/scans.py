@@ -13,7 +13,7 @@ from kernellab.operations.sketch import OPS
 
 
 def _from_memory(b: Builder, node: Node, index: Index, item: int) -> Expr:
-    """A scan whose dimension is reshaped, indexed or used in part afterwards: it is stored whole, and read as asked."""
+    """A scan whose dimension is later reshaped, indexed or partly used: it is stored whole and read from memory."""
     ref = Ref(node.name, item if node.results else None)
     return Leaf(b.stored(ref), index, b.dtype(ref))
 
@@ -49,7 +49,7 @@ def _scan(kind: str) -> Handler:
 
 
 def _last_place(b: Builder, scan: Scan, ix: Ix) -> Expr:
-    """Where a running maximum or minimum was last met: the running maximum of the places that equal it."""
+    """Return the last position of a running maximum or minimum: the running maximum of the positions that equal it."""
     met = Op("eq", (scan.arg, scan), "bool")
     if aten.is_float(scan.dtype):
         met = Op("logical_or", (met, Op("isnan", (scan.arg,), "bool")), "bool")
@@ -58,14 +58,14 @@ def _last_place(b: Builder, scan: Scan, ix: Ix) -> Expr:
 
 
 def _starts_late(ix: Ix, extent: Extent) -> bool:
-    """Does the index begin before the scanned elements and end with them or sooner?"""
+    """Return whether the index begins before the scanned elements, and ends with them or earlier."""
     if not isinstance(ix.offset, int) or ix.offset >= 0:
         return False
     return extents.same(ix.extent, extents.add(extent, -ix.offset)) or extents.same(ix.extent, extent)
 
 
 def _late_scan(b: Builder, node: Node, index: Index, dim: int, kind: str, dtype: str) -> Expr:
-    """An exclusive scan: the elements come later along the axis, what lies before them changes nothing."""
+    """An exclusive scan: the elements are shifted along the axis, and the identity precedes them."""
     ix = index[dim]
     if not aten.is_float(dtype) and kind in ("cummax", "cummin"):
         raise b.refuse(node, "an exclusive running maximum of integers")

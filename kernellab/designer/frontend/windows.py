@@ -1,8 +1,8 @@
-"""Windows that slide over a tensor: what convolution and pooling read, as indices and as one kind of product.
+"""Sliding windows: the accesses of convolution and pooling, as indices and as one kind of product.
 
-A position of the input is ``out * stride + k * dilation - pad`` (transposed: ``(out + pad - k * dilation) / stride``
-where that divides); a :class:`Tap` says so for one dimension and stands in the index of a Leaf. Outside the tensor the
-edge rule of the language gives the pad, so that no padded copy is made. A :class:`Win` is the sum (or the maximum)
+A position of the input is ``out * stride + k * dilation - pad`` (transposed: ``(out + pad - k * dilation) / stride`` if
+that is an integer); a :class:`Tap` describes this for one dimension and is part of a Leaf's index. Outside the tensor
+the language's edge rule supplies the padding, so no padded copy is made. A :class:`Win` is the sum (or the maximum)
 over the taps and, in a convolution, over the channels of a group.
 """
 
@@ -19,9 +19,9 @@ from kernellab.designer.ir.expr import Axis, Expr, Index, Ix, Leaf, Tap, Win
 from kernellab.errors import DesignError
 from kernellab.operations.aten import Role, named
 
-#: channels of a group below which a convolution is summed directly, not as a product of matrices
+#: number of channels of a group below which a convolution is summed directly, not as a matrix product
 LEAST_CHANNELS = 4
-#: elements of an unfolded window up to which it is read tap by tap, and not as a row
+#: length of an unfolded window up to which it is read tap by tap, instead of as a row
 _LONGEST_UNFOLDED = 32
 _VIEWS = frozenset(("unsqueeze", "squeeze", "permute", "transpose", "t")) | named(Role.SAME)
 
@@ -39,7 +39,8 @@ class Window:
 
 
 def spatial(given: object, rank: int, default: int) -> tuple[int, ...]:
-    """One number for each spatial dimension from what ATen was given: a number, one, several, or nothing."""
+    """Return one number per spatial dimension from an ATen argument: a number, a sequence of one or several, or
+    nothing."""
     items = tuple(given) if isinstance(given, (tuple, list)) else (default if given is None else given,)
     items = items or (default,)
     if not all(isinstance(i, int) for i in items):
@@ -56,7 +57,8 @@ def window(
     dilation: tuple[int, ...],
     transposed: bool = False,
 ) -> Window:
-    """The window over dimensions of ``sizes`` at the output index ``out``, which holds one plain axis a dimension."""
+    """Return the window over dimensions of ``sizes`` at the output index ``out``, which has one plain axis per
+    dimension."""
     taps, index = [], []
     for size, ix, k, s, p, d in zip(sizes, out, kernel, stride, pad, dilation, strict=True):
         axis = ix.leaves()[0] if ix.leaves() else None
@@ -74,7 +76,8 @@ def window(
 
 
 def at_window(b: Builder, ref: Ref, index: Index) -> Expr:
-    """The operand at a window's index: an element of a tensor, which an earlier launch writes when it is computed."""
+    """Return the operand at a window's index: an element of a tensor, which an earlier launch writes if it is
+    computed."""
     if _is_view(b, ref):
         value = b.value(ref, index)
         if isinstance(value, Leaf):
@@ -83,7 +86,7 @@ def at_window(b: Builder, ref: Ref, index: Index) -> Expr:
 
 
 def over_unfolded(b: Builder, node: Node, index: Index, dims: Sequence[int], join: str, dtype: str) -> Expr | None:
-    """``x.unfold(-1, size, step)`` joined over each window: what a pooling does. None where it is another form."""
+    """Return ``x.unfold(-1, size, step)`` reduced over each window, as pooling does. None for another form."""
     view = b.nodes.get(node.args[0].name)
     if view is None or view.name in b.stops or view.op != "aten.unfold.default":
         return None
@@ -100,7 +103,7 @@ def over_unfolded(b: Builder, node: Node, index: Index, dims: Sequence[int], joi
 
 
 def _is_view(b: Builder, ref: Ref) -> bool:
-    """Is it an input or stored, seen through nothing that shifts or splits an index?"""
+    """Return whether it is an input or stored, seen through views that neither shift nor split an index."""
     while ref.name not in b.inputs and ref.name not in b.stops:
         node = b.nodes[ref.name]
         if node.op.split(".")[1] not in _VIEWS or not isinstance(node.args[0], Ref):
@@ -110,7 +113,7 @@ def _is_view(b: Builder, ref: Ref) -> bool:
 
 
 def is_plain(out: Index, shape: tuple[Extent, ...], groups: int = 1, channel: int = -1) -> bool:
-    """Does each dimension run over a separate axis? (The channel's may be split.)"""
+    """Return whether each dimension runs over a separate axis (the channel's may be split)."""
     for d, (ix, extent) in enumerate(zip(out, shape, strict=True)):
         leaves = ix.leaves()
         if not leaves and extent == 1 and ix.offset == 0:
@@ -120,10 +123,10 @@ def is_plain(out: Index, shape: tuple[Extent, ...], groups: int = 1, channel: in
         grouped = groups == 1 or (len(leaves) == 2 and extents.same(leaves[0].extent, groups))
         if len(leaves) != 1 and not (d == channel and grouped):
             return False
-    every = [leaf for ix in out for leaf in ix.leaves()]
-    return len(every) == len(set(every))
+    all_axes = [leaf for ix in out for leaf in ix.leaves()]
+    return len(all_axes) == len(set(all_axes))
 
 
 def phases(tap: Tap) -> int:
-    """How many classes of output positions read different taps: the stride of a transposed window."""
+    """Return the number of classes of output positions that read different taps: the stride of a transposed window."""
     return tap.stride if tap.transposed else 1

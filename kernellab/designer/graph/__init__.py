@@ -1,1 +1,1 @@
-"""Passes over the captured graph: where launches end, what a library does."""
+"""Passes over the captured graph: launch boundaries and library calls."""

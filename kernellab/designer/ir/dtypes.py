@@ -1,4 +1,4 @@
-"""Torch's names of dtypes, and the sketch language's."""
+"""Names of dtypes in torch and in the sketch language."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from kernellab.sketch.program.program import DType
 
 #: torch's name of a dtype -> the sketch's
 DTYPES = {d.torch_name: d.value for d in DType}
-#: torch's names of the floats of two bytes, which tensor cores multiply as they are
+#: torch's names of the two-byte floats, which tensor cores multiply without conversion
 HALVES = ("bfloat16", "float16")
-#: torch's names of the floats of 8 bits
+#: torch's names of the 8-bit floats
 FLOAT8 = frozenset(d.torch_name for d in sketch.FLOAT8)
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes of one element of torch's ``dtype``."""
+    """Return the bytes of one element of torch's ``dtype``."""
     return DType(DTYPES[dtype]).bytes

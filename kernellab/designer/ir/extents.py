@@ -17,7 +17,7 @@ from kernellab.task.formula import Formula, Term, named, simplified
 
 @dataclass(frozen=True)
 class Chunks:
-    """How many chunks hold the extent ``of``; ``size`` is the constexpr with a chunk's elements."""
+    """The number of chunks of the extent ``of``; ``size`` is the constexpr with a chunk's elements."""
 
     of: Extent
     size: str
@@ -34,13 +34,13 @@ Length = Union[int, Formula, Chunks]
 
 
 def counted(length: Length) -> Extent:
-    """A length as an extent: of chunks, how many they are."""
+    """Return a length as an extent; for chunks, their number."""
     return length.formula if isinstance(length, Chunks) else length
 
 
 @dataclass(frozen=True)
 class Product:
-    """``number`` times the factors: names, and sums or quotients that are kept as they are written."""
+    """``number`` times the factors: names, and sums or quotients that are not expanded."""
 
     number: int
     factors: tuple[Formula, ...] = field(default=())
@@ -49,14 +49,14 @@ class Product:
         return Product(self.number * other.number, tuple(sorted(self.factors + other.factors, key=str)))
 
     def over(self, other: Product) -> Product | None:
-        """The exact quotient, None when ``other`` does not divide this for certain."""
+        """Return the exact quotient, or None if ``other`` does not provably divide this."""
         if other.number == 0 or self.number % other.number:
             return None
-        left = Counter(self.factors)
-        left.subtract(Counter(other.factors))
-        if any(n < 0 for n in left.values()):
+        counts = Counter(self.factors)
+        counts.subtract(Counter(other.factors))
+        if any(n < 0 for n in counts.values()):
             return None
-        return Product(self.number // other.number, tuple(sorted(left.elements(), key=str)))
+        return Product(self.number // other.number, tuple(sorted(counts.elements(), key=str)))
 
     @property
     def extent(self) -> Extent:
@@ -72,7 +72,7 @@ ONE = Product(1)
 
 @lru_cache(maxsize=1024)
 def product(extent: Length) -> Product:
-    """An extent as a Product; what is no product is one opaque factor."""
+    """Return an extent as a Product; an extent that is not a product becomes one opaque factor."""
     return _read(counted(extent))
 
 
@@ -84,13 +84,13 @@ def _read(term: Term) -> Product:
 
 
 def names(extent: Length) -> frozenset[str]:
-    """The Dims and constexprs that an extent is made of."""
-    found = counted(extent)
-    return found.names() if isinstance(found, Formula) else frozenset()
+    """Return the Dims and constexprs in an extent."""
+    count = counted(extent)
+    return count.names() if isinstance(count, Formula) else frozenset()
 
 
 def fixed(extent: Length) -> int:
-    """An extent that the caller knows to be a number."""
+    """Return an extent that the caller knows to be a number."""
     assert isinstance(extent, int), extent
     return extent
 
@@ -107,7 +107,7 @@ def times(extents: Iterable[Length]) -> Extent:
 
 
 def add(a: Length, b: Extent) -> Extent:
-    """``a + b``, folded where that is easy."""
+    """Return ``a + b``, with simple cases folded."""
     a = counted(a)
     if isinstance(a, int) and isinstance(b, int):
         return a + b
@@ -119,7 +119,7 @@ def add(a: Length, b: Extent) -> Extent:
 
 
 def _follows(a: Term, b: Term) -> Formula:
-    """``a + b``, the terms of ``b`` behind those of ``a``."""
+    """Return ``a + b``, with the terms of ``b`` after those of ``a``."""
     if isinstance(b, Formula) and b.op in ("+", "-"):
         return Formula(b.op, (_follows(a, b.args[0]), b.args[1]))
     return Formula("+", (a, b))
@@ -134,7 +134,7 @@ def subtract(a: Extent, b: Extent) -> Extent:
 
 
 def is_count(extent: Extent) -> bool:
-    """Is it at least 0 at all sizes, for certain? Nothing is taken away in it."""
+    """Return whether the extent is provably at least 0 at all sizes, since nothing is subtracted."""
     if isinstance(extent, int):
         return extent >= 0
     return bool(extent.name) or (
@@ -143,7 +143,7 @@ def is_count(extent: Extent) -> bool:
 
 
 def reaches(start: Extent, length: Length, end: Length) -> bool:
-    """Is ``start + length`` at ``end`` or behind it, for certain?"""
+    """Return whether ``start + length`` is provably at or after ``end``."""
     if same(length, end):
         return isinstance(start, int) and start >= 0
     stop = add(length, start)
@@ -151,12 +151,12 @@ def reaches(start: Extent, length: Length, end: Length) -> bool:
 
 
 def outside(start: Extent, length: Length, end: Extent) -> bool:
-    """Do ``length`` places from ``start`` on lie before 0 or behind ``end``, for certain?"""
+    """Return whether ``length`` positions from ``start`` are provably all before 0 or after ``end``."""
     before, behind = (simplified(subtract(a, b)) for a, b in ((0, add(length, start)), (start, end)))
     return any(not isinstance(a, float) and is_count(a) for a in (before, behind))
 
 
 def value(extent: Length, sizes: Mapping[str, int]) -> int:
-    """The number that an extent has under ``sizes``. Raises KeyError for a name that they lack."""
-    found = counted(extent)
-    return found if isinstance(found, int) else int(found.value(sizes))
+    """Return the value of an extent under ``sizes``. Raise KeyError for a missing name."""
+    count = counted(extent)
+    return count if isinstance(count, int) else int(count.value(sizes))

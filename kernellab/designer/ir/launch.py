@@ -1,4 +1,4 @@
-"""One launch of the plan: which axes run, what is reduced, scanned or multiplied, and what is stored."""
+"""One launch of the plan: its axes, what it reduces, scans or multiplies, and what it stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
 
 
 class LaunchKind(Enum):
-    """What a launch does; said by the pass that makes it."""
+    """The kind of a launch, set by the pass that creates it."""
 
     POINTWISE = "pointwise"
     REDUCTION = "reduction"
@@ -26,7 +26,7 @@ class LaunchKind(Enum):
     STEPS = "steps"
 
 
-#: the title of a launch that stores what leaves the graph
+#: the title of a launch that stores outputs of the graph
 RESULT_TITLE = "finish"
 
 
@@ -34,8 +34,8 @@ RESULT_TITLE = "finish"
 class Launch:
     """``par`` axes in parallel, ``reds``, ``scans`` or ``dot`` over ``red`` in passes, then ``outs``.
 
-    A COPY stores outputs of one index, along the axes of that; its ``red`` are taps that run one after another.
-    ``title`` is what its sketch is called behind the task's name; whoever makes the launch sets it.
+    A COPY stores outputs of one index, along its axes; its ``red`` axes are taps that run one after another. ``title``
+    is the suffix of its sketch's name, set when the launch is created.
     """
 
     kind: LaunchKind
@@ -44,26 +44,26 @@ class Launch:
     reds: list[Red] = field(default_factory=list)
     scans: list[Scan] = field(default_factory=list)
     dot: Dot | None = None
-    #: further products of a CHAIN, over the same rows and the same summed axis
+    #: further products of a CHAIN, with the same rows and the same summed axis
     others: list[Chain] = field(default_factory=list)
     outs: list[Output] = field(default_factory=list)
     title: str = "statistics"
 
     @property
     def chunk(self) -> Axis | None:
-        """The axis of the pieces, where programs reduce or scan one piece each."""
+        """The axis of the pieces if each program reduces or scans one piece."""
         shared: list[Red | Scan | Attend] = [*self.reds, *self.scans]
         shared += [self.dot] if isinstance(self.dot, Attend) else []
         return next((e.chunk for e in shared if e.chunk is not None), None)
 
     @property
     def purposes(self) -> frozenset[Purpose]:
-        """What its outputs are for."""
+        """The purposes of its outputs."""
         return frozenset(o.purpose for o in self.outs)
 
     @property
     def stored_axes(self) -> list[Axis]:
-        """The axes that the outputs' indices run along."""
+        """The axes of the outputs' indices."""
         return [a for o in self.outs for ix in o.index for a in ix.leaves()]
 
     @property
@@ -98,8 +98,8 @@ class Launch:
 
     @property
     def of_float8(self) -> bool:
-        """Is it a product of float8 that float8 tensor cores may make? Within a step they add up with 14 bits, which
-        a narrow result does not show."""
+        """Whether it is a product of float8 for float8 tensor cores. Within a step they accumulate with 14 bits, which
+        suffices for a narrow result."""
         narrow = all(item_bytes(o.dtype) <= 2 for o in self.outs)
         return self.dot is not None and self.dot.a.dtype in FLOAT8 and narrow
 
@@ -111,24 +111,25 @@ class Launch:
 
     @property
     def routed(self) -> bool:
-        """Does it multiply rows by each matrix, and store those whose index names the matrix?"""
+        """Whether it multiplies rows by each matrix, and stores those whose index selects the matrix."""
         return self.dot is not None and any(o.put == EACH for o in self.outs)
 
     @property
     def streams(self) -> bool:
-        """Do the factors of a product pass through its loop?"""
+        """Whether the factors of a product pass through its loop."""
         return self.dot is not None and (not isinstance(self.dot, Win) or self.dot.packed or self.dot.turned)
 
     @property
     def early(self) -> list[Output]:
-        """The outputs along a reduced axis that need none of the reductions: stored as these read their elements."""
-        mine = {id(r) for r in self.reds}
+        """The outputs along a reduced axis that depend on no reduction: stored while the reductions read their
+        elements."""
+        reduction_ids = {id(r) for r in self.reds}
         along = [o for o in self.outs if self._runs_along(o)] if self.kind is LaunchKind.REDUCTION else []
-        return [o for o in along if not any(id(e) in mine for e in walk(o.expr))]
+        return [o for o in along if not any(id(e) in reduction_ids for e in walk(o.expr))]
 
     @property
     def varies(self) -> bool:
-        """Is an output stored along a reduced axis, which then runs again?"""
+        """Whether an output is stored along a reduced axis, which is then traversed again."""
         early = self.early
         return any(self._runs_along(o) and o not in early for o in self.outs)
 
@@ -137,7 +138,7 @@ class Launch:
 
     @property
     def gathers(self) -> bool:
-        """Does a factor of the product read at indices that are values, or backwards?"""
+        """Whether a factor of the product is read at indices that are values, or in reverse."""
         sides = (self.dot.a, self.dot.b) if self.dot is not None else ()
         leaves = (e for side in sides for e in walk(side) if isinstance(e, Leaf))
         return any(e.operands or any(ix.sign == -1 for ix in e.index) for e in leaves)
@@ -147,7 +148,7 @@ class Launch:
 class Plan:
     """The launches of one sketch file, in the order in which they run, and the views of all their tensors.
 
-    A pass makes another plan of it: it replaces launches, and writes into its own layout (``layout.copied()``).
+    A pass returns another plan: it replaces launches, and modifies its own layout (``layout.copied()``).
     """
 
     launches: tuple[Launch, ...]

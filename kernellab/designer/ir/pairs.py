@@ -1,4 +1,4 @@
-"""Reductions about what another reduction of the same elements comes to: one read of the row can give both."""
+"""Reductions relative to another reduction of the same elements: one read of the row can compute both."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kernellab.designer.ir.expr import Expr, Num, Op, Red
 
 
 def first_of(r: Red) -> Red | None:
-    """The sum whose mean ``r`` sums squares about, or the largest element that it sums exponentials below."""
-    found = mean_of_squares_about(r)
-    if found is not None:
-        mean = found[1]
+    """Return the sum about whose mean ``r`` sums squares, or the maximum below which it sums exponentials."""
+    squares_about = mean_of_squares_about(r)
+    if squares_about is not None:
+        mean = squares_about[1]
         assert isinstance(mean, Op)
         total = mean.args[0]
         return total if isinstance(total, Red) and total.over == r.over else None
@@ -27,24 +27,25 @@ def first_of(r: Red) -> Red | None:
 
 
 def below_of(r: Red) -> Expr:
-    """What the exponentials lie below that ``r`` sums."""
+    """Return the value that ``r`` subtracts in the exponentials that it sums."""
     assert isinstance(r.arg, Op) and isinstance(r.arg.args[0], Op)
     return r.arg.args[0].args[1]
 
 
 def held_finite(top: Expr) -> bool:
-    """Is ``top`` a value with 0 in its place where it is infinite, as the logarithm of a sum of exponentials has it?"""
+    """Return whether ``top`` is a value replaced by 0 where it is infinite, as in a logarithm of a sum of
+    exponentials."""
     if not isinstance(top, Op) or top.op != "where" or not isinstance(top.args[1], Num) or top.args[1].value != 0:
         return False
     test = top.args[0]
     if not isinstance(test, Op) or test.op != "eq" or not isinstance(test.args[0], Op) or test.args[0].op != "abs":
         return False
-    endless = test.args[1]
-    return test.args[0].args[0] is top.args[2] and isinstance(endless, Num) and endless.value == math.inf
+    infinity = test.args[1]
+    return test.args[0].args[0] is top.args[2] and isinstance(infinity, Num) and infinity.value == math.inf
 
 
 def mean_of_squares_about(r: Red) -> tuple[Expr, Expr] | None:
-    """(x, mean) where ``r`` sums the squares of x about its own mean over the same axes."""
+    """Return (x, mean) if ``r`` sums the squares of x about its own mean over the same axes; else None."""
     square = r.arg
     if r.kind != "sum" or not isinstance(square, Op) or square.op != "mul" or square.args[0] is not square.args[1]:
         return None

@@ -1,8 +1,8 @@
-"""The place of an element behind several reshapes, as a sum where quotients and remainders cancel.
+"""The position of an element through several reshapes, as a sum in which quotients and remainders cancel.
 
-Relative positions are shifted so: T rows of 2T elements are viewed as 2T rows of T, the first row is left out, and the
-rest is viewed as T rows again. Element (t, j) of that is element (t, T - t + j) of the rows before, as long as every
-position lies within its axis.
+This handles the shift of relative positions: T rows of 2T elements are viewed as 2T rows of T, the first row is
+dropped, and the rest is viewed as T rows again. Element (t, j) of the result is element (t, T - t + j) of the original
+rows, as long as every position lies within its axis.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ Axes = Mapping[str, Axis]
 
 
 def axes_of(index: Index) -> Axes | None:
-    """The axes that ``index`` varies over, by the names that places have for them; None where a place is no sum."""
+    """Return the axes that ``index`` varies over, by their names in positions; None if a position is not a sum."""
     axes = {f"@{leaf.uid}": leaf for ix in index for leaf in ix.leaves()}
     fixed = all(ix.straight for ix in index) and not any(isinstance(a.extent, Chunks) for a in axes.values())
     return axes if fixed else None
 
 
 def regrouped(at: list[Term], shape: tuple[Extent, ...], source: tuple[Extent, ...], axes: Axes) -> list[Term]:
-    """The place in ``source`` of the element at ``at`` of ``shape``, both row-major."""
+    """Return the position in ``source`` of the element at ``at`` of ``shape``, both row-major."""
     return _split(_flat(at, shape), source, axes)
 
 
 def index_at(at: list[Term], axes: Axes) -> Index | None:
-    """The index that the places are; None where a quotient is left in one."""
+    """Return the positions as an index; None if one contains a quotient."""
     parts = [_by_axis(place, axes) for place in at]
     return None if None in parts else tuple(_index(part, axes) for part in parts if part is not None)
 
 
 def position(ix: Ix) -> Term:
-    """The place that a straight index names."""
+    """Return the position of a straight index."""
     total: Term = 0
     for leaf in ix.leaves():
         assert not isinstance(leaf.extent, Chunks)
@@ -54,7 +54,7 @@ def _flat(at: list[Term], shape: tuple[Extent, ...]) -> Term:
 
 
 def _split(flat: Term, shape: tuple[Extent, ...], axes: Axes) -> list[Term]:
-    """The place in each dimension of ``shape`` of the element that is ``flat``-th in its order."""
+    """Return the position in each dimension of ``shape`` of the ``flat``-th element in row-major order."""
     places: list[Term] = []
     for d in range(len(shape)):
         inner = extents.times(list(shape[d + 1 :]))
@@ -64,29 +64,29 @@ def _split(flat: Term, shape: tuple[Extent, ...], axes: Axes) -> list[Term]:
 
 
 def _quotient(term: Term, by: Extent, axes: Axes) -> Term:
-    """``term // by``: what ``by`` divides, where what is left lies within it for all positions and sizes."""
+    """Return ``term // by`` without a quotient if the remainder is within ``by`` for all positions and sizes."""
     if by == 1:
         return term
     divisor = poly(by)
     lead = max(divisor, key=len)
-    found: Term = 0
+    quotient: Term = 0
     for monomial, n in poly(term).items():
         if n % divisor[lead] == 0 and all(monomial.count(f) >= lead.count(f) for f in lead):
-            left = list(monomial)
+            remaining = list(monomial)
             for factor in lead:
-                left.remove(factor)
-            found = Formula("+", (found, _product(left, n // divisor[lead])))
-    rest = Formula("-", (term, Formula("*", (found, by))))
+                remaining.remove(factor)
+            quotient = Formula("+", (quotient, _product(remaining, n // divisor[lead])))
+    rest = Formula("-", (term, Formula("*", (quotient, by))))
     low, high = _edge(rest, axes, least=True), _edge(rest, axes, least=False)
     if low is None or high is None or not _never_negative(low):
         return simplified(Formula("//", (term, by)))
     if _never_negative(Formula("-", (Formula("-", (by, 1)), high))):
-        return simplified(found)
+        return simplified(quotient)
     return simplified(Formula("//", (term, by)))
 
 
 def _edge(term: Term, axes: Axes, least: bool) -> Term | None:
-    """The least or the largest value of ``term`` over all positions; None where that is not known."""
+    """Return the smallest or the largest value of ``term`` over all positions; None if it is unknown."""
     parts = _by_axis(term, axes)
     if parts is None:
         return None
@@ -103,7 +103,7 @@ def _edge(term: Term, axes: Axes, least: bool) -> Term | None:
 
 
 def _by_axis(term: Term, axes: Axes) -> dict[str, Term] | None:
-    """What the position along each axis is multiplied by, and by "" the rest; None where it is not linear in them."""
+    """Return the coefficient of the position along each axis, with the rest under ""; None if not linear in them."""
     parts: dict[str, Term] = {}
     for monomial, n in poly(term).items():
         inside = [f.name for f in monomial if f.name in axes]
@@ -115,7 +115,7 @@ def _by_axis(term: Term, axes: Axes) -> dict[str, Term] | None:
 
 
 def _never_negative(term: Term) -> bool:
-    """Is it 0 or more whatever the sizes are, each of which is 1 or more where there is an element at all?"""
+    """Return whether the term is at least 0 for all sizes, where each size is at least 1 if there is any element."""
     terms = poly(term)
     named_all = all(f.name for monomial in terms for f in monomial)
     return named_all and all(n >= 0 for monomial, n in terms.items() if monomial) and sum(terms.values()) >= 0
@@ -129,7 +129,7 @@ def _product(factors: list[Formula], n: int) -> Term:
 
 
 def _index(parts: dict[str, Term], axes: Axes) -> Ix:
-    """The index that a sum of positions is: a plain one where it is one position."""
+    """Return a sum of positions as an index: a plain one if it is a single position."""
     sizes = simplified(parts.pop("", 0))
     assert not isinstance(sizes, float), sizes
     by = {axes[name]: simplified(times) for name, times in parts.items()}

@@ -1,4 +1,4 @@
-"""How a launch's axes run: the record that a tile rule returns, and the constexprs that it names."""
+"""How a launch's axes run: the result of a tile rule, and the constexprs that it names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from kernellab.designer.ir.expr import Axis
 
 @dataclass
 class Consts:
-    """Constexprs of one file: name -> (default, choices), in the order in which they were added."""
+    """Constexprs of one file: name -> (default, choices), in insertion order."""
 
     values: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def add(self, name: str, default: int, choices: tuple[int, ...] = ()) -> str:
-        """The name of a constexpr with this default and these choices; a number follows where ``name`` is another."""
+        """Return the name of a constexpr with this default and these choices; a number is appended if ``name``
+        differs."""
         base, k = name, 2
         while name in self.values and self.values[name] != (default, choices):
             name, k = f"{base}{k}", k + 1
@@ -36,8 +37,8 @@ class Consts:
 class Tiling:
     """How the axes of one launch run. An axis in neither map is a loop over single elements.
 
-    ``blocks``: axis -> name of the constexpr that is its tile size; ``whole``: axes that are one tile of their full
-    extent; ``exact``: blocked axes whose extent every choice of the block divides; ``why``: the schedule in sentences.
+    ``blocks``: axis -> name of the constexpr of its tile size; ``whole``: axes with one tile of their full extent;
+    ``exact``: blocked axes whose extent is divisible by every choice of the block; ``why``: the schedule in sentences.
     """
 
     order: tuple[Axis, ...]
@@ -45,33 +46,34 @@ class Tiling:
     whole: frozenset[Axis] = frozenset()
     exact: frozenset[Axis] = frozenset()
     why: tuple[str, ...] = ()
-    #: stored axes that are loops inside a tile: what does not vary along them is computed once for all (pointwise)
+    #: stored axes that are loops inside a tile: values that do not vary along them are computed once (pointwise)
     inside: tuple[Axis, ...] = ()
     core: str = "grididx"
-    #: partial results stay in a tile's lanes until its loop has ended
+    #: partial results stay in a tile's lanes until its loop ends
     lanes: bool = False
     precision: str = ""
     swizzle: int = 0
-    #: launch options of a product, 0 where the tiles decide
+    #: launch options of a product; 0 if the tiles determine them
     warps: int = 0
     stages: int = 0
-    #: its loop may load through tensor descriptors: whether it does by default
+    #: whether its loop loads through tensor descriptors by default; None: it cannot
     descriptors: bool | None = None
-    #: the largest element of a row of narrow floats and the exponentials below it are found in one read
+    #: the largest element of a row of narrow floats and the exponentials below it are computed in one read
     once: bool = False
-    #: rows of lanes, each as long as its block says, that a tile of that row is
+    #: number of rows of lanes in a tile of that row, each as long as its block
     parts: int = 1
-    #: a row that lies in the cache has a pass for each reduction, of narrow elements
+    #: a row in the cache gets one pass per reduction of narrow elements
     cached: bool = False
-    #: groups of warps that multiply what one more warp loads through the chip's copy engine; 0: every warp does both
+    #: groups of warps that multiply tiles loaded by one more warp through the copy engine; 0: every warp does both
     groups: int = 0
-    #: those groups compute whole tiles in turn
+    #: the groups alternate on whole tiles
     in_turn: bool = False
     #: a block of channels holds all of them (windows)
     whole_channels: bool = False
     #: positions are the rows of a window's product
     positions_first: bool = False
-    #: name of the constexpr that says how many tiles of positions one program computes with the same weights (windows)
+    #: name of the constexpr with the number of tiles of positions that one program computes with the same weights
+    #: (windows)
     run: str = ""
-    #: rows of outputs that one program joins from the same loads, where its windows move by one (windows)
+    #: rows of outputs that one program computes from the same loads, if its windows have stride 1 (windows)
     shared_rows: int = 0

@@ -1,7 +1,7 @@
-"""Rows of a window joined with the dimension behind them, where the window does not move along that one.
+"""Rows of a window joined with the following dimension if the window does not move along that one.
 
-A kernel of (3, 3, 1) slides over rows of what are short vectors. With stride 1 the vectors of one row are one long row,
-over which the same window slides in longer steps: tiles of it are whole lines of memory, whatever the vectors' length.
+A kernel of (3, 3, 1) slides over rows of short vectors. With stride 1 the vectors of one row are one long row, over
+which the same window slides in longer steps: its tiles are whole cache lines for any vector length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernellab.designer.passes.plan import Rewrite
 
 
 def join_rows(plan: Plan) -> Plan:
-    """``plan`` with the rows joined in every window that can; the views of its tensors change with it.
+    """Join the rows in every window that allows it; the views of its tensors change accordingly.
 
     A window of taps (3, 1) over ``X[h, w]`` becomes one of 3 taps over ``X[h*w]``, ``w`` elements apart.
     """
@@ -42,7 +42,7 @@ def _joined(k: Launch, launches: Sequence[Launch], layout: Layout) -> Launch:
 
 
 def _fits(k: Launch, source: Leaf, outer: Axis, inner: Axis, kernels: Sequence[Launch]) -> bool:
-    """Do both axes stand side by side wherever they are used, in tensors that no other launch sees?"""
+    """Return whether both axes are adjacent wherever they are used, in tensors that no other launch uses."""
     if not (isinstance(outer.extent, int) and isinstance(inner.extent, int)):
         return False
     free = Free()
@@ -52,8 +52,8 @@ def _fits(k: Launch, source: Leaf, outer: Axis, inner: Axis, kernels: Sequence[L
         return False
     if any(_last_two(o.index) != [(outer,), (inner,)] for o in k.outs):
         return False
-    mine = {source.tensor, *(o.tensor for o in k.outs)}
-    return not any(mine & _tensors(other) for other in kernels if other is not k)
+    own_tensors = {source.tensor, *(o.tensor for o in k.outs)}
+    return not any(own_tensors & _tensors(other) for other in kernels if other is not k)
 
 
 def _last_two(index: Index) -> list[tuple[Axis, ...]]:
@@ -73,10 +73,10 @@ def _join(k: Launch, win: Win, tap: Tap, inner: Axis, layout: Layout) -> Launch:
     )
     axes = tuple(a for a in (row, tap.k) if a is not None)
     x = Leaf(win.a.tensor, (*win.a.index[:-2], Ix(axes, 0, 1, longer)), win.a.dtype, win.a.line)
-    turned = replace(win, a=x, taps=tuple(longer if t is tap else t for t in win.taps))
-    instead = Rewrite(lambda e: turned if e is win else None)
+    rewritten = replace(win, a=x, taps=tuple(longer if t is tap else t for t in win.taps))
+    rewrite = Rewrite(lambda e: rewritten if e is win else None)
     for tensor in {x.tensor, *(o.tensor for o in k.outs)}:
         *rest, high, low = layout.views[tensor]
         layout.views[tensor] = (*rest, extents.fixed(high) * extents.fixed(low))
-    outs = [replace(o, index=(*o.index[:-2], Ix((row,))), expr=instead(o.expr)) for o in k.outs]
-    return replace(k, dot=turned, par=k.par - {outer, inner} | {row}, outs=outs)
+    outs = [replace(o, index=(*o.index[:-2], Ix((row,))), expr=rewrite(o.expr)) for o in k.outs]
+    return replace(k, dot=rewritten, par=k.par - {outer, inner} | {row}, outs=outs)

@@ -1,6 +1,6 @@
-"""A sum over a row of which one element counts, as that element: a row that streams through is not read for it again.
+"""A sum over a row in which only one element counts, as that element: a streamed row is not read again for it.
 
-A gather from a computed row is written as the sum over what matches, which costs nothing where the row is on chip.
+A gather from a computed row is written as the sum over the matching positions, which is free if the row is on chip.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kernellab.designer.passes.plan import Rewrite
 
 
 def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> list[Output]:
-    """``outputs`` with sums of ``where(position == place, x, 0)``, or of a row's factor times that, as x at that place,
-    along axes that stream."""
+    """Rewrite sums of ``where(position == place, x, 0)``, or of a row's factor times that, as x at that place, along
+    axes that are streamed."""
     free = Free()
 
     def change(e: Expr) -> Expr | None:
@@ -33,7 +33,7 @@ def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> li
         first, last = Op("ge", (place, Num(0, "int64")), "bool"), Op("lt", (place, number(_length(axis))), "bool")
         picked: Expr = Op("where", (Op("logical_and", (first, last), "bool"), chosen, zero), value.dtype, e.line)
         if factor is not None:
-            # with what the other places add: 0 times a factor that may be infinite
+            # add the terms of the other positions: 0 times a factor that may be infinite
             times = visit(factor)
             picked = Op(
                 "add", (Op("mul", (picked, times), e.dtype), Op("mul", (zero, times), e.dtype)), e.dtype, e.line
@@ -45,7 +45,7 @@ def one_of_row(outputs: Sequence[Output], streams: Callable[[Axis], bool]) -> li
 
 
 def _factored(e: Expr, axis: Axis, free: Free) -> tuple[Expr, Expr | None]:
-    """A choice along ``axis``, and what it is multiplied by, where that is the same along the axis."""
+    """Return a choice along ``axis``, and its factor if that is constant along the axis."""
     if isinstance(e, Op) and e.op == "mul" and _length(axis) > 1:
         for choice, factor in (e.args, e.args[::-1]):
             if isinstance(choice, Op) and choice.op == "where" and axis not in free(factor):
@@ -63,7 +63,7 @@ def _length(axis: Axis) -> int:
 
 
 def _place(test: Expr, axis: Axis) -> Expr | None:
-    """What the position along ``axis`` is compared with."""
+    """Return the value with which the position along ``axis`` is compared."""
     if not (isinstance(test, Op) and test.op == "eq"):
         return None
     for here, place in (test.args, test.args[::-1]):
@@ -73,7 +73,7 @@ def _place(test: Expr, axis: Axis) -> Expr | None:
 
 
 def _read_plainly(value: Expr, axis: Axis, free: Free) -> bool:
-    """Is ``value`` pointwise work on elements that are read just where they lie along ``axis``?"""
+    """Return whether ``value`` is pointwise work on elements read at the same position along ``axis``."""
     for e in walk(value, inside=False):
         if isinstance(e, Frontier) and axis in free(e):
             return False
@@ -85,7 +85,7 @@ def _read_plainly(value: Expr, axis: Axis, free: Free) -> bool:
 
 
 def _at(value: Expr, axis: Axis, place: Expr, free: Free) -> Expr:
-    """``value`` where the position along ``axis`` is ``place``."""
+    """Return ``value`` at position ``place`` along ``axis``."""
 
     def visit(e: Expr) -> Expr:
         if axis not in free(e):

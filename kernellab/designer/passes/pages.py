@@ -1,4 +1,4 @@
-"""Keys in pages: a row whose elements are chosen page by page runs along one axis again, for attention."""
+"""Keys in pages: a row whose elements are selected page by page runs along one axis again, for attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernellab.designer.passes.plan import Rewrite
 
 
 def without_pages(outputs: Sequence[Output]) -> list[Output]:
-    """``outputs`` with each softmax over pages, which values choose, and places in them as one over one axis."""
+    """Rewrite each softmax over pages selected by values, and over positions in them, as one over a single axis."""
     free, seen = Free(), dict[int, object]()
     nodes = [e for o in outputs for e in walk(o.expr, seen)]
     chosen = {a for e in nodes if isinstance(e, Leaf) for ix in e.index if ix.at is not None for a in free(ix.at)}
@@ -25,8 +25,10 @@ def without_pages(outputs: Sequence[Output]) -> list[Output]:
         places |= {(page,): Op("floordiv", parts, "int64"), (place,): Op("mod", parts, "int64")}
 
     def moved(ix: Ix) -> Ix:
-        own = ix.leaves()
-        return ix.over((rows[own],)) if own in rows else replace(ix, axes=(), at=places[own]) if own in places else ix
+        axes = ix.leaves()
+        return (
+            ix.over((rows[axes],)) if axes in rows else replace(ix, axes=(), at=places[axes]) if axes in places else ix
+        )
 
     def change(e: Expr) -> Expr | None:
         if isinstance(e, Iota):

@@ -1,10 +1,10 @@
-"""Factors of TF32 products rounded to the nearest TF32, as cuDNN rounds them.
+"""Rounding of the factors of TF32 products to the nearest TF32, as cuDNN does.
 
-Tensor cores drop the lower 13 bits of a float32 factor: towards zero, so that a sum of products of one sign comes out
-too small. A copy or a packing that precedes the product rounds for nothing; a factor that no launch stores for it is
-rounded where the product reads it, at a few operations an element of a tile. Halves go away from zero in cuDNN's
-convolutions, and to the even neighbour in its transposed ones: with the other rule norms of their results were off by
-more than 1e-4 (an H200, KernelBench's level 2).
+Tensor cores drop the lower 13 bits of a float32 factor, which rounds towards zero, so that a sum of products of one
+sign becomes too small. A copy or a packing before the product can round for free; a factor that no launch stores for it
+is rounded where the product reads it, at a few operations per element of a tile. cuDNN rounds ties away from zero in
+its convolutions, and to even in its transposed ones: with the other rule norms of their results were off by more than
+1e-4 (an H200, KernelBench's level 2).
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from kernellab.designer.passes.plan import Rewrite
 
 #: the dtype whose factors TF32 rounds
 WIDE = "float32"
-#: float16's smallest normal number and its largest
+#: smallest normal and largest number of float16
 _LEAST, _MOST = 2.0**-14, 65504.0
 
 
 def round_factors(plan: Plan, rounds: Callable[[Launch], bool]) -> Plan:
-    """``plan`` with the factors of each window that ``rounds`` rounded: in the copy or packing that stores them for
-    such windows alone (``store(x)`` becomes ``store(round_tf32(x))``), else as they are read."""
+    """Round the factors of each window that ``rounds``: in the copy or packing that stores them only for such windows
+    (``store(x)`` becomes ``store(round_tf32(x))``), else as they are read."""
     near = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed and rounds(k)]
     if not near:
         return plan
     others = {plan.layout.name(e.tensor) for k in plan.launches if k not in near for e in k.loads}
-    made = {plan.layout.name(o.tensor) for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
-    stored = (made & {plan.layout.name(e.tensor) for k in near for e in factors(k)}) - others
+    stored_by_serving = {
+        plan.layout.name(o.tensor) for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE
+    }
+    stored = (stored_by_serving & {plan.layout.name(e.tensor) for k in near for e in factors(k)}) - others
     even = stored - {plan.layout.name(e.tensor) for k in near if not k.window.backward for e in factors(k)}
 
     def changed(k: Launch) -> Launch:
@@ -43,12 +45,12 @@ def round_factors(plan: Plan, rounds: Callable[[Launch], bool]) -> Plan:
 
 
 def factors(k: Launch) -> list[Leaf]:
-    """A window's factors that are float32, as they lie in memory."""
+    """Return a window's float32 factors that are loads from memory."""
     return [e for e in (k.window.a, k.window.b) if isinstance(e, Leaf) and e.dtype == WIDE]
 
 
 def serves(k: Launch) -> bool:
-    """Is it a copy or a packing?"""
+    """Return whether the launch is a copy or a packing."""
     packs = k.kind is LaunchKind.POINTWISE and all(o.purpose is Purpose.PACKED for o in k.outs)
     return packs or k.kind is LaunchKind.COPY
 
@@ -61,25 +63,25 @@ def _storing(k: Launch, tensors: Set[str], even: Set[str]) -> Launch:
 
 
 def _reading(k: Launch, tensors: Set[str]) -> Launch:
-    """``k`` with those of its factors rounded that are in ``tensors``."""
+    """Return ``k`` with those of its factors rounded that are in ``tensors``."""
     win = k.window
     a, b = (rounded(e) if isinstance(e, Leaf) and e.tensor in tensors else e for e in (win.a, win.b))
-    turned = replace(win, a=a, b=b)
-    instead = Rewrite(lambda e: turned if e is win else None)
-    return replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
+    rewritten = replace(win, a=a, b=b)
+    rewrite = Rewrite(lambda e: rewritten if e is win else None)
+    return replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
 
 
 def rounded(x: Expr) -> Expr:
-    """``x`` to the nearest TF32, halves away from zero."""
+    """Round ``x`` to the nearest TF32, ties away from zero."""
     return Op("round_tf32", (x,), WIDE)
 
 
 def to_even(x: Expr) -> Expr:
-    """``x`` to the nearest TF32, halves to even: half precision has as many bits of mantissa, and what it holds without
-    loss of range goes through it."""
+    """Round ``x`` to the nearest TF32, ties to even: half precision has as many mantissa bits, so values within its
+    range are cast through it."""
     size = Op("abs", (x,), WIDE)
-    held = Op(
+    in_range = Op(
         "logical_and", (Op("ge", (size, Num(_LEAST, WIDE)), "bool"), Op("le", (size, Num(_MOST, WIDE)), "bool")), "bool"
     )
     through = Op("cast", (Op("cast", (x,), "float16"),), WIDE)
-    return Op("where", (held, through, rounded(x)), WIDE)
+    return Op("where", (in_range, through, rounded(x)), WIDE)

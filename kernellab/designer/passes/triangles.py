@@ -19,15 +19,15 @@ class Triangle:
 
 
 def kept_triangle(outputs: Sequence[Expr], dot: Dot) -> Triangle | None:
-    """The triangle that every output keeps of ``dot``; None when one needs the rest, or they differ."""
-    found: set[Triangle | None] = set()
+    """Return the triangle of ``dot`` that every output keeps; None if one needs the rest, or they differ."""
+    triangles: set[Triangle | None] = set()
     for e in outputs:
-        found |= _kept(e, dot)
-    return next(iter(found)) if len(found) == 1 else None
+        triangles |= _kept(e, dot)
+    return next(iter(triangles)) if len(triangles) == 1 else None
 
 
 def _kept(e: Expr, dot: Dot) -> set[Triangle | None]:
-    """What is kept of ``dot`` on each way to it; None on a way that keeps all."""
+    """Return the part of ``dot`` kept on each path to it; None for a path that keeps all."""
     if e is dot:
         return {None}
     if isinstance(e, Op) and e.op == "where" and isinstance(e.args[2], Num):
@@ -40,7 +40,7 @@ def _kept(e: Expr, dot: Dot) -> set[Triangle | None]:
 
 
 def _test(e: Expr) -> Triangle | None:
-    """``col - row >= distance``, as triu and tril are read."""
+    """Match ``col - row >= distance`` (or ``<=``), as triu and tril are expressed."""
     if not isinstance(e, Op) or e.op not in ("ge", "le"):
         return None
     difference, distance = e.args

@@ -1,4 +1,4 @@
-"""Launches that see one tensor in different shapes: rows here, a flat stretch of memory there."""
+"""Launches that see one tensor in different shapes, such as rows in one and a flat range of memory in another."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kernellab.designer.passes.plan import Rewrite
 
 
 def join(outputs: list[Output], own: Layout, layout: Layout) -> tuple[list[Output], Layout]:
-    """``outputs`` in the names of ``layout``, which is joined by the views that they have: ``own``.
+    """Rename ``outputs`` to the names of ``layout``, and extend ``layout`` by their views (``own``).
 
-    A tensor that was seen in another shape before goes by a second name inside the Designer.
+    A tensor that was seen in another shape before gets a second name inside the Designer.
     """
     views, dtypes, seconds = dict(layout.views), dict(layout.dtypes), dict(layout.seconds)
     names: dict[str, str] = {}
     for tensor, view in own.views.items():
-        known = [tensor, *(n for n, t in seconds.items() if t == tensor)]
-        name = next((n for n in known if views.get(n, view) == view), None)
+        names_so_far = [tensor, *(n for n, t in seconds.items() if t == tensor)]
+        name = next((n for n in names_so_far if views.get(n, view) == view), None)
         if name is None:
-            name = f"{tensor}_seen{len(known)}"
+            name = f"{tensor}_seen{len(names_so_far)}"
             seconds[name] = tensor
         names[tensor] = name
         views[name] = view

@@ -1,1 +1,1 @@
-"""Loops over a Dim: launches whose programs walk steps."""
+"""Loops over a Dim: launches whose programs run all steps."""

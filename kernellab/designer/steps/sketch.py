@@ -1,4 +1,4 @@
-"""The sketch of a loop over a Dim: a program walks its steps with what a step leaves to the next on chip."""
+"""The sketch of a loop over a Dim: a program runs its steps with the values passed between steps on chip."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from kernellab.task.formula import Formula, named
 
 
 class _Along(Free):
-    """Free axes, the steps among them."""
+    """Free axes, including the steps."""
 
     def __init__(self, k: Walk) -> None:
         super().__init__()
         self._k = k
 
     def __call__(self, expr: Expr) -> frozenset[Axis]:
-        found = super().__call__(expr)
-        kept = isinstance(expr, Leaf) and expr.tensor in self._k.of.homes
-        return found | {self._k.time} if kept or names_step(expr, self._k.of.step) else found
+        axes = super().__call__(expr)
+        from_previous = isinstance(expr, Leaf) and expr.tensor in self._k.of.homes
+        return axes | {self._k.time} if from_previous or names_step(expr, self._k.of.step) else axes
 
 
 def steps(w: Writer) -> tuple[tree.Stmt, ...]:
-    """The statements of a loop over a Dim."""
+    """Return the statements of a loop over a Dim."""
     k = w.k
     assert isinstance(k, Walk)
     w.free, w.inner = _Along(k), frozenset([k.time])
@@ -44,20 +44,20 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
     before = Scope(frozenset())
     w.scopes = [before]
-    # by the name of what the step before left: its tile, "" where a temp tensor holds it
-    kept = {name: _begun(w, name, o) for name, o in zip(k.of.homes, k.of.starts, strict=True)}
+    # tiles by the name of the previous step's value; "" if a temporary tensor holds it
+    tiles = {name: _begun(w, name, o) for name, o in zip(k.of.homes, k.of.starts, strict=True)}
     inner = Scope(frozenset([k.time]))
     w.scopes.append(inner)
-    for leaf in [e for root in k.roots for e in walk(root) if isinstance(e, Leaf) and kept.get(e.tensor)]:
-        w.known_as(leaf, inner, _as_read(w, kept[leaf.tensor], leaf))
+    for leaf in [e for root in k.roots for e in walk(root) if isinstance(e, Leaf) and tiles.get(e.tensor)]:
+        w.known_as(leaf, inner, _as_read(w, tiles[leaf.tensor], leaf))
     store_all(w, k.of.each)
-    left = [_made(w, o, list(kept.values())) for o in k.of.afters]
+    results = [_made(w, o, list(tiles.values())) for o in k.of.afters]
     ahead = Formula("+", (named(k.of.step), 1))
-    for (name, tile), value, o in zip(kept.items(), left, k.of.afters, strict=True):
+    for (name, tile), value, o in zip(tiles.items(), results, k.of.afters, strict=True):
         w.body.append(let(tile, value) if tile else move("store", value, _place(w, name, o, ahead)))
     w.scopes.pop()
     before.body.append(tree.For(k.of.step, (extent(k.of.count),), tuple(inner.body)))
-    for (name, tile), o in zip(kept.items(), k.of.afters, strict=True):
+    for (name, tile), o in zip(tiles.items(), k.of.afters, strict=True):
         if o in k.outs:
             last = Leaf(name, o.index if tile else (half(k.of.count), *o.index), o.dtype)
             if tile:
@@ -71,12 +71,12 @@ def _axes(w: Writer, o: Output) -> tuple[Axis, ...]:
 
 
 def _place(w: Writer, name: str, o: Output, step: Extent) -> tree.Subscript:
-    """Where a step finds what the one before left in a temp tensor."""
+    """Return the place of the previous step's value in a temporary tensor."""
     return w.place(name, (half(step), *o.index))[0]
 
 
 def _begun(w: Writer, name: str, o: Output) -> str:
-    """The name of a tile that holds what the first step finds; "" where a temp tensor does."""
+    """Return the name of a tile with the value before the first step; "" if a temporary tensor holds it."""
     axes, dtype = _axes(w, o), DTYPES[compute_dtype(o.dtype) if o.dtype.startswith(("float", "bfloat")) else o.dtype]
     if isinstance(o.expr, Num) and axes:
         whole = filled(w.shape(axes), number(o.expr.value), dtype)
@@ -95,7 +95,7 @@ def _begun(w: Writer, name: str, o: Output) -> str:
 
 
 def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
-    """A kept tile by the axes along which a value reads it."""
+    """Return a kept tile along the axes by which a value reads it."""
     assert isinstance(w.k, Walk)
     home = [ix.leaves()[0] for ix in w.k.of.homes[leaf.tensor] if ix.leaves()]
     read = dict(zip(home, (ix.leaves()[0] for ix in leaf.index if ix.leaves()), strict=True))
@@ -104,7 +104,7 @@ def _as_read(w: Writer, name: str, leaf: Leaf) -> Value:
 
 
 def _made(w: Writer, o: Output, kept: Sequence[str]) -> tree.Expr:
-    """What a step leaves: by a name that stays when the kept tiles are written."""
+    """Return the result of a step, under a name that remains valid when the kept tiles are written."""
     axes, value = _axes(w, o), w.value_of(o.expr)
     if value.axes != axes:
         value = Value(call("broadcast", w.spread(value, axes).tree, listed(w.shape(axes))), axes)

@@ -1,4 +1,4 @@
-"""Tiles of a loop over a Dim: what no step mixes is shared out among programs, the rest is whole in each."""
+"""Tiles of a loop over a Dim: axes that no step mixes are divided among programs, the rest is whole in each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernellab.errors import DesignError
 
 _WHY = "One program walks all steps; what a step leaves to the next stays on chip."
 _HALVES = "What steps read at other places than they write is in two halves of a tensor in turn."
-#: elements of a kept tile that a program aims at
+#: desired elements of a kept tile of a program
 _KEPT = {False: 1 << 12, True: 1 << 11}
-#: columns of a program at least
+#: minimum columns of a program
 _COLUMNS = 16
 
 
 def launch(found: Steps, wanted: Set[str]) -> Walk:
-    """The launch of a loop; of what its last step leaves it stores ``wanted``."""
+    """Return the launch of a loop, which stores those results of its last step that are ``wanted``."""
     free = Free()
     outs = [*(o for o in found.afters if o.tensor in wanted), *found.each]
     stored = [frozenset(_in_order(o)) for o in (*found.afters, *found.each)]
@@ -32,8 +32,8 @@ def launch(found: Steps, wanted: Set[str]) -> Walk:
             pairs = zip(e.index, found.homes[e.tensor], strict=True)
             mixed |= {a for ix, home in pairs if ix != home for a in (*ix.leaves(), *home.leaves())}
     apart = frozenset.intersection(*stored) - mixed
-    every = frozenset().union(*stored, *(free(e) for e in inside), *(e.axes for e in inside if isinstance(e, Red)))
-    return Walk(LaunchKind.STEPS, apart, every - apart, outs=outs, title="steps", steps=found)
+    all_axes = frozenset().union(*stored, *(free(e) for e in inside), *(e.axes for e in inside if isinstance(e, Red)))
+    return Walk(LaunchKind.STEPS, apart, all_axes - apart, outs=outs, title="steps", steps=found)
 
 
 def _in_order(o: Output) -> list[Axis]:
@@ -41,11 +41,11 @@ def _in_order(o: Output) -> list[Axis]:
 
 
 def tiling(ctx: Context, k: Launch) -> Tiling:
-    """Raises DesignError where what a program keeps does not fit on chip."""
+    """Choose the tiles. Raise DesignError if the values that a program keeps do not fit on chip."""
     assert isinstance(k, Walk)
-    met = [a for o in (*k.of.afters, *k.of.each) for a in _in_order(o)]
-    met += [a for e in k.loads for ix in e.index for a in ix.leaves()]
-    order = tuple(dict.fromkeys([*(a for a in met if a in k.par), *(a for a in met if a in k.red), *k.red]))
+    used_axes = [a for o in (*k.of.afters, *k.of.each) for a in _in_order(o)]
+    used_axes += [a for e in k.loads for ix in e.index for a in ix.leaves()]
+    order = tuple(dict.fromkeys([*(a for a in used_axes if a in k.par), *(a for a in used_axes if a in k.red), *k.red]))
     if not ctx.bounded(k.red):
         raise DesignError(
             f"A step of the loop in {ctx.task.name!r} needs tiles of more than one program holds.",

@@ -1,1 +1,1 @@
-"""Which axes of a launch are tiled, and how large."""
+"""The choice of tiled axes and tile sizes for a launch."""

@@ -1,4 +1,4 @@
-"""What the tile rules of one file share: the task, where it runs, the style, and the constexprs so far."""
+"""State shared by the tile rules of one file: the task, the target, the style, and the constexprs so far."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from kernellab.designer.tile.styles import Style
 from kernellab.target import Chip, Target
 from kernellab.task import Task
 
-#: elements of the longest row that one tile of a GPU holds, and partial results that one program joins
+#: elements of the longest row that one tile of a GPU holds, and partial results that one program combines
 _LONGEST, _JOINED = 1 << 16, 1 << 12
-#: shared memory of a program in CUDA-C, and of one on a chip whose is unknown
+#: shared memory of a program in CUDA-C, and on a chip where it is unknown
 _STATIC, _SHARED = 48 << 10, 96 << 10
 _PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6", "bf16")
 
 
 @dataclass(frozen=True)
 class Context:
-    """``sizes`` are the expected Dims; ``consts`` collects the constexprs that rules name; ``rows`` are asked in place
-    of the chip's measured ones, where given."""
+    """State of the tile rules of one file.
+
+    ``sizes`` are the expected Dims; ``consts`` collects the constexprs that rules name; ``rows``, if given, replace the
+    chip's measured ones.
+    """
 
     task: Task
     target: Target
@@ -49,7 +52,7 @@ class Context:
         return max(self.chip.cores, 1)
 
     def row(self, kind: str, **quantities: Quantity) -> Mapping[str, Value] | None:
-        """What was measured on the chip for ``kind`` at such quantities; None where the model has to say."""
+        """Return the values measured on the chip for ``kind`` at these quantities; None if the model must decide."""
         rows = rows_of(self.chip) if self.rows is None else self.rows
         return rows.first(kind, self.target.dsl, {**quantities, "cores": self.chip.cores})
 
@@ -60,26 +63,26 @@ class Context:
 
     @property
     def scalar_products(self) -> bool:
-        """Are products made of scalar multiply-adds in registers? The CUDA-C lowering has no tensor cores."""
+        """Whether products consist of scalar multiply-adds in registers: the CUDA-C lowering has no tensor cores."""
         return self.target.dsl == "cuda_c"
 
     # -- extents
 
     def size(self, axis: Axis) -> int:
-        """Elements along ``axis`` at the expected Dims."""
+        """Return the elements along ``axis`` at the expected Dims."""
         return extents.value(axis.extent, {**self.sizes, **self.consts.defaults})
 
     def volume(self, axes: Iterable[Axis]) -> int:
-        """Elements over all of ``axes``."""
+        """Return the elements over all of ``axes``."""
         return math.prod(self.size(a) for a in axes)
 
     def chunk(self, k: Launch) -> int:
-        """Elements of one chunk of a launch that has them."""
+        """Return the elements of one chunk of a launch with chunks."""
         assert k.chunk is not None and isinstance(k.chunk.extent, Chunks)
         return self.consts.default(k.chunk.extent.size)
 
     def bounded(self, axes: Iterable[Axis]) -> bool:
-        """May all of ``axes`` be one tile of a GPU at every size that the Dims allow?"""
+        """Return whether all of ``axes`` fit in one tile of a GPU at every size that the Dims allow."""
         along = list(axes)
         if any(isinstance(a.extent, Chunks) for a in along):
             joined = not self.task.dims and all(isinstance(a.extent, Chunks) for a in along)
@@ -93,7 +96,7 @@ class Context:
     # -- constexprs
 
     def block(self, name: str, default: int, axis: Axis | None = None, least: int = 1, most: int = 1 << 16) -> str:
-        """A tile size, halved while half of it holds ``axis``; its choices are within a factor of four."""
+        """Add a tile size, halved while half of it still holds ``axis``; its choices are within a factor of four."""
         if axis is not None:
             size = self.size(axis)
             while default > least and default >= 2 * size:
@@ -101,36 +104,37 @@ class Context:
         return self.consts.add(name, default, tuple(c for c in near(default) if least <= c <= most))
 
     def within(self, name: str, default: int, least: int, most: int) -> str:
-        """A tile size whose choices all divide ``most``, a power of two: no tile crosses into the next chunk."""
+        """Add a tile size whose choices all divide ``most``, a power of two: no tile crosses into the next chunk."""
         return self.consts.add(name, default, tuple(c for c in near(default) if min(least, default) <= c <= most))
 
     def exact(self, blocks: Mapping[Axis, str]) -> frozenset[Axis]:
-        """The axes that every choice of their block divides."""
-        found = set()
+        """Return the axes whose extent is divisible by every choice of their block."""
+        divided = set()
         for axis, name in blocks.items():
             choices = self.consts.choices(name)
             if isinstance(axis.extent, int) and choices and all(axis.extent % c == 0 for c in choices):
-                found.add(axis)
-        return frozenset(found)
+                divided.add(axis)
+        return frozenset(divided)
 
     # -- precision
 
     def stated(self, what: str, default: str) -> str:
-        """The precision that the task states for ``what`` ("matmul", "conv"), else ``default``; ieee if unknown."""
+        """Return the precision that the task states for ``what`` ("matmul", "conv"), else ``default``; ieee if
+        unknown."""
         wanted = self.task.granted.get(what, default)
         return wanted if wanted in _PRECISIONS else "ieee"
 
 
 def near(value: int) -> tuple[int, ...]:
-    """``value``, and its halves and doubles within a factor of four."""
+    """Return ``value``, and its halves and doubles within a factor of four."""
     return (value // 4, value // 2, value, value * 2, value * 4)
 
 
 def power(n: int) -> int:
-    """The power of two that holds ``n``."""
+    """Return the smallest power of two that is at least ``n``."""
     return 1 << max(n - 1, 0).bit_length()
 
 
 def below(n: int) -> int:
-    """The largest power of two that ``n`` holds, at least 1."""
+    """Return the largest power of two that is at most ``n``, at least 1."""
     return 1 << max(0, n.bit_length() - 1)

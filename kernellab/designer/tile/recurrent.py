@@ -1,4 +1,4 @@
-"""Tiles of a recurrent layer's steps: rows that one program walks through all steps, and blocks of its state."""
+"""Tiles of a recurrent layer's steps: rows that one program processes through all steps, and blocks of its state."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from kernellab.designer.ir.dtypes import item_bytes
 from kernellab.designer.tile.context import Context, near, power
 from kernellab.designer.tile.gpu.products import exact_of_float32
 
-#: rows of a program on a GPU, and elements of the state that it makes and sums at once
+#: rows of a program on a GPU, and elements of the state that it computes and sums at once
 _ROWS, _MOST = 16, 64
-#: the same of halves: of a state of 256 an LSTM's step takes 21 us on an H100 so, 24 us with blocks of 128 by 32, 29 us
+#: the same for halves: for a state of 256 an LSTM's step takes 21 us on an H100, 24 us with blocks of 128 by 32, 29 us
 #: with 64 by 64, 47 us as three products of TF32 (cuDNN, on many cores: 9.5 us)
 _MADE, _SUMMED = 256, 16
 _STAGES = 3
-#: the state's elements that each program of a team makes at least, and sums at once: two LSTM layers of 256, 512 steps
-#: of 10 rows take 7.0 ms on an H200 so, 9.9 with 16, 8.5 with sums of 64 (one program for all of a step 22.0). Where
-#: several layers run at once half as many (six LSTM layers 10.3 and not 12.3 ms, six of GRU 8.0 and not 9.5)
+#: minimum elements of the state that each program of a team computes, and elements summed at once: two LSTM layers of
+#: 256, 512 steps of 10 rows take 7.0 ms on an H200, 9.9 with 16, 8.5 with sums of 64 (one program for a whole step:
+#: 22.0). Half as many if several layers run at once (six LSTM layers 10.3 and not 12.3 ms, six of GRU 8.0 and not 9.5)
 _SHARE, _WHOLE = 32, 128
 
 
 @dataclass(frozen=True)
 class StepTiles:
-    """``rows``, ``made`` and ``summed`` name the constexprs of the tiles; ``core`` says where programs run."""
+    """``rows``, ``made`` and ``summed`` name the constexprs of the tiles; ``core`` is the kind of core that runs
+    programs."""
 
     rows: str
     made: str
     summed: str
     core: str
     precision: str
-    #: programs share out the blocks of a step's state
+    #: programs share the blocks of a step's state
     team: bool = False
 
 
 def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
-    """On a CPU rows are shared out among the cores, and a block of weights for all gates stays in half of L2."""
+    """Choose the tiles. On a CPU rows are divided among the cores, and a block of weights for all gates stays in half
+    of L2."""
     rows, width = extents.value(k.rows, dict(ctx.sizes)), extents.value(k.width, {})
-    # a tile lies within one layer
+    # a tile is within one layer
     most = width & -width if k.layers > 1 else power(width)
     if ctx.gpu:
         least = _SHARE // 2 if k.layers > 1 else _SHARE
@@ -51,7 +53,7 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
             return StepTiles(bm, bn, bk, "grididx", "ieee", team=True)
         if k.halves is not None:
             made, summed = (min(each, max(16, most)) for each in (_MADE, _SUMMED))
-            # two float16 of each gate's weights, in as many stages as a launch has by itself
+            # two float16 for each gate's weights, in the default number of stages of a launch
             while made > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
                 made //= 2
             return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed), "grididx", "ieee")
@@ -69,12 +71,12 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
 
 
 def blocks_of_step(rows: int, width: int) -> int:
-    """How many programs may share out a step of a layer on a GPU."""
+    """Return the number of programs that may share a step of a layer on a GPU."""
     return -(-rows // _ROWS) * -(-width // _SHARE)
 
 
 def _team(ctx: Context, rows: int, width: int, least: int) -> int:
-    """How many programs may share out the state of a block of rows, of those that the chip runs at once."""
+    """Return the number of programs that share the state of a block of rows, among those that the chip runs at once."""
     return min(-(-width // least), ctx.cores // max(1, -(-rows // _ROWS)))
 
 

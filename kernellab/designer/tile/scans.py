@@ -14,16 +14,16 @@ from kernellab.designer.tile.gpu import launches as on_gpu
 from kernellab.designer.tile.gpu.sharing import columns_down
 from kernellab.designer.tile.order import sliceable
 
-#: the largest block of a row that streams through; a longer one only keeps more registers
+#: the largest block of a streamed row; a longer one only occupies more registers
 _BLOCK = 2048
-#: elements of the longest row that CUDA-C holds whole: the row and its scan lie in 48 KiB of shared memory
+#: elements of the longest row that CUDA-C holds whole: the row and its scan are in 48 KiB of shared memory
 _SHARED_ROW = 2048
-#: rows of a block down a strided axis, and columns (GPU); rows of one whose columns are a warp's
+#: rows of a block down a strided axis, and columns (GPU); rows of one whose columns belong to one warp
 _DOWN, _COLUMNS, _FEW = 16, 64, 8
 
 
 def cpu(ctx: Context, k: Launch) -> Tiling:
-    """Rows in cache, or blocks of a row; down a strided axis columns side by side."""
+    """Choose rows in cache, or blocks of a row; down a strided axis, adjacent columns."""
     t, axis, par = _start(k, on_cpu.untiled(ctx, k))
     if not _along(k, t):
         blocks = {par[-1]: ctx.block("COLS", ctx.style.columns, par[-1], 16)} if par else {}
@@ -38,7 +38,7 @@ def cpu(ctx: Context, k: Launch) -> Tiling:
 
 
 def gpu(ctx: Context, k: Launch) -> Tiling:
-    """Rows in registers, or blocks of a row; down a strided axis several rows at a time, to ask enough of memory."""
+    """Choose rows in registers, or blocks of a row; down a strided axis, several rows at a time to keep memory busy."""
     t, axis, par = _start(k, on_gpu.untiled(ctx, k))
     if not _along(k, t):
         return _gpu_down(ctx, k, t, axis, par)
@@ -70,13 +70,13 @@ def _gpu_down(ctx: Context, k: Launch, t: Tiling, axis: Axis, par: list[Axis]) -
 
 
 def _start(k: Launch, t: Tiling) -> tuple[Tiling, Axis, list[Axis]]:
-    """The untiled scan, the axis that it runs along, and the parallel ones that may be tiled."""
+    """Return the untiled scan, the axis that it runs along, and the parallel axes that may be tiled."""
     par = [a for a in sliceable(k, t.order) if a in k.par]
     return replace(t, why=why.ONE_BY_ONE), k.scans[0].axes[0], par
 
 
 def _along(k: Launch, t: Tiling) -> bool:
-    """Does the scan run along the contiguous axis, forwards in memory?"""
+    """Return whether the scan runs along the contiguous axis, forwards in memory."""
     tiled = sliceable(k, t.order)
     return bool(tiled) and tiled[-1] is k.scans[0].axes[0]
 
@@ -86,7 +86,7 @@ def _blocked(ctx: Context, t: Tiling, blocks: dict[Axis, str]) -> Tiling:
 
 
 def _chunk_block(ctx: Context, k: Launch, most: int) -> str:
-    """A block of a piece of a row; every choice divides the piece: no block reaches into the next one."""
+    """Add a block of a piece of a row; every choice divides the piece, so that no block reaches into the next one."""
     chunk = ctx.chunk(k)
     default = min(most, chunk)
     choices = tuple(c for c in (default // 4, default // 2, default, 2 * default) if 64 <= c <= chunk)

@@ -13,30 +13,30 @@ from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, below
 from kernellab.designer.tile.gpu import launches as on_gpu
 
-#: rows that one program adds at most, programs a core that are left then, and elements of a row from which it does
+#: largest number of rows that one program adds, programs per core that must remain, and minimum elements of a row
 _RUN, _PROGRAMS, _WIDTH = 16, 32, 64
 
 
 def cpu(ctx: Context, k: Launch) -> Tiling:
-    """Columns of the target are shared out and the indices come in order: sums are the same in every run."""
-    t, own = on_cpu.untiled(ctx, k), k.stored_axes
-    if not own:
+    """Divide the columns of the target and process indices in order: sums are the same in every run."""
+    t, target_axes = on_cpu.untiled(ctx, k), k.stored_axes
+    if not target_axes:
         return on_cpu.flat(ctx, k, t)
-    t = replace(t, order=(*(a for a in t.order if a in own), *(a for a in t.order if a not in own)))
+    t = replace(t, order=(*(a for a in t.order if a in target_axes), *(a for a in t.order if a not in target_axes)))
     last = _last(k)
     if last is not None:
         share = max(16, below(ctx.size(last) // ctx.cores))
         return replace(t, blocks={last: ctx.block("COLS", min(share, 1024), last, 16)})
     inner = t.order[-1]
-    if inner not in own:
+    if inner not in target_axes:
         return replace(t, blocks={inner: ctx.block("BLOCK", 1024, inner, 64)})
     return on_cpu.flat(ctx, k, t)
 
 
 def gpu(ctx: Context, k: Launch) -> Tiling:
-    """Pointwise tiles; additions meet at an element in any order.
+    """Choose pointwise tiles; additions to an element occur in any order.
 
-    A program of several rows in a row adds those of one index first: sorted indices leave one addition a run of them.
+    A program of several consecutive rows first adds those of one index: sorted indices leave one addition per run.
     """
     t, last = on_gpu.untiled(ctx, k), _last(k)
     row = run_axis(k, last)
@@ -49,18 +49,19 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
 
 
 def run_axis(k: Launch, last: Axis | None) -> Axis | None:
-    """The axis along which rows of float32 are added at one index each, where programs may add some of them first."""
+    """Return the axis along which float32 rows are added at one index each, if programs may combine some of them
+    first."""
     if len(k.outs) != 1 or k.outs[0].put != ADD or k.outs[0].dtype != "float32" or k.red:
         return None
     expr, free = k.outs[0].expr, Free()
     assert isinstance(expr, Op)
     rows = {a for at in expr.args[1:] for a in free(at)}
-    alone = len(rows) == 1 and len(expr.args) == 2 and last is not None
-    return rows.pop() if alone and not rows & set(k.stored_axes) else None
+    one_index = len(rows) == 1 and len(expr.args) == 2 and last is not None
+    return rows.pop() if one_index and not rows & set(k.stored_axes) else None
 
 
 def words(ctx: Context, k: Launch) -> tuple[str, ...]:
-    """What a launch that writes at indices says of their order."""
+    """Return the sentences on the order of a launch that writes at indices."""
     if any(o.put == EACH for o in k.outs):
         return why.ROUTED
     if any(o.put == ONCE for o in k.outs):
@@ -69,6 +70,6 @@ def words(ctx: Context, k: Launch) -> tuple[str, ...]:
 
 
 def _last(k: Launch) -> Axis | None:
-    """The axis of the target's contiguous dimension, None where an index names it."""
+    """Return the axis of the target's contiguous dimension, or None if it is indexed by a value."""
     last = k.outs[0].index[-1].leaves() if k.outs[0].index else ()
     return last[0] if last else None

@@ -1,4 +1,4 @@
-"""Tiles of launches that put rows in order."""
+"""Tiles of launches that sort rows."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kernellab.designer.tile.gpu import launches as on_gpu
 from kernellab.designer.tile.order import sliceable
 from kernellab.errors import DesignError
 
-#: the longest row that one program of a GPU puts in order
+#: the longest row that one program of a GPU sorts
 LONGEST = 1 << 13
-#: elements of short rows that share a program, and the most of them
+#: elements of short rows that share a program, and the largest number of such rows
 _TOGETHER, _ROWS = 1024, 64
 
 
 def cpu(ctx: Context, k: Launch) -> Tiling:
-    """The whole row in one tile, short rows several to a program."""
+    """Choose the whole row as one tile, with several short rows per program."""
     return _whole_rows(ctx, k, on_cpu.untiled(ctx, k))
 
 
 def gpu(ctx: Context, k: Launch) -> Tiling:
-    """The whole row in one tile, short rows several to a program.
+    """Choose the whole row as one tile, with several short rows per program.
 
     Raises:
         DesignError: a row longer than a program can hold.

@@ -1,4 +1,4 @@
-"""Schedules for a chip: the numbers in which one differs from another."""
+"""Schedules for a chip: the numbers in which they differ."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kernellab.target import Target
 
 @dataclass(frozen=True)
 class Style:
-    """What one schedule does differently from another."""
+    """The parameters of one schedule."""
 
     title: str
     why: str
-    #: a row is one tile when it has at most this many elements
+    #: a row is one tile if it has at most this many elements
     whole_row: int = 0
     #: pointwise tile
     flat: int = 16384
@@ -29,36 +29,36 @@ class Style:
     #: elements of a tile of several rows, and of one over columns that are held whole (GPU)
     row_tile: int = 2048
     column_tile: int = 2048
-    #: programs an SM that a split reduction aims at (GPU)
+    #: programs per SM that a split reduction aims at (GPU)
     waves: int = 8
-    #: elements for each thread: of tiles that are read once, of those that stream through, of pointwise ones (GPU)
+    #: elements per thread: of tiles that are read once, of streamed ones, of pointwise ones (GPU)
     per_thread: int = 32
     streaming: int = 8
     pointwise: int = 16
     #: the tile of a product is chosen by its extents, as measured; else it is ``matmul`` (GPU)
     measured: bool = False
-    #: output positions are the rows of a window's product, not its columns (None: over a copy they are); and the most
-    #: of them (GPU)
+    #: output positions are the rows of a window's product, not its columns (None: except over a copy); and their
+    #: largest number (GPU)
     positions_first: bool | None = None
     positions: int = 128
-    #: windows read a copy of their input, channels last: "gain" where it pays, "always", "never" (GPU)
+    #: windows read a copy of their input, channels last: "gain" if it pays, "always", "never" (GPU)
     copied: str = "gain"
-    #: rows and keys of a tile of attention; (): chosen by what is multiplied
+    #: rows and keys of a tile of attention; (): chosen by the factors
     attention: tuple[int, ...] = ()
-    #: attention is one launch, its scores are not stored
+    #: attention is one launch, and its scores are not stored
     fused: bool = False
     #: products and convolutions are calls of the framework's library
     library: bool = False
-    #: sums of a product are made of its factors' sums, where nothing else is asked of it
+    #: sums of a product are computed from its factors' sums if nothing else of it is used
     algebra: bool = True
-    #: a scatter may name a place several times: the last one is what stays
+    #: a scatter may write to a place several times: the last write wins
     repeats: bool = False
 
 
 def styles(target: Target) -> list[Style]:
-    """Schedules for a chip, best first."""
+    """Return the schedules for a chip, best first."""
     if target.chip.kind == "gpu":
-        # the first one's numbers are the best of 600 timed on an H200, own sizes and 1 GiB
+        # the numbers of the first one are the best of 600 timed on an H200, at the tasks' own sizes and 1 GiB
         return [
             Style("rows in registers", "Each row is read once and stays in registers.", whole_row=16384, flat=1024,
                   row_block=4096, columns=64, down=64, whole_column=1024, measured=True),

@@ -41,17 +41,17 @@ GPU: dict[LaunchKind, Rule] = {
 
 
 def tiling(ctx: Context, k: Launch) -> Tiling:
-    """How the axes of one launch run on the chip.
+    """Return how the axes of one launch run on the chip.
 
     Raises:
-        DesignError: a launch for which the chip has no schedule.
+        DesignError: the chip has no schedule for the launch.
     """
     t = (GPU if ctx.gpu else CPU)[k.kind](ctx, k)
     return replace(t, why=_why(ctx, k) or t.why)
 
 
 def _why(ctx: Context, k: Launch) -> tuple[str, ...]:
-    """What is said of a launch for what it stores; () where its tiles say all."""
+    """Return the sentences for a launch with special outputs; () if its tiles say all."""
     if Purpose.SUMS in k.purposes:
         return why.SUMS
     if Purpose.PARTS in k.purposes:

@@ -1,11 +1,11 @@
-"""The sentences that stand above a launch and say how it runs."""
+"""The sentences above a launch that describe how it runs."""
 
 from __future__ import annotations
 
 from kernellab.designer.ir.launch import Launch
 
 POINTWISE = ("Pointwise: each element is read once and written once.",)
-#: where loads overlap, or what is read does not vary along every axis
+#: used if loads overlap, or a load does not vary along every axis
 REREAD = ("Pointwise: each element is written once.",)
 ONCE_FOR_ALL = ("What does not vary along the loop inside a tile is computed once for all of it.",)
 WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it close by.",)
@@ -20,14 +20,14 @@ ONCE_EACH = ("Each element goes to the place that its index names; no place is n
 ROUTED = ("Each matrix is read once: its product with every row is stored where the row's index names the matrix.",)
 ANY_ORDER = ("Additions meet at one element in any order: its last bits may differ from run to run.",)
 IN_ORDER = ("Columns are shared out and the indices come in order: the sums are the same in every run.",)
-#: of launches whose outputs serve a separate purpose
+#: launches whose outputs have a special purpose
 SUMS = ("Of a product only sums are asked: sums of the factors are multiplied, the product is never made.",)
 PARTS = ("A factor as the sum of three bf16 parts, in rows of whole lines, for tensor cores to read.",)
 HALVES = (
     "A factor as the sum of two f16 parts, each row scaled into their range by a power of two, for tensor cores.",
 )
 SCALES = ("The powers of two by which float16 takes each sample, or each channel's weights, and back.",)
-#: of launches that work on one piece of an axis each
+#: launches that work on one piece of an axis each
 CHUNK = ("One partial result a chunk, so that the whole chip works on one long reduction.",)
 CHUNK_OF_KEYS = "Programs share out the keys of a head; the next launch joins what their pieces come to."
 CHUNK_OF_SCAN = ("Each program scans a piece of the axis, from what the pieces before it come to.",)
@@ -40,7 +40,7 @@ _EMULATED = {
     "tf32x3": "Three TF32 products make one of f32: closer to float64 than a chain of f32 additions.",
     "bf16x6": "Six bf16 products make one of f32: closer to float64 than a chain of f32 additions.",
 }
-#: of windows whose factors are float16: one product, or three
+#: windows whose factors are float16: with one product, or three
 SCALED = "The factors are f16, which has TF32's bits of mantissa at twice its rate; the sums are scaled back."
 TWO_HALVES = "Each factor is the sum of two f16 parts; three products of parts make one of f32, which is scaled back."
 TWO_PARTS = ("Each factor is the sum of two TF32 parts; three products of parts make one of f32.",)
@@ -49,17 +49,21 @@ _BINARY = "Scores are in units of ln 2, so that exp2 does for exp."
 
 
 def product(precision: str, parts: int) -> tuple[str, ...]:
-    """``parts``: of how many narrower floats stored factors are the sums; 0 where they are not."""
+    """Return the sentences for a product; ``parts``: the number of narrower floats that add up to a stored factor, or
+    0."""
     return ({2: TWO_HALVES, 3: _PARTS}[parts],) if parts else (_PRODUCT, *split(precision))
 
 
 def split(precision: str) -> tuple[str, ...]:
-    """How products of float32 are made of narrower ones, where they are."""
+    """Return the sentence for float32 products computed from narrower ones; () for others."""
     return (_EMULATED[precision],) if precision in _EMULATED else ()
 
 
 def attention(parts: bool, binary: bool, pieces: bool = False) -> tuple[str, ...]:
-    """``binary``: the exponentials are powers of two; ``pieces``: of the keys, for programs to share."""
+    """Return the sentences for an attention.
+
+    ``binary``: the exponentials are powers of two; ``pieces``: programs share pieces of the keys.
+    """
     words = ((_PARTS, parts), (_BINARY, binary), (CHUNK_OF_KEYS, pieces))
     return (_ONLINE, *(sentence for sentence, holds in words if holds))
 
@@ -75,8 +79,11 @@ _ROUNDED = "What is read is rounded to the nearest TF32 first: tensor cores woul
 
 
 def window(copied: bool, product: bool, stay: bool, phases: bool, rounded: bool) -> tuple[str, ...]:
-    """``copied``: over a copy, channels last; ``stay``: the weights do; ``phases``: outputs run by phase; ``rounded``:
-    the input is, as it is read."""
+    """Return the sentences for a window.
+
+    ``copied``: over a copy, channels last; ``stay``: the weights stay on chip; ``phases``: outputs run by phase;
+    ``rounded``: the input is rounded as it is read.
+    """
     form = _OVER_COPY if copied else _IN_PLACE if product else _JOINED
     return (form, *([_ROUNDED] if rounded else []), *([_STAY] if stay else []), *([_PHASES] if phases else []))
 
@@ -90,8 +97,11 @@ CHAIN = (
 
 
 def pointwise(k: Launch) -> tuple[str, ...]:
-    """Is no element read twice: no tensor in two places, none that stays the same along an axis, no place that a value
-    or a window names, and so may name again?"""
+    """Return ``POINTWISE`` if no element is read twice, else ``REREAD``.
+
+    An element may be read twice if a tensor is loaded at two places, if a load is constant along an axis, or if an
+    index that is a value or a window selects an element repeatedly.
+    """
     loads = k.loads
     apart = len({e.tensor for e in loads}) == len(loads)
     once = apart and all(

@@ -1,4 +1,4 @@
-"""Tiles of window operators: which output positions, output channels and input channels one program holds."""
+"""Tiles of window operators: the output positions, output channels and input channels of one program."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.products import exact_of_float32, widest
 from kernellab.designer.tile.order import axis_order
 
-#: sums of a tile of a dense window on a CPU: with its box and a panel of weights they stay in L2
+#: sums of a tile of a dense window on a CPU: together with its box and a panel of weights they stay in L2
 _SUMS = 12288
-#: what the rows that neighbouring tiles both copy cost, in rows of products
+#: cost of the rows that neighbouring tiles both copy, in rows of products
 _OVERLAP = 0.1
 
 
 @dataclass(frozen=True)
 class Places:
-    """What a window's tiles are made of.
+    """Properties of a window's tiles.
 
     ``spatial``: the one or two innermost axes of output positions, and ``sizes`` their extents (of one phase);
     ``channels``: the output channels of a product; ``others``: programs along all remaining axes, and phases.
@@ -41,14 +41,14 @@ class Places:
 
 
 def places(ctx: Context, k: Launch) -> Places:
-    """Positions and channels of a window's outputs."""
+    """Return the positions and channels of a window's outputs."""
     win, order, free = k.window, axis_order(ctx, k), Free()
     inputs = free(win.a)
     steps = {tap.out: phases(tap) for tap in win.taps if tap.out is not None}
     shared = free(win.b) if win.pairs else frozenset()
     along = [a for a in order if a in k.par and a in inputs and a not in shared]
     spatial = [a for a in along if a in steps] or along[-1:]
-    # a plain dimension behind the first tapped one is spatial too; in a copy each one but the batch
+    # a plain dimension after the first tapped one is spatial too; in a copy, all but the batch
     spatial = along[along.index(spatial[0]) :] if spatial else []
     if win.last:
         spatial = along[1:] or along
@@ -63,13 +63,14 @@ def places(ctx: Context, k: Launch) -> Places:
 
 
 def window_precision(ctx: Context, k: Launch) -> str:
-    """At what precision a window's products of float32 run: what the task says, else what torch's flags let cuDNN do.
+    """Return the precision of a window's float32 products: the one the task states, else the one torch's flags allow
+    cuDNN.
 
-    Those let it take TF32 on CUDA; it often takes float32 all the same (an H200, at KernelBench's full sizes), and a
-    kernel in TF32 is then off by more than 1e-4. A strict task's products are split: into three of TF32 over a copy,
-    where the summed channels lie side by side in both factors, else into six of bf16, as products of matrices are
-    (:func:`kernellab.designer.tile.gpu.products.precision`). Where eager was seen to take TF32, so does a strict
-    kernel. Scalar products and those of CPUs are whole.
+    These flags allow TF32 on CUDA, but cuDNN often uses float32 (on an H200, at KernelBench's full sizes), and a TF32
+    kernel is then off by more than 1e-4. A strict task's products are split: into three of TF32 over a copy, where the
+    summed channels are contiguous in both factors, else into six of bf16, like matrix products
+    (:func:`kernellab.designer.tile.gpu.products.precision`). Where eager was observed to use TF32, a strict kernel does
+    too. Scalar products and those of CPUs are not split.
     """
     if not k.window.packed or widest(k.window) != "float32":
         return "ieee"
@@ -80,34 +81,39 @@ def window_precision(ctx: Context, k: Launch) -> str:
 
 
 def rounds(ctx: Context, k: Launch) -> bool:
-    """Are a window's factors to be rounded to TF32? Else tensor cores cut them off, and the result is half as far again
-    from float64 as cuDNN's. Scalar products round only where a strict kernel has to do as eager does."""
+    """Return whether a window's factors must be rounded to TF32. Otherwise tensor cores truncate them, and the result
+    is half as far again from float64 as cuDNN's. Scalar products round only if a strict kernel must match eager."""
     return window_precision(ctx, k) == "tf32" and (not ctx.scalar_products or ctx.task.strict)
 
 
 def splits(ctx: Context, k: Launch) -> bool:
-    """Is each product of a window's float32 made of several narrower ones?"""
+    """Return whether each float32 product of a window consists of several narrower ones."""
     return window_precision(ctx, k) in ("tf32x3", "bf16x6")
 
 
 def products_of(ctx: Context, k: Launch) -> int:
-    """Of how many products of narrower floats is each of a window's made: 1 of TF32's; 0 where it multiplies whole."""
+    """Return the number of narrower products for each of a window's: 1 for TF32; 0 if it multiplies without
+    splitting."""
     return {"tf32": 1, "tf32x3": 3}.get(window_precision(ctx, k), 0)
 
 
 def words(win: Win, precision: str, run: str = "") -> tuple[str, ...]:
-    """``run``: the constexpr that says how many tiles one program computes, where it does."""
-    found = why.window(win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps), isinstance(win.a, Op))
+    """Return the sentences for a window's schedule; ``run``: the constexpr with the number of tiles per program, if
+    any."""
+    sentences = why.window(
+        win.last, win.packed, bool(run), any(phases(tap) > 1 for tap in win.taps), isinstance(win.a, Op)
+    )
     if win.scaled:
-        return (*found, why.TWO_HALVES if win.parts else why.SCALED)
-    return (*found, *(why.TWO_PARTS if win.parts else why.split(precision)))
+        return (*sentences, why.TWO_HALVES if win.parts else why.SCALED)
+    return (*sentences, *(why.TWO_PARTS if win.parts else why.split(precision)))
 
 
 # -- CPUs --------------------------------------------------------------------------------------------------------------
 
 
 def window(ctx: Context, k: Launch) -> Tiling:
-    """Rows of positions and a panel of channels that stay in L2; without a product, positions along the last axis."""
+    """Choose rows of positions and a panel of channels that stay in L2; without a product, positions along the last
+    axis."""
     win, p = k.window, places(ctx, k)
     exact = window_precision(ctx, k)
     t = Tiling(p.order, core="coreidx", precision=exact, warps=4, stages=3, why=words(win, exact))
@@ -131,10 +137,10 @@ def _joined(ctx: Context, p: Places) -> dict[Axis, str]:
 
 
 def _positions(p: Places, dense: int) -> tuple[int, int]:
-    """Rows and columns of a tile of about 256 positions: whole rows where they are short.
+    """Return rows and columns of a tile of about 256 positions: whole rows if they are short.
 
-    Without gaps between positions a tile has at most ``dense`` of them (0: there are gaps), in as many rows as leave
-    the fewest of the last tile idle: its box is copied once, so that a small one costs little.
+    Without gaps between positions a tile has at most ``dense`` of them (0: there are gaps), in the number of rows that
+    wastes the fewest in the last tile: its box is copied once, so a small one costs little.
     """
     if not p.spatial:
         return 1, 1
@@ -150,7 +156,7 @@ def _positions(p: Places, dense: int) -> tuple[int, int]:
 
 
 def even(size: int, most: int) -> int:
-    """``size`` in equal pieces of at most ``most``, each a multiple of 16 where there are several."""
+    """Cut ``size`` into equal pieces of at most ``most``, each a multiple of 16 if there are several."""
     if size <= most:
         return size
     piece = math.ceil(size / math.ceil(size / most))
@@ -158,6 +164,6 @@ def even(size: int, most: int) -> int:
 
 
 def _halved(ctx: Context, name: str, value: int, least: int) -> str:
-    """A constexpr with ``value``, its half and its quarter as choices, down to ``least``."""
+    """Add a constexpr with ``value``, its half and its quarter as choices, down to ``least``."""
     choices = {value, *(c for c in (value // 2, value // 4) if c >= least)}
     return ctx.consts.add(name, value, tuple(sorted(choices)))

@@ -1,1 +1,1 @@
-"""Work that is cut in parts: a sum among programs, factors among precisions."""
+"""Work cut into parts: a sum among programs, factors among precisions."""

@@ -1,16 +1,17 @@
-"""Products of float32 on tensor cores: each factor is stored first as two float16 that add up to it.
+"""Float32 products on tensor cores: each factor is first stored as two float16 values that add up to it.
 
 Two float16 hold 22 bits of mantissa, and three of the four products of such parts give the product of two float32 to
 about 2^-22 (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022): half the work of six
-products of bfloat16. The range of float16 is too small, so factors are scaled by powers of two first, which is exact:
+products of bfloat16. Since the range of float16 is too small, factors are first scaled by powers of two, which is
+exact:
 
-- where the summed axis is a factor's contiguous one, each of its rows by what its largest element asks; the result's
-  row is scaled back on its way out,
-- where it is not, each place along the summed axis, and the other factor is scaled back there before it is split.
+- where the summed axis is a factor's contiguous one, each of its rows by its largest element; the result's row is
+  scaled back before it is stored,
+- where it is not, each position along the summed axis, and the other factor is scaled back there before it is split.
 
-So an element keeps 22 bits down to 2^-17 of the largest that it is summed with, and is off by 2^-40 of that below.
-The three products of one step are summed apart and then added to the accumulator: tensor cores that add up the whole
-chain themselves round towards zero. Measured on an H100 against float64, 4096^3: 2.0e-7 (1.4e-5 without; eager 1.2e-6).
+An element thus keeps 22 bits down to 2^-17 of the largest that it is summed with, and is off by 2^-40 of that below.
+The three products of one step are summed separately and then added to the accumulator: tensor cores that accumulate the
+whole chain round towards zero. Measured on an H100 against float64, 4096^3: 2.0e-7 (1.4e-5 without; eager 1.2e-6).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from kernellab.designer.passes.split.lines import in_memory_order, stem_of, turn
 
 
 def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
-    """The launches that store both factors of ``dot``, which ``k`` multiplies, as halves, and the product of these.
+    """Return the launches that store both factors of ``dot``, which ``k`` multiplies, as halves, and their product.
 
-    None where a factor's memory order is neither way round.
+    None if a factor's memory order has the summed axis neither first nor last.
     """
     sides = (_Side.of(dot.a, dot), _Side.of(dot.b, dot))
     if None in sides:
@@ -36,21 +37,21 @@ def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
     first, second = (side for side in sides if side is not None)
     before: list[Launch] = []
     if not first.along and not second.along:
-        turned, first = _turned(first, dot, layout)
-        before.append(turned)
+        transpose_launch, first = _turned(first, dot, layout)
+        before.append(transpose_launch)
     across = next((side for side in (first, second) if not side.along), None)
-    made: dict[int, _Parts] = {}
-    # the factor whose places along the sum are scaled comes first: the other one is scaled back there
+    parts_of_side: dict[int, _Parts] = {}
+    # the factor scaled per position along the sum comes first: the other one is scaled back there
     for side in sorted((first, second), key=lambda side: side.along):
-        back = made[id(across)].scale if across is not None and side is not across else None
-        launch, made[id(side)] = _stored(side, back, layout)
+        back = parts_of_side[id(across)].scale if across is not None and side is not across else None
+        launch, parts_of_side[id(side)] = _stored(side, back, layout)
         before.append(launch)
-    return [*before, _product(k, dot, (made[id(first)], made[id(second)]))]
+    return [*before, _product(k, dot, (parts_of_side[id(first)], parts_of_side[id(second)]))]
 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """A factor: its axes in memory order, those that only it has, and whether the summed axis is the contiguous one."""
+    """A factor: its axes in memory order, the axes only it has, and whether the summed axis is the contiguous one."""
 
     value: Expr
     outer: tuple[Axis, ...]
@@ -71,7 +72,7 @@ class _Side:
             ends = {leaf.index[-1].leaves()[-1:] for leaf in leaves}
             along = ends == {(over,)}
             if not along and len(own) == 1:
-                # as most of its elements lie
+                # in the order of most of its elements
                 order = (*(a for a in order if a not in own), *own)
                 *outer, last = order
         if not along and set(order[len(order) - len(own) :]) != own:
@@ -81,7 +82,8 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What is stored of a factor: the halves as the product reads them, and what a row or place is scaled back by."""
+    """The stored parts of a factor: the halves as the product reads them, and the factor that scales a row or position
+    back."""
 
     high: Leaf
     low: Leaf
@@ -90,7 +92,7 @@ class _Parts:
 
 
 def _turned(side: _Side, dot: Dot, layout: Layout) -> tuple[Launch, _Side]:
-    """A launch that stores a factor with the summed axis last, and that factor."""
+    """Return a launch that stores a factor with the summed axis last, and that factor."""
     (over,) = dot.axes
     order = (*(a for a in (*side.outer, side.last) if a is not over), over)
     launch, leaf = turned(side.value, order, WIDE, layout)
@@ -98,14 +100,15 @@ def _turned(side: _Side, dot: Dot, layout: Layout) -> tuple[Launch, _Side]:
 
 
 def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Parts]:
-    """The launch that stores a factor's halves; ``back``: what the places along the sum were scaled by in the other."""
+    """Return the launch that stores a factor's halves; ``back``: the scales of the positions along the sum in the
+    other."""
     wide = Axis(whole_lines(side.last.extent))
     value = wider(side.value, side.last, wide, layout)
     if back is not None:
         value = Op("mul", (value, wider(back, side.last, wide, layout)), WIDE)
     reduced = (wide,) if side.along else (*(a for a in side.outer if a in side.own), wide)
-    kept = [a for a in side.outer if a not in reduced]
-    launch = Launch(LaunchKind.REDUCTION, frozenset(kept), frozenset(reduced), title="split")
+    row_axes = [a for a in side.outer if a not in reduced]
+    launch = Launch(LaunchKind.REDUCTION, frozenset(row_axes), frozenset(reduced), title="split")
     top = largest(value, reduced)
     launch.reds.append(top)
     scaled = Op("mul", (value, down(top)), WIDE)
@@ -119,19 +122,19 @@ def _stored(side: _Side, back: Leaf | None, layout: Layout) -> tuple[Launch, _Pa
         layout.dtypes[name] = NARROW
         launch.outs.append(Output(name, written, part, NARROW, purpose=Purpose.HALVES))
         leaves.append(Leaf(name, read, NARROW))
-    name, index = layout.fresh(f"{stem}_scale"), tuple(Ix((a,)) for a in kept)
-    layout.views[name] = tuple(a.extent for a in kept) or (1,)
+    name, index = layout.fresh(f"{stem}_scale"), tuple(Ix((a,)) for a in row_axes)
+    layout.views[name] = tuple(a.extent for a in row_axes) or (1,)
     layout.dtypes[name] = WIDE
     launch.outs.append(Output(name, index, up(top), WIDE, purpose=Purpose.HALVES))
     return launch, _Parts(leaves[0], leaves[1], Leaf(name, index, WIDE), side.along)
 
 
 def _product(k: Launch, dot: Dot, parts: tuple[_Parts, _Parts]) -> Launch:
-    """``k`` over the halves, its sums scaled back."""
+    """Return ``k`` over the halves, with its sums scaled back."""
     a, b = parts
-    turned = Dot(a.high, b.high, dot.over, dot.dtype, dot.line, parts=(a.low, b.low))
+    halves_dot = Dot(a.high, b.high, dot.over, dot.dtype, dot.line, parts=(a.low, b.low))
     scales: list[Expr] = [p.scale for p in parts if p.along]
     scale = scales[0] if len(scales) == 1 else Op("mul", tuple(scales), WIDE)
-    result = Op("mul", (turned, scale), WIDE)
-    instead = Rewrite(lambda e: result if e is dot else None)
-    return replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
+    result = Op("mul", (halves_dot, scale), WIDE)
+    rewrite = Rewrite(lambda e: result if e is dot else None)
+    return replace(k, dot=halves_dot, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])

@@ -1,4 +1,4 @@
-"""Products with few tiles and a long sum: the sum is cut into parts that the whole chip works on."""
+"""Products with few tiles and a long sum: the sum is cut into parts that occupy the whole chip."""
 
 from __future__ import annotations
 
@@ -12,37 +12,36 @@ from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Red, Win, mapped
 from kernellab.designer.ir.extents import fixed, times
 from kernellab.designer.ir.normal import Output
 
-#: a part is at least this long, so that its product pays for the partial result that it stores
+#: minimum length of a part, for which its product pays for storing the partial result
 _LEAST = 1024
-#: extents of the tile that the number of programs is counted in; those of a tile of warp roles, and what a part is then
-#: at least
+#: tile extents for counting programs; those of a tile with warp roles, and the minimum length of a part for it
 _TILE, _WIDE, _LONG = 64, 128, 4096
-#: steps of a share of a window's positions, at least: its sums are stored, and read again
+#: minimum steps of a share of a window's positions: its sums are stored, and read again
 _STEPS = 4
 #: rows or columns up to which a product of float16 or bfloat16 waits for the other factor's bytes on Hopper, and those
-#: up to which narrow tiles of the other factor fill the chip as well as parts of the sum do, in one launch
+#: up to which narrow tiles of the other factor fill the chip as well as parts of the sum, in one launch
 _FEW, _FEWER, _NARROW = 128, 64, 32
 
 
 def split_products(
     outputs: list[Output], size: Callable[[Axis], int], cores: int, streams: bool = False
 ) -> list[Output]:
-    """Each product with fewer tiles than ``cores`` as the sum over parts of a batched one.
+    """Rewrite each product with fewer tiles than ``cores`` as the sum over parts of a batched product.
 
-    The parts are a batch axis outside, which divides the summed extent: two views of the same memory, no copy.
+    The parts are an outer batch axis that divides the summed extent: two views of the same memory, without a copy.
     """
     free, done = Free(), dict[int, tuple[Expr, Expr]]()
 
     def visit(e: Expr) -> Expr:
         if id(e) in done:
             return done[id(e)][1]
-        made = mapped(e, visit)
-        if type(made) is Dot:
-            made = _in_parts(made, _parts(made, free, size, cores, streams))
-        elif isinstance(made, Win) and made.turned:
-            made = _in_shares(made, _shares(made, free, size, cores))
-        done[id(e)] = (e, made)
-        return made
+        rebuilt = mapped(e, visit)
+        if type(rebuilt) is Dot:
+            rebuilt = _in_parts(rebuilt, _parts(rebuilt, free, size, cores, streams))
+        elif isinstance(rebuilt, Win) and rebuilt.turned:
+            rebuilt = _in_shares(rebuilt, _shares(rebuilt, free, size, cores))
+        done[id(e)] = (e, rebuilt)
+        return rebuilt
 
     return [replace(o, expr=visit(o.expr)) for o in outputs]
 
@@ -58,12 +57,12 @@ def _parts(dot: Dot, free: Any, size: Callable[[Axis], int], cores: int, streams
     first, summed = fixed(axes[0].extent), math.prod(fixed(a.extent) for a in axes)
     parts = 1
     if streams and dot.a.dtype == dot.b.dtype in HALVES and min(sides) <= _FEW:
-        # what counts is the other factor's bytes: a few idle cores cost less than a second launch
+        # the other factor's bytes dominate: a few idle cores cost less than a second launch
         cores = cores * 9 // 10
         if min(sides) <= _FEWER and -(-max(sides) // _NARROW) * batch >= cores:
             return 1
     if streams and dot.a.dtype == dot.b.dtype in HALVES and min(sides) > _FEW:
-        # parts so long that a tile of warp roles has each core to itself
+        # parts long enough that a tile with warp roles has each core to itself
         wide = math.prod(-(-n // _WIDE) for n in sides) * batch
         while 2 * wide * parts <= cores and first % (2 * parts) == 0 and summed // (2 * parts) >= _LONG:
             parts *= 2
@@ -88,7 +87,7 @@ def _in_parts(dot: Dot, parts: int) -> Expr:
 
 
 def _shares(win: Win, free: Any, size: Callable[[Axis], int], cores: int) -> int:
-    """Shares of a window's positions: as many programs as cores, where each has some steps."""
+    """Return the number of shares of a window's positions: as many programs as cores, with some steps each."""
     taps = {tap.k for tap in win.taps}
     tiles = math.prod(size(a) if a in taps else -(-size(a) // (2 * _TILE)) for a in free(win))
     steps = math.prod(size(a) for a in win.axes) // _TILE

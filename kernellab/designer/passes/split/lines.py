@@ -1,4 +1,4 @@
-"""How a product's factors are stored for it: in rows of whole lines, or with the summed axis last."""
+"""Storage of a product's factors: in rows of whole cache lines, or with the summed axis last."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
 from kernellab.designer.ir.normal import Layout, Output
 from kernellab.designer.passes.plan import Rewrite
 
-#: elements of two bytes in a multiple of which rows begin
+#: rows begin at multiples of this many two-byte elements
 _LINE = 64
-#: rows of the other factor from which on a factor of bytes is stored in another order first
+#: rows of the other factor from which a one-byte factor is first stored in another order
 _READ_AGAIN = 128
 
 
 def whole_lines(extent: Length) -> Extent:
-    """``extent`` up to the end of a line of elements of two bytes."""
+    """Round ``extent`` up to a whole line of two-byte elements."""
     assert isinstance(extent, int)
     return -(-extent // _LINE) * _LINE
 
 
 def wider(side: Expr, last: Axis, wide: Axis, layout: Layout) -> Expr:
-    """The factor along ``wide`` instead of ``last``, 0 past the end of that: where a tensor ends it reads as 0."""
+    """Return the factor along ``wide`` instead of ``last``, with 0 past its end (a tensor reads as 0 past its own
+    end)."""
 
     def change(e: Expr) -> Expr | None:
         if isinstance(e, Leaf):
@@ -46,7 +47,7 @@ def wider(side: Expr, last: Axis, wide: Axis, layout: Layout) -> Expr:
 
 
 def in_memory_order(side: Expr, dot: Dot | Inner) -> tuple[Axis, ...]:
-    """The factor's axes as its own memory has them, where it is one tensor; else batch, rows, summed axis."""
+    """Return the factor's axes in its own memory order if it is one tensor; else batch, rows, summed axis."""
     axes = Free()(side)
     if isinstance(side, Leaf):
         order = tuple(leaf for ix in side.index for leaf in ix.leaves())
@@ -56,12 +57,12 @@ def in_memory_order(side: Expr, dot: Dot | Inner) -> tuple[Axis, ...]:
 
 
 def stem_of(value: Expr) -> str:
-    """What the names of tensors made of ``value`` begin with."""
+    """Return the stem for names of tensors computed from ``value``."""
     return value.tensor if isinstance(value, Leaf) else "factor"
 
 
 def turned(value: Expr, order: tuple[Axis, ...], dtype: str, layout: Layout) -> tuple[Launch, Leaf]:
-    """A launch that stores ``value`` with its axes in ``order``, and what it stores."""
+    """Return a launch that stores ``value`` with its axes in ``order``, and the stored tensor."""
     name = layout.fresh(f"{stem_of(value)}_turned")
     layout.views[name] = tuple(a.extent for a in order)
     layout.dtypes[name] = dtype
@@ -72,7 +73,7 @@ def turned(value: Expr, order: tuple[Axis, ...], dtype: str, layout: Layout) -> 
 
 
 def bytes_along(plan: Plan, size: Callable[[Axis], int]) -> Plan:
-    """``plan`` with factors of one byte stored with the summed axis last, before each product that reads them often.
+    """Store one-byte factors with the summed axis last, before each product that reads them often.
 
     Tensor cores read such numbers from shared memory in no other order.
     """
@@ -98,6 +99,6 @@ def _along(k: Launch, size: Callable[[Axis], int], layout: Layout) -> list[Launc
         before.append(launch)
     if not before:
         return [k]
-    again = replace(dot, a=sides["a"], b=sides["b"])
-    instead = Rewrite(lambda e: again if e is dot else None)
-    return [*before, replace(k, dot=again, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])]
+    rewritten = replace(dot, a=sides["a"], b=sides["b"])
+    rewrite = Rewrite(lambda e: rewritten if e is dot else None)
+    return [*before, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]

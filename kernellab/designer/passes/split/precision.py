@@ -1,13 +1,13 @@
-"""Products of float32 on tensor cores: each factor is stored first as narrower floats that add up to it.
+"""Float32 products on tensor cores: each factor is first stored as narrower floats that add up to it.
 
-As two float16 (``halves.py``) where rows can be scaled into their range, else as three bfloat16, which have float32's:
-a float32 has 24 bits of mantissa and a bfloat16 has 8, so x = hi + mid + lo. Six of the nine products of such parts
-give the product of two float32 to about 2^-24; the other three lie below that. Splitting in separate passes costs
-ten bytes an element once, and leaves the product's loop nothing but loads and tensor cores.
-The parts are stored in rows of whole 128-byte lines, so that factors of any shape are read as fast.
+A factor becomes two float16 (``halves.py``) if rows can be scaled into their range, else three bfloat16, which have the
+range of float32. A float32 has 24 bits of mantissa and a bfloat16 has 8, so x = hi + mid + lo. Six of the nine products
+of such parts give the product of two float32 to about 2^-24; the other three are below that. Splitting in separate
+passes costs ten bytes per element once, and leaves only loads and tensor cores in the product's loop. The parts are
+stored in rows of whole 128-byte lines, so that factors of any shape are read at full speed.
 
-The six products of one step are summed apart and then added to the accumulator: tensor cores that add up the whole
-chain themselves round towards zero. Measured on an H200 against float64, 4096^3: 2.1e-7 (2.8e-5 without; eager 1.1e-6).
+The six products of one step are summed separately and then added to the accumulator: tensor cores that accumulate the
+whole chain round towards zero. Measured on an H200 against float64, 4096^3: 2.1e-7 (2.8e-5 without; eager 1.1e-6).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kernellab.designer.passes.split.halves import in_halves
 from kernellab.designer.passes.split.lines import in_memory_order, whole_lines, wider
 from kernellab.target import Chip
 
-#: share of the tensor cores' rate that the products reach when they split on the fly, and when the parts are stored
+#: share of the tensor cores' rate that the products reach if they split on the fly, and if the parts are stored
 ON_THE_FLY, STORED = 0.55, 0.85
 _SPLIT = (LaunchKind.PRODUCT, LaunchKind.ATTENTION)
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a float32 is stored apart: the parts' dtype as chips name it, and how many products of parts make one.
+    """A representation of a float32 in parts: the parts' dtype as chips name it, and the number of products of parts.
 
-    ``bytes`` are moved for each element that is split; ``short`` is the longest sum for which it never pays: such a
-    product is one step, whose time is the storing of what it makes. ``launches`` are the seconds that the host takes
-    for the launches that split.
+    ``bytes`` are moved for each split element; ``short`` is the longest sum for which splitting never pays: such a
+    product is one step, dominated by storing its result. ``launches`` is the host time in seconds of the launches that
+    split.
     """
 
     dtype: str
@@ -45,25 +45,25 @@ class Way:
     launches: float = 0.0
 
 
-#: three bfloat16, read once and written, and two float16, which are read twice
+#: three bfloat16, read once and written; and two float16, which are read twice
 THIRDS, HALVES = Way("bf16", 6, 10, 64), Way("f16", 3, 12, 16, 3e-5)
 
 
 def in_planes(plan: Plan, size: Callable[[Axis], int], chip: Chip, exact: Callable[[Launch], bool]) -> Plan:
-    """``plan`` with the splitting of its factors before each product that gains by it.
+    """Split the factors before each product that gains by it.
 
-    ``C = A @ B`` becomes ``A_hi, A_mid, A_lo = split(A)``, the same of B, and C the sum of six products of bf16 parts.
-    ``exact``: is the product one of float32 without a lesser precision stated? Shapes must be fixed.
+    ``C = A @ B`` becomes ``A_hi, A_mid, A_lo = split(A)``, the same for B, and C the sum of six products of bf16 parts.
+    ``exact``: whether the product is one of float32 without a stated lower precision. Shapes must be fixed.
     """
     layout = plan.layout.copied()
-    found: list[Launch] = []
+    launches: list[Launch] = []
     for k in plan.launches:
-        found += _stored_apart(k, size, chip, layout) if k.kind in _SPLIT and exact(k) else [k]
-    return Plan(tuple(found), layout)
+        launches += _stored_apart(k, size, chip, layout) if k.kind in _SPLIT and exact(k) else [k]
+    return Plan(tuple(launches), layout)
 
 
 def _stored_apart(k: Launch, size: Callable[[Axis], int], chip: Chip, layout: Layout) -> list[Launch]:
-    """``k`` with the launches that split its factors, where it gains by them."""
+    """Return ``k`` with the launches that split its factors if that is faster."""
     if k.kind is LaunchKind.ATTENTION:
         return _split_attention(k, k.attention, layout) if _worth(k.product, size, chip, THIRDS) else [k]
     if _worth(k.product, size, chip, HALVES) and (halved := in_halves(k, k.product, layout)) is not None:
@@ -90,32 +90,32 @@ def _worth(dot: Dot, size: Callable[[Axis], int], chip: Chip, way: Way) -> bool:
 
 
 def _split(k: Launch, dot: Dot, layout: Layout) -> list[Launch]:
-    """The launches that store the parts of both factors, and the product of what they store."""
-    made: dict[int, tuple[Launch, tuple[Leaf, ...]]] = {}
+    """Return the launches that store the parts of both factors, and the product of these parts."""
+    parts_of_side: dict[int, tuple[Launch, tuple[Leaf, ...]]] = {}
     for side in (dot.a, dot.b):
-        if id(side) not in made:
-            made[id(side)] = _parts(side, dot, layout)
-    a, b = made[id(dot.a)][1], made[id(dot.b)][1]
-    turned = Dot(a[0], b[0], dot.over, dot.dtype, dot.line, parts=(*a[1:], *b[1:]))
-    instead = Rewrite(lambda e: turned if e is dot else None)
-    after = replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
-    return [*(launch for launch, _ in made.values()), after]
+        if id(side) not in parts_of_side:
+            parts_of_side[id(side)] = _parts(side, dot, layout)
+    a, b = parts_of_side[id(dot.a)][1], parts_of_side[id(dot.b)][1]
+    parts_dot = Dot(a[0], b[0], dot.over, dot.dtype, dot.line, parts=(*a[1:], *b[1:]))
+    rewrite = Rewrite(lambda e: parts_dot if e is dot else None)
+    after = replace(k, dot=parts_dot, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
+    return [*(launch for launch, _ in parts_of_side.values()), after]
 
 
 def _split_attention(k: Launch, att: Attend, layout: Layout) -> list[Launch]:
-    """The launches that store the parts of queries, keys and values, and the attention over these."""
+    """Return the launches that store the parts of queries, keys and values, and the attention over these."""
     inner = att.inner
-    made: dict[int, tuple[Launch, tuple[Leaf, ...]]] = {}
+    parts_of_side: dict[int, tuple[Launch, tuple[Leaf, ...]]] = {}
     for side, within in ((inner.a, inner), (inner.b, inner), (att.b, att)):
-        if id(side) not in made:
-            made[id(side)] = _parts(side, within, layout)
-    a, b, c = (made[id(side)][1] for side in (inner.a, inner.b, att.b))
+        if id(side) not in parts_of_side:
+            parts_of_side[id(side)] = _parts(side, within, layout)
+    a, b, c = (parts_of_side[id(side)][1] for side in (inner.a, inner.b, att.b))
     split = replace(inner, a=a[0], b=b[0], parts=(*a[1:], *b[1:]))
     scores = Rewrite(lambda e: split if e is inner else None)(att.a)
-    turned = replace(att, a=scores, b=c[0], parts=c[1:])
-    instead = Rewrite(lambda e: turned if e is att else None)
-    after = replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
-    return [*(launch for launch, _ in made.values()), after]
+    parts_attention = replace(att, a=scores, b=c[0], parts=c[1:])
+    rewrite = Rewrite(lambda e: parts_attention if e is att else None)
+    after = replace(k, dot=parts_attention, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])
+    return [*(launch for launch, _ in parts_of_side.values()), after]
 
 
 def _parts(side: Expr, dot: Dot | Inner, layout: Layout) -> tuple[Launch, tuple[Leaf, ...]]:

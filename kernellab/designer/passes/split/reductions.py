@@ -16,10 +16,10 @@ from kernellab.task.formula import named
 def split_reductions(
     outputs: list[Output], chunk_of: Mapping[int, Callable[[Red | Attend], Axis]], moments: bool
 ) -> list[Output]:
-    """``outputs`` with some reductions and scans over pieces first.
+    """Rewrite some reductions and scans to run over pieces first.
 
-    ``chunk_of`` has, by the id of each such expression, what makes the axis of its pieces. ``moments``: squares about
-    a mean are summed with the mean, in one read.
+    ``chunk_of`` maps the id of each such expression to a function that returns the axis of its pieces. ``moments``:
+    squares about a mean are summed with the mean, in one read.
     """
     done: dict[int, tuple[Expr, Expr]] = {}
 
@@ -35,22 +35,22 @@ def split_reductions(
             assert isinstance(e, Red) and flagged is not None
             x, mean = (visit(a) for a in about)
             return squares_of_parts(e, x, mean, flagged(e))
-        made = mapped(e, visit)
-        if flagged is not None and isinstance(made, Attend):
-            return joined_rows(made, flagged(made))
-        if flagged is not None and isinstance(made, Red):
-            return two_steps(made, flagged(made))
-        if flagged is not None and isinstance(made, Scan):
-            total = Red(made.join, made.arg, made.axes, made.dtype, made.line)
+        rebuilt = mapped(e, visit)
+        if flagged is not None and isinstance(rebuilt, Attend):
+            return joined_rows(rebuilt, flagged(rebuilt))
+        if flagged is not None and isinstance(rebuilt, Red):
+            return two_steps(rebuilt, flagged(rebuilt))
+        if flagged is not None and isinstance(rebuilt, Scan):
+            total = Red(rebuilt.join, rebuilt.arg, rebuilt.axes, rebuilt.dtype, rebuilt.line)
             total.chunk = flagged(total)
-            return replace(made, chunk=total.chunk, before=total)
-        return made
+            return replace(rebuilt, chunk=total.chunk, before=total)
+        return rebuilt
 
     return share([replace(o, expr=visit(o.expr)) for o in outputs])
 
 
 def two_steps(r: Red, chunk: Axis) -> Expr:
-    """A reduction as one over partial results, ``chunk`` being the axis of the parts."""
+    """Return a reduction as one over partial results, with ``chunk`` as the axis of the parts."""
     if r.kind not in ("argmax", "argmin"):
         part = Red(r.kind, r.arg, r.over, r.dtype, r.line, chunk)
         return Red(r.kind, part, (chunk,), r.dtype, r.line)
@@ -63,7 +63,7 @@ def two_steps(r: Red, chunk: Axis) -> Expr:
 
 
 def joined_rows(att: Attend, chunk: Axis) -> Expr:
-    """An attention over pieces of its keys: each piece's rows, weighted by what their exponentials sum to.
+    """Return an attention over pieces of its keys: each piece's rows, weighted by the sums of their exponentials.
 
     The pieces are those of flash-decoding (Dao, Haziza, Massa and Sizov, 2023).
     """
@@ -88,10 +88,10 @@ def joined_rows(att: Attend, chunk: Axis) -> Expr:
 
 
 def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:
-    """The squares about the mean from each part's own sum and squares, so that one read of ``x`` gives both.
+    """Return the squares about the mean from each part's own sum and squares, so that one read of ``x`` computes both.
 
-    Chan, Golub and LeVeque (1979): the parts' squares about their own means, plus each part's count times the square
-    of its mean's distance to the whole mean. ``chunk`` runs over the pieces of ``r``'s first axis.
+    Chan, Golub and LeVeque (1979): the parts' squares about their own means, plus each part's count times the squared
+    distance of its mean to the overall mean. ``chunk`` runs over the pieces of ``r``'s first axis.
     """
     d = r.dtype
     assert isinstance(chunk.extent, Chunks)
@@ -113,10 +113,10 @@ def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:
 
 
 def _size(extent: Length, dtype: str) -> Expr:
-    found = counted(extent)
-    if isinstance(found, int):
-        return Num(float(found) if "float" in dtype else found, dtype)
-    return SymNum(found, dtype)
+    count = counted(extent)
+    if isinstance(count, int):
+        return Num(float(count) if "float" in dtype else count, dtype)
+    return SymNum(count, dtype)
 
 
 def _wide(dtype: str) -> str:

@@ -1,8 +1,8 @@
-"""Windows of float32 on tensor cores: the copy and the packing that precede one store each factor as two TF32.
+"""Float32 windows on tensor cores: the copy and the packing before one store each factor as two TF32 values.
 
 x = high + low, each with 11 bits of mantissa: three of the four products of such parts give the product of two float32
-to about 2^-22, and the window's loop holds nothing but loads and tensor cores. Where it splits on the fly each element
-is split once for every tap that reads it and every block of channels.
+to about 2^-22, and the window's loop contains only loads and tensor cores. If it splits on the fly, each element is
+split once for every tap that reads it and every block of channels.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from kernellab.designer.passes.round_tf32 import WIDE, factors, rounded, serves
 
 
 def split_windows(plan: Plan, splits: Callable[[Launch], bool]) -> Plan:
-    """``plan`` with the factors stored in two parts for each window over a copy whose products ``splits``.
+    """Store the factors in two parts for each window over a copy whose products ``splits``.
 
     ``store(x -> X)`` becomes ``store(high -> X)`` and ``store(round_tf32(x - high) -> X_low)``, with high =
-    ``round_tf32(x)``. A window whose factors another launch reads too keeps them whole.
+    ``round_tf32(x)``. A window whose factors another launch reads too keeps them unchanged.
     """
     layout, own = plan.layout.copied(), plan.layout.name
     windows = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed]
     split = [k for k in windows if k.window.last and len(factors(k)) == 2 and splits(k)]
-    made = {o.tensor for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
+    stored_names = {o.tensor for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
     while True:
-        others = {own(e.tensor) for k in plan.launches if k not in split for e in k.loads}
-        kept = [k for k in split if {own(e.tensor) for e in factors(k)} <= made - others]
-        if len(kept) == len(split):
+        read_elsewhere = {own(e.tensor) for k in plan.launches if k not in split for e in k.loads}
+        splittable = [k for k in split if {own(e.tensor) for e in factors(k)} <= stored_names - read_elsewhere]
+        if len(splittable) == len(split):
             break
-        split = kept
+        split = splittable
     low: dict[str, str] = {}
     for seen in dict.fromkeys(e.tensor for k in split for e in factors(k)):
         for tensor in dict.fromkeys((own(seen), seen)):
@@ -64,6 +64,6 @@ def _storing(k: Launch, low: dict[str, str]) -> Launch:
 def _reading(k: Launch, low: dict[str, str]) -> Launch:
     win = k.window
     rests = tuple(Leaf(low[e.tensor], e.index, e.dtype, e.line) for e in factors(k))
-    turned = replace(win, parts=rests)
-    instead = Rewrite(lambda e: turned if e is win else None)
-    return replace(k, dot=turned, outs=[replace(o, expr=instead(o.expr)) for o in k.outs])
+    rewritten = replace(win, parts=rests)
+    rewrite = Rewrite(lambda e: rewritten if e is win else None)
+    return replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])

@@ -1,1 +1,1 @@
-"""Tiles for GPUs: by the cost model, and by the rows that were measured on a chip."""
+"""Tiles for GPUs, from the cost model and from rows measured on a chip."""

@@ -1,8 +1,8 @@
-"""Measured tiles of a chip: rows of ``knowledge/hardware/<chip>.tiles.toml`` that override what the model says.
+"""Measured tiles of a chip: rows of ``knowledge/hardware/<chip>.tiles.toml`` that override the model.
 
 A row has a ``kind``, a condition ``when`` on quantities that the rule of that kind names, and values; the first row of
-a kind whose condition holds is taken. Conditions are comparisons, ``and``, ``or`` and ``not`` of integer expressions,
-words in quotes, and functions that the rule gives, as ``tiles(128, 64)``.
+a kind whose condition holds applies. Conditions are comparisons, ``and``, ``or`` and ``not`` of integer expressions,
+quoted words, and functions that the rule supplies, such as ``tiles(128, 64)``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: what a condition may ask of a launch
+#: types of the quantities in a condition
 Quantity = Union[int, bool, str, Callable[..., int]]
-#: what a row sets
+#: types of the values that a row sets
 Value = Union[int, bool]
 
 _SOURCE = ("dsls", "date", "sweep")
@@ -40,18 +40,18 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One measured decision; ``dsls`` are the languages that it was measured in."""
+    """One measured decision; ``dsls`` are the languages in which it was measured."""
 
     kind: str
     dsls: tuple[str, ...]
     when: str
     values: Mapping[str, Value]
-    #: the day and the script or sweep that it is from
+    #: the date and the script or sweep of the measurement
     date: str
     sweep: str
 
     def holds(self, quantities: Mapping[str, Quantity]) -> bool:
-        """Does the row's condition hold? Raises KeyError for a quantity that the rule does not name."""
+        """Return whether the row's condition holds. Raise KeyError for a quantity that the rule does not name."""
         return bool(_evaluate(_parsed(self.when), quantities))
 
 
@@ -62,10 +62,10 @@ class Rows:
     rows: tuple[Row, ...] = ()
 
     def first(self, kind: str, dsl: str, quantities: Mapping[str, Quantity]) -> Mapping[str, Value] | None:
-        """The values of the first row of ``kind`` that holds; None where the model has to say.
+        """Return the values of the first row of ``kind`` that holds; None if the model must decide.
 
         Raises:
-            KernellabError: a condition names no quantity of this kind.
+            KernellabError: a condition uses an unknown quantity of this kind.
         """
         for row in self.rows:
             if row.kind != kind or dsl not in row.dsls:
@@ -82,7 +82,7 @@ class Rows:
 
 
 def rows_of(chip: Chip) -> Rows:
-    """The measured rows of a chip, by its product name."""
+    """Return the measured rows of a chip, by its product name."""
     name = chip.name.lower()
     fitting = [e for e in known_chips() if e.match and all(word in name for word in e.match)]
     if not fitting:
@@ -94,29 +94,29 @@ def rows_of(chip: Chip) -> Rows:
 
 @lru_cache(maxsize=16)
 def read_rows(path: Path) -> Rows:
-    """The rows of one file.
+    """Return the rows of one file.
 
     Raises:
-        KernellabError: it is no TOML, a key of a row is missing, or a condition is no expression.
+        KernellabError: the file is not TOML, a key of a row is missing, or a condition is not an expression.
     """
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KernellabError(f"{path} is not TOML: {error}.", "Fix that line.") from None
-    found = []
+    parsed_rows = []
     source = fields.get("source", {})
     for number, entry in enumerate(fields.get("row", []), start=1):
-        # what all rows are from, what those of its kind are, and what it says itself
-        own = {**{k: v for k, v in source.items() if k in _SOURCE}, **source.get(entry.get("kind"), {}), **entry}
+        # defaults of all rows, defaults of its kind, and its own values
+        merged = {**{k: v for k, v in source.items() if k in _SOURCE}, **source.get(entry.get("kind"), {}), **entry}
         try:
-            kind, when, dsls, date, sweep = (own.pop(key) for key in ("kind", "when", *_SOURCE))
+            kind, when, dsls, date, sweep = (merged.pop(key) for key in ("kind", "when", *_SOURCE))
             _parsed(when)
         except KeyError as error:
             raise KernellabError(f"{path}: row {number} has no {error.args[0]!r}.", "Add it.") from None
         except (SyntaxError, ValueError) as error:
             raise KernellabError(f"{path}: row {number}: {error}", "Write a condition on its quantities.") from None
-        found.append(Row(kind, tuple(dsls), when, own, str(date), sweep))
-    return Rows(tuple(found))
+        parsed_rows.append(Row(kind, tuple(dsls), when, merged, str(date), sweep))
+    return Rows(tuple(parsed_rows))
 
 
 @lru_cache(maxsize=256)

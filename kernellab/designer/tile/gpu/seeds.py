@@ -1,8 +1,8 @@
-"""Tiles of products by a model of a GPU: what a chip without measured rows begins with.
+"""Tiles of products from a model of a GPU: the starting point for a chip without measured rows.
 
 A tile of m x n is summed in steps. An SM multiplies at its share of the chip's rate and is fed from L2 at a few times
 its share of the memory's; the chip is done when the SM with the most tiles is. Wide tiles read less, small ones leave
-fewer SMs idle; accumulators must fit the registers and the loop's stages the shared memory.
+fewer SMs idle; accumulators must fit in the registers and the loop's stages in shared memory.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from itertools import product
 
 from kernellab.target import Chip
 
-#: L2's rate next to the memory's; a judgement between an A100's 3 and a B200's 2.6
+#: l2's rate relative to the memory's; a judgement between an A100's 3 and a B200's 2.6
 _L2 = 3.0
-#: of a chip whose facts are unknown: bytes a second, FLOP/s, and registers of an SM
+#: for a chip with unknown properties: bytes per second, FLOP/s, and registers of an SM
 _BANDWIDTH, _FLOPS, _REGISTERS = 4e12, 1e14, 65536
-#: registers of a thread that hold results, at most
+#: largest number of registers of a thread that hold results
 _REGISTERS_EACH = 128
-#: bytes of a factor's row that one step reads, and its elements at least
+#: bytes of a factor's row that one step reads, and its minimum elements
 _LINE, _STEP = 128, 32
-#: stages of a loop at most; registers of a thread in addition to its accumulators
+#: largest number of stages of a loop; registers of a thread in addition to its accumulators
 _STAGES, _OTHERS = 4, 64
-#: rows and columns of products that a tile's steps cost in addition to its own: loads into registers, barriers. A
-#: judgement: on an H200 tiles of 32 x 32 took 3.5 times as long as those of 128 x 128
+#: overhead of a tile's steps in rows and columns of products: loads into registers, barriers. A judgement: on an H200
+#: tiles of 32 x 32 took 3.5 times as long as those of 128 x 128
 _EDGE = 32
-#: what a program costs that has an SM alone, so that nothing hides its beginning and end
+#: cost factor of a program that has an SM to itself, so that nothing hides its start and end
 _ALONE = 1.1
 _EDGES = (32, 64, 128, 256)
 
@@ -46,8 +46,8 @@ class Tile:
 class Product:
     """``others`` products of rows x summed by summed x columns, of elements of ``item`` bytes.
 
-    ``rate``: FLOP/s of the whole chip at the product's precision, 0 where they are unknown. ``copies`` of each factor's
-    tile lie in shared memory, of which there are ``shared`` bytes; each result takes ``sums`` registers.
+    ``rate``: FLOP/s of the whole chip at the product's precision, 0 if unknown. ``copies`` of each factor's tile are in
+    shared memory, of ``shared`` bytes in total; each result needs ``sums`` registers.
     """
 
     rows: int
@@ -61,20 +61,20 @@ class Product:
     sums: int = 1
 
     def staged(self, m: int, n: int, d: int) -> int:
-        """Bytes of shared memory of one stage."""
+        """Return the bytes of shared memory of one stage."""
         return (m + n) * d * self.item * self.copies
 
 
 def product_tile(chip: Chip, work: Product, columns: tuple[int, ...] = _EDGES, step: int = 0) -> Tile:
-    """The tile that takes the least time; ``columns`` are those to choose from, ``step`` a given one."""
-    found = [fit(work, m, n, step) for m, n in product(_EDGES, columns)]
-    fitting = [tile for tile in found if tile is not None]
+    """Return the fastest tile; ``columns`` are the candidates, ``step`` is a fixed step length (0: chosen)."""
+    tiles = [fit(work, m, n, step) for m, n in product(_EDGES, columns)]
+    fitting = [tile for tile in tiles if tile is not None]
     smallest = Tile(min(_EDGES), min(columns), step or _STEP, 4, 2)
     return min(fitting, key=lambda tile: seconds(chip, work, tile), default=smallest)
 
 
 def fit(work: Product, m: int, n: int, step: int = 0) -> Tile | None:
-    """A tile with the warps that hold its accumulators and the stages that fit; None where even two do not."""
+    """Return a tile with enough warps for its accumulators and as many stages as fit; None if two do not fit."""
     warps = 4 if m * n <= 32 * 4 * 64 else 8
     if m * n * work.sums > 32 * warps * _REGISTERS_EACH:
         return None
@@ -84,7 +84,7 @@ def fit(work: Product, m: int, n: int, step: int = 0) -> Tile | None:
 
 
 def seconds(chip: Chip, work: Product, tile: Tile) -> float:
-    """How long the chip takes with this tile."""
+    """Return the time of the chip with this tile."""
     cores = max(chip.cores, 1)
     tiles = work.others * math.ceil(work.rows / tile.m) * math.ceil(work.columns / tile.n)
     multiplied = 2.0 * (tile.m + _EDGE) * (tile.n + _EDGE) * work.summed / ((work.rate or _FLOPS) / cores)
@@ -94,7 +94,7 @@ def seconds(chip: Chip, work: Product, tile: Tile) -> float:
 
 
 def _resident(chip: Chip, work: Product, tile: Tile) -> int:
-    """Programs that an SM holds at once."""
+    """Return the number of programs that an SM holds at once."""
     threads = 32 * tile.warps
     registers = (chip.registers_per_core or _REGISTERS) // (tile.m * tile.n * work.sums + threads * _OTHERS)
     return min(registers, work.shared // (tile.stages * work.staged(tile.m, tile.n, tile.d)))
