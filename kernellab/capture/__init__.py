@@ -1,4 +1,4 @@
-"""Reference -> graph: what a Task computes, operation by operation."""
+"""Conversion of a reference to a graph: the operations that a Task computes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arithmetic on sizes in a reference that is traced: ``math.sqrt(d)``, ``float(d)``, ``min(n, 64)`` stay expressions.
+"""Arithmetic on sizes in a traced reference: ``math.sqrt(d)``, ``float(d)``, ``min(n, 64)`` remain expressions.
 
-Python's own functions would make a plain number of a symbolic size, and the trace would hold at that size alone.
+Python's own functions would turn a symbolic size into a plain number, and the trace would hold only at that size.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from .loops.trace import Walked
 def symbolic_sizes(
     namespace: dict[str, Any], text: str, steps: Callable[..., Any] = range, plain: Callable[..., Any] = range
 ) -> Iterator[None]:
-    """While it lasts, functions of numbers that the module of ``text`` calls take symbolic sizes too; ``steps`` is what
-    ``range`` makes of those, ``plain`` what it makes of others."""
+    """Make functions of numbers that the module of ``text`` calls accept symbolic sizes while the context is active.
+
+    ``steps`` replaces ``range`` for symbolic sizes, ``plain`` for others.
+    """
     functions = {getattr(math, name): _taking(getattr(math, name), made) for name, made in _functions().items()}
-    own: dict[str, Any] = {
+    replacements: dict[str, Any] = {
         name: functions[value] for name, value in namespace.items() if callable(value) and _among(value, functions)
     }
     called = _only_called(text)
     of_numbers = ((float, _as_float), (int, _as_int), (min, _extreme("sym_min")), (max, _extreme("sym_max")))
     for builtin, made in (*of_numbers, (range, steps)):
         if builtin.__name__ in called and builtin.__name__ not in namespace:
-            own[builtin.__name__] = _taking(plain if builtin is range else builtin, made)
+            replacements[builtin.__name__] = _taking(plain if builtin is range else builtin, made)
     if "len" in called and "len" not in namespace:
-        own["len"] = _length
-    before = {name: namespace.get(name) for name in own}
-    namespace.update(own)
+        replacements["len"] = _length
+    before = {name: namespace.get(name) for name in replacements}
+    namespace.update(replacements)
     for function, instead in functions.items():
         setattr(math, function.__name__, instead)
     try:
@@ -55,7 +57,7 @@ def _among(value: Any, functions: dict[Any, Any]) -> bool:
 
 
 def _only_called(text: str) -> frozenset[str]:
-    """The names that ``text`` calls, and uses for nothing else: not as a class, as in ``dtype=float``."""
+    """Return the names that ``text`` only calls, and does not use otherwise, such as as a class in ``dtype=float``."""
     tree = ast.parse(text)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     callees = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -64,7 +66,7 @@ def _only_called(text: str) -> frozenset[str]:
 
 
 def _taking(plain: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:
-    """``plain``, and ``symbolic`` where an argument is a symbolic number."""
+    """Return a function that calls ``symbolic`` if an argument is a symbolic number, else ``plain``."""
 
     @wraps(plain)
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -76,8 +78,8 @@ def _taking(plain: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
-    """Functions of ``math`` on symbolic numbers; what a trace knows of tensors only is a tensor of one float64, which
-    changes no other operand's dtype."""
+    """Return functions of ``math`` on symbolic numbers. Functions that a trace supports only for tensors use a 0-d
+    float64 tensor, which changes no other operand's dtype."""
 
     def tensor(x: Any) -> Any:
         return torch.full((), _as_float(x), dtype=torch.float64)

@@ -1,11 +1,11 @@
-"""Reference -> graph: what a Task computes, operation by operation, over symbolic shapes.
+"""Conversion of a reference to a graph: the operations that a Task computes, over symbolic shapes.
 
-:func:`capture` exports the reference (``torch.export``) and rewrites the result as plain data: a :class:`Graph` of
-:class:`Node` whose shapes are expressions over the Task's Dims and whose scalar arguments stay symbolic. It stops
-decomposing at softmax, the normalisations, convolution and attention, so that families stay visible.
+:func:`capture` exports the reference (``torch.export``) and converts the result to plain data: a :class:`Graph` of
+:class:`Node` whose shapes are expressions over the Task's Dims and whose scalar arguments stay symbolic. Softmax, the
+normalisations, convolution and attention are not decomposed, so that families stay visible.
 
-:func:`run_graph` executes a graph; in float64 mode every float dtype becomes float64, also those that the reference
-fixes inside itself.
+:func:`run_graph` executes a graph; in float64 mode every float dtype becomes float64, including those that the
+reference sets explicitly.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from kernellab.task.dtypes import computable, parts
 
 
 def capture(task: Task) -> Graph:
-    """The graph of ``task``'s reference, checked against it at size 1, the smallest sizes and a prime; what it writes
-    into is an output behind its own.
+    """Return the graph of ``task``'s reference, checked against it at size 1, the smallest sizes and a prime.
+
+    Arguments that the reference writes into are additional outputs after its own.
 
     Raises:
         CaptureError: data-dependent control flow, randomness, a call that cannot be traced, a Dim that the reference
@@ -40,7 +41,7 @@ def _capture(name: str, text: str) -> Graph:
     graph = export_graph(task)
     problem = check_graph(task, graph)
     if problem and any(a.kind is ArgKind.SCALAR and a.dtype == "float64" and a.default is None for a in task.args):
-        # a scalar argument reached the graph in a form that was not recognised: fix it at its sample value
+        # a scalar argument reached the graph in an unrecognised form: fix it at its sample value
         graph = export_graph(task, symbolic_scalars=False)
         problem = check_graph(task, graph)
     if problem:
@@ -52,7 +53,7 @@ def _capture(name: str, text: str) -> Graph:
 
 
 def check_graph(task: Task, graph: Graph) -> str:
-    """Where ``graph`` and the reference disagree ("at N = 1"), or "" when they agree at all sizes tried."""
+    """Return where ``graph`` and the reference disagree ("at N = 1"), or "" if they agree at all sizes tried."""
     import torch
 
     from kernellab.task.sample.sizes import runs_at
@@ -76,7 +77,7 @@ def check_graph(task: Task, graph: Graph) -> str:
             narrow = w.dtype in (torch.float16, torch.bfloat16)
             g, w = computable(g), computable(w)
             tolerance = 1e-2 if narrow else 1e-4
-            # what is added up in a narrow dtype was rounded at the size of its terms; what is filled in is equal
+            # sums in a narrow dtype were rounded at the magnitude of their terms; filled values are equal
             apart = w[g != w].abs().nan_to_num(posinf=0) if narrow else w.new_empty(0)
             largest = float(apart.max()) if apart.numel() else 1.0
             close = torch.allclose(g, w, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True)
@@ -86,8 +87,8 @@ def check_graph(task: Task, graph: Graph) -> str:
 
 
 def _agree_in_double(task: Task, graph: Graph, args: Sequence[Any]) -> bool:
-    """Do graph and reference agree where neither rounds much? The reference may lose digits in its dtype (cdist by
-    products, of equal rows)."""
+    """Return whether graph and reference agree where neither rounds much. The reference may lose digits in its dtype
+    (such as cdist by products, for equal rows)."""
     import torch
 
     wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
@@ -104,7 +105,7 @@ def _agree_in_double(task: Task, graph: Graph, args: Sequence[Any]) -> bool:
 
 def _check_sizes(task: Task) -> list[dict[str, int]]:
     if not task.dims:
-        # the graph of fixed shapes has no size to get wrong: one run when it is cheap
+        # a graph of fixed shapes cannot depend on a size: run it once if it is cheap
         shapes = [a.shape for a in task.tensors] + [o.shape for o in task.results]
         elements = sum(math.prod(int(e) for e in shape) for shape in shapes)
         return [{}] if elements <= 1 << 20 else []
@@ -120,10 +121,10 @@ def _primes() -> Iterator[int]:
 
 
 def run_graph(graph: Graph, args: Sequence[Any], f64: bool = False) -> tuple[Any, ...]:
-    """The graph's outputs on the kernel's flattened arguments; complex numbers are pairs, [..., 2].
+    """Return the graph's outputs for the kernel's flattened arguments; complex numbers are pairs, [..., 2].
 
     With ``f64`` every float tensor and every float dtype inside the graph becomes float64: the exact value that a
-    rounding-free kernel would give.
+    kernel without rounding would return.
     """
     from kernellab.capture.run import execute
 

@@ -1,7 +1,7 @@
-"""Operations written with others that the rules know: what torch's own tables leave whole.
+"""Operations in terms of others that the rules support, where torch's own tables leave them whole.
 
-Each function is traced in place of the operation of its name, so a family that no rule knows is a graph of families
-that rules do. ``NotImplemented`` leaves an operation whole.
+Each function is traced instead of the operation of its name, so that an unsupported family becomes a graph of supported
+families. ``NotImplemented`` leaves an operation whole.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -38,16 +38,16 @@ from kernellab.task.recurrent import RECURRENT
 
 #: elements of a block of a running sum of exponentials
 _BLOCK = 32
-#: slices whose middle is found by comparing them in pairs
+#: number of slices up to which the median is found by pairwise comparison
 _FEW = 9
-#: elements of rows whose distances are found from their differences
+#: length of rows up to which distances are computed from their differences
 _SHORT_ROWS = 16
-#: places that each element of a scatter is compared with
+#: number of positions up to which each element of a scatter is compared with all
 _COMPARED = 16
 
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The k-th smallest element along ``dim`` and its place: that element of the sorted row."""
+    """Return the k-th smallest element along ``dim`` and its position: that element of the sorted row."""
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, places = torch.sort(x, dim=dim, stable=True)
@@ -58,8 +58,8 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """Quantiles: between two elements of the sorted row; a row with NaN gives NaN. torch 2.11's own way asks for
-    values while it is traced."""
+    """Return quantiles, interpolated between two elements of the sorted row; a row with NaN gives NaN. The
+    implementation of torch 2.11 reads values while it is traced."""
     if isinstance(q, Tensor):
         return _quantiles(x, q, dim, keepdim, interpolation, skips=False)
     if not isinstance(q, float) or not 0 <= q <= 1 or interpolation != "linear" or x.dim() == 0:
@@ -68,28 +68,29 @@ def quantile(
     if not isinstance(rows.shape[along], int):
         return NotImplemented
     last = rows.shape[along] - 1
-    # the rank is rounded as torch rounds it
+    # the rank is rounded as in torch
     rank = float(torch.tensor(q, dtype=x.dtype) * last)
     below = min(int(rank), last)
     values = torch.sort(rows, dim=along).values
     low, high = values.narrow(along, below, 1), values.narrow(along, min(math.ceil(rank), last), 1)
-    found = torch.where(torch.isnan(values.narrow(along, last, 1)), math.nan, torch.lerp(low, high, rank - below))
+    quantiles = torch.where(torch.isnan(values.narrow(along, last, 1)), math.nan, torch.lerp(low, high, rank - below))
     if dim is None and keepdim:
-        return found.reshape([1] * x.dim())
-    return found if keepdim else found.squeeze(along)
+        return quantiles.reshape([1] * x.dim())
+    return quantiles if keepdim else quantiles.squeeze(along)
 
 
 def nanquantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """Quantiles of what is no NaN; of a row of NaN alone it is NaN."""
+    """Return quantiles of the elements that are not NaN; NaN for a row of only NaN."""
     if isinstance(q, float):
         q = torch.full((), q, dtype=x.dtype, device=x.device)
     return _quantiles(x, q, dim, keepdim, interpolation, skips=True)
 
 
 def _quantiles(x: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolation: str, skips: bool) -> Tensor:
-    """Quantiles ``q`` [] or [n] of rows along ``dim``, with n as the first dimension; ``skips`` NaN."""
+    """Return quantiles ``q`` [] or [n] of rows along ``dim``, with n as the first dimension; with ``skips``, NaN is
+    ignored."""
     if interpolation != "linear" or x.dim() == 0 or q.dim() > 1:
         return NotImplemented
     rows = x.reshape(-1) if dim is None else x.movedim(dim, -1)
@@ -100,17 +101,17 @@ def _quantiles(x: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolati
     rank = q.reshape(-1) * last.clamp(min=0)
     below = rank.floor()
     low, high = values.gather(-1, below.to(torch.int64)), values.gather(-1, rank.ceil().to(torch.int64))
-    found = torch.lerp(low, high, rank - below)
+    quantiles = torch.lerp(low, high, rank - below)
     if not skips:
-        found = torch.where(bad.any(-1, keepdim=True), math.nan, found)
-    found = found.movedim(-1, 0)
+        quantiles = torch.where(bad.any(-1, keepdim=True), math.nan, quantiles)
+    quantiles = quantiles.movedim(-1, 0)
     if keepdim:
-        found = found.reshape(-1, *[1] * x.dim()) if dim is None else found.unsqueeze(dim % x.dim() + 1)
-    return found if q.dim() else found.squeeze(0)
+        quantiles = quantiles.reshape(-1, *[1] * x.dim()) if dim is None else quantiles.unsqueeze(dim % x.dim() + 1)
+    return quantiles if q.dim() else quantiles.squeeze(0)
 
 
 def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower of the middle elements along ``dim`` and its place; a row with NaN gives NaN."""
+    """Return the lower of the middle elements along ``dim`` and its position; a row with NaN gives NaN."""
     if x.dim() == 0:
         return NotImplemented
     values, places = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
@@ -124,7 +125,7 @@ def median_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor,
 
 
 def _middle_of_few(x: Tensor, dim: int) -> Tensor:
-    """The lower of the middle elements by Batcher's odd-even merge sort of the slices: whatever a NaN meets is NaN."""
+    """Return the lower of the middle elements by Batcher's odd-even merge sort of the slices; NaN propagates."""
     rows, width = list(x.unbind(dim)), 1
     while width < len(rows):
         step = width
@@ -140,11 +141,11 @@ def _middle_of_few(x: Tensor, dim: int) -> Tensor:
 
 
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """log of a running sum of exponentials, each block of the row by its own largest element.
+    """Return the log of a running sum of exponentials, each block of the row relative to its own largest element.
 
-    A running sum about the row's largest element would lose what lies far below it, so the sum runs about the running
-    maximum: exp(x - m) is summed by steps, s_i = s_{i-1} exp(m_{i-1} - m_i) + exp(x_i - m_i), which is a sum of
-    exp(x_j - m_i) over j <= i: a product with a triangle. A long row has blocks, and their totals are such a row again.
+    A running sum relative to the row's largest element would lose values far below it, so the sum is relative to the
+    running maximum m: the recurrence s_i = s_{i-1} exp(m_{i-1} - m_i) + exp(x_i - m_i) gives s_i as the sum of exp(x_j
+    - m_i) over j <= i, a product with a triangle. A long row is split into blocks, whose totals form such a row again.
     """
     if x.dim() == 0 or not isinstance(x.shape[dim], int) or not x.is_floating_point():
         return NotImplemented
@@ -159,15 +160,16 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
         return joined[..., :length].movedim(-1, dim)
     highest = torch.cummax(rows, -1).values
     at = torch.arange(length, device=x.device)
-    below = at.unsqueeze(0) <= at.unsqueeze(1)
+    is_earlier = at.unsqueeze(0) <= at.unsqueeze(1)
     shift = torch.where(torch.isinf(highest), 0.0, highest)
     terms = torch.exp(rows.unsqueeze(-2) - shift.unsqueeze(-1))
-    total = torch.where(below, terms, 0.0).sum(-1)
+    total = torch.where(is_earlier, terms, 0.0).sum(-1)
     return (torch.log(total) + shift).to(x.dtype).movedim(-1, dim)
 
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of ``bins`` equal parts of what lies between ``min`` and ``max``, or all."""
+    """Return the number of elements in each of ``bins`` equal parts of the range from ``min`` to ``max``, or of the
+    full range."""
     flat = x.reshape(-1)
     if min == max:
         low, high = flat.amin(), flat.amax()
@@ -181,7 +183,7 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
 
 
 def max_pool(rank: int) -> Callable[..., Any]:
-    """Pooling of which the places are asked for too: window by window, the first of the largest elements."""
+    """A pooling that also returns positions: window by window, the first of the largest elements."""
 
     def pool(
         x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
@@ -202,7 +204,7 @@ def max_pool(rank: int) -> Callable[..., Any]:
                 if q:
                     here = (along >= 0) & (along < size)
                     inside = here if inside is None else inside & here
-                    # where all of a window is -inf its first place inside counts
+                    # if all of a window is -inf, its first position inside counts
                     along = (torch.where(along < 0, along % e, along) if e > 1 else along).clamp(0, size - 1)
                 chosen.append(along)
             value = x[(..., *chosen)]
@@ -217,13 +219,13 @@ def max_pool(rank: int) -> Callable[..., Any]:
     return pool
 
 
-#: windows that an element lies in, up to which it reads them all
+#: largest number of windows containing an element for which the element reads them all
 _MOST_WINDOWS = 16
 
 
 def max_pool_backward(rank: int) -> Callable[..., Any]:
-    """The gradients that an element gets from the windows in which it is the largest: read by each element, so that
-    nothing is added in memory."""
+    """The gradients of an element from the windows in which it is the largest: each element reads them, so that nothing
+    is accumulated in memory."""
 
     def backward(
         grad: Tensor, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
@@ -236,19 +238,19 @@ def max_pool_backward(rank: int) -> Callable[..., Any]:
             return NotImplemented
         here = [_shaped(torch.arange(n, device=x.device), dim, rank) for dim, n in enumerate(sizes)]
         flat = _flat(here, sizes)
-        seen = [
+        windows_by_dim = [
             [_window_at(along + q, t, m, step, e, out) for t in range(_windows(m, step, e))]
             for along, q, m, step, e, out in zip(here, p, k, s, d, sizes_out, strict=True)
         ]
-        if math.prod(map(len, seen)) > _MOST_WINDOWS:
+        if math.prod(map(len, windows_by_dim)) > _MOST_WINDOWS:
             return NotImplemented
         total = None
-        for chosen in itertools.product(*seen):
+        for chosen in itertools.product(*windows_by_dim):
             index: Any = (..., *(at for at, _ in chosen))
-            mine = places[index] == flat
+            is_largest = places[index] == flat
             for _, valid in chosen:
-                mine = mine & valid
-            part = torch.where(mine, grad[index].to(torch.promote_types(grad.dtype, torch.float32)), 0.0)
+                is_largest = is_largest & valid
+            part = torch.where(is_largest, grad[index].to(torch.promote_types(grad.dtype, torch.float32)), 0.0)
             total = part if total is None else total + part
         assert total is not None
         return total.to(grad.dtype)
@@ -257,12 +259,12 @@ def max_pool_backward(rank: int) -> Callable[..., Any]:
 
 
 def _windows(kernel: int, stride: int, dilation: int) -> int:
-    """In how many windows an element may lie; of dilated ones each tap is asked."""
+    """Return the largest number of windows that contain an element; for dilated ones each tap is tested."""
     return -(-kernel // stride) if dilation == 1 else kernel
 
 
 def _window_at(at: Tensor, n: int, kernel: int, stride: int, dilation: int, count: int) -> tuple[Tensor, Tensor]:
-    """The ``n``-th window in which a padded element lies, in range, and whether there is such a one."""
+    """Return the ``n``-th window that contains a padded element, in range, and whether it exists."""
     if dilation == 1:
         window = at // stride - n if n else at // stride
         valid = (window >= 0) & (window < count) & (at - window * stride < kernel)
@@ -273,7 +275,7 @@ def _window_at(at: Tensor, n: int, kernel: int, stride: int, dilation: int, coun
 
 
 def _flat(places: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """Places along dimensions of ``sizes`` as one in the row-major order of all."""
+    """Return positions along dimensions of ``sizes`` as a single row-major position."""
     flat = places[0]
     for along, size in zip(places[1:], sizes[1:], strict=True):
         flat = flat * size + along
@@ -281,12 +283,12 @@ def _flat(places: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
 
 
 def _shaped(line: Tensor, dim: int, rank: int) -> Tensor:
-    """``line`` along one of ``rank`` dimensions."""
+    """Return ``line`` reshaped along one of ``rank`` dimensions."""
     return line.reshape(tuple(-1 if d == dim else 1 for d in range(rank)))
 
 
 def adaptive_max_pool2d(x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The largest element of windows that differ in size, and the first place where each is met."""
+    """Return the largest element of windows that differ in size, and the first position of each."""
     sizes = x.shape[-2:]
     even = all(isinstance(n, int) and n % w == 0 for n, w in zip(sizes, size, strict=True))
     if even or not all(isinstance(n, int) for n in sizes):
@@ -294,18 +296,18 @@ def adaptive_max_pool2d(x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]
     rows, columns = (_uneven(n, w, x.device) for n, w in zip(sizes, size, strict=True))
     picked = x[..., rows[:, :, None, None], columns]
     best = picked.amax((-3, -1))
-    met = picked == best[..., :, None, :, None]
+    is_best = picked == best[..., :, None, :, None]
     if x.is_floating_point():
-        met = met | torch.isnan(picked)
+        is_best = is_best | torch.isnan(picked)
     place = rows[:, :, None, None] * sizes[1] + columns
-    return best, torch.where(met, place, math.prod(sizes)).amin((-3, -1))
+    return best, torch.where(is_best, place, math.prod(sizes)).amin((-3, -1))
 
 
 def embedding_bag(
     weight: Tensor, indices: Tensor, offsets: Tensor, by_frequency: bool = False, mode: int = 0, sparse: bool = False,
     per_sample: Tensor | None = None, include_last: bool = False, padding: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Sums (0), means (1) or the largest (2) of the rows of a table, bag by bag; ``offsets`` are where bags begin."""
+    """Return sums (0), means (1) or maxima (2) of the rows of a table, bag by bag; bags begin at ``offsets``."""
     if indices.dim() != 1 or by_frequency or (padding >= 0 and mode != 2):
         return NotImplemented
     bags = offsets.shape[0] - (1 if include_last else 0)
@@ -326,20 +328,23 @@ def embedding_bag(
 
 
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True) -> Tensor:
-    """Elements written at places, joined by ``reduce``: a mean by two sums, an extreme or a product of few places by
-    comparing each element with each place; the library makes those of many places, as that work grows with both."""
+    """Write elements at positions, combined by ``reduce``.
+
+    A mean uses two sums; an extreme or a product of few positions compares each element with each position. For many
+    positions, where that work grows with both, the rows are sorted by position.
+    """
     if x.dim() == 0 or index.shape != src.shape:
         return NotImplemented
     zeros, ones = torch.zeros_like(x), torch.ones_like(src)
     if reduce == "sum" and include_self:
         return torch.scatter_add(x, dim, index, src)
-    met = torch.scatter_add(zeros, dim, index, ones)
+    hit_count = torch.scatter_add(zeros, dim, index, ones)
     if reduce in ("sum", "mean"):
         total = torch.scatter_add(x if include_self else zeros, dim, index, src)
         if reduce == "mean":
-            count = met + 1 if include_self else met.clamp(min=1)
+            count = hit_count + 1 if include_self else hit_count.clamp(min=1)
             total = total / count if x.is_floating_point() else torch.div(total, count, rounding_mode="floor")
-        return total if include_self else torch.where(met > 0, total, x)
+        return total if include_self else torch.where(hit_count > 0, total, x)
     if reduce not in ("amax", "amin", "prod") or not x.is_floating_point():
         return NotImplemented
     same = all(n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim % x.dim())
@@ -354,18 +359,18 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     places = torch.arange(x.shape[dim], device=x.device)
     at, values = index.movedim(dim, -1).unsqueeze(-2), src.movedim(dim, -1).unsqueeze(-2)
     end = {"amax": -math.inf, "amin": math.inf, "prod": 1.0}[reduce]
-    seen = torch.where(at == places.unsqueeze(-1), values, end)
+    candidates = torch.where(at == places.unsqueeze(-1), values, end)
     if reduce == "prod":
-        product = seen.prod(-1).movedim(-1, dim)
-        return x * product if include_self else torch.where(met > 0, product, x)
-    best = (seen.amax(-1) if reduce == "amax" else seen.amin(-1)).movedim(-1, dim)
+        product = candidates.prod(-1).movedim(-1, dim)
+        return x * product if include_self else torch.where(hit_count > 0, product, x)
+    best = (candidates.amax(-1) if reduce == "amax" else candidates.amin(-1)).movedim(-1, dim)
     if include_self:
         return torch.maximum(x, best) if reduce == "amax" else torch.minimum(x, best)
-    return torch.where(met > 0, best, x)
+    return torch.where(hit_count > 0, best, x)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number below ``minlength`` occurs; without it the size is for the values to say."""
+    """Count the occurrences of each number below ``minlength``; without it the size depends on the values."""
     if not minlength:
         return NotImplemented
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype == torch.float32 else torch.float64
@@ -376,8 +381,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 def repeat_interleave(
     x: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element as often as a tensor says, where the call says how many these are in all: the element of place n is
-    that whose running count is the first above n."""
+    """Repeat each element as often as a tensor specifies, if the total is given: element n of the result is the first
+    whose running count exceeds n."""
     if output_size is None or not isinstance(repeats, torch.Tensor) or repeats.dim() != 1:
         return NotImplemented
     flat, along = (x.reshape(-1), 0) if dim is None else (x, dim)
@@ -386,7 +391,7 @@ def repeat_interleave(
 
 
 def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """The covariances of the rows."""
+    """Return the covariances of the rows."""
     if x.dim() != 2 or fweights is not None or aweights is not None or not x.is_floating_point():
         return NotImplemented
     centred = x - x.mean(1, keepdim=True)
@@ -394,7 +399,7 @@ def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any =
 
 
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All choices of ``r`` of the elements, in the order of their places."""
+    """Return all choices of ``r`` of the elements, in the order of their positions."""
     if x.dim() != 1 or not isinstance(x.shape[0], int):
         return NotImplemented
     chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -403,7 +408,7 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 
 
 def corrcoef(x: Tensor) -> Tensor:
-    """The correlations of the rows."""
+    """Return the correlations of the rows."""
     covariance = cov(x)
     if covariance is NotImplemented:
         return covariance
@@ -412,20 +417,20 @@ def corrcoef(x: Tensor) -> Tensor:
 
 
 def cdist(x: Tensor, y: Tensor, p: float, mode: int | None = None) -> Tensor:
-    """Distances of all pairs of rows."""
-    apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
+    """Return the distances of all pairs of rows."""
+    differences = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 0:
-        return (apart != 0).to(x.dtype).sum(-1)
+        return (differences != 0).to(x.dtype).sum(-1)
     if p == 1:
-        return apart.sum(-1)
+        return differences.sum(-1)
     if p == math.inf:
-        return apart.amax(-1)
-    return torch.sqrt((apart * apart).sum(-1)) if p == 2 else (apart**p).sum(-1) ** (1 / p)
+        return differences.amax(-1)
+    return torch.sqrt((differences * differences).sum(-1)) if p == 2 else (differences**p).sum(-1) ** (1 / p)
 
 
 def near_rows(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = None) -> Tensor:
-    """Distances of short rows, from their differences: by products, which torch takes for many rows, equal rows lie
-    apart, and each element of a short row costs as little."""
+    """Return distances of short rows from their differences. By products, which torch uses for many rows, equal rows
+    have nonzero distance; for short rows the differences cost no more."""
     short = p == 2 and isinstance(x1.shape[-1], int) and x1.shape[-1] <= _SHORT_ROWS
     return cdist(x1, x2, p) if short else NotImplemented
 
@@ -434,7 +439,7 @@ def trilinear(
     x: Tensor, y: Tensor, z: Tensor, at_x: Sequence[int], at_y: Sequence[int], at_z: Sequence[int],
     summed: Sequence[int], unrolled: int = 1,
 ) -> Tensor:  # fmt: skip
-    """A sum of products of three tensors that are aligned by dimensions of extent 1."""
+    """Return a sum of products of three tensors that are aligned by dimensions of extent 1."""
     for at in sorted(at_x):
         x = x.unsqueeze(at)
     for at in sorted(at_y):
@@ -445,8 +450,8 @@ def trilinear(
 
 
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """sum of max(0, 1 - x[j] + x[i]) / classes, over a row's labels j (those before the first -1) and the classes i
-    that are none of them; and which classes are labels.
+    """Return the sum of max(0, 1 - x[j] + x[i]) / classes over a row's labels j (those before the first -1) and the
+    classes i that are not labels, and which classes are labels.
 
     torch's own form counts class 0 as a label for each place from the first -1 on (torch 2.11).
     """
@@ -454,32 +459,33 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
     classes = rows.shape[1]
     place = torch.arange(classes, device=x.device)
     counts = place < torch.where(labels == -1, place, classes).amin(-1, keepdim=True)
-    own = (place == torch.where(counts, labels, -1).unsqueeze(-1)).any(1)
+    is_label = (place == torch.where(counts, labels, -1).unsqueeze(-1)).any(1)
     margin = 1.0 - rows.gather(-1, torch.where(counts, labels, 0)).unsqueeze(-1) + rows.unsqueeze(1)
-    margin = torch.where(counts.unsqueeze(-1) & ~own.unsqueeze(1), margin.clamp_min(0) / classes, 0.0)
+    margin = torch.where(counts.unsqueeze(-1) & ~is_label.unsqueeze(1), margin.clamp_min(0) / classes, 0.0)
     each = margin.sum((1, 2)).reshape(x.shape[:-1])
     loss = each.mean() if reduction == 1 else each.sum() if reduction == 2 else each
-    return loss, own.to(x.dtype).reshape(target.shape)
+    return loss, is_label.to(x.dtype).reshape(target.shape)
 
 
 def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The fraction in [0.5, 1) and the exponent of 2 that make a number; zeros, infinities and NaN are their own."""
+    """Return the fraction in [0.5, 1) and the exponent of 2 of a number; zeros, infinities and NaN are their own
+    fraction."""
     size = x.abs()
-    none = (size == 0) | (size == math.inf) | (x != x)
-    exponent = torch.floor(torch.log2(torch.where(none, 1.0, size))) + 1
-    # in two steps: the inverse of the smallest number is none
+    is_special = (size == 0) | (size == math.inf) | (x != x)
+    exponent = torch.floor(torch.log2(torch.where(is_special, 1.0, size))) + 1
+    # in two steps: the inverse of the smallest number does not exist
     half = torch.floor(exponent * 0.5)
-    fraction = torch.where(none, 1.0, x) * torch.exp2(-half) * torch.exp2(half - exponent)
-    # a logarithm that is rounded may pass a power of 2
+    fraction = torch.where(is_special, 1.0, x) * torch.exp2(-half) * torch.exp2(half - exponent)
+    # a rounded logarithm may cross a power of 2
     above, below = fraction.abs() >= 1, fraction.abs() < 0.5
     fraction = torch.where(above, fraction * 0.5, torch.where(below, fraction * 2, fraction))
     exponent = exponent + above.to(exponent.dtype) - below.to(exponent.dtype)
-    return torch.where(none, x, fraction), torch.where(none, 0.0, exponent).to(torch.int32)
+    return torch.where(is_special, x, fraction), torch.where(is_special, 0.0, exponent).to(torch.int32)
 
 
 def view_as(x: Tensor, dtype: torch.dtype) -> Any:
-    """The bits of one dtype as another: of bytes numbers that differ by 256, of wider or narrower elements their parts
-    by shifts; a dtype of as many bytes stays."""
+    """Reinterpret the bits of one dtype as another: bytes by numbers that differ by 256, wider or narrower elements by
+    shifts; other dtypes of the same size stay whole."""
     if (x.dtype, dtype) == (torch.int8, torch.uint8):
         return torch.where(x < 0, x.to(torch.int32) + 256, x.to(torch.int32)).to(dtype)
     if (x.dtype, dtype) == (torch.uint8, torch.int8):
@@ -492,17 +498,17 @@ def view_as(x: Tensor, dtype: torch.dtype) -> Any:
 
 
 def _parts(x: Tensor, dtype: torch.dtype) -> Any:
-    """Each element as several of ``dtype``, the lowest bits first."""
+    """Split each element into several of ``dtype``, the lowest bits first."""
     size = 8 * dtype.itemsize
     shifts = torch.arange(0, 8 * x.dtype.itemsize, size, device=x.device, dtype=_whole(x.dtype))
     parts = (_as(x, _whole(x.dtype)).unsqueeze(-1) >> shifts) & ((1 << size) - 1)
-    # a number beyond the signed range would not convert: its sign is taken off
+    # a number beyond the signed range would not convert: subtract the sign bit's weight
     signed = parts if size == 8 else torch.where(parts >> (size - 1) != 0, parts - (1 << size), parts)
     return _as(signed.to(_whole(dtype)).reshape(*x.shape[:-1], -1), dtype)
 
 
 def _joined(x: Tensor, dtype: torch.dtype) -> Any:
-    """Several neighbours as one element of ``dtype``, the first one's bits the lowest."""
+    """Join several neighbours into one element of ``dtype``, with the first one's bits the lowest."""
     size, whole = 8 * x.dtype.itemsize, _whole(dtype)
     count = dtype.itemsize // x.dtype.itemsize
     parts = _as(x, _whole(x.dtype)).reshape(*x.shape[:-1], -1, count).to(whole) & ((1 << size) - 1)
@@ -533,14 +539,14 @@ def _taps(kernel: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def _uneven(size: int, count: int, device: Any) -> Tensor:
-    """The places that each of ``count`` windows sees, [wanted, longest]; the last is repeated in shorter ones."""
+    """Return the positions in each of ``count`` windows, [wanted, longest]; the last is repeated in shorter ones."""
     at = torch.arange(count, device=device)
     begin, end = (at * size) // count, -((-(at + 1) * size) // count)
     longest = max(-((-(i + 1) * size) // count) - (i * size) // count for i in range(count))
     return torch.minimum(begin.unsqueeze(1) + torch.arange(longest, device=device), end.unsqueeze(1) - 1)
 
 
-#: operation of ATen -> what is traced in its place
+#: operation of ATen -> function that is traced instead
 APART: dict[str, Callable[..., Any]] = {
     "multilabel_margin_loss_forward.default": multilabel_margin_loss, "frexp.Tensor": frexp, "view.dtype": view_as,
     "kthvalue.default": kthvalue, "median.dim": median_dim,
@@ -557,11 +563,11 @@ APART: dict[str, Callable[..., Any]] = {
 def rrelu(
     x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """In evaluation mode a leaky relu by the middle of the slopes that training draws from."""
+    """Return, in evaluation mode, a leaky relu with the mean of the slopes that training draws from."""
     return NotImplemented if training or inplace else functional.leaky_relu(x, (lower + upper) / 2)
 
 
-#: functions that look at values where that is not needed, by name: written with others before they are traced
+#: functions that read values although that is not needed, by name: replaced by others before tracing
 EARLY: dict[str, Callable[..., Any]] = {
     "bincount": bincount, "repeat_interleave": repeat_interleave, "cov": cov, "corrcoef": corrcoef,
     "combinations": combinations, "cdist": near_rows, "quantile": quantile, "nanquantile": nanquantile, "rrelu": rrelu,
@@ -569,7 +575,7 @@ EARLY: dict[str, Callable[..., Any]] = {
     **SMALL_MATRICES,
     **PAIRS,
 }  # fmt: skip
-#: poolings that are traced so only where the reference asks for the places too
+#: poolings that are traced in this way only if the reference uses the positions too
 WITH_PLACES: dict[str, Callable[..., Any]] = {
     "max_pool2d_with_indices.default": max_pool(2), "max_pool3d_with_indices.default": max_pool(3),
     "adaptive_max_pool2d.default": adaptive_max_with_places(adaptive_max_pool2d, max_pool(2)),

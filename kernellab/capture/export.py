@@ -1,4 +1,5 @@
-"""The part of capture that talks to ``torch.export``: sample sizes, the export itself, errors to sentences."""
+"""The part of capture that calls ``torch.export``: sample sizes, the export itself, conversion of errors to
+sentences."""
 
 from __future__ import annotations
 
@@ -38,22 +39,23 @@ from kernellab.task.faking import called, faking, tracing
 from kernellab.task.sample.sizes import runs_at
 from kernellab.task.values import in_written_order
 
-#: a task's own function that computes as its reference does and can be traced where that cannot (a backward)
+#: a task's own function that computes the same as its reference and can be traced where that cannot (a backward)
 PLAIN = "plain"
-#: distinct primes, so that no two Dims are taken for one; large enough that a quarter of one is not 1 either
+#: distinct primes, so that no two Dims are confused; large enough that a quarter of one is not 1 either
 _SAMPLES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
-#: what they are multiplied by where the reference does not run at them
+#: factors applied to them if the reference does not run at these sizes
 _STEPS = (2, 8, 32, 128)
-#: elements of fixed-shape inputs above which none are drawn
+#: number of elements of fixed-shape inputs above which no values are drawn
 _LARGE = 1 << 22
-#: writes into pieces of tensors, each of which is a copy of the whole, and a launch
+#: largest number of writes into parts of tensors, each of which is a copy of the whole tensor, and a launch
 _MOST_WRITES = 256
-#: far from the sample value, so that a constant derived from it in an unknown way shows in the check
+#: far from the sample value, so that a constant derived from it in an unknown way is found by the check
 _PERTURB = 0.8137205519482161
 
 
 def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
-    """``task``'s reference as a Graph; ``symbolic_scalars``: float scalar arguments without a default stay symbolic."""
+    """Return ``task``'s reference as a Graph; with ``symbolic_scalars``, float scalar arguments without a default stay
+    symbolic."""
     module = (
         task.new_module()
     )  # what the reference keeps of an export's tensors (a table in an lru_cache) has no values
@@ -91,28 +93,28 @@ def _graph(
 
 
 def _large(task: Task) -> bool:
-    """Would drawing the inputs of a task of fixed shapes take seconds?"""
+    """Return whether drawing the inputs of a task of fixed shapes would take seconds."""
     elements = sum(math.prod(int(e) for e in a.shape) for a in task.tensors) if not task.dims else 0
     return elements > _LARGE
 
 
 def _fake_arguments(task: Task) -> list[Any]:
-    """Arguments without memory: an export looks at shapes and dtypes alone."""
+    """Return arguments without memory: an export reads only shapes and dtypes."""
     with faking():
         return fake_arguments(task)
 
 
 def _sample_sizes(task: Task) -> dict[str, int]:
-    """Sizes at which the reference runs: some run at multiples of something only, most often along one Dim."""
-    every = frozenset(d.name for d in task.dims)
-    alone = [frozenset([name]) for name in sorted(every)] if len(every) > 1 else []
-    plain = _multiples(task, 1, every)
-    tried = (_multiples(task, step, along) for step in _STEPS for along in (*alone, every))
-    return next((s for s in chain((plain,), tried) if not s or runs_at(task, tuple(s.items()))), plain)
+    """Return sizes at which the reference runs: some references require multiples, most often along one Dim."""
+    all_dims = frozenset(d.name for d in task.dims)
+    single_dims = [frozenset([name]) for name in sorted(all_dims)] if len(all_dims) > 1 else []
+    plain = _multiples(task, 1, all_dims)
+    candidates = (_multiples(task, step, along) for step in _STEPS for along in (*single_dims, all_dims))
+    return next((s for s in chain((plain,), candidates) if not s or runs_at(task, tuple(s.items()))), plain)
 
 
 def _multiples(task: Task, step: int, along: frozenset[str]) -> dict[str, int]:
-    """Distinct sizes, those of the Dims ``along`` multiples of ``step`` where their ranges allow."""
+    """Return distinct sizes; those of the Dims ``along`` are multiples of ``step`` if their ranges allow it."""
     sizes: dict[str, int] = {}
     for dim, prime in zip(task.dims, _SAMPLES, strict=False):
         by = step if dim.name in along else 1
@@ -130,23 +132,24 @@ def _perturb(value: float, position: int) -> float:
 
 
 def _some_sizes(task: Task, args: Sequence[Any], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The sizes of a trace, and others, with the scalar arguments."""
+    """Return the sizes of a trace, and others, with the scalar arguments."""
     scalars = {spec.name: args[i] for i, spec in enumerate(task.args) if spec.kind is ArgKind.SCALAR}
     return [{**scalars, **{name: size + by for name, size in sizes.items()}} for by in (0, 1, 2)]
 
 
 def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple[Any, list[int]]:
-    """The exported program, and the lines of the writes into pieces of tensors that it was traced with."""
+    """Return the exported program, and the lines of the writes into parts of tensors in its trace."""
     strict = task.framework == "numpy"
     tensors = [i for i, spec in enumerate(task.args) if spec.is_tensor]
 
     class Reference(torch.nn.Module):
-        """Tensors in, tensors out; scalars are Python numbers inside."""
+        """Accepts and returns tensors; scalars are Python numbers inside."""
 
         def forward(self, *traced: Any) -> Any:
             full = list(args)
             for i, tensor in zip(tensors, traced, strict=True):
-                # what is written into is a value of the graph: its new contents are outputs behind the others
+                # a tensor that is written into becomes a value of the graph: its new contents are outputs after the
+                # others
                 full[i] = tensor.clone() if i in written else as_given(i, tensor)
             if strict:
                 result = module.namespace["reference"](*(a.numpy() if i in tensors else a for i, a in enumerate(full)))
@@ -157,7 +160,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
             return (*outputs, *(full[i] for i in written), *map(_tensors, loops.kept()))
 
     def as_given(position: int, tensor: Any) -> Any:
-        """A complex argument of its parts: as a pair where the reference itself is called with it."""
+        """Rebuild a complex argument from its parts: as a Pair if the reference itself is called with it."""
         spec = task.args[position]
         if spec.held.dtype == spec.dtype:
             return tensor
@@ -173,20 +176,20 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
     dynamic = tuple(
         {d: torch.export.Dim.AUTO for d, e in enumerate(task.args[i].shape) if isinstance(e, str)} for i in tensors
     )
-    # an overlong sample (views of one storage) must not look like aliasing to the exporter
+    # an oversized sample (views of one storage) must not be mistaken for aliasing by the exporter
     sample = tuple(parts(args[i].detach()).clone() for i in tensors)
     try:
         with (
             tracing(), module.calling, _quiet(), torch.no_grad(), torch.fx.traceback.preserve_node_meta(),
             warnings.catch_warnings(), symbolic_sizes(module.namespace, module.text, loops.range, loops.plain_range),
-            # an order of contraction that compares sizes would hold at the traced ones alone
+            # a contraction order that depends on sizes would hold only at the traced ones
             in_written_order(), _distributions_unchecked(),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), sample, dynamic_shapes=(dynamic,), strict=strict)
             writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
             apart = _decompositions() | _wanted(program)
-            if loops.counts:  # a write of each step, which is a result of all
+            if loops.counts:  # writes of each step, which are a result of all steps
                 apart.pop(torch.ops.aten.select_scatter.default)
             return program.run_decompositions(apart), [_marked(n) for n in writes]
     except CaptureError:
@@ -196,7 +199,7 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
 
 
 class _Unchecked:
-    """torch's default for the checks of distributions, and False in the thread that traces."""
+    """torch's default for the checks of distributions; False in the thread that traces."""
 
     def __init__(self, default: bool) -> None:
         self.default, self.thread = default, threading.get_ident()
@@ -207,8 +210,8 @@ class _Unchecked:
 
 @contextmanager
 def _distributions_unchecked() -> Iterator[None]:
-    """While it lasts, torch's distributions do not look in this thread whether the values that they get lie in their
-    range. Traces come one after another (``tracing``): the last one to end puts back what the first one met."""
+    """Disable the range checks of torch's distributions in this thread while the context is active. Traces do not
+    overlap (``tracing``): the last one to end restores the original value."""
     kind: Any = torch.distributions.Distribution
     before = vars(kind)["_validate_args"]
     kind._validate_args = _Unchecked(kind._validate_args)
@@ -223,13 +226,13 @@ def _marked(node: Any) -> int:
 
 
 def _check_writes(task: Task, graph: Graph, written: Sequence[int]) -> None:
-    """Raises CaptureError where a loop fills tensors piece by piece, which could not be joined, for so long that its
-    design would take minutes."""
+    """Raise CaptureError if a loop fills tensors in parts that cannot be joined, for so long that the design would take
+    minutes."""
     lines = set(written)
-    left = sum(node.aten in ("slice_scatter", "where") and node.line in lines for node in graph.nodes)
-    if left > _MOST_WRITES:
+    remaining = sum(node.aten in ("slice_scatter", "where") and node.line in lines for node in graph.nodes)
+    if remaining > _MOST_WRITES:
         raise CaptureError(
-            f"The reference of {task.name!r} writes {left} pieces of tensors one by one (at line {written[-1]}), "
+            f"The reference of {task.name!r} writes {remaining} pieces of tensors one by one (at line {written[-1]}), "
             "and each would be a launch.",
             "Put them together with torch.stack, or write the loop over whole tensors: x[:, None] - x[None] for pairs "
             "of rows.",
@@ -237,7 +240,8 @@ def _check_writes(task: Task, graph: Graph, written: Sequence[int]) -> None:
 
 
 def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
-    """The reference on flattened arguments; a Model is built before tracing starts, so only its forward is traced."""
+    """Return the reference on flattened arguments; a Model is built before tracing starts, so only its forward is
+    traced."""
     if callable(plain := module.namespace.get(PLAIN)):
         return lambda args: plain(*module.bind(args)[0])
     if task.form is not TaskForm.KERNELBENCH:
@@ -256,19 +260,23 @@ def _call(task: Task, module: Any) -> Callable[[list[Any]], Any]:
 
 @contextmanager
 def _own_copies(model: Any) -> Iterator[None]:
-    """Tensors that modules hold as plain attributes are copies while ``forward`` is traced: it may write into them."""
-    held = [(vars(m), k, v) for m in model.modules() for k, v in vars(m).items() if isinstance(v, torch.Tensor)]
-    for attributes, key, value in held:
+    """Replace tensors that modules hold as plain attributes by copies while ``forward`` is traced: it may write into
+    them."""
+    attribute_tensors = [
+        (vars(m), k, v) for m in model.modules() for k, v in vars(m).items() if isinstance(v, torch.Tensor)
+    ]
+    for attributes, key, value in attribute_tensors:
         attributes[key] = value.clone()
     try:
         yield
     finally:
-        for attributes, key, value in held:
+        for attributes, key, value in attribute_tensors:
             attributes[key] = value
 
 
 def _line_marks(name: str, filename: str, loops: Loops) -> Any:
-    """A mode that writes the task's current line into every node made under it, and ends a trace that grows long."""
+    """Return a mode that writes the task's current line into every node created under it, and stops a trace that grows
+    long."""
     import sys
 
     class Marks(torch.overrides.TorchFunctionMode):
@@ -310,25 +318,27 @@ def _tensors(result: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _decompositions() -> dict[Any, Any]:
-    """As a plain dict: torch's own table asks the dispatcher for every operator of every library at each use."""
+    """Return the decompositions as a plain dict: torch's own table queries the dispatcher for every operator at each
+    use."""
     table: dict[Any, Any] = {
         op: apart
         for op, apart in torch.export.default_decompositions().decomp_table.items()
         if not _is(op, Capture.WHOLE)
     }
-    every = torch._decomp.decomposition_table
-    table |= {op: apart for op, apart in every.items() if _is(op, Capture.APART)}
+    all_decompositions = torch._decomp.decomposition_table
+    table |= {op: apart for op, apart in all_decompositions.items() if _is(op, Capture.APART)}
     pooling = torch.ops.aten._adaptive_avg_pool2d.default
-    table[pooling] = partial(_unless_even, every[pooling])
+    table[pooling] = partial(_unless_even, all_decompositions[pooling])
     table |= {op: APART[name] for name, op in _operators(APART).items()}
     place = torch.ops.aten.select_scatter.default
-    table[place] = select_scatter(every[place])
+    table[place] = select_scatter(all_decompositions[place])
     return {**{op: MISSING[name] for name, op in _operators(MISSING).items()}, **table}
 
 
 def _is(op: Any, capture: Capture) -> bool:
-    """Does the table of operations say ``capture`` of this overload? Of an operation of a sketch, that is the overload
-    with that operation's operands, all tensors: numbers among them have a dtype that torch's decomposition settles."""
+    """Return whether the table of operations has ``capture`` for this overload. For an operation of a sketch, the
+    overload must have that operation's operands, all tensors: numbers have a dtype that torch's decomposition
+    settles."""
     schema: Any = getattr(op, "_schema", None)
     space, _, name = schema.name.partition("::") if schema else ("", "", "")
     row = ATEN.get(name) if space == "aten" else None
@@ -341,20 +351,20 @@ def _is(op: Any, capture: Capture) -> bool:
 
 
 def _wanted(program: Any) -> dict[Any, Any]:
-    """Poolings by their windows where their places are asked for; one that only pools stays whole."""
-    asked = {str(n.args[0].target).removeprefix("aten.") for n in program.graph.nodes if _is_second(n)}
-    if "max_pool1d_with_indices.default" in asked:
-        asked.add("max_pool2d_with_indices.default")
-    return {op: WITH_PLACES[name] for name, op in _operators(WITH_PLACES).items() if name in asked}
+    """Return decompositions of the poolings whose positions are used; a pooling without positions stays whole."""
+    pooling_names = {str(n.args[0].target).removeprefix("aten.") for n in program.graph.nodes if _is_second(n)}
+    if "max_pool1d_with_indices.default" in pooling_names:
+        pooling_names.add("max_pool2d_with_indices.default")
+    return {op: WITH_PLACES[name] for name, op in _operators(WITH_PLACES).items() if name in pooling_names}
 
 
 def _is_second(node: Any) -> bool:
-    """Does the node pick an operation's second result, and does anything use it?"""
+    """Return whether the node selects an operation's second result, and is used."""
     return node.target is operator.getitem and node.args[1] == 1 and bool(node.users)
 
 
 def _operators(names: Iterable[str]) -> dict[str, Any]:
-    """The operators of these names that this version of torch has."""
+    """Return the operators of these names that this version of torch has."""
     operators = {}
     for name in names:
         base, overload = name.split(".")
@@ -365,14 +375,14 @@ def _operators(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _unless_even(apart: Callable[..., Any], x: Any, size: Sequence[int]) -> Any:
-    """``apart`` for a pooling of windows that differ in size; others stay whole, they are plain windows."""
+    """Apply ``apart`` to a pooling whose windows differ in size; others stay whole, since they are plain windows."""
     even = all(isinstance(n, int) and n % length == 0 for n, length in zip(x.shape[-2:], size, strict=True))
     return NotImplemented if even else apart(x, size)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps torch from logging what becomes one sentence."""
+    """Suppress torch's log messages, which are replaced by a single sentence."""
     loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -405,15 +415,15 @@ def _explain(task: Task, module: Any, error: BaseException) -> CaptureError:
 
 
 def _line_of_error(task: Task, module: Any, error: BaseException | None) -> int:
-    seen = 0
+    line = 0
     while error is not None:
         trace = error.__traceback__
         while trace:
             if trace.tb_frame.f_code.co_filename == module.filename:
-                seen = trace.tb_lineno
+                line = trace.tb_lineno
             trace = trace.tb_next
         match = re.search(re.escape(module.filename) + r'",? line (\d+)', str(error))
         if match:
-            seen = int(match.group(1))
+            line = int(match.group(1))
         error = error.__cause__ or error.__context__
-    return seen
+    return line

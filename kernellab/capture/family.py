@@ -1,4 +1,4 @@
-"""The family of a task, from its captured graph alone: never from its name, its words or its numbers.
+"""The family of a task, from its captured graph only: never from its name, its words or its numbers.
 
 One vocabulary for the documents of known designs, for examples, for reports and for retrieval.
 """
@@ -15,7 +15,7 @@ from kernellab.operations.aten import POINTWISE, Role, role_of
 
 
 class Family(str, Enum):
-    """What a task is mostly about. NONE: no family whose known designs would help."""
+    """The main kind of work of a task. NONE: no family whose known designs would help."""
 
     ATTENTION = "attention"
     CONVOLUTION = "convolution"
@@ -33,19 +33,19 @@ class Family(str, Enum):
     NONE = ""
 
 
-#: operations of no family that decide what a task costs, so that no known design fits
+#: operations outside all families that dominate the cost of a task, so that no known design fits
 _FOREIGN = (Role.RESAMPLE, Role.SPECTRUM, Role.LINALG, Role.DYNAMIC, Role.ALGORITHM, Role.RECURRENT)
-#: what makes few values of many
+#: operations that reduce many values to few
 _SUMS = (Role.REDUCE, Role.PLACE)
-#: steps of a recurrence that is written out: fewer are a sum of a few terms
+#: number of steps of an unrolled recurrence: fewer are a sum of a few terms
 _STEPS = 4
-#: operations of a step that is linear in what the step before gave
+#: operations of a step that is linear in the previous step's values
 _LINEAR = frozenset(("add", "sub", "rsub", "mul", "neg", "addcmul", "lerp"))
 
 
 @dataclass(frozen=True)
 class _Look:
-    """A graph with what the rules ask of it."""
+    """A graph with the queries that the rules need."""
 
     graph: Graph
     nodes: Sequence[Node]
@@ -53,7 +53,7 @@ class _Look:
     shapes: Mapping[str, tuple[Extent, ...]]
 
     def has(self, *roles: Role) -> bool:
-        """Has an operation one of ``roles``?"""
+        """Return whether an operation has one of ``roles``."""
         return any(role_of(word) in roles for word in self.words)
 
     @cached_property
@@ -61,7 +61,7 @@ class _Look:
         return {node.name: node for node in self.nodes}
 
     def before(self, node: Node) -> set[str]:
-        """Names of everything that ``node`` is computed from."""
+        """Return the names of all values that ``node`` is computed from."""
         nodes: set[str] = set()
         open_ = [ref.name for ref in node.refs()]
         by_name = self.by_name
@@ -73,16 +73,17 @@ class _Look:
         return nodes
 
     def made_of(self, names: Set[str]) -> set[str]:
-        """Names of the nodes that are computed from one of ``names``, in one pass: nodes stand in their order."""
-        made: set[str] = set()
+        """Return the names of the nodes that are computed from one of ``names``, in one pass over the ordered nodes."""
+        derived: set[str] = set()
         for node in self.nodes:
-            if any(ref.name in names or ref.name in made for ref in node.refs()):
-                made.add(node.name)
-        return made
+            if any(ref.name in names or ref.name in derived for ref in node.refs()):
+                derived.add(node.name)
+        return derived
 
 
 def family_of(graph: Graph) -> Family:
-    """The family of a captured graph: the first rule that holds, from what decides most of the cost to what least."""
+    """Return the family of a captured graph: the first rule that holds, ordered by the share of the cost, largest
+    first."""
     nodes = graph.nodes
     shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in nodes}
     look = _Look(graph, nodes, [n.aten for n in nodes], shapes)
@@ -94,7 +95,7 @@ def _attention(look: _Look) -> bool:
     if look.has(Role.ATTENTION):
         return True
     products = {node.name for node in look.nodes if _is_product(look, node)}
-    # an exponential that no product is under, such as a decay, makes no softmax of scores
+    # an exponential not computed from a product, such as a decay, is not part of a softmax of scores
     scores = look.made_of(products)
     softmaxes = {n.name for n in look.nodes if role_of(n.aten) is Role.SOFTMAX and n.aten != "logsumexp"} & scores
     if products & look.made_of(softmaxes):
@@ -113,12 +114,12 @@ def _is_product(look: _Look, node: Node) -> bool:
 
 
 def _sums_a_product(look: _Look, node: Node) -> bool:
-    """Is it the sum of two different values' product, one of which is broadcast against the other?"""
+    """Return whether it is the sum of the product of two different values, one broadcast against the other."""
     source = look.by_name.get(next((ref.name for ref in node.refs()), ""))
     if source is None or source.aten != "mul":
         return False
     if any(_is_mask(look, ref.name) for ref in source.refs()):
-        return False  # a sum of what a mask leaves
+        return False  # a sum of masked values
     operands = [look.shapes.get(ref.name, ()) for ref in source.refs()]
     names = {ref.name for ref in source.refs()}
     if len(operands) != 2 or len(names) != 2 or not all(operands):
@@ -127,7 +128,7 @@ def _sums_a_product(look: _Look, node: Node) -> bool:
 
 
 def _is_mask(look: _Look, name: str) -> bool:
-    """Is a value made of bools, by casts and changes of shape alone?"""
+    """Return whether a value is computed from bools only by casts and changes of shape."""
     by_name = look.by_name
     bools = {i.name for i in look.graph.inputs if i.dtype == "bool"}
     while name in by_name and by_name[name].dtype != "bool":
@@ -142,7 +143,7 @@ def _is_mask(look: _Look, name: str) -> bool:
 
 
 def _spreads(shape: tuple[Extent, ...], to: tuple[Extent, ...]) -> bool:
-    """Is a value of ``shape`` repeated over an axis of ``to`` that is longer than one?"""
+    """Return whether a value of ``shape`` is repeated over an axis of ``to`` that is longer than one."""
     padded = (1,) * (len(to) - len(shape)) + shape
     return any(have == 1 and want != 1 for have, want in zip(padded, to, strict=True))
 
@@ -157,42 +158,44 @@ def _scan(look: _Look) -> bool:
 
 
 def _of_places(look: _Look, node: Node) -> bool:
-    """Does a scan of whole numbers alone only say where elements are read or added?"""
-    own = look.before(node)
-    floats = any(i.name in own and "int" not in i.dtype and i.dtype != "bool" for i in look.graph.inputs)
+    """Return whether a scan of integers only determines where elements are read or added."""
+    sources = look.before(node)
+    floats = any(i.name in sources and "int" not in i.dtype and i.dtype != "bool" for i in look.graph.inputs)
     moves = [n for n in look.nodes if role_of(n.aten) in (Role.GATHER, Role.SCATTER)]
     return not floats and any(node.name in look.before(move) for move in moves)
 
 
 def _recurrence(look: _Look, linear: bool = True) -> bool:
-    """A loop over one input's slices that is written out, each step computed from the one before, by sums and products
-    alone where ``linear``: no other is an associative scan."""
+    """Return whether a loop over one input's slices is unrolled, each step computed from the previous one.
+
+    If ``linear``, only by sums and products: no other recurrence is an associative scan.
+    """
     slices: dict[str, list[Node]] = {}
     for node, word in zip(look.nodes, look.words, strict=True):
         if role_of(word) is Role.PART:
             slices.setdefault(next(ref.name for ref in node.refs()), []).append(node)
     if max(map(len, slices.values()), default=0) < _STEPS:
         return False
-    #: by node: the steps of the longest way to it, and the operations on that way
+    #: by node: the number of steps on the longest path to it, and the operations on that path
     ways: dict[str, tuple[int, frozenset[str]]] = {}
     start = (0, frozenset[str]())
     for node in look.nodes:
         depth, words = max((ways.get(ref.name, start) for ref in node.refs()), key=lambda way: way[0], default=start)
         works = role_of(node.aten) in POINTWISE
-        own = {node.aten} if works or role_of(node.aten) in _SUMS else set[str]()
-        ways[node.name] = depth + bool(works), words | own
+        own_words = {node.aten} if works or role_of(node.aten) in _SUMS else set[str]()
+        ways[node.name] = depth + bool(works), words | own_words
     longest, words = max(ways.values(), key=lambda way: way[0], default=start)
     return longest >= max(map(len, slices.values())) and (words <= _LINEAR) is linear
 
 
 def _loop(look: _Look, linear: bool = True) -> bool:
-    """A loop over a Dim, whose step leaves to the next what sums and products alone make of it where ``linear``."""
+    """Return whether there is a loop over a Dim; if ``linear``, only sums and products compute the values passed on."""
     bodies: list[Body] = [node.keyword("body") for node in look.nodes if node.op == LOOP]
     return any((_carried_by(body) <= _LINEAR) is linear for body in bodies if body.before)
 
 
 def _carried_by(body: Body) -> set[str]:
-    """The operations on the way from what a step finds to what it leaves."""
+    """Return the operations on the path from the values that a step reads to those it passes on."""
     reached, words = set(body.before), dict[str, set[str]]()
     for node in body.nodes:
         if any(ref.name in reached for ref in node.refs()):
@@ -203,7 +206,7 @@ def _carried_by(body: Body) -> set[str]:
 
 
 def _loss(look: _Look) -> bool:
-    """A loss by name, or one number made of two or more tensors."""
+    """A loss by name, or a single number computed from two or more tensors."""
     if look.has(Role.LOSS):
         return True
     outputs = [look.shapes.get(ref.name, ()) for ref in look.graph.outputs]
@@ -212,14 +215,14 @@ def _loss(look: _Look) -> bool:
 
 
 def _indexing(look: _Look) -> bool:
-    """Elements are picked by an index that an argument gives, or that is computed from one."""
-    given = {i.name for i in look.graph.inputs if i.name not in look.graph.constants}
+    """Return whether elements are selected by an index that is an argument or is computed from one."""
+    argument_names = {i.name for i in look.graph.inputs if i.name not in look.graph.constants}
     whole = look.made_of({i.name for i in look.graph.inputs if "int" in i.dtype or i.dtype == "bool"})
     for node, word in zip(look.nodes, look.words, strict=True):
         if role_of(word) in (Role.GATHER, Role.SCATTER) and node.name in whole:
             return True
-        picked_by = [ref.name for ref in node.refs()][1:] if role_of(word) is Role.GATHER else []
-        if any(given & {name, *_made_of(look, name)} for name in picked_by):
+        index_names = [ref.name for ref in node.refs()][1:] if role_of(word) is Role.GATHER else []
+        if any(argument_names & {name, *_made_of(look, name)} for name in index_names):
             return True
     return False
 
@@ -233,26 +236,26 @@ def _softmax(look: _Look) -> bool:
 
 
 def _normalisation(look: _Look) -> bool:
-    """A norm by name, or a reduction whose results go back onto the values that they were made of: of one number for a
-    whole tensor no row fits on a chip, and two passes are what pays."""
+    """A norm by name, or a reduction whose results are applied to the values that they were computed from. With a
+    single result for a whole tensor no row fits on a chip, and two passes are the best design."""
     if look.has(Role.NORM):
         return True
     reduced = [n for n in look.nodes if role_of(n.aten) is Role.REDUCE and _is_of_rows(look, n)]
     for node in reduced:
-        own = look.before(node)
+        sources = look.before(node)
         for after in look.nodes:
             if after.aten not in ("div", "mul", "sub"):
                 continue
             refs = [ref.name for ref in after.refs()]
             through = [name for name in refs if name == node.name or node.name in _made_of(look, name)]
-            others = [name for name in refs if name in own and name not in through]
-            if through and others and len(look.shapes.get(others[0], ())) >= 1 and after.shape != node.shape:
+            unreduced = [name for name in refs if name in sources and name not in through]
+            if through and unreduced and len(look.shapes.get(unreduced[0], ())) >= 1 and after.shape != node.shape:
                 return True
     return False
 
 
 def _is_of_rows(look: _Look, node: Node) -> bool:
-    """Does a reduction leave more than one number, or the number of one row in its place?"""
+    """Return whether a reduction leaves more than one number, or a single number for a single row."""
     extents = [e for ref in node.refs() for e in look.shapes.get(ref.name, ()) if e != 1]
     return any(e != 1 for e in node.shape) or (bool(node.shape) and len(extents) < 2)
 
@@ -263,8 +266,8 @@ def _made_of(look: _Look, name: str) -> set[str]:
 
 
 def _pairwise(look: _Look) -> bool:
-    """Is a reduction made of each element of one value with each of another? Its arithmetic is more than its memory, as
-    of distances to a table, and no product is among it."""
+    """Return whether a reduction combines each element of one value with each of another. Its arithmetic exceeds its
+    memory traffic, such as for distances to a table, and it contains no product."""
     for node in look.nodes:
         operands = [look.shapes.get(ref.name, ()) for ref in node.refs()]
         if role_of(node.aten) not in POINTWISE or len(operands) != 2 or len({ref.name for ref in node.refs()}) != 2:
@@ -277,21 +280,21 @@ def _pairwise(look: _Look) -> bool:
 
 
 def traits_of(graph: Graph) -> frozenset[str]:
-    """What a task has that sections of its family's document are about: ``scatter``, ``order``, ``triangle``,
-    ``strided-reduction`` (of another axis than the last)."""
+    """Return the properties of a task that sections of its family's document cover: ``scatter``, ``order``,
+    ``triangle``, ``strided-reduction`` (over an axis other than the last)."""
     roles = {role_of(node.aten) for node in graph.nodes}
     shapes = {i.name: i.shape for i in graph.inputs} | {n.name: n.shape for n in graph.nodes}
-    found = {"scatter"} if Role.SCATTER in roles else set[str]()
-    found |= {"order"} if Role.ORDER in roles else set[str]()
-    found |= {"triangle"} if {"tril", "triu"} & {node.aten for node in graph.nodes} else set[str]()
+    traits = {"scatter"} if Role.SCATTER in roles else set[str]()
+    traits |= {"order"} if Role.ORDER in roles else set[str]()
+    traits |= {"triangle"} if {"tril", "triu"} & {node.aten for node in graph.nodes} else set[str]()
     for node in graph.nodes:
         if role_of(node.aten) in _SUMS and any(_keeps_last(shapes.get(ref.name, ()), node) for ref in node.refs()):
-            found.add("strided-reduction")
-    return frozenset(found)
+            traits.add("strided-reduction")
+    return frozenset(traits)
 
 
 def _keeps_last(operand: tuple[Extent, ...], node: Node) -> bool:
-    """Does a reduction name its axes, and not its operand's last among them?"""
+    """Return whether a reduction specifies its axes, and its operand's last axis is not among them."""
     axes = next((a for a in node.args[1:2] if isinstance(a, (int, list, tuple))), node.keyword("dim") or ())
     named = [n for n in ([axes] if isinstance(axes, int) else axes) if isinstance(n, int)]
     return bool(operand and named) and len(operand) - 1 not in {n % len(operand) for n in named}

@@ -1,6 +1,6 @@
-"""A reference as data: operations over symbolic shapes, with arguments that name values, numbers and dtypes.
+"""A reference as data: operations over symbolic shapes, with arguments that are values, numbers and dtypes.
 
-:func:`kernellab.capture.capture` makes a Graph of a Task; the Designer reads it.
+:func:`kernellab.capture.capture` converts a Task to a Graph; the Designer reads it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from kernellab.task.formula import Formula
 Extent = Union[int, Formula]
 
 
-#: ``aten.view.dtype``, which reads the bits of a value as another dtype of as many bytes: computes, other than a view
+#: ``aten.view.dtype``, which reinterprets the bits of a value as another dtype of the same size: a computation, unlike
+#: a view
 BITS = "aten.bitcast.dtype"
-#: all steps of a loop over a Dim. ``args``: how many, what the first step finds (a tuple of Ref), and what every step
-#: reads (a tuple of Ref). ``body``: a :class:`Body`. Results: what the last step leaves, then what all steps write
+#: all steps of a loop over a Dim. ``args``: their number, the values before the first step (a tuple of Ref), and the
+#: values that every step reads (a tuple of Ref). ``body``: a :class:`Body`. Results: the values after the last step,
+#: then the tensors that all steps write
 LOOP = "aten.steps.loop"
 
 
 @dataclass(frozen=True)
 class Ref:
-    """The value of another node (or of an input), by name; ``item`` picks one of several results."""
+    """The value of another node (or of an input), by name; ``item`` selects one of several results."""
 
     name: str
     item: int | None = None
@@ -32,20 +34,20 @@ class Ref:
 
 @dataclass(frozen=True)
 class Sym:
-    """A number known when the kernel runs: an expression over Dims and scalar arguments (``N``, ``1 - beta``)."""
+    """A number known at run time: an expression over Dims and scalar arguments (``N``, ``1 - beta``)."""
 
     expr: Formula
     is_float: bool = False
 
 
 def sym(term: int | float | Formula, is_float: bool = False) -> int | float | Sym:
-    """A number as an argument of a node: itself where it is known already."""
+    """Return a number as an argument of a node: unchanged if it is already known."""
     return Sym(term, is_float) if isinstance(term, Formula) else term
 
 
 @dataclass(frozen=True)
 class Input:
-    """One tensor argument of the kernel; ``position`` counts all of the Task's arguments, scalars too."""
+    """One tensor argument of the kernel; ``position`` counts all of the Task's arguments, including scalars."""
 
     name: str
     position: int
@@ -68,29 +70,32 @@ class Node:
     kwargs: tuple[tuple[str, Any], ...]
     shape: tuple[Extent, ...]
     dtype: str
-    #: line of the task's text, 0 when unknown
+    #: line of the task's text, 0 if unknown
     line: int = 0
     results: tuple[tuple[tuple[Extent, ...], str], ...] = ()
 
     @property
     def aten(self) -> str:
-        """The ATen operation without its overload ("mul" of ``aten.mul.Tensor``); "" for what is none of ATen's."""
+        """The ATen operation without its overload ("mul" for ``aten.mul.Tensor``); "" for other operations."""
         return self.op.split(".")[1] if self.op.startswith("aten.") else ""
 
     def refs(self) -> Iterator[Ref]:
-        """Every Ref in the arguments, in order."""
+        """Yield every Ref in the arguments, in order."""
         yield from _refs(self.args)
         yield from _refs([v for _, v in self.kwargs])
 
     def keyword(self, name: str, default: Any = None) -> Any:
-        """The call's keyword argument of that name, else ``default``."""
+        """Return the keyword argument of that name, or ``default``."""
         return dict(self.kwargs).get(name, default)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A reference as data. ``scalars`` maps a scalar argument to its position; ``fixed`` holds those that had to be
-    fixed at their sample value (they steer the graph's form)."""
+    """A reference as data.
+
+    ``scalars`` maps a scalar argument to its position; ``fixed`` holds those that are fixed at their sample value (they
+    determine the graph's form).
+    """
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
@@ -101,21 +106,21 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def node(self, name: str) -> Node:
-        """The node of that name. Raises StopIteration: there is none."""
+        """Return the node of that name. Raise StopIteration if there is none."""
         return next(n for n in self.nodes if n.name == name)
 
     def live(self) -> Graph:
-        """The graph of the nodes that an output depends on."""
+        """Return the graph of the nodes that an output depends on."""
         live = {r.name for r in self.outputs}
-        kept = []
+        live_nodes = []
         for node in reversed(self.nodes):
             if node.name in live:
-                kept.append(node)
+                live_nodes.append(node)
                 live.update(r.name for r in node.refs())
-        return replace(self, nodes=tuple(reversed(kept)))
+        return replace(self, nodes=tuple(reversed(live_nodes)))
 
     def dtype(self, ref: Ref) -> str:
-        """The dtype of a node's value or an input, as torch names it ("float32")."""
+        """Return the dtype of a node's value or an input, as torch names it ("float32")."""
         declared = next((i.dtype for i in self.inputs if i.name == ref.name), None)
         if declared is not None:
             return declared
@@ -125,7 +130,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Stacked:
-    """A value of each step, which it writes at ``place`` of a dimension of a result: an expression over the step."""
+    """A value of each step, written at ``place`` of a dimension of a result: an expression over the step."""
 
     value: Ref
     dim: int
@@ -134,8 +139,11 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Body:
-    """One step of a loop: ``nodes`` over the names outside, ``step`` (its number, from 0) and ``before``, the names of
-    what the step before left. ``after`` is what it leaves itself."""
+    """One step of a loop.
+
+    ``nodes`` read outer names, ``step`` (its number, from 0) and ``before``, the names of the previous step's values;
+    ``after`` are the values that it passes on.
+    """
 
     nodes: tuple[Node, ...]
     step: str
@@ -145,17 +153,17 @@ class Body:
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes, each after those that it reads, else in their order. None may wait for itself."""
+    """Return the nodes, each after those that it reads, otherwise in their order. There must be no cycle."""
     named, done = {n.name: n for n in nodes}, dict[str, Node]()
     for node in nodes:
-        left = [node]
-        while left:
-            last = left[-1]
+        stack = [node]
+        while stack:
+            last = stack[-1]
             missing = next((r.name for r in last.refs() if r.name in named and r.name not in done), "")
             if missing:
-                left.append(named[missing])
+                stack.append(named[missing])
             else:
-                done[left.pop().name] = last
+                done[stack.pop().name] = last
     return tuple(done.values())
 
 

@@ -1,7 +1,7 @@
-"""More operations written with others: those that are defined by places (windows, bags, diagonals, ranks, groups of
-rows) or by pairs, and products with scales.
+"""More operations in terms of others: those defined by positions (windows, bags, diagonals, ranks, groups of rows) or
+by pairs, and products with scales.
 
-As in ``apart``, ``NotImplemented`` leaves an operation whole.
+As in ``decompositions``, ``NotImplemented`` leaves an operation whole.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -16,23 +16,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: rows from which on a product of groups stays whole
+#: number of rows from which a product of groups stays whole
 _ROWS = 256
 
 
 def nanmedian_dim(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower of the middle elements that are numbers, and its place; NaN sorts behind all numbers."""
+    """Return the lower of the middle elements that are numbers, and its position; NaN sorts after all numbers."""
     if x.dim() == 0 or not x.is_floating_point():
         return NotImplemented
     values, places = torch.sort(x, dim=dim, stable=True)
-    met = (~torch.isnan(x)).sum(dim, keepdim=True)
-    at = ((met + 1) // 2 - 1).clamp(min=0)
+    number_count = (~torch.isnan(x)).sum(dim, keepdim=True)
+    at = ((number_count + 1) // 2 - 1).clamp(min=0)
     values, places = values.gather(dim, at), places.gather(dim, at)
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
 def median_all(of_dim: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
-    """The median of all elements, as that of one row."""
+    """Return the median of all elements, computed as that of a single row."""
 
     def median(x: Tensor) -> Tensor:
         result = of_dim(x.reshape(-1), 0)
@@ -42,13 +42,13 @@ def median_all(of_dim: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
 
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Elements written at places of the flattened tensor."""
+    """Write elements at positions of the flattened tensor."""
     flat = x.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
     return flat.reshape(x.shape)
 
 
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The n-th place of the mask gets element n of ``source``; of a mask of whole rows, the n-th row gets row n."""
+    """Write element n of ``source`` to the n-th place of the mask; for a mask of whole rows, row n to the n-th row."""
     across = 0
     while across < min(mask.dim(), x.dim()) and type(mask.shape[-1 - across]) is int and mask.shape[-1 - across] == 1:
         across += 1
@@ -65,7 +65,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """``source`` written along a diagonal."""
+    """Write ``source`` along a diagonal."""
     plane = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = (torch.arange(n, device=x.device) for n in plane.shape[-2:])
     on = columns.unsqueeze(0) - rows.unsqueeze(1) == offset
@@ -75,27 +75,28 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 
 
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
-    """Distances of the pairs of rows, each pair once."""
+    """Return the distances between rows, once for each pair."""
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
-    apart = (x[first] - x[second]).abs()
+    differences = (x[first] - x[second]).abs()
     if p == 0:
-        return (apart != 0).to(x.dtype).sum(-1)
+        return (differences != 0).to(x.dtype).sum(-1)
     if p == math.inf:
-        return apart.amax(-1)
+        return differences.amax(-1)
     if p == 1:
-        return apart.sum(-1)
-    return torch.sqrt((apart * apart).sum(-1)) if p == 2 else (apart**p).sum(-1) ** (1 / p)
+        return differences.sum(-1)
+    return torch.sqrt((differences * differences).sum(-1)) if p == 2 else (differences**p).sum(-1) ** (1 / p)
 
 
 def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """The sum of a batch of products, added to ``x``."""
+    """Return the sum of a batch of products, added to ``x``."""
     total = (a @ b).sum(0)
     total = total if alpha == 1 else total * alpha
     return total if beta == 0 else total + (x if beta == 1 else x * beta)
 
 
 def adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Means of windows that differ in size, one dimension after another: a mean of means, since a window is a box."""
+    """Return means of windows that differ in size, one dimension after another: a mean of means, since a window is a
+    box."""
     sizes = x.shape[-3:]
     if not all(isinstance(n, int) for n in sizes) or all(n % w == 0 for n, w in zip(sizes, size, strict=True)):
         return NotImplemented
@@ -112,15 +113,15 @@ def adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def bags_of_max(weight: Tensor, indices: Tensor, bag: Tensor, bags: int, padding: int) -> Tensor:
-    """The largest of each bag's rows, element by element; 0 of an empty bag."""
-    own = bag.unsqueeze(0) == torch.arange(bags, device=weight.device).unsqueeze(1)
-    own = own & (indices != padding) if padding >= 0 else own
-    best = torch.where(own.unsqueeze(-1), weight[indices].unsqueeze(0), -math.inf).amax(1)
-    return torch.where(own.any(1).unsqueeze(-1), best, 0.0)
+    """Return the elementwise maximum of each bag's rows; 0 for an empty bag."""
+    in_bag = bag.unsqueeze(0) == torch.arange(bags, device=weight.device).unsqueeze(1)
+    in_bag = in_bag & (indices != padding) if padding >= 0 else in_bag
+    best = torch.where(in_bag.unsqueeze(-1), weight[indices].unsqueeze(0), -math.inf).amax(1)
+    return torch.where(in_bag.any(1).unsqueeze(-1), best, 0.0)
 
 
 def adaptive_max_with_places(uneven: Callable[..., Any], pool: Callable[..., Any]) -> Callable[..., Any]:
-    """Adaptive pooling of which the places are asked for: by its windows, of one size or of several."""
+    """Return an adaptive pooling that also returns positions, for windows of one size or of several."""
 
     def apart(x: Tensor, size: Sequence[int]) -> Any:
         windows = uneven(x, size)
@@ -133,9 +134,10 @@ def adaptive_max_with_places(uneven: Callable[..., Any], pool: Callable[..., Any
 
 
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at each index's place, 0 elsewhere; torch reads the indices, and takes the number of classes for a plain one.
+    """Return 1 at each index's place and 0 elsewhere. torch reads the indices, and converts the number of classes to a
+    plain number.
 
-    Without that number it is the largest index, which only the values tell.
+    Without the number of classes it is the largest index, which depends on the values.
     """
     if isinstance(num_classes, int) and num_classes < 0:
         return NotImplemented
@@ -143,7 +145,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """Padded with its other end, dimension by dimension; torch writes the parts into an empty tensor one by one."""
+    """Pad circularly, dimension by dimension; torch writes the parts into an empty tensor one by one."""
     if mode != "circular" or not all(isinstance(n, int) and n >= 0 for n in pad):
         return NotImplemented
     for k, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
@@ -157,18 +159,18 @@ def hamming_window(
     length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: Any = None,
     device: Any = None, **_: Any,
 ) -> Tensor:  # fmt: skip
-    """alpha - beta cos(2 pi n / N) of n in 0..N-1; N - 1 under the fraction's line where it is not periodic."""
+    """Return alpha - beta cos(2 pi n / N) for n in 0..N-1; the denominator is N - 1 if it is not periodic."""
     turns = _turns(length, periodic, dtype, device)
     return turns if turns is NotImplemented else alpha - beta * torch.cos(turns)
 
 
 def hann_window(length: int, periodic: bool = True, **more: Any) -> Tensor:
-    """(1 - cos(2 pi n / N)) / 2."""
+    """Return (1 - cos(2 pi n / N)) / 2."""
     return hamming_window(length, periodic, 0.5, 0.5, **more)
 
 
 def blackman_window(length: int, periodic: bool = True, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
-    """0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)."""
+    """Return 0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)."""
     turns = _turns(length, periodic, dtype, device)
     return turns if turns is NotImplemented else 0.42 - 0.5 * torch.cos(turns) + 0.08 * torch.cos(2 * turns)
 
@@ -185,7 +187,8 @@ def scaled_mm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
     scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``a`` [M, K] times ``b`` [K, N], each times its scale: one, one a row or column, or one a block of either."""
+    """Multiply ``a`` [M, K] by ``b`` [K, N], each times its scale: a single one, one per row or column, or one per
+    block."""
     left, right = _scaled(a, scale_a), _scaled(b, scale_b)
     if left is None or right is None or scale_result is not None:
         return NotImplemented
@@ -196,7 +199,7 @@ def scaled_mm(
 def _scaled(factor: Tensor, scale: Tensor) -> Tensor | None:
     wide = factor.to(torch.float32)
     if scale.dtype != torch.float32:
-        # scales of a byte (MX formats) lie in another order
+        # one-byte scales (MX formats) are stored in another order
         return None
     if scale.numel() == 1:
         return wide * scale.reshape(())
@@ -212,7 +215,7 @@ def _scaled(factor: Tensor, scale: Tensor) -> Tensor | None:
 def grouped_mm(
     a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Products of groups: of matrices, or of the rows of ``a`` [T, K] that end at ``offs`` with their own ``b[g]``."""
+    """Multiply groups: matrices, or the rows of ``a`` [T, K] that end at ``offs`` by their own ``b[g]``."""
     if bias is not None or out_dtype not in (None, a.dtype):
         return NotImplemented
     if offs is None:
@@ -223,19 +226,20 @@ def grouped_mm(
     if rows >= _ROWS:
         return NotImplemented
     at = torch.arange(rows, device=a.device)
-    mine = (at[:, None] >= offs[None, :]).sum(1).clamp(max=groups - 1)
-    return (a[:, None] @ b[mine])[:, 0]
+    group_of_row = (at[:, None] >= offs[None, :]).sum(1).clamp(max=groups - 1)
+    return (a[:, None] @ b[group_of_row])[:, 0]
 
 
 def rows_of_groups(a: Tensor, b: Tensor, offs: Tensor, *_: Any, **__: Any) -> Tensor:
-    """The same of any number of rows and in any dtype, computed."""
+    """Compute grouped products for any number of rows and in any dtype."""
     firsts = [0, *offs.tolist()]
-    made = [a[first:end] @ b[group] for group, (first, end) in enumerate(itertools.pairwise(firsts))]
-    return torch.cat([*made, a[firsts[-1] :] @ b[-1]])
+    group_products = [a[first:end] @ b[group] for group, (first, end) in enumerate(itertools.pairwise(firsts))]
+    return torch.cat([*group_products, a[firsts[-1] :] @ b[-1]])
 
 
 def best_of_rows(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
-    """``x.index_reduce(dim, ids, source, "amax", "amin" or "prod")``: rows by their index, then runs of them."""
+    """Compute ``x.index_reduce(dim, ids, source, "amax", "amin" or "prod")``: sort rows by index, then reduce runs of
+    them."""
     dim %= max(x.dim(), 1)
     if x.dim() == 0 or ids.dim() != 1 or not x.is_floating_point() or x.element_size() > 4:
         return NotImplemented
@@ -246,17 +250,17 @@ def best_of_rows(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, 
     begins, ends = torch.searchsorted(ids, at), torch.searchsorted(ids, at, right=True)
     rows, old = source.movedim(dim, 0).index_select(0, order), x.movedim(dim, 0)
     if reduce == "prod":
-        best, met = _product_of_sorted(rows, ids, begins, ends)
+        best, is_written = _product_of_sorted(rows, ids, begins, ends)
     else:
-        best, met = _best_of_sorted(rows, ids, begins, ends, reduce == "amax")
+        best, is_written = _best_of_sorted(rows, ids, begins, ends, reduce == "amax")
     if include_self:
         best = {"amax": torch.maximum, "amin": torch.minimum, "prod": torch.mul}[reduce](old, best)
-    return torch.where(met, best, old).movedim(0, dim)
+    return torch.where(is_written, best, old).movedim(0, dim)
 
 
 def _product_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-    """As :func:`_best_of_sorted`, the products: each row takes in the row 1, 2, 4 .. before it of the same index
-    (Hillis and Steele: Data parallel algorithms, 1986)."""
+    """Like :func:`_best_of_sorted`, for products: each row is multiplied by the row 1, 2, 4 .. before it of the same
+    index (Hillis and Steele: Data parallel algorithms, 1986)."""
     across = [-1, *[1] * (rows.dim() - 1)]
     at, step = torch.arange(rows.shape[0], device=rows.device), 1
     running = rows.float()
@@ -264,27 +268,27 @@ def _product_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor) 
         before = (at - step).clamp(min=0)
         same = ((at >= step) & (ids.index_select(0, before) == ids)).reshape(across)
         running, step = torch.where(same, running * running.index_select(0, before), running), 2 * step
-    met = (ends > begins).reshape(across)
-    return running.index_select(0, (ends - 1).clamp(min=0)).to(rows.dtype), met
+    nonempty = (ends > begins).reshape(across)
+    return running.index_select(0, (ends - 1).clamp(min=0)).to(rows.dtype), nonempty
 
 
 def _best_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
-    """The best of the rows of each index, of rows in the order of ``ids``; and whether there are any.
+    """Return the best row for each index, for rows in the order of ``ids``, and whether there are any.
 
-    A running maximum of numbers whose upper 32 bits are the index and whose lower ones grow with the value begins again
-    at each index; its last is the index's best. NaN is beyond all.
+    A running maximum of numbers with the index in the upper 32 bits and a monotone function of the value in the lower
+    ones restarts at each index; its last element is the index's best. NaN exceeds all values.
     """
     across = [-1, *[1] * (rows.dim() - 1)]
     bits = rows.float().view(torch.int32)
     order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     order = torch.where(torch.isnan(rows), 0x7FFFFFFF, order if largest else ~order)
     running = torch.cummax(ids.to(torch.int64).reshape(across) * (1 << 32) + order.to(torch.int64), 0).values
-    met = (ends > begins).reshape(across)
+    nonempty = (ends > begins).reshape(across)
     place = torch.arange(ends.shape[0], device=rows.device).reshape(across)
     last = running.index_select(0, (ends - 1).clamp(min=0)) - place * (1 << 32)
-    order = torch.where(met, last, 0).to(torch.int32)
+    order = torch.where(nonempty, last, 0).to(torch.int32)
     order = order if largest else ~order
-    return (order ^ ((order >> 31) & 0x7FFFFFFF)).view(torch.float32).to(rows.dtype), met
+    return (order ^ ((order >> 31) & 0x7FFFFFFF)).view(torch.float32).to(rows.dtype), nonempty
 
 
 def index_reduce(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
@@ -300,7 +304,7 @@ def segment_reduce(
     x: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
     offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Sums, means and extremes of runs of rows, each of which has its run's number as an index."""
+    """Return sums, means and extremes of runs of rows, using each run's number as the index of its rows."""
     bounds = lengths if lengths is not None else offsets
     if bounds is None or bounds.dim() != 1 or axis != 0 or not x.is_floating_point() or x.element_size() > 4:
         return NotImplemented
@@ -310,14 +314,14 @@ def segment_reduce(
     ids = torch.where(at < begins[0], -1, torch.searchsorted(ends, at, right=True))
     across = [-1, *[1] * (x.dim() - 1)]
     if reduce in ("max", "min"):
-        best, met = _best_of_sorted(x, ids, begins, ends, reduce == "max")
+        best, nonempty = _best_of_sorted(x, ids, begins, ends, reduce == "max")
         start = initial if initial is not None else -math.inf if reduce == "max" else math.inf
-        best = torch.where(met, best, start)
+        best = torch.where(nonempty, best, start)
         return best if initial is None else (best.clamp(min=start) if reduce == "max" else best.clamp(max=start))
     if reduce not in ("sum", "mean"):
         return NotImplemented
     zeros = torch.zeros((ends.shape[0], *x.shape[1:]), dtype=torch.float32, device=x.device)
-    # rows before the first run and behind the last belong to none
+    # rows before the first run and after the last belong to none
     inside = ((ids >= 0) & (ids < ends.shape[0])).reshape(across)
     rows = torch.where(inside, x.float(), 0.0)
     total = zeros.index_add(0, ids.clamp(0, ends.shape[0] - 1), rows) + (initial or 0.0)
@@ -328,13 +332,13 @@ def segment_reduce(
 
 
 def place(x: Any, index: Any) -> Any:
-    """``x[index]`` where numbers in it are symbolic: Python's own would make plain numbers of them."""
+    """Return ``x[index]`` if it contains symbolic numbers: Python's own indexing would turn them into plain numbers."""
     view = _view(x, index)
     return NotImplemented if view is None else view
 
 
 def write(x: Any, index: Any, value: Any) -> Any:
-    """``x[index] = value`` in the same way."""
+    """Execute ``x[index] = value`` in the same way."""
     view = _view(x, index)
     if view is None:
         return NotImplemented
@@ -359,7 +363,7 @@ def _view(x: Any, index: Any) -> Any:
     return view
 
 
-#: operation of ATen -> what is traced in its place
+#: operation of ATen -> function that is traced instead
 PLACES: dict[str, Callable[..., Any]] = {
     "index_reduce.default": index_reduce, "segment_reduce.default": segment_reduce,
     "nanmedian.dim": nanmedian_dim, "nanmedian.default": median_all(nanmedian_dim), "put.default": put,
@@ -367,7 +371,7 @@ PLACES: dict[str, Callable[..., Any]] = {
     "_pdist_forward.default": pdist, "addbmm.default": addbmm, "_adaptive_avg_pool3d.default": adaptive_avg_pool3d,
     "_scaled_mm.default": scaled_mm, "_grouped_mm.default": grouped_mm,
 }  # fmt: skip
-#: what is traced where torch's own table has nothing
+#: functions that are traced where torch's own table has none
 MISSING: dict[str, Callable[..., Any]] = {
     **{f"hann_window.{name}": hann_window for name in ("default", "periodic")},
     **{f"blackman_window.{name}": blackman_window for name in ("default", "periodic")},

@@ -1,7 +1,7 @@
-"""Masks as indices: an assignment to the elements of a mask keeps its shape, a selection of them has none to state.
+"""Masks as indices: an assignment to the elements of a mask preserves shape; a selection of them has no static shape.
 
-``y[mask] = v`` is ``where(mask, v, y)``: both have ``y``'s shape whatever the mask holds. ``y[mask]`` has as many
-elements as the mask has trues, which no shape over Dims can say.
+``y[mask] = v`` is ``where(mask, v, y)``: both have ``y``'s shape for any mask. ``y[mask]`` has as many elements as the
+mask has trues, which no shape over Dims can express.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from kernellab.capture.graph import Extent, Node, Ref
 from kernellab.errors import CaptureError
 
-#: what a line calls, by the operation that its trace shows
+#: descriptions of a line, by the operation in its trace
 _SELECTS = {
     "index": "picks elements by a mask",
     "masked_select": "picks elements by a mask",
@@ -22,14 +22,14 @@ _SELECTS = {
 
 
 def has_open_size(value: Any) -> bool:
-    """Does a traced tensor's shape depend on values?"""
+    """Return whether a traced tensor's shape depends on values."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return any(bool(free_unbacked_symbols(extent)) for extent in value.shape)
 
 
 def open_size(task: str, line: int, op: str) -> CaptureError:
-    """The error for an operation whose result has a size that depends on values."""
+    """Return the error for an operation whose result has a size that depends on values."""
     name = op.split(".")[1].strip("_0123456789")
     what = _SELECTS.get(name, f"calls {name}")
     return CaptureError(
@@ -39,10 +39,10 @@ def open_size(task: str, line: int, op: str) -> CaptureError:
 
 
 def mask_of(fx: Any, line: int) -> tuple[int, Any] | None:
-    """The mask among the indices of a traced ``index_put``, with its place; None where all indices are numbers.
+    """Return the position and mask among the indices of a traced ``index_put``; None if all indices are numbers.
 
     Raises:
-        CaptureError: a mask stands next to other indices.
+        CaptureError: a mask is used together with other indices.
     """
     if fx.target.__name__.split(".")[0] not in ("index_put", "_unsafe_index_put"):
         return None
@@ -59,12 +59,12 @@ def mask_of(fx: Any, line: int) -> tuple[int, Any] | None:
 
 
 def where_of_put(node: Node, at: int, mask: Sequence[Extent], value: Sequence[Extent]) -> list[Node]:
-    """``index_put`` by one mask as nodes that end in ``where``, which has the node's name.
+    """Rewrite ``index_put`` by one mask as nodes that end in ``where``, which has the node's name.
 
     Args:
-        node: the index_put; its indices are a mask at place ``at`` and None.
+        node: the index_put; its indices are a mask at position ``at`` and None.
         mask: the mask's shape.
-        value: the shape of what is assigned, which broadcasts to (extents before the mask, trues, extents after it).
+        value: the shape of the assigned value, which broadcasts to (extents before the mask, trues, extents after it).
 
     Raises:
         CaptureError: the value has a separate element for each true of the mask.

@@ -1,7 +1,7 @@
-"""Complex numbers that a reference makes or views, traced as pairs of real tensors: no tensor of a sketch holds them.
+"""Complex numbers that a reference creates or views, traced as pairs of real tensors: a sketch has no complex tensors.
 
-``torch.polar``, ``torch.complex`` and ``torch.view_as_complex`` give a :class:`Pair`, and what is done with it is done
-with its parts. A function that is not known here gets a complex tensor of torch's.
+``torch.polar``, ``torch.complex`` and ``torch.view_as_complex`` return a :class:`Pair`, and operations on it act on its
+parts. A function that is not known here receives a complex tensor of torch.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: methods that move elements or add them up: the same for both parts
+#: methods that move elements or sum them: the same for both parts
 _SAME = frozenset((
     "reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze", "transpose", "swapaxes", "permute", "movedim",
     "expand", "broadcast_to", "repeat", "repeat_interleave", "tile", "flip", "roll", "contiguous", "clone", "detach",
     "sum", "mean", "cumsum", "t", "select", "narrow", "index_select", "diagonal", "tril", "triu", "split", "chunk",
     "unbind", "getitem",
 ))  # fmt: skip
-#: what tells of a complex tensor as of its parts
+#: attributes that are the same for a complex tensor and its parts
 _TOLD = frozenset(("shape", "device", "ndim", "dim", "size", "numel", "is_contiguous", "layout", "requires_grad"))
 
 
 class Pair:
-    """The real and the imaginary part of a complex tensor; calls of torch's functions with it come here."""
+    """The real and the imaginary part of a complex tensor; torch's functions dispatch to it."""
 
     def __init__(self, real: Any, imag: Any) -> None:
         self.real, self.imag = real, imag
@@ -36,7 +36,7 @@ class Pair:
 
     @property
     def whole(self) -> Tensor:
-        """As a complex tensor of torch's."""
+        """The pair as a complex tensor of torch."""
         return torch.ops.aten.complex(self.real, self.imag)
 
     def __getattr__(self, name: str) -> Any:
@@ -119,7 +119,7 @@ def _whole(value: Any) -> Any:
 
 
 def _pair(value: Any) -> Pair:
-    """``value`` as a pair; the imaginary part of a real number is 0."""
+    """Return ``value`` as a pair; the imaginary part of a real number is 0."""
     if isinstance(value, Pair):
         return value
     if isinstance(value, torch.Tensor) and value.is_complex():
@@ -172,7 +172,7 @@ def _outer(a: Any, b: Any) -> Pair:
 
 
 def _einsum(equation: str, *operands: Any) -> Any:
-    """Of two operands; more are multiplied by torch's complex numbers."""
+    """Compute an einsum of two operands; more are multiplied by torch's complex numbers."""
     factors = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     if len(factors) == 1:
         z = _pair(factors[0])
@@ -226,22 +226,22 @@ def _to(z: Pair, *args: Any, **keywords: Any) -> Any:
 
 
 def polar(size: Tensor, angle: Tensor) -> Pair:
-    """The numbers of these sizes and angles."""
+    """Return the numbers with these magnitudes and angles."""
     return Pair(size * torch.cos(angle), size * torch.sin(angle))
 
 
 def complex_of(real: Tensor, imag: Tensor) -> Pair:
-    """The numbers of these parts."""
+    """Return the numbers with these parts."""
     return Pair(real, imag)
 
 
 def view_as_complex(x: Tensor) -> Pair:
-    """The numbers whose parts lie side by side."""
+    """Return the numbers whose parts are adjacent in the last dimension."""
     return Pair(x[..., 0], x[..., 1])
 
 
 def view_as_real(z: Pair) -> Tensor:
-    """The parts side by side."""
+    """Return the parts, adjacent in the last dimension."""
     return torch.stack((z.real, z.imag), -1)
 
 
@@ -249,7 +249,7 @@ def _atan2(z: Pair) -> Tensor:
     return torch.atan2(z.imag, z.real)
 
 
-#: function of torch, or method -> the same of pairs
+#: function of torch, or method -> the same for pairs
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": _add, "radd": _add, "sub": _sub, "subtract": _sub, "rsub": lambda a, b: _sub(b, a),
     "mul": _mul, "multiply": _mul, "rmul": _mul, "div": _div, "divide": _div, "true_divide": _div, "truediv": _div,
@@ -266,7 +266,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _of_complex(name: str) -> Callable[..., Any]:
-    """The function of that name where a number of Python's among its operands is complex."""
+    """Return the function of that name, applied if a Python number among its operands is complex."""
 
     def handle(*args: Any, **keywords: Any) -> Any:
         if not any(isinstance(a, complex) for a in args):
@@ -283,7 +283,7 @@ def _to_complex(x: Any, *args: Any, **keywords: Any) -> Any:
     return _pair(x.to(dtypes[0].to_real()))
 
 
-#: function of torch -> what is called in its place, so that pairs come of it
+#: function of torch -> function that is called instead and returns pairs
 PAIRS: dict[str, Callable[..., Any]] = {
     "polar": polar, "complex": complex_of, "view_as_complex": view_as_complex, "to": _to_complex,
     "type": _to_complex, **{

@@ -1,4 +1,4 @@
-"""Reads an exported program into a Graph: symbols get their Dim names back, scalars and lines are found again."""
+"""Conversion of an exported program to a Graph: symbols become Dims again, scalars and lines are recovered."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kernellab.task.recurrent import ATEN
 from kernellab.task.sample.sizes import runs_at
 
 REMEDY = "Write it without this construct, or let a person or a model design the kernel."
-#: operation as it is traced -> its name in a graph
+#: operation as traced -> its name in a graph
 _NAMES = {**ATEN, "aten.view.dtype": BITS}
 
 
 class ProgramReader:
-    """Turns an exported program into a Graph."""
+    """Converts an exported program to a Graph."""
 
     def __init__(self, task: Task, program: Any, args: Sequence[Any], scalars: Mapping[str, float]) -> None:
         self.task, self.program, self.args = task, program, args
@@ -92,7 +92,7 @@ class ProgramReader:
             formula = read(extent)
             if isinstance(formula, Formula) and expr is not None and expr.is_Symbol:
                 name = self.names.get(str(expr))
-                # a plain Dim name says more than an expression
+                # a plain Dim name is more informative than an expression
                 if name is None or (formula.name and not name.name):
                     self.names[str(expr)] = formula
 
@@ -102,7 +102,8 @@ class ProgramReader:
                 raise self._fixed(spec.name, extent, int(size))
 
     def _fixed(self, argument: str, extent: str, size: int) -> CaptureError:
-        """Why the trace holds at one size of an extent: the reference does, or it makes a plain number of the size."""
+        """Return the error for a trace that holds at a single size of an extent: either the reference does, or it
+        converts the size to a plain number."""
         sizes = self.task.sizes_of(self.args)
         formula = read(extent)
         varied = formula.names() & sizes.keys() if isinstance(formula, Formula) else ()
@@ -121,7 +122,7 @@ class ProgramReader:
         )
 
     def _check_told(self, inputs: Sequence[Input]) -> None:
-        """Raises CaptureError where the arguments' sizes do not tell a Dim that stands in them."""
+        """Raise CaptureError if the arguments' sizes do not determine a Dim in their extents."""
         extents = [(k, e) for k, e in enumerate(e for i in inputs for e in i.shape)]
         solved = solve(extents)
         for argument in inputs:
@@ -145,7 +146,7 @@ class ProgramReader:
         return int(size) if expr is None else _size(self._term_of(expr))
 
     def _term_of(self, expr: Any) -> Term:
-        """A size expression over Dims and scalar arguments; a symbol may be an expression over Dims itself."""
+        """Return a size expression over Dims and scalar arguments; a symbol may itself be an expression over Dims."""
         term = _term(expr, self.names)
         if not all(self.names[str(s)].name for s in expr.free_symbols if str(s) in self.names):
             return simplified(term)
@@ -155,7 +156,8 @@ class ProgramReader:
     # -- nodes
 
     def _nodes(self, fx: Any) -> Sequence[Node]:
-        """The operations of one line of the trace: mostly one, none where it makes a number or picks a result."""
+        """Return the operations of one line of the trace: usually one, none if it computes a number or selects a
+        result."""
         if fx.op in ("placeholder", "output"):
             return ()
         value = fx.meta.get("val")
@@ -198,7 +200,8 @@ class ProgramReader:
         return where_of_put(node, at, self._shape(mask.meta["val"]), self._shape(fx.args[2].meta["val"]))
 
     def _name(self, fx: Any) -> str:
-        """The name of a node: the trace's, unless an argument has it (a buffer ``index`` that aten.index reads)."""
+        """Return the name of a node: that of the trace, unless an argument has it (a buffer ``index`` that aten.index
+        reads)."""
         name = str(fx.name)
         while name in self.taken:
             name += "_"
@@ -209,7 +212,7 @@ class ProgramReader:
         return tuple(self.extent(s) for s in value.shape)
 
     def _number(self, fx: Any, value: Any) -> None:
-        """A node that makes a size or a check, not a tensor."""
+        """Record a node that computes a size or a check, not a tensor."""
         if value is not None:
             expr = _sympy(value)
             if expr is not None and any(str(symbol) not in self.names for symbol in expr.free_symbols):
@@ -253,7 +256,7 @@ class ProgramReader:
         refs = []
         for value, kind in zip(out.args[0], kinds, strict=True):
             if kind != "USER_OUTPUT":
-                # what a Model in training mode writes into its buffers is no output
+                # buffers that a Model in training mode writes are not outputs
                 continue
             ref = self._arg(value)
             if not isinstance(ref, Ref):
@@ -263,7 +266,8 @@ class ProgramReader:
 
 
 def _spelled(op: str, args: tuple[Any, ...], schema_arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments with what torch would put for None by the operand's dtype, which a run in float64 changes."""
+    """Return the arguments with None replaced by the value that torch derives from the operand's dtype, which a float64
+    run changes."""
     if op != "aten.rms_norm.default" or (len(args) > 3 and args[3] is not None):
         return args
     dtype = schema_arguments[0].meta["val"].dtype
@@ -272,7 +276,7 @@ def _spelled(op: str, args: tuple[Any, ...], schema_arguments: Sequence[Any]) ->
 
 
 def _scalar_forms(scalars: Mapping[str, float]) -> dict[float, tuple[Formula, str]]:
-    """Constants that a scalar argument may appear as: itself, and its commonest arithmetic."""
+    """Return the constants that a scalar argument may appear as: itself, and common arithmetic on it."""
     forms: dict[float, tuple[Formula, str]] = {}
     for name, v in scalars.items():
         if not math.isfinite(v):
@@ -302,7 +306,7 @@ def _dtype(value: Any) -> str:
 
 
 def _sympy(size: Any) -> Any:
-    """The sympy expression of a symbolic number, None for a plain one."""
+    """Return the sympy expression of a symbolic number, None for a plain one."""
     node = getattr(size, "node", None)
     if node is None:
         return None
@@ -323,7 +327,7 @@ _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 
 
 def _power(base: Term, exponent: Term) -> Term | None:
-    """A power with a fraction or a negative number as its exponent, or of a fixed base; None for others."""
+    """Return a power with a fractional or negative exponent, or with a fixed base; None for others."""
     if not isinstance(base, Formula):
         return Formula("pow", (base, exponent)) if isinstance(exponent, Formula) else None
     if not isinstance(exponent, Formula) and exponent in _ROOTS:
@@ -338,7 +342,7 @@ def _power(base: Term, exponent: Term) -> Term | None:
 
 
 def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
-    """A sympy size expression over ``+ * // % /``, min, max, powers, roots and logarithms."""
+    """Convert a sympy size expression over ``+ * // % /``, min, max, powers, roots and logarithms."""
     kind = type(expr).__name__
     if expr.is_Symbol:
         return names.get(str(expr)) or named(str(expr))
@@ -365,12 +369,12 @@ def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
 
 #: sympy's functions that make a whole number of a size's share: the operator that does, of what is not negative
 _WHOLE = {"TruncToInt": "//", "FloorToInt": "//", "CeilToInt": "ceil"}
-#: parts of a size that a factor is taken for: a float that is no such fraction may round either way
+#: largest denominator of a factor that is taken for a fraction: another float may round either way
 _PARTS = 1 << 10
 
 
 def _share(expr: Any) -> tuple[Any, Fraction] | None:
-    """``c * ToFloat(size)`` or ``size / n`` as the size and the fraction that it is multiplied by; None for others."""
+    """Match ``c * ToFloat(size)`` or ``size / n``; return the size and its factor as a fraction, or None."""
     if type(expr).__name__ == "IntTrueDiv" and expr.args[1].is_number and expr.args[1] > 0:
         return expr.args[0], Fraction(1, int(expr.args[1]))
     factor, rest = expr.as_coeff_Mul() if type(expr).__name__ == "Mul" else (1, expr)
@@ -380,7 +384,7 @@ def _share(expr: Any) -> tuple[Any, Fraction] | None:
 
 
 def _divides(term: Term) -> bool:
-    """Is there a quotient of whole numbers in it?"""
+    """Return whether the term contains a quotient of integers."""
     return isinstance(term, Formula) and not term.name and (term.op == "//" or any(map(_divides, term.args)))
 
 

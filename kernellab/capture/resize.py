@@ -1,5 +1,5 @@
-"""Images read at other places: made smaller with antialiasing, by products with two matrices of weights, one for each
-direction; and sampled at the places of a grid."""
+"""Resampling of images: antialiased downsampling by products with two weight matrices, one for each direction, and
+sampling at the positions of a grid."""
 
 # mypy: disable-error-code="no-any-return"
 # NotImplemented is how a function leaves an operation whole
@@ -17,14 +17,14 @@ def _triangle(at: Tensor) -> Tensor:
 
 
 def _cubic(at: Tensor) -> Tensor:
-    """Keys' cubic convolution with a = -0.5, as Pillow has it."""
+    """Keys' cubic convolution with a = -0.5, as in Pillow."""
     x = at.abs()
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
 
 
 def _weights(x: Tensor, size: int, length: int, ratio: float, reach: int, kernel: Callable[[Tensor], Tensor]) -> Tensor:
-    """[wanted, size]: how much of each place goes into each new one; the filter is stretched by ``ratio``."""
+    """Return the weights [wanted, size] of each old position in each new one; the filter is stretched by ``ratio``."""
     stretch = max(ratio, 1.0)
     centre = (torch.arange(length, device=x.device, dtype=x.dtype).unsqueeze(1) + 0.5) * ratio
     at = torch.arange(size, device=x.device, dtype=x.dtype)
@@ -35,7 +35,7 @@ def _weights(x: Tensor, size: int, length: int, ratio: float, reach: int, kernel
 
 
 def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """The operation of ATen whose filter is ``kernel``, ``reach`` wide to each side."""
+    """Return the ATen operation whose filter is ``kernel``, ``reach`` wide to each side."""
 
     def resize(
         x: Tensor, size: Sequence[int], align_corners: bool, scale_high: float | None = None,
@@ -56,9 +56,12 @@ def antialiased(reach: int, kernel: Callable[[Tensor], Tensor]) -> Callable[...,
 
 
 def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
-    """[N, C, h, w] of [N, C, H, W] at the places ``grid`` [N, h, w, 2]. Bilinear (mode 0) past zeros (padding 0) or
-    borders (1), each axis is weighed and limited by itself: torch's own decomposition, which does the rest, asks of all
-    four neighbours whether both coordinates lie inside, in three times as many steps."""
+    """Sample [N, C, H, W] at the positions ``grid`` [N, h, w, 2]; the result is [N, C, h, w].
+
+    For bilinear sampling (mode 0) with zeros (padding 0) or borders (1), each axis is weighted and clamped separately.
+    torch's own decomposition, which handles the rest, tests both coordinates for all four neighbours, in three times as
+    many steps.
+    """
     border = padding == 1
     if mode != 0 or padding == 2:
         whole = torch._decomp.decomposition_table[torch.ops.aten.grid_sampler_2d.default]
@@ -68,7 +71,7 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners:
         middle = size * 0.5 - 0.5
         at = place * (middle if align_corners else size * 0.5) + middle
         if border:
-            # a place that is no number is the first
+            # a position that is NaN becomes the first
             at = torch.where(at > 0, at, 0).clamp(max=size - 1)
         low = torch.floor(at)
         near, high = at - low, low + 1
@@ -88,7 +91,7 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners:
     return corners[0] + corners[1] + corners[2] + corners[3]
 
 
-#: operation of ATen -> what is traced in its place
+#: operation of ATen -> function that is traced instead
 RESIZED: dict[str, Callable[..., Any]] = {
     "grid_sampler_2d.default": grid_sample,
     "_upsample_bilinear2d_aa.default": antialiased(1, _triangle),

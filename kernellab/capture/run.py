@@ -1,4 +1,4 @@
-"""Executes a captured graph with torch's own operations, in its dtypes or wholly in float64."""
+"""Execution of a captured graph with torch's own operations, in its dtypes or entirely in float64."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ def _pick(values: Mapping[str, Any], ref: Ref) -> Any:
 
 
 def _bits(graph: Graph, node: Node, values: Mapping[str, Any]) -> Any:
-    """The bits of a value in its declared dtype, which it has in float64 too, read as another dtype."""
+    """Reinterpret the bits of a value in its declared dtype, which is restored in float64 mode, as another dtype."""
     declared = graph.dtype(node.args[0])
     return _pick(values, node.args[0]).to(getattr(torch, declared)).view(getattr(torch, node.dtype))
 
 
 def _steps(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: bool) -> list[Any]:
-    """A loop: its last values, and what all steps write."""
+    """Return the results of a loop: its last values, and the tensors that all steps write."""
     body: Body = node.keyword("body")
     count = node.args[0].expr.value(sizes) if isinstance(node.args[0], Sym) else node.args[0]
     state = dict(values)
-    left = [_pick(values, ref) for ref in node.args[1]]
-    stacked = node.results[len(left) :]
+    carried = [_pick(values, ref) for ref in node.args[1]]
+    stacked = node.results[len(carried) :]
     shapes = [[e if isinstance(e, int) else e.value(sizes) for e in shape] for shape, _ in stacked]
     written: list[torch.Tensor] = []
     for step in range(count):
         at = {**sizes, body.step: step}
-        state.update(zip(body.before, left, strict=True))
+        state.update(zip(body.before, carried, strict=True))
         for inner in body.nodes:
             state[inner.name] = _call(inner, state, at, f64)
-        left = [_pick(state, ref) for ref in body.after]
+        carried = [_pick(state, ref) for ref in body.after]
         for k, stack in enumerate(body.stacked):
             value = _pick(state, stack.value)
             if step == 0:
                 written.append(value.new_zeros(shapes[k]))
             place = stack.place if isinstance(stack.place, int) else stack.place.value(at)
             written[k].select(stack.dim, place).copy_(value)
-    if not count:  # no step has made a value whose dtype they would have
+    if not count:  # no step has created a value whose dtype they would have
         written = [
             torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, (_, dtype) in zip(shapes, stacked, strict=True)
         ]
-    return [*left, *written]
+    return [*carried, *written]
 
 
 def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: bool) -> Any:
@@ -96,7 +96,7 @@ def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: 
     kwargs.pop("pin_memory", None)
     kwargs.pop("layout", None)
     if f64 and node.dtype.startswith("float") and not kwargs.get("dtype") and not any(map(_is_given, node.args)):
-        kwargs["dtype"] = _attribute("torch.float64", True)  # a tensor that is made here has the default dtype
+        kwargs["dtype"] = _attribute("torch.float64", True)  # a tensor created here has the default dtype
     args = [fill(a) for a in node.args]
     function = _function(node.op)
     if not f64 or not node.dtype.startswith("float"):
@@ -105,21 +105,21 @@ def _call(node: Node, values: Mapping[str, Any], sizes: Mapping[str, Any], f64: 
 
 
 def _wide(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A float result in float64, also where torch would make the default dtype of integers."""
+    """Return a float result in float64, also where torch would compute the default dtype from integers."""
 
     def double(value: Any) -> Any:
         return value.double() if isinstance(value, torch.Tensor) and not value.is_complex() else value
 
     result = function(*args, **kwargs)
     if any(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tree_leaves(result)):
-        # where operands have to be places or conditions, what it makes of them is exact
+        # operands that must be positions or conditions give an exact result anyway
         with suppress(RuntimeError):
             result = function(*tree_map(double, args), **kwargs)
     return tree_map(lambda t: double(t) if isinstance(t, torch.Tensor) and t.is_floating_point() else t, result)
 
 
 def _is_given(value: Any) -> bool:
-    """Does the argument hold a tensor?"""
+    """Return whether the argument holds a tensor."""
     return isinstance(value, Ref) or (isinstance(value, (tuple, list)) and any(map(_is_given, value)))
 
 
@@ -133,8 +133,8 @@ def _attribute(name: str, f64: bool) -> Any:
 @lru_cache(maxsize=512)
 def _function(op: str) -> Any:
     if op == "aten.view.default":
-        op = "aten.reshape.default"  # what is viewed may lie otherwise here than in the trace
+        op = "aten.reshape.default"  # a viewed tensor may have another memory layout here than in the trace
     if op == "aten._grouped_mm.default":
-        return rows_of_groups  # torch has no wide one
+        return rows_of_groups  # torch has no wide version
     namespace, name, overload = op.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)

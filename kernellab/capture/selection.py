@@ -1,11 +1,11 @@
-"""Outputs that are indices of sort, topk, argmax and their like: what they select is compared, not the numbers.
+"""Outputs that are indices of sort, topk, argmax and similar: the selected values are compared, not the numbers.
 
-Where several values are equal, torch promises no order of their places but in a stable sort and in argmax, argmin and
-the maximum and minimum of a dimension, which give the first. The reference is run once more with its operators
-watched; an index that reaches an output through views, copies and casts keeps its place in the values that it selects
-from. So does one that is divided or shifted by numbers on the way, as ``at // width`` and ``at % width`` of a flattened
-row: such an output is right where a place of that name holds a value that is as good, and two of them where one place
-has both names.
+If several values are equal, torch guarantees the order of their positions only in a stable sort, and in argmax, argmin
+and the maximum and minimum of a dimension, which return the first. The reference is run once more with its operators
+observed; an index that reaches an output through views, copies and casts is traced to the values that it selects from.
+This also holds for an index divided or shifted by numbers, such as ``at // width`` and ``at % width`` of a flattened
+row: such an output is right if a position of that name holds an equally good value, and two of them if one position has
+both names.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ import torch
 from kernellab.operations.aten import Role, named
 from kernellab.task.meta.operators import Operators
 
-#: operators whose second result (or only one) are places along a dimension; of the first ones all differ
+#: operators whose second (or only) result holds positions along a dimension; those of the first set are all distinct
 _DISTINCT = frozenset(("sort", "topk", "argsort"))
 _FIRST = frozenset(("argmax", "argmin", "max", "min"))
 _ANY = frozenset(("kthvalue", "median", "nanmedian", "mode"))
-#: operators through which an index keeps what it means
+#: operators through which an index keeps its meaning
 _KEEPS = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) | {"flip"}
-#: with a number, arithmetic that makes another name of a place
+#: arithmetic with a number, which renames positions
 _NAMES = frozenset(("floor_divide", "div", "remainder", "fmod", "add", "sub", "mul"))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Where an output's indices select from: ``values``, flat; the position of index 0 for each element of the output
-    (``base``), and the distance of the next (``step``); ``size`` is the number of places.
+    """The values from which an output's indices select.
 
-    ``distinct``: no place may come twice. ``ordered``: of equal values the reference promises which. ``computed``: the
-    values are the reference's own intermediate ones, which a kernel has with other roundings. ``names``: what the
-    output calls each place, and ``at``, the reference's places; None where it calls them by their numbers.
+    ``values`` is flat; ``base`` is the position of index 0 for each element of the output, and ``step`` the distance to
+    the next; ``size`` is the number of positions. ``distinct``: no position may occur twice. ``ordered``: the reference
+    guarantees which of several equal values is selected. ``computed``: the values are the reference's own intermediate
+    ones, which a kernel computes with other rounding. ``names``: the output's name for each position, with ``at`` the
+    reference's positions; None if names are the indices themselves.
     """
 
     values: torch.Tensor
@@ -50,8 +51,8 @@ class Selection:
     names: torch.Tensor | None = None
 
     def wrong(self, got: torch.Tensor, native: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
-        """Where ``got`` selects something else than ``native`` does, or nothing, or the same place again; ``floors``
-        are the relative errors of computed values by their dtype."""
+        """Return where ``got`` selects another value than ``native``, none, or a position twice; ``floors`` are the
+        relative errors of computed values by dtype."""
         have, want = got.to(torch.int64), native.to(torch.int64)
         if self.names is not None:
             names, order = self.names.sort()
@@ -71,14 +72,15 @@ class Selection:
         return bad
 
     def paired(self, other: Selection) -> bool:
-        """Do both outputs name, at each of their elements, one place (as a row and a column of it)?"""
+        """Return whether both outputs name a single position at each element (such as its row and its column)."""
         same = self.values.data_ptr() == other.values.data_ptr() and self.at.shape == other.at.shape
         return same and torch.equal(self.base, other.base) and torch.equal(self.at, other.at)
 
     def apart(
         self, other: Selection, got: Sequence[torch.Tensor], native: Sequence[torch.Tensor], floors: Mapping[str, float]
     ) -> torch.Tensor:
-        """Where two outputs that are :meth:`paired`, each right by itself, name no one place together that is."""
+        """Return where two outputs that are :meth:`paired`, each right on its own, do not together name a valid
+        position."""
         each = [torch.arange(self.size, device=self.at.device) if s.names is None else s.names for s in (self, other)]
         least, most = zip(*((int(n.min()), int(n.max())) for n in each), strict=True)
         width = most[1] - least[1] + 1
@@ -91,21 +93,21 @@ class Selection:
         return replace(self, names=both(each)).wrong(both(got), both(native), floors)
 
     def _alike(self, places: torch.Tensor, expected: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
-        """Do these places of ``values`` hold what the wanted ones do, as far as roundings let one tell?"""
-        one, other = (self.values[p.reshape(-1)].to(torch.float64).reshape(p.shape) for p in (places, expected))
-        same = (one == other) | (one.isnan() & other.isnan())
+        """Return whether these positions of ``values`` hold the expected values, within rounding."""
+        actual, wanted = (self.values[p.reshape(-1)].to(torch.float64).reshape(p.shape) for p in (places, expected))
+        same = (actual == wanted) | (actual.isnan() & wanted.isnan())
         if not self.computed:
             return same
         dtype = str(self.values.dtype).removeprefix("torch.")
         floor = floors.get("float8" if dtype.startswith("float8") else dtype, 0.0)
-        finite = other[other.isfinite()]
+        finite = wanted[wanted.isfinite()]
         rms = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-        same |= (one - other).abs() <= floor * (other.abs() + rms)
-        # zeros of either sign are equal whatever the roundings were, so that the first counts
-        return same & ((one != 0) | (other != 0) | (one.signbit() == other.signbit()) | (not self.ordered))
+        same |= (actual - wanted).abs() <= floor * (wanted.abs() + rms)
+        # zeros of either sign are equal under any rounding, so the first one counts
+        return same & ((actual != 0) | (wanted != 0) | (actual.signbit() == wanted.signbit()) | (not self.ordered))
 
     def _misnamed(self, have: torch.Tensor, want: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
-        """Where no place that ``have`` names holds what the reference picked."""
+        """Return where no position that ``have`` names holds the value that the reference selected."""
         assert self.names is not None
         bad = have != want
         if self.ordered and not self.computed:
@@ -119,7 +121,7 @@ class Selection:
 
 
 def selections(reference: Any, args: Sequence[Any]) -> list[Selection | None]:
-    """For each output of ``reference(args)`` what its indices select from; None where it is none of indices."""
+    """Return for each output of ``reference(args)`` the selection of its indices; None if it has none."""
     watch = _Watch(args)
     with watch:
         outputs = reference(args)
@@ -130,7 +132,7 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
     def __init__(self, args: Sequence[Any]) -> None:
         super().__init__()
         self.given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
-        #: by identity; the tensors are held, so that none is another's
+        #: by identity; the tensors are kept alive, so that no id is reused
         self.known: dict[int, tuple[torch.Tensor, Selection]] = {}
 
     def of(self, tensor: torch.Tensor) -> Selection | None:
@@ -152,12 +154,12 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
         indices = out if isinstance(out, torch.Tensor) else out[1] if isinstance(out, tuple) and len(out) == 2 else None
         if indices is None or indices.dtype != torch.int64 or not isinstance(args[0], torch.Tensor):
             return
-        named = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
-        named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()} | named
-        source, dim = args[0], named.get("dim")
+        arguments = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+        arguments = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()} | arguments
+        source, dim = args[0], arguments.get("dim")
         values = source.detach().contiguous()
         if dim is None:
-            # of the whole tensor, flattened
+            # over the whole tensor, flattened
             if indices.numel() != 1:
                 return
             base, step, size = torch.zeros_like(indices), 1, values.numel()
@@ -168,10 +170,10 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
             size = int(source.shape[along])
             step = int(values.stride(along))
             first = torch.arange(values.numel(), device=values.device).reshape(values.shape).narrow(along, 0, 1)
-            kept = indices.dim() == source.dim()
-            base = first.expand(indices.shape) if kept else first.squeeze(along)
+            keeps_dim = indices.dim() == source.dim()
+            base = first.expand(indices.shape) if keeps_dim else first.squeeze(along)
         computed = source.untyped_storage().data_ptr() not in self.given
-        ordered = name in _FIRST or bool(named.get("stable"))
+        ordered = name in _FIRST or bool(arguments.get("stable"))
         distinct = name in _DISTINCT
         selection = Selection(values.reshape(-1), base, int(step), int(size), distinct, ordered, computed, indices)
         self.known[id(indices)] = indices, selection
@@ -185,17 +187,19 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
 
     def _names(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:
         _, selection = self.known[id(args[0])]
-        others = [a.numel() == 1 and a.data_ptr() not in self.given for a in args[1:] if isinstance(a, torch.Tensor)]
-        if not all(others) or out.is_floating_point() or out.shape != selection.at.shape:
+        is_constant = [
+            a.numel() == 1 and a.data_ptr() not in self.given for a in args[1:] if isinstance(a, torch.Tensor)
+        ]
+        if not all(is_constant) or out.is_floating_point() or out.shape != selection.at.shape:
             return
         before = torch.arange(selection.size, device=out.device) if selection.names is None else selection.names
         self.known[id(out)] = out, replace(selection, names=func(before, *args[1:], **kwargs).reshape(-1))
 
 
 def _again(places: torch.Tensor) -> torch.Tensor:
-    """Where a place comes that has come before."""
+    """Return where a position has occurred before."""
     flat = places.reshape(-1)
     order = flat.sort(stable=True)
-    again = torch.zeros_like(flat, dtype=torch.bool)
-    again[order.indices[1:]] = order.values[1:] == order.values[:-1]
-    return again.reshape(places.shape)
+    repeated = torch.zeros_like(flat, dtype=torch.bool)
+    repeated[order.indices[1:]] = order.values[1:] == order.values[:-1]
+    return repeated.reshape(places.shape)

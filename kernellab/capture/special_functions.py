@@ -1,7 +1,7 @@
-"""Special functions written with operations that the rules know, traced in the place of torch's own.
+"""Special functions in terms of operations that the rules support, traced instead of torch's own.
 
-Each is right to about 1e-12 in float64, where the gate compares, over what floats hold; ``NotImplemented`` leaves an
-operation whole.
+Each is accurate to about 1e-12 in float64, where the gate compares, over the range of floats; ``NotImplemented`` leaves
+an operation whole.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def erfinv(x: Tensor) -> Tensor:
-    """The inverse of erf."""
+    """Return the inverse of erf."""
     if not x.is_floating_point():
         return NotImplemented
     y = torch.copysign(_erfinv_of(x.abs(), 1 - x.abs()), x)
@@ -27,17 +27,17 @@ def erfinv(x: Tensor) -> Tensor:
 
 
 def ndtri(x: Tensor) -> Tensor:
-    """The quantile of the normal distribution."""
+    """Return the quantile of the normal distribution."""
     if not x.is_floating_point():
         return NotImplemented
-    apart = 2 * x - 1
-    y = torch.copysign(math.sqrt(2) * _erfinv_of(apart.abs(), 2 * torch.minimum(x, 1 - x)), apart)
-    return torch.where(apart.abs() > 1, math.nan, y)
+    centred = 2 * x - 1
+    y = torch.copysign(math.sqrt(2) * _erfinv_of(centred.abs(), 2 * torch.minimum(x, 1 - x)), centred)
+    return torch.where(centred.abs() > 1, math.nan, y)
 
 
 def _erfinv_of(x: Tensor, rest: Tensor) -> Tensor:
-    """The inverse of erf for 0 <= x, by Giles' polynomials (2012, Approximating the erfinv function), then a step of
-    Newton's method; ``rest`` is 1 - x without the rounding of it, of which the tail is made."""
+    """Return the inverse of erf for 0 <= x, by Giles' polynomials (2012, Approximating the erfinv function) and a step
+    of Newton's method; ``rest`` is 1 - x without its rounding error, which the tail needs."""
     w = -torch.log(rest * (2 - rest))
     near, far = w - 2.5, torch.sqrt(w.clamp(min=5.0)) - 3.0
     y = torch.where(w < 5, _poly(near, _ERFINV_NEAR), _poly(far, _ERFINV_FAR)) * x
@@ -47,7 +47,8 @@ def _erfinv_of(x: Tensor, rest: Tensor) -> Tensor:
 
 
 def digamma(x: Tensor) -> Tensor:
-    """psi: the recurrence up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.18); reflected below 0."""
+    """Return psi: the recurrence up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.18); reflected below
+    0."""
     if not x.is_floating_point():
         return NotImplemented
     mirrored = x < 0
@@ -68,8 +69,8 @@ def digamma(x: Tensor) -> Tensor:
 
 
 def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
-    """The modified Bessel functions of order 0 and 1: polynomials through their values at Chebyshev's nodes, of x up
-    to 8 and of 1/x beyond (the ranges of Cephes' i0.c)."""
+    """The modified Bessel functions of order 0 and 1: polynomials through their values at Chebyshev nodes, in x up to 8
+    and in 1/x beyond (the ranges of Cephes' i0.c)."""
 
     def bessel(x: Tensor) -> Tensor:
         if not x.is_floating_point():
@@ -90,7 +91,8 @@ def bessel_i(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
 
 
 def erfcx(x: Tensor) -> Tensor:
-    """exp(x^2) erfc(x): a polynomial in (x - 3.75) / (x + 3.75), the variable of Shepherd and Laframboise (1981)."""
+    """Return exp(x^2) erfc(x): a polynomial in (x - 3.75) / (x + 3.75), the variable of Shepherd and Laframboise
+    (1981)."""
     if not x.is_floating_point():
         return NotImplemented
     size = x.abs()
@@ -110,7 +112,7 @@ def _erfcx_scaled() -> tuple[float, ...]:
 
 
 def trigamma(order: int, x: Tensor) -> Tensor:
-    """The first derivative of digamma, with the steps and terms that torch has; other orders stay whole."""
+    """Return the first derivative of digamma, with torch's number of steps and terms; other orders stay whole."""
     if order != 1 or not x.is_floating_point():
         return NotImplemented
     mirrored = x < 0.5
@@ -126,7 +128,7 @@ def trigamma(order: int, x: Tensor) -> Tensor:
 
 
 def bessel_j(order: int) -> Callable[[Tensor], Tensor]:
-    """The Bessel functions of the first kind of order 0 and 1: of x^2 up to 8, by amplitude and phase beyond."""
+    """The Bessel functions of the first kind of order 0 and 1: in x^2 up to 8, by amplitude and phase beyond."""
 
     def bessel(x: Tensor) -> Tensor:
         if not x.is_floating_point():
@@ -139,7 +141,7 @@ def bessel_j(order: int) -> Callable[[Tensor], Tensor]:
 
 
 def bessel_y(order: int) -> Callable[[Tensor], Tensor]:
-    """The Bessel functions of the second kind of order 0 and 1: the logarithm's part by the first kind."""
+    """The Bessel functions of the second kind of order 0 and 1: the logarithmic part from the first kind."""
 
     def bessel(x: Tensor) -> Tensor:
         if not x.is_floating_point():
@@ -153,7 +155,7 @@ def bessel_y(order: int) -> Callable[[Tensor], Tensor]:
 
 
 def bessel_k(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
-    """The modified Bessel functions of the second kind of order 0 and 1: with a logarithm up to 2, of 1/x beyond."""
+    """The modified Bessel functions of the second kind of order 0 and 1: with a logarithm up to 2, in 1/x beyond."""
 
     def bessel(x: Tensor) -> Tensor:
         if not x.is_floating_point():
@@ -171,12 +173,12 @@ def bessel_k(order: int, scaled: bool) -> Callable[[Tensor], Tensor]:
 
 
 def spherical_bessel_j0(x: Tensor) -> Tensor:
-    """sin(x) / x."""
+    """Return sin(x) / x."""
     return torch.where(x == 0, 1.0, torch.sin(x) / x) if x.is_floating_point() else NotImplemented
 
 
 def _bessel_small(order: int, x: Tensor, kind: str) -> Tensor:
-    """J, or Y without its logarithm and pole, for 0 <= x <= 8: even or odd in x."""
+    """Return J, or Y without its logarithm and pole, for 0 <= x <= 8: even or odd in x."""
     near = torch.minimum(x, torch.full_like(x, 8.0))
     value = _split_poly(near * near / 32 - 1, _bessel_series(order, kind, 64.0))
     return value * near if order else value
@@ -188,8 +190,8 @@ def _bessel_of_two(order: int, x: Tensor, kind: str) -> Tensor:
 
 
 def _bessel_waves(order: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """J and Y beyond 8: P cos(a) - Q sin(a) and P sin(a) + Q cos(a) over sqrt(pi x / 2), a = x - (1 + 2 order) pi / 4
-    (Abramowitz and Stegun 9.2.5)."""
+    """Return J and Y beyond 8: P cos(a) - Q sin(a) and P sin(a) + Q cos(a) over sqrt(pi x / 2), a = x - (1 + 2 order)
+    pi / 4 (Abramowitz and Stegun 9.2.5)."""
     far = torch.maximum(x, torch.full_like(x, 8.0))
     t = 128 / (far * far) - 1
     p, q = _split_poly(t, _bessel_phase(order, False)), _split_poly(t, _bessel_phase(order, True)) / far
@@ -201,7 +203,7 @@ def _bessel_waves(order: int, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=16)
 def _bessel_series(order: int, kind: str, end: float) -> tuple[float, ...]:
-    """As a polynomial of x^2 up to ``end``; of order 1 the ratio to x."""
+    """Return the coefficients of a polynomial in x^2 up to ``end``; for order 1, of the ratio to x."""
     from mpmath import besseli, besselj, besselk, bessely, log, mpf, pi, sqrt
 
     def plain(x: Any) -> Any:
@@ -249,7 +251,7 @@ def _bessel_far_k(order: int) -> tuple[float, ...]:
 
 
 def lcm(x: Tensor, y: Tensor) -> Tensor:
-    """The least common multiple, by the greatest common divisor."""
+    """Return the least common multiple, from the greatest common divisor."""
     divisor = torch.gcd(x, y)
     return torch.where(
         divisor == 0, 0, torch.div(x, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc") * y
@@ -258,7 +260,7 @@ def lcm(x: Tensor, y: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _bessel_near(order: int) -> tuple[float, ...]:
-    # of order 1 the ratio to x, which keeps its digits near 0
+    # for order 1 the ratio to x, which keeps its precision near 0
     return _through(lambda t: _bessel(order, 4 * (t + 1)) / (4 * (t + 1)) ** order, 28)
 
 
@@ -268,21 +270,22 @@ def _bessel_far(order: int) -> tuple[float, ...]:
 
 
 def _bessel(order: int, places: Any) -> Any:
-    """The scaled function in float64; by mpmath, which comes with torch, since torch's own would be traced here."""
+    """Return the scaled function in float64 by mpmath, which torch depends on, since torch's own would be traced
+    here."""
     from mpmath import besseli, exp
 
     return np.array([float(besseli(order, x) * exp(-x)) for x in map(float, places)])
 
 
 def _through(function: Callable[[Any], Any], degree: int) -> tuple[float, ...]:
-    """The polynomial through ``function`` at the Chebyshev nodes of [-1, 1], the highest power first."""
+    """Return the polynomial through ``function`` at the Chebyshev nodes of [-1, 1], highest power first."""
     from numpy.polynomial import chebyshev
 
     return tuple(map(float, chebyshev.cheb2poly(chebyshev.chebinterpolate(function, degree))[::-1]))
 
 
 def _split_poly(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """A polynomial by its even and its odd part: half as long a chain as Horner's."""
+    """Evaluate a polynomial by its even and odd parts, with half the dependency chain of Horner's rule."""
     up = coefficients[::-1]
     square = x * x
     return _poly(square, up[0::2][::-1]) + x * _poly(square, up[1::2][::-1])
@@ -299,14 +302,14 @@ _ERFINV_FAR = (
 
 
 def _poly(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """A polynomial by Horner's rule, the highest power first."""
+    """Evaluate a polynomial by Horner's rule, highest power first."""
     total = torch.full_like(x, coefficients[0])
     for c in coefficients[1:]:
         total = total * x + c
     return total
 
 
-#: operation of ATen -> what is traced in its place
+#: operation of ATen -> function that is traced instead
 SPECIAL: dict[str, Callable[..., Any]] = {
     "erfinv.default": erfinv, "special_ndtri.default": ndtri, "digamma.default": digamma,
     "special_erfcx.default": erfcx, "polygamma.default": trigamma, "lcm.default": lcm,

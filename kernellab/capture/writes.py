@@ -1,7 +1,7 @@
-"""Tensors that a reference fills piece by piece: a piece is read where it was made, and the pieces are joined.
+"""Tensors that a reference fills in parts: a part is read where it was computed, and the parts are joined.
 
-``out[i] = v`` in a loop is a chain of copies of the whole tensor, each with one piece replaced. A read of a piece is
-its value, and the tensor that the chain leaves is the concatenation of its pieces.
+``out[i] = v`` in a loop is a chain of copies of the whole tensor, each with one part replaced. A read of a part is the
+value written there, and the result of the chain is the concatenation of its parts.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -17,12 +17,12 @@ from kernellab.capture.graph import Extent, Graph, Node, Ref
 
 _WRITE, _COPY = "aten.slice_scatter.default", "aten.copy.default"
 _PART, _PLACE = "aten.slice.Tensor", "aten.select.int"
-#: an end from which on a slice goes to the end of any dimension
+#: an end from which a slice reaches the end of any dimension
 _FAR = 1 << 62
 
 
 def select_scatter(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """One place replaced: a slice of one place where the length is fixed, as ``apart`` has it otherwise."""
+    """Replace one place: by a slice of one place if the length is fixed, else by ``apart``."""
 
     def scattered(x: Tensor, source: Tensor, dim: int, index: Any) -> Tensor:
         length: Any = x.shape[dim]
@@ -35,7 +35,7 @@ def select_scatter(apart: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def joined(graph: Graph) -> Graph:
-    """``graph`` with reads of pieces at what was written there, and concatenations in place of chains of writes."""
+    """Replace reads of parts by the values written there, and chains of writes by concatenations."""
     writes = _Writes(graph)
     for node in graph.nodes:
         writes.take(node)
@@ -59,7 +59,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Filled:
-    """A tensor as pieces along ``dim``, in order and without gaps; ``first`` is what it was before any write."""
+    """A tensor as parts along ``dim``, in order and without gaps; ``first`` is the tensor before any write."""
 
     dim: int
     pieces: tuple[_Piece, ...]
@@ -74,12 +74,12 @@ class _Filled:
 
     @property
     def mostly_written(self) -> bool:
-        kept = sum(p.end - p.start for p in self.pieces if p.ref == self.first)
-        return 2 * kept <= self.pieces[-1].end
+        unwritten = sum(p.end - p.start for p in self.pieces if p.ref == self.first)
+        return 2 * unwritten <= self.pieces[-1].end
 
 
 class _Writes:
-    """Takes a graph's nodes in order and makes those of the joined one."""
+    """Processes a graph's nodes in order and builds those of the joined graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -91,20 +91,20 @@ class _Writes:
         self._joined: dict[Ref, Ref] = {}
 
     def take(self, node: Node) -> None:
-        """Adds ``node``, or what its value is instead."""
-        me = Ref(node.name)
+        """Add ``node``, or replace its value."""
+        own_ref = Ref(node.name)
         if (
             node.op == _COPY
             and node.shape == self._shape(node.args[1])
             and node.dtype == self.graph.dtype(node.args[1])
         ):
-            self._same[me] = self._of(node.args[1])
+            self._same[own_ref] = self._of(node.args[1])
             return
         places = self._places(node) if node.op in (_WRITE, _PART, _PLACE) else None
         if places is not None:
             dim, start, end = places
             if node.op != _PLACE and (start, end) == (0, None):  # all of it: x[:]
-                self._same[me] = self._of(node.args[node.op == _WRITE])
+                self._same[own_ref] = self._of(node.args[node.op == _WRITE])
                 return
             length = self._shape(node.args[0])[dim]
             if isinstance(length, int) and end is not None:
@@ -113,13 +113,13 @@ class _Writes:
                     return
                 filled = self._filled.get(self._of(node.args[0]))
                 if filled is not None and filled.dim == dim:
-                    self._same[me] = self._join(node, filled.between(start, end), dim, single=node.op == _PLACE)
+                    self._same[own_ref] = self._join(node, filled.between(start, end), dim, single=node.op == _PLACE)
                     return
         kwargs = tuple((name, self._read(value)) for name, value in node.kwargs)
         self.made.append(replace(node, args=self._read(node.args), kwargs=kwargs))
 
     def whole(self, ref: Ref) -> Ref:
-        """``ref`` for what reads all of it: the concatenation of its pieces where most of them were written."""
+        """Return ``ref`` for a reader of all of it: the concatenation of its parts if most of them were written."""
         ref = self._of(ref)
         filled = self._filled.get(ref)
         if filled is None or not filled.mostly_written:
@@ -138,7 +138,8 @@ class _Writes:
         self.made.append(replace(node, args=(base, source, *node.args[2:])))
 
     def _places(self, node: Node) -> tuple[int, int, int | None] | None:
-        """Dimension, start and end of what the node reads or replaces, where they are numbers; all of it has no end."""
+        """Return dimension, start and end of the part that the node reads or replaces if they are numbers; all of it
+        has no end."""
         shape = self._shape(node.args[0])
         dim, start, end, step = (*node.args[1 + (node.op == _WRITE) :], *[None] * 4)[:4]
         dim = (dim or 0) % len(shape)
@@ -157,7 +158,7 @@ class _Writes:
         return (dim, start, end) if start < end else None
 
     def _join(self, node: Node, pieces: tuple[_Piece, ...], dim: int, single: bool = False) -> Ref:
-        """The pieces one behind the other, or the one place that they are, without its dimension."""
+        """Return the concatenation of the parts, or the single place that they are, without its dimension."""
         parts = [self._cut(node, piece, dim, single) for piece in pieces]
         return parts[0] if len(parts) == 1 else self._add(node, "aten.cat.default", (tuple(parts), dim), node.shape)
 

@@ -1,1 +1,1 @@
-"""Functions that are called in place of torch's before a reference is traced."""
+"""Functions that are called instead of torch's before a reference is traced."""

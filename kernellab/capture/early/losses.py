@@ -1,4 +1,4 @@
-"""Losses that torch decides or sizes by a tensor's values, written so that they are traced like any others."""
+"""Losses in which torch branches on or sizes by a tensor's values, rewritten so that they can be traced."""
 
 # mypy: disable-error-code="no-any-return"
 # NotImplemented is how a function leaves an operation whole
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: steps of a sequence up to which they are unrolled: each is traced, checked and designed
+#: number of steps of a sequence up to which they are unrolled: each is traced, checked and designed
 _MOST_STEPS = 64
 #: torch's numbers for how a loss is reduced
 _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
@@ -20,7 +20,7 @@ _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 def gaussian_nll_loss(
     x: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """(log v + (x - target)^2 / v) / 2 of a variance v of at least ``eps``; torch asks for its values."""
+    """Return (log v + (x - target)^2 / v) / 2 for a variance v of at least ``eps``; torch reads its values."""
     spread = var if isinstance(var, torch.Tensor) else torch.full_like(x, var)
     if spread.shape != x.shape and spread.shape == x.shape[:-1]:
         spread = spread.unsqueeze(-1)
@@ -35,11 +35,11 @@ def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
     reduction: Any = "mean", zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
-    """-log of the sum over all alignments of a row of labels with T steps; log_probs [T, N, C], targets [N, S].
+    """Return -log of the sum over all alignments of a row of labels with T steps; log_probs [T, N, C], targets [N, S].
 
-    The forward recursion over labels with blanks between: from step to step a state stays, comes from the one before,
-    or skips a blank between different labels. Source: A. Graves and others, "Connectionist temporal classification",
-    ICML 2006, equations 6 to 8.
+    The forward recursion runs over labels with blanks between: at each step a state is kept, comes from the previous
+    state, or skips a blank between different labels. Source: A. Graves and others, "Connectionist temporal
+    classification", ICML 2006, equations 6 to 8.
     """
     steps = log_probs.shape[0]
     if log_probs.dim() != 3 or targets.dim() != 2 or not isinstance(steps, int) or steps > _MOST_STEPS:
@@ -71,7 +71,7 @@ def ctc_loss(
 
 
 def _log_sum(*terms: Tensor) -> Tensor:
-    """log of the sum of exponentials, term by term; -inf where all are."""
+    """Return the log of the sum of exponentials, term by term; -inf if all are -inf."""
     top = terms[0]
     for term in terms[1:]:
         top = torch.maximum(top, term)
@@ -86,5 +86,5 @@ def _reduced(loss: Tensor, how: str) -> Tensor:
     return loss.mean() if how == "mean" else loss.sum() if how == "sum" else loss
 
 
-#: function of torch, by name -> what is called in its place
+#: function of torch, by name -> function that is called instead
 LOSSES: dict[str, Callable[..., Any]] = {"gaussian_nll_loss": gaussian_nll_loss, "ctc_loss": ctc_loss}

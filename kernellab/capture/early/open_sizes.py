@@ -1,5 +1,5 @@
-"""Functions that torch computes with plain numbers of its arguments' sizes, written so that these stay symbolic: what
-is traced then holds at all sizes."""
+"""Functions that torch computes with plain numbers of its arguments' sizes, written with symbolic sizes: the trace then
+holds at all sizes."""
 
 # mypy: disable-error-code="no-any-return"
 # NotImplemented is how a function leaves an operation whole
@@ -21,25 +21,26 @@ def _is_open(*sizes: Any) -> bool:
 
 
 def kron(x: Tensor, y: Tensor) -> Tensor:
-    """Each element of ``x`` times all of ``y``."""
+    """Return each element of ``x`` times all of ``y``."""
     if not _is_open(*x.shape, *y.shape):
         return NotImplemented
     rank = max(x.dim(), y.dim())
     left, right = ((1,) * (rank - t.dim()) + tuple(t.shape) for t in (x, y))
-    apart = [n for size in left for n in (size, 1)], [n for size in right for n in (1, size)]
-    product = x.reshape(apart[0]) * y.reshape(apart[1])
+    interleaved = [n for size in left for n in (size, 1)], [n for size in right for n in (1, size)]
+    product = x.reshape(interleaved[0]) * y.reshape(interleaved[1])
     return product.reshape([n * m for n, m in zip(left, right, strict=True)])
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The places [N, H, W, 2] or [N, D, H, W, 3] that ``theta`` makes of a grid from -1 to 1 over each axis."""
+    """Return the positions [N, H, W, 2] or [N, D, H, W, 3] to which ``theta`` maps a grid from -1 to 1 over each
+    axis."""
     if not _is_open(*size):
         return NotImplemented
     lengths = size[2:]
     total = theta[:, :, -1].reshape(theta.shape[0], *[1] * len(lengths), -1)
     for axis, length in enumerate(lengths):
         at = torch.arange(length, device=theta.device).to(theta.dtype)
-        # one place lies in the middle
+        # a single position is in the middle
         span = torch.sym_max(length - 1, 1)  # type: ignore[no-untyped-call]
         line = (2 * at - (length - 1)) / span if align_corners else (2 * at + 1) / length - 1
         line = line.reshape([-1 if k == axis else 1 for k in range(len(lengths))]).unsqueeze(-1)
@@ -52,11 +53,11 @@ def cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """The loss of classes that have weights, with smoothed labels or with shares as the target."""
+    """Return the loss of weighted classes, with smoothed labels or with probabilities as the target."""
     classes = min(1, x.dim() - 1)
     shares = target.is_floating_point()
-    takes = weight is not None and (shares or label_smoothing) and size_average is None and reduce is None
-    if not takes or not _is_open(*x.shape) or reduction not in ("none", "mean", "sum"):
+    supported = weight is not None and (shares or label_smoothing) and size_average is None and reduce is None
+    if not supported or not _is_open(*x.shape) or reduction not in ("none", "mean", "sum"):
         return NotImplemented
     assert weight is not None
     count, log = x.shape[classes], functional.log_softmax(x, classes)
@@ -65,19 +66,19 @@ def cross_entropy(
         share = target * (1 - label_smoothing) + label_smoothing / count
         loss = -(log * share * each).sum(classes)
         return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
-    kept = target != ignore_index
-    place = torch.where(kept, target, 0)
-    own = torch.where(kept, weight[place], 0.0)
-    hit = -log.gather(classes, place.unsqueeze(classes)).squeeze(classes) * own
-    spread = torch.where(kept, -(log * each).sum(classes), 0.0)
+    is_counted = target != ignore_index
+    place = torch.where(is_counted, target, 0)
+    own_weight = torch.where(is_counted, weight[place], 0.0)
+    hit = -log.gather(classes, place.unsqueeze(classes)).squeeze(classes) * own_weight
+    spread = torch.where(is_counted, -(log * each).sum(classes), 0.0)
     loss = (1 - label_smoothing) * hit + spread * (label_smoothing / count)
-    return loss.sum() / own.sum() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+    return loss.sum() / own_weight.sum() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
 def linspace(
     start: Any, end: Any, steps: Any = None, *, dtype: Any = None, device: Any = None, **other: Any
 ) -> Tensor:  # fmt: skip
-    """From ``start`` to ``end`` in ``steps`` places, each half from its own end as torch has it."""
+    """Return ``steps`` positions from ``start`` to ``end``, each half computed from its own end as in torch."""
     dtype = dtype or torch.get_default_dtype()
     if not _is_open(steps) or not dtype.is_floating_point or other.get("out") is not None:
         return NotImplemented
@@ -88,7 +89,7 @@ def linspace(
 
 
 def logspace(start: Any, end: Any, steps: Any = None, base: float = 10.0, **other: Any) -> Tensor:
-    """``base`` to the powers that :func:`linspace` gives."""
+    """Return ``base`` raised to the powers of :func:`linspace`."""
     powers = linspace(start, end, steps, **other)
     return powers if powers is NotImplemented else torch.pow(base, powers)
 
@@ -97,15 +98,15 @@ def _window(made: Callable[..., Any]) -> Callable[..., Any]:
     def window(window_length: Any, *args: Any, **kwargs: Any) -> Tensor:
         if not _is_open(window_length):
             return NotImplemented
-        found = made(window_length, *args, **kwargs)
-        # a window of one place is 1
-        return torch.where(torch.arange(window_length, device=found.device) + window_length == 1, 1.0, found)
+        values = made(window_length, *args, **kwargs)
+        # a window of length one is 1
+        return torch.where(torch.arange(window_length, device=values.device) + window_length == 1, 1.0, values)
 
     return window
 
 
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, **other: Any) -> Tensor:
-    """The elements at places along ``dim``; all other dimensions are broadcast."""
+    """Return the elements at positions along ``dim``; all other dimensions are broadcast."""
     if not _is_open(*x.shape, *indices.shape) or other or x.dim() != indices.dim():
         return NotImplemented
     if dim is None:
@@ -120,8 +121,8 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, **other: 
 
 
 def multi_dot(tensors: Sequence[Tensor], **other: Any) -> Tensor:
-    """A product of several matrices from the left, or from a vector at its end: which order is the cheapest depends
-    on sizes that are open here."""
+    """Multiply several matrices from the left, or from a vector at the end: the cheapest order depends on the symbolic
+    sizes."""
     if len(tensors) < 2 or other or not _is_open(*(n for t in tensors for n in t.shape)):
         return NotImplemented
     if tensors[-1].dim() == 1:
@@ -130,7 +131,7 @@ def multi_dot(tensors: Sequence[Tensor], **other: Any) -> Tensor:
 
 
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
-    """Central differences along each dimension, and one-sided ones at its ends."""
+    """Return central differences along each dimension, and one-sided ones at its ends."""
     if not _is_open(*x.shape) or edge_order != 1 or not isinstance(spacing, (int, float)):
         return NotImplemented
     dims = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
@@ -145,7 +146,7 @@ def _differences(x: Tensor, dim: int, spacing: float) -> Tensor:
     return torch.cat((steps.narrow(dim, 0, 1), inside, steps.narrow(dim, length - 2, 1)), dim)
 
 
-#: function of torch, by name -> what is called in its place
+#: function of torch, by name -> function that is called instead
 OPEN_SIZES: dict[str, Callable[..., Any]] = {
     "kron": kron, "affine_grid": affine_grid, "cross_entropy": cross_entropy, "linspace": linspace,
     "logspace": logspace, "hann_window": _window(hann_window), "hamming_window": _window(hamming_window),

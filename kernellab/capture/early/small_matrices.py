@@ -1,6 +1,6 @@
 """Inverses, determinants, solutions and factors of small matrices, element by element over a batch.
 
-Of larger ones the function that does not look whether it failed is called: its result can stay one call of the library.
+For larger ones the function without an error check is called: its result can remain a single library call.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-#: rows up to which cofactors are written out; and a factor, whose terms grow with the cube of the rows
+#: largest number of rows for which cofactors are written out; and for a factor, whose terms grow with the cube of the
+#: rows
 _COFACTORS, _FACTOR = 3, 6
 
 Rows = Sequence[Sequence[Tensor]]
 
 
 def _rows(x: Tensor, most: int) -> list[list[Tensor]] | None:
-    """The elements [...] of square matrices [..., n, n]; None where these are large, or of other numbers."""
+    """Return the elements [...] of square matrices [..., n, n]; None if these are large or not floating-point."""
     n = x.shape[-1] if x.dim() > 1 else 0
     if not isinstance(n, int) or not 0 < n <= most or x.shape[-2] != n or not x.dtype.is_floating_point:
         return None
@@ -32,9 +33,9 @@ def _matrix(rows: Rows) -> Tensor:
 
 
 def _minor(m: Rows, row: int, column: int) -> Tensor:
-    """The determinant without a row and a column, with its sign."""
-    left = [[e for j, e in enumerate(r) if j != column] for i, r in enumerate(m) if i != row]
-    value = _determinant(left) if left else torch.ones_like(m[0][0])
+    """Return the determinant without a row and a column, with its sign."""
+    minor = [[e for j, e in enumerate(r) if j != column] for i, r in enumerate(m) if i != row]
+    value = _determinant(minor) if minor else torch.ones_like(m[0][0])
     return -value if (row + column) % 2 else value
 
 
@@ -50,7 +51,7 @@ def _determinant(m: Rows) -> Tensor:
 
 
 def inverse(x: Tensor) -> Tensor:
-    """The inverses of [..., n, n]: the cofactors over the determinant."""
+    """Return the inverses of [..., n, n]: the cofactors over the determinant."""
     m = _rows(x, _COFACTORS)
     if m is None:
         return torch.linalg.inv_ex(x)[0]
@@ -59,13 +60,13 @@ def inverse(x: Tensor) -> Tensor:
 
 
 def determinant(x: Tensor) -> Tensor:
-    """The determinants [...] of [..., n, n]."""
+    """Return the determinants [...] of [..., n, n]."""
     m = _rows(x, _COFACTORS)
     return NotImplemented if m is None else _determinant(m)
 
 
 def solve(x: Tensor, y: Tensor, *, left: bool = True) -> Tensor:
-    """z of x z = y, where y has columns, or is one column for each matrix."""
+    """Return z with x z = y, where y has columns, or is one column for each matrix."""
     is_column = y.dim() == 1 or (y.dim() == x.dim() - 1 and y.shape == x.shape[:-1])
     if not left:
         return NotImplemented

@@ -1,1 +1,1 @@
-"""Loops over a Dim, which a graph holds as one operation."""
+"""Loops over a Dim, each represented as one operation of a graph."""

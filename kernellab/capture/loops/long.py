@@ -1,4 +1,4 @@
-"""Long ranges of a reference: their steps written out, or one loop."""
+"""Long ranges of a reference: their steps unrolled, or one loop."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from kernellab.capture.graph import LOOP, Body, Graph
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import Role, role_of
 
-#: calls of torch that one reference may make: each is traced, checked and designed
+#: number of torch calls that one reference may make: each is traced, checked and designed
 _MOST = 2500
-#: calls up to which steps are written out, whatever they do: that takes seconds
+#: number of calls up to which steps are unrolled regardless of their work: that takes seconds
 _MANY = 600
-#: steps of a range that is one loop in a reference of many calls
+#: number of steps of a range that becomes one loop in a reference of many calls
 _LONG = 32
 
 
 class TooLong(CaptureError):
-    """A reference makes more calls of torch than are traced."""
+    """A reference makes more torch calls than can be traced."""
 
 
 def shortest(traced: Callable[[int, int], Graph]) -> Graph:
-    """The graph of ``traced``, which takes the calls that it may make and the steps of a range from which on it is one
-    loop. A reference of many calls has loops where they can be, and its steps multiply no matrices: written out, each
-    product has the whole chip."""
+    """Return the graph of ``traced``, a function of the largest number of calls and the minimum steps of a range that
+    becomes one loop.
+
+    A reference of many calls uses loops where possible, unless its steps multiply matrices: unrolled, each product has
+    the whole chip.
+    """
     try:
         return traced(_MANY, sys.maxsize)
     except TooLong:
@@ -45,5 +48,5 @@ def shortest(traced: Callable[[int, int], Graph]) -> Graph:
 
 def _multiplies(graph: Graph) -> bool:
     bodies: list[Body] = [n.keyword("body") for n in graph.nodes if n.op == LOOP]
-    # without a loop in it the graph is as long as it was
+    # without a loop the graph is as long as before
     return not bodies or any(role_of(n.aten) is Role.PRODUCT for body in bodies for n in body.nodes)

@@ -1,9 +1,9 @@
-"""Loops over a Dim: a few steps of one are traced, and become one operation that walks all of them.
+"""Conversion of loops over a Dim: a few steps are traced and become one operation that runs all of them.
 
-``for t in range(T)`` of a symbolic T would make a number of it. Here such a range has four steps. What the third does
-to the results of the second, the second does to those of the first: these are the values that a step leaves to the
-next. The fourth is what is used behind the loop; of it the trace has only that. What a step writes at one place of a
-tensor, or appends to a list that is joined behind the loop, is a result of all steps.
+``for t in range(T)`` with a symbolic T would turn it into a number. Here such a range has four steps. The second step's
+use of the first step's results must match the third step's use of the second's: these are the values passed from step
+to step. The fourth step represents the values used after the loop; only those are in the trace. Values that a step
+writes at one place of a tensor, or appends to a list that is joined after the loop, are results of all steps.
 :func:`kernellab.capture.check_graph` compares with the reference at other lengths.
 """
 
@@ -20,24 +20,24 @@ from kernellab.errors import CaptureError
 from kernellab.task import Task
 from kernellab.task.formula import Term, named, simplified
 
-#: steps that are compared: all but the last, of which the trace has what is used behind the loop
+#: steps that are compared: all except the last, of which the trace has only the values used after the loop
 _COMPARED = TRACED - 1
 _SLICE = "aten.slice_scatter.default"
 _WRITES = ("aten.select_scatter.default", _SLICE)
-#: a node of a trace -> the loop that made it, and its step
+#: a node of a trace -> the loop that created it, and its step
 Marks = Mapping[str, tuple[int, int]]
 
 
 def rolled(
     graph: Graph, marks: Marks, counts: Sequence[Extent], sizes: Sequence[Mapping[str, Any]], task: Task
 ) -> Graph:
-    """``graph`` with one operation in place of the traced steps of each loop.
+    """Replace the traced steps of each loop of ``graph`` by one operation.
 
     Args:
         sizes: Dims and scalars at which numbers of the trace are compared.
 
     Raises:
-        CaptureError: the steps of a loop differ, or what is used behind it is none of the forms above.
+        CaptureError: the steps of a loop differ, or a value used after it has none of the forms above.
     """
     for loop, count in enumerate(counts):
         steps = [[n for n in graph.nodes if marks.get(n.name) == (loop, k)] for k in range(TRACED)]
@@ -47,15 +47,15 @@ def rolled(
 
 
 class UnevenSteps(CaptureError):
-    """Steps that are traced with different nodes: torch drops what no traced step reads."""
+    """Steps that are traced with different nodes: torch drops values that no traced step reads."""
 
 
 class _Differs(Exception):
-    """Why the steps are not one operation."""
+    """The reason why the steps are not one operation."""
 
 
 class _Roll:
-    """One loop; a step of it has the names of the first one."""
+    """One loop; its step has the names of the first traced one."""
 
     def __init__(
         self, graph: Graph, steps: list[list[Node]], count: Extent, sizes: Sequence[Mapping[str, Any]], task: Task
@@ -69,9 +69,9 @@ class _Roll:
             self._shapes |= {Ref(n.name): (n.shape, n.dtype)} | {Ref(n.name, k): r for k, r in enumerate(n.results)}
         self._taken = {r.name for r in self._shapes}
         self._step = self._free("step")
-        #: what a step leaves to the next -> its name there, and what the first step finds in its place
+        #: value passed to the next step -> its name there, and the value that the first step reads instead
         self._carried: dict[Ref, tuple[str, Ref]] = {}
-        #: what all steps read, and nodes that are added around the loop
+        #: values that all steps read, and nodes that are added around the loop
         self._outer: dict[Ref, None] = {}
         self._more: list[Node] = []
         self._first = next(n for nodes in steps for n in nodes)
@@ -97,21 +97,21 @@ class _Roll:
             body = self._stacked(body, write, stacks)
         inside = {n.name for n in body}
         outside = [n for n in graph.nodes if n.name not in self._at]
-        left: dict[Ref, Ref] = {}
+        used_after: dict[Ref, Ref] = {}
         for ref in dict.fromkeys([*(r for n in outside for r in n.refs()), *graph.outputs]):
             k, p = self._at.get(ref.name, (0, 0))
             if ref.name not in self._at or ref in stacks:
                 continue
             if k != TRACED - 1:
                 raise _Differs(f"what an early step makes at line {self._steps[k][p].line} is used behind it")
-            mine = self._own(ref)
-            if mine.name not in inside:
+            own_ref = self._own(ref)
+            if own_ref.name not in inside:
                 raise _Differs(f"what line {self._steps[k][p].line} reads is used behind it")
-            if mine not in self._carried:  # only the last step's is asked for
+            if own_ref not in self._carried:  # only the last step's value is used
                 self._check_steps(p)
-                self._carry(mine, self._zeros(mine))
-            left[ref] = mine
-        body = self._read(body, [*left.values(), *(s.made.value for s in stacks.values())])
+                self._carry(own_ref, self._zeros(own_ref))
+            used_after[ref] = own_ref
+        body = self._read(body, [*used_after.values(), *(s.made.value for s in stacks.values())])
         after = tuple(self._carried)
         results = [self._shapes[r] for r in after]
         results += [(s.shape(self._count), s.write.dtype) for s in stacks.values()]
@@ -123,7 +123,7 @@ class _Roll:
             args=(count, starts, tuple(self._outer)), kwargs=(("body", step),),
             shape=results[0][0], dtype=results[0][1], results=tuple(results),
         )  # fmt: skip
-        swap = {ref: Ref(node.name, after.index(mine)) for ref, mine in left.items()}
+        swap = {ref: Ref(node.name, after.index(own_ref)) for ref, own_ref in used_after.items()}
         for k, (ref, stack) in enumerate(stacks.items()):
             swap[ref] = self._whole(Ref(node.name, len(after) + k), stack)
         nodes = [node, *self._more, *(replace(n, args=_swapped(n.args, swap)) for n in outside)]
@@ -131,7 +131,8 @@ class _Roll:
         return replace(graph, nodes=in_order(nodes), outputs=outputs).live()
 
     def _read(self, body: list[Node], results: Sequence[Ref]) -> list[Node]:
-        """The nodes of a step that its results depend on, in it or in steps before; what else is carried is dropped."""
+        """Return the nodes of a step that its results depend on, directly or through previous steps; other carried
+        values are dropped."""
         producers = {n.name: n for n in body}
         carried = {name: value for value, (name, _) in self._carried.items()}
         used, pending = set[str](), [r.name for r in results]
@@ -146,16 +147,17 @@ class _Roll:
         return [n for n in body if n.name in used]
 
     def _aligned(self, last: list[Node]) -> list[Node]:
-        """The nodes of the last step, each at its place in the others; those of the step before stand for the rest."""
-        left = iter(last)
-        node = next(left, None)
+        """Return the nodes of the last step, aligned with the others; missing ones are replaced by the previous
+        step's."""
+        remaining = iter(last)
+        node = next(remaining, None)
         aligned = []
         for p, (b, c) in enumerate(zip(*self._steps[1:_COMPARED], strict=True)):
             if node is not None and (node.op, node.shape, node.line) == (c.op, c.shape, c.line):
                 self._at[node.name] = (TRACED - 1, p)
                 if self._follows(b, c, node):
                     aligned.append(node)
-                    node = next(left, None)
+                    node = next(remaining, None)
                     continue
             aligned.append(c)
         if node is not None:
@@ -163,12 +165,12 @@ class _Roll:
         return aligned
 
     def _follows(self, b: Node, c: Node, d: Node) -> bool:
-        """Are these the second to the fourth step's forms of one operation?"""
+        """Return whether these are the second to the fourth step's forms of one operation."""
 
         def same(b: Any, c: Any, d: Any) -> bool:
             if isinstance(b, Ref) and isinstance(c, Ref) and isinstance(d, Ref):
-                (one, r), (two, s) = (self._at.get(ref.name, (-1, -1)) for ref in (c, d))
-                return c == d if two < 0 else r == s and two == one + 1 and c.item == d.item
+                (c_step, r), (d_step, s) = (self._at.get(ref.name, (-1, -1)) for ref in (c, d))
+                return c == d if d_step < 0 else r == s and d_step == c_step + 1 and c.item == d.item
             if isinstance(b, tuple):
                 return len(b) == len(c) == len(d) and all(map(same, b, c, d))
             if b == c == d:
@@ -188,7 +190,7 @@ class _Roll:
         return replace(a, args=args, kwargs=self._same(a.kwargs, b.kwargs, c.kwargs, a))
 
     def _same(self, a: Any, b: Any, c: Any, node: Node) -> Any:
-        """An argument of every step, of those of the first three."""
+        """Return an argument of every step, from those of the first three."""
         if isinstance(a, Ref) and isinstance(b, Ref) and isinstance(c, Ref):
             return self._ref(a, b, c, node)
         if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(c, tuple) and len(a) == len(b) == len(c):
@@ -196,7 +198,7 @@ class _Roll:
         if a == b == c:
             return a
         values = [self._values(x) for x in (a, b, c)]
-        by = {y - x for one, two in pairwise(values) for x, y in zip(one, two, strict=True)}
+        by = {y - x for earlier, later in pairwise(values) for x, y in zip(earlier, later, strict=True)}
         if len(by) != 1:
             raise _Differs(f"a number in it does not grow by the same from step to step (line {node.line})")
         (each,) = by
@@ -205,24 +207,24 @@ class _Roll:
         return Sym(along if first == 0 and each > 0 else Formula("+" if each > 0 else "-", (first, along)))
 
     def _values(self, number: Any) -> list[int]:
-        """A number of the trace at some sizes."""
+        """Return a number of the trace at some sizes."""
         number = number.expr if isinstance(number, Sym) else number
         if isinstance(number, bool) or not isinstance(number, (int, Formula)):
             raise _Differs("something in it other than a place changes from step to step")
         return [number.value(s) if isinstance(number, Formula) else number for s in self._sizes]
 
     def _ref(self, a: Ref, b: Ref, c: Ref, node: Node) -> Ref:
-        (one, p), (two, q), (three, r) = (self._at.get(ref.name, (-1, -1)) for ref in (a, b, c))
-        if a == b == c and three < 0:
+        (a_step, p), (b_step, q), (c_step, r) = (self._at.get(ref.name, (-1, -1)) for ref in (a, b, c))
+        if a == b == c and c_step < 0:
             self._outer[a] = None
             return a
-        if (one, two, three) == (0, 1, 2) and p == q == r and a.item == b.item == c.item:
+        if (a_step, b_step, c_step) == (0, 1, 2) and p == q == r and a.item == b.item == c.item:
             return a
-        if (one, two, three) == (-1, 0, 1) and q == r and b.item == c.item:
+        if (a_step, b_step, c_step) == (-1, 0, 1) and q == r and b.item == c.item:
             name, start = self._carry(self._own(b), a)
             if start == a:
                 return Ref(name)
-        if (one, two, three) == (-1, -1, 0):  # what the step before found of the one before that
+        if (a_step, b_step, c_step) == (-1, -1, 0):  # the value that the previous step read of the step before it
             name, start = self._carry(self._own(c), b)
             older, first = self._carry(Ref(name), a)
             if (start, first) == (b, a):
@@ -230,7 +232,7 @@ class _Roll:
         raise _Differs(f"line {node.line} reads other values than those of this step and the one before")
 
     def _carry(self, value: Ref, start: Ref) -> tuple[str, Ref]:
-        """The name of what the step before left of ``value``, and what the first step finds there."""
+        """Return the name of the previous step's ``value``, and the value that the first step reads instead."""
         if value not in self._carried:
             name = self._free(f"{value.name}_before")
             self._carried[value] = (name, start)
@@ -238,25 +240,25 @@ class _Roll:
         return self._carried[value]
 
     def _own(self, ref: Ref) -> Ref:
-        """A value of a step, by the first one's name."""
+        """Return a value of a step, by the first one's name."""
         return Ref(self._steps[0][self._at[ref.name][1]].name, ref.item)
 
     # -- results of all steps
 
     def _stacked(self, body: list[Node], write: Node, stacks: dict[Ref, _Stack]) -> list[Node]:
-        """The body without a write of one place a step into a tensor that nothing else reads, but for what the step
-        before wrote."""
+        """Remove from the body a write of one place per step into a tensor that nothing reads except the previous
+        step's write."""
         name, base = self._carried.get(Ref(write.name), ("", Ref("")))
         traced = [nodes[self._at[write.name][1]] for nodes in self._steps]
         dim, places = _dim_of(write), [self._values(_place_of(n)) for n in traced]
-        ways = {y - x for one, two in pairwise(places) for x, y in zip(one, two, strict=True)}
+        directions = {y - x for one_place, two in pairwise(places) for x, y in zip(one_place, two, strict=True)}
         source = write.args[1]
         shape, dtype = self._shapes[source]
-        one = write.op != _SLICE or shape[dim] == 1
-        if write.args[0] != Ref(name) or len(ways) != 1 or not ways <= {1, -1} or not one:
+        one_place = write.op != _SLICE or shape[dim] == 1
+        if write.args[0] != Ref(name) or len(directions) != 1 or not directions <= {1, -1} or not one_place:
             return body
         if any(Ref(write.name) in n.refs() for n in body):
-            return body  # a step reads what it has just written
+            return body  # a step reads the value that it has just written
         if write.op == _SLICE:
             cut = replace(
                 write, name=self._free(f"{write.name}_value"), op="aten.select.int", args=(source, dim, 0),
@@ -279,7 +281,7 @@ class _Roll:
                 for n in body
                 if n.name != reader.name
             ]
-        (way,) = ways
+        (way,) = directions
         begin = _place_of(traced[0])
         place = named(self._step) if way == 1 else Formula("-", (_plus(self._count, -1), named(self._step)))
         low = begin if way == 1 else _plus(begin, Formula("-", (1, self._count)))
@@ -288,7 +290,7 @@ class _Roll:
         return [n for n in body if n.name != write.name]
 
     def _whole(self, written: Ref, stack: _Stack) -> Ref:
-        """The tensor that was written into: what all steps wrote, and what lies before and behind that."""
+        """Return the tensor that was written into: the values of all steps, and the parts before and after them."""
         write, dim, behind = stack.write, stack.made.dim, _plus(stack.low, self._count)
         length = write.shape[dim]
         pieces = [written]
@@ -314,7 +316,8 @@ class _Roll:
         return Ref(part.name)
 
     def _check_steps(self, place: int) -> None:
-        """Raises CaptureError where the loop has no step at some sizes: the trace has not what was there before."""
+        """Raise CaptureError if the loop has no step at some sizes: the trace does not contain the value from before
+        the loop."""
         if isinstance(self._count, int):
             return
         dims = [d for d in self._task.dims if d.name in self._count.names()]
@@ -329,7 +332,7 @@ class _Roll:
                 )
 
     def _zeros(self, ref: Ref) -> Ref:
-        """What stands for a value that no step reads of the one before."""
+        """Return a placeholder for a value that no step reads from the previous one."""
         shape, dtype = self._shapes[ref]
         extents = tuple(map(sym, shape))
         name = self._free(f"{ref.name}_none")
@@ -346,7 +349,7 @@ class _Roll:
 
 @dataclass(frozen=True)
 class _Stack:
-    """What all steps write: places from ``low`` on of a tensor that was ``base``."""
+    """The values that all steps write: places from ``low`` on of the tensor ``base``."""
 
     made: Stacked
     write: Node

@@ -1,4 +1,4 @@
-"""A trace of a few steps of each loop over a Dim or a long range, with the step in the mark of every node."""
+"""Tracing of a few steps of each loop over a Dim or a long range, with the step in the mark of every node."""
 
 from __future__ import annotations
 
@@ -15,54 +15,56 @@ from torch.fx import traceback
 from kernellab.capture.pairs import Pair
 from kernellab.errors import CaptureError
 
-#: steps that are traced
+#: number of steps that are traced
 TRACED = 4
 #: orders of the steps in a list that is joined
 _ORDERS = [*range(TRACED)], [*reversed(range(TRACED))]
 _JOINS = {torch.stack: True, torch.cat: False, torch.concat: False, torch.concatenate: False}
-#: what `for row in x` calls
+#: functions that `for row in x` calls
 _ROWS = (torch.Tensor.unbind, torch.unbind)
 _ROLLS = (torch.Tensor.roll, torch.roll)
 #: the instruction that begins a step, in a `for` as in a comprehension
 _NEXT = dis.opmap["FOR_ITER"]
-#: what Python from 3.11 on has behind instructions; a generator's caller is seen there from 3.12 on
+#: inline caches after instructions in Python from 3.11; a generator's caller is seen there from 3.12
 _CACHE = dis.opmap.get("CACHE", -1)
 
 
 class Loops:
-    """The loops over symbolic numbers that one trace meets, and over fixed ones of ``least`` steps or more. ``most``:
-    calls of torch that it may make. ``keeps_all``: what steps make are outputs of the trace, for torch drops what none
-    of the few steps reads, and a step may make it for one that is not traced."""
+    """The loops of one trace over symbolic numbers, and over fixed ranges of at least ``least`` steps.
+
+    ``most``: largest number of torch calls. ``keeps_all``: values that steps compute are outputs of the trace, since
+    torch drops those that none of the few traced steps reads, although a later step may need them.
+    """
 
     def __init__(self, least: int, most: int, keeps_all: bool = False) -> None:
         self._least, self.most, self._keeps_all = least, most, keeps_all
-        #: the loop and the step that are traced now
+        #: the current loop and step
         self.now: tuple[int, int] | None = None
-        #: of each loop: how many steps it has
+        #: number of steps of each loop
         self.counts: list[Any] = []
-        #: the frame and the instruction that walk the loop which is traced now
+        #: the frame and the instruction that iterate over the current loop
         self._by: tuple[Any, int] | None = None
-        #: tensors that steps made, by their ids
+        #: tensors created by steps, by their ids
         self._made: dict[int, tuple[Any, tuple[int, int]]] = {}
 
     def range(self, *args: Any) -> Any:
-        """In place of Python's range, where one of its numbers is symbolic."""
+        """Replace Python's range if one of its numbers is symbolic."""
         start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
         if not isinstance(step, int):
-            return range(*map(int, args))  # what holds at one size is refused
-        apart = stop - start if step > 0 else start - stop
-        count = apart if abs(step) == 1 else (apart + abs(step) - 1) // abs(step)
+            return range(*map(int, args))  # a trace that holds at a single size is refused
+        span = stop - start if step > 0 else start - stop
+        count = span if abs(step) == 1 else (span + abs(step) - 1) // abs(step)
         return Walked(self, count, lambda k: start + step * k)
 
     def plain_range(self, *args: Any) -> Any:
-        """In place of Python's range of plain numbers."""
+        """Replace Python's range of plain numbers."""
         steps = range(*args)
         if self.now is not None or len(steps) < self._least:
             return steps
         return Walked(self, len(steps), lambda k: steps.start + steps.step * k)
 
     def rows(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What `for row in x` walks where x has a symbolic number of rows; None of any other call."""
+        """Return the iterable for `for row in x` if x has a symbolic number of rows; None for any other call."""
         if func not in _ROWS or self.now is not None or not args:
             return None
         x = args[0]
@@ -72,7 +74,8 @@ class Loops:
         return Walked(self, x.shape[dim], lambda k: x.select(dim, k))
 
     def turned(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A roll by one place in a step as two slices, whose places need no division; None of any other call."""
+        """Return a roll by one place in a step as two slices, whose bounds need no division; None for any other
+        call."""
         if func not in _ROLLS or self.now is None:
             return None
         x = args[0]
@@ -85,14 +88,15 @@ class Loops:
         return x
 
     def walk(self, count: Any, item: Callable[[int], Any]) -> Iterator[Any]:
-        """The items of the traced steps; what walks in turn with another, in a zip, is the same loop."""
+        """Yield the items of the traced steps; an iterable that advances together with another (zip) is the same
+        loop."""
         self._asked()
         frame = sys._getframe(1)
-        mine = self.now is None
-        if mine:
+        is_outer = self.now is None
+        if is_outer:
             self.counts.append(count)
         loop = len(self.counts) - 1
-        if not mine and (self._by != (frame, _instruction(frame)) or self.now != (loop, 0)):
+        if not is_outer and (self._by != (frame, _instruction(frame)) or self.now != (loop, 0)):
             raise CaptureError(
                 f"Line {frame.f_lineno} begins a loop over a Dim in another.",
                 "Write the inner loop over whole tensors, or fix its extent.",
@@ -107,11 +111,11 @@ class Loops:
                 yield item(step)
                 self._asked()
         finally:
-            if mine:
+            if is_outer:
                 self.now = self._by = None
 
     def _asked(self) -> None:
-        """Raises CaptureError where no loop asks for the next number: sum() and list() would see a few alone."""
+        """Raise CaptureError if the next number is not requested by a loop: sum() and list() would see only a few."""
         frame = sys._getframe(2)
         if frame.f_code.co_code[_instruction(frame)] != _NEXT:
             raise CaptureError(
@@ -120,11 +124,11 @@ class Loops:
             )
 
     def marked(self, line: int) -> Any:
-        """The context in which nodes of a trace say the line and the step that made them."""
+        """Return the context in which nodes of a trace record the line and the step that created them."""
         return traceback.annotate({"line": line} | ({} if self.now is None else {"step": self.now}))
 
     def keep(self, result: Any) -> Any:
-        """``result``, remembered as the current step's."""
+        """Return ``result``, and remember it as the current step's."""
         if self.now is not None:
             for tensor in result if isinstance(result, (tuple, list)) else (result,):
                 if isinstance(tensor, (torch.Tensor, Pair)):
@@ -132,12 +136,12 @@ class Loops:
         return result
 
     def kept(self) -> list[Any]:
-        """The outputs of the trace that only keep steps whole."""
+        """Return the additional outputs of the trace, which only keep steps complete."""
         return [tensor for tensor, _ in self._made.values()] if self._keeps_all else []
 
     def joined(self, func: Any, args: Any, kwargs: Any, line: int) -> Any:
-        """What stack or cat makes of what all steps of one loop appended, one a step, in the loop's whole length, with
-        what the list held before and after; None of anything else."""
+        """Return the result of stack or cat for values that all steps of one loop appended, one per step, in the loop's
+        full length, including the list's items before and after; None for other calls."""
         if self.now is not None or not self.counts or func not in _JOINS:
             return None
         tensors = args[0] if args else kwargs.get("tensors")
@@ -154,12 +158,12 @@ class Loops:
         count, is_new = self.counts[marks[0][0]], _JOINS[func]
         shape = list(tensors[0].shape)
         dim %= len(shape) + is_new
-        # pieces of several rows are stacked, and the two dimensions joined
+        # pieces of several rows are stacked, and the two dimensions merged
         pieces = not is_new and shape[dim] != 1
         is_new = is_new or pieces
         filled = tensors[0].new_zeros((*shape[:dim], count, *shape[dim + (not is_new) :]))
         for tensor, mark in sorted(zip(tensors, marks, strict=True), key=lambda pair: pair[1]):
-            # a list that runs against the steps has the last one's first of all
+            # a list in reverse order begins with the last step's value
             place = mark[1] if steps == _ORDERS[0] else count - 1 - mark[1]
             self.now = mark
             with self.marked(line):
@@ -178,7 +182,7 @@ def _argument(args: Any, kwargs: Any, k: int, name: str) -> Any:
 
 
 def _instruction(frame: FrameType) -> int:
-    """Where the instruction begins that a frame is at."""
+    """Return the start of the instruction that a frame is at."""
     code, at = frame.f_code.co_code, frame.f_lasti
     while at > 0 and code[at] == _CACHE:
         at -= 2
@@ -191,7 +195,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class Walked:
-    """What a loop over a symbolic number of items walks."""
+    """The iterable of a loop over a symbolic number of items."""
 
     loops: Loops
     count: Any

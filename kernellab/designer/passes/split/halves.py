@@ -29,7 +29,7 @@ from kernellab.designer.passes.split.lines import in_memory_order, stem_of, turn
 def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
     """Return the launches that store both factors of ``dot``, which ``k`` multiplies, as halves, and their product.
 
-    None if a factor's memory order has the summed axis neither first nor last.
+    None if a factor's memory order ends neither with the summed axis nor with the axes that only it has.
     """
     sides = (_Side.of(dot.a, dot), _Side.of(dot.b, dot))
     if None in sides:
