@@ -36,16 +36,16 @@ def symbolic_sizes(
             replacements[builtin.__name__] = _taking(plain if builtin is range else builtin, made)
     if "len" in called and "len" not in namespace:
         replacements["len"] = _length
-    before = {name: namespace.get(name) for name in replacements}
+    originals = {name: namespace.get(name) for name in replacements}
     namespace.update(replacements)
-    for function, instead in functions.items():
-        setattr(math, function.__name__, instead)
+    for function, replacement in functions.items():
+        setattr(math, function.__name__, replacement)
     try:
         yield
     finally:
         for function in functions:
             setattr(math, function.__name__, function)
-        for name, value in before.items():
+        for name, value in originals.items():
             if value is None:
                 namespace.pop(name, None)
             else:

@@ -78,8 +78,8 @@ def check_graph(task: Task, graph: Graph) -> str:
             g, w = computable(g), computable(w)
             tolerance = 1e-2 if narrow else 1e-4
             # sums in a narrow dtype were rounded at the magnitude of their terms; filled values are equal
-            apart = w[g != w].abs().nan_to_num(posinf=0) if narrow else w.new_empty(0)
-            largest = float(apart.max()) if apart.numel() else 1.0
+            differing = w[g != w].abs().nan_to_num(posinf=0) if narrow else w.new_empty(0)
+            largest = float(differing.max()) if differing.numel() else 1.0
             close = torch.allclose(g, w, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True)
             if not close and not (w.is_floating_point() and _agree_in_double(task, graph, args)):
                 return at

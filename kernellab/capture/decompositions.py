@@ -155,8 +155,8 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
         rows = functional.pad(rows, (0, -length % _BLOCK), value=-math.inf)
         rows = rows.reshape(*rows.shape[:-1], -1, _BLOCK)
         inside = logcumsumexp(rows, -1)
-        before = functional.pad(logcumsumexp(inside[..., -1], -1)[..., :-1], (1, 0), value=-math.inf)
-        joined = torch.logaddexp(before.unsqueeze(-1), inside).flatten(-2)
+        preceding = functional.pad(logcumsumexp(inside[..., -1], -1)[..., :-1], (1, 0), value=-math.inf)
+        joined = torch.logaddexp(preceding.unsqueeze(-1), inside).flatten(-2)
         return joined[..., :length].movedim(-1, dim)
     highest = torch.cummax(rows, -1).values
     at = torch.arange(length, device=x.device)
@@ -331,7 +331,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str,
     """Write elements at positions, combined by ``reduce``.
 
     A mean uses two sums; an extreme or a product of few positions compares each element with each position. For many
-    positions, where that work grows with both, the rows are sorted by position.
+    positions, where that work grows with both, rows that share an index are sorted by it; other forms stay whole.
     """
     if x.dim() == 0 or index.shape != src.shape:
         return NotImplemented

@@ -80,7 +80,8 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
 def _graph(
     task: Task, module: Any, args: Sequence[Any], scalars: Mapping[str, float], values: Any, loops: Loops
 ) -> Graph:
-    """Raises UnevenSteps where the trace has dropped what none of its few steps reads."""
+    """Return the graph of one trace. Raise UnevenSteps if the trace has dropped values that none of its few steps
+    reads."""
     program, written = _export(task, module, args, loops)
     reader = ProgramReader(task, program, args, scalars)
     graph = joined(reader.graph())
@@ -188,10 +189,10 @@ def _export(task: Task, module: Any, args: Sequence[Any], loops: Loops) -> tuple
             warnings.simplefilter("ignore")
             program = torch.export.export(Reference(), sample, dynamic_shapes=(dynamic,), strict=strict)
             writes = [n for n in program.graph.nodes if n.target is torch.ops.aten.copy_.default]
-            apart = _decompositions() | _wanted(program)
+            decompositions = _decompositions() | _wanted(program)
             if loops.counts:  # writes of each step, which are a result of all steps
-                apart.pop(torch.ops.aten.select_scatter.default)
-            return program.run_decompositions(apart), [_marked(n) for n in writes]
+                decompositions.pop(torch.ops.aten.select_scatter.default)
+            return program.run_decompositions(decompositions), [_marked(n) for n in writes]
     except CaptureError:
         raise
     except Exception as error:
@@ -213,12 +214,12 @@ def _distributions_unchecked() -> Iterator[None]:
     """Disable the range checks of torch's distributions in this thread while the context is active. Traces do not
     overlap (``tracing``): the last one to end restores the original value."""
     kind: Any = torch.distributions.Distribution
-    before = vars(kind)["_validate_args"]
+    original = vars(kind)["_validate_args"]
     kind._validate_args = _Unchecked(kind._validate_args)
     try:
         yield
     finally:
-        kind._validate_args = before
+        kind._validate_args = original
 
 
 def _marked(node: Any) -> int:
@@ -384,13 +385,13 @@ def _unless_even(apart: Callable[..., Any], x: Any, size: Sequence[int]) -> Any:
 def _quiet() -> Iterator[None]:
     """Suppress torch's log messages, which are replaced by a single sentence."""
     loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")]
-    before = [logger.disabled for logger in loggers]
+    disabled_before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
     try:
         yield
     finally:
-        for logger, was in zip(loggers, before, strict=True):
+        for logger, was in zip(loggers, disabled_before, strict=True):
             logger.disabled = was
 
 

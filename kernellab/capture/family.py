@@ -296,8 +296,8 @@ def traits_of(graph: Graph) -> frozenset[str]:
 def _keeps_last(operand: tuple[Extent, ...], node: Node) -> bool:
     """Return whether a reduction specifies its axes, and its operand's last axis is not among them."""
     axes = next((a for a in node.args[1:2] if isinstance(a, (int, list, tuple))), node.keyword("dim") or ())
-    named = [n for n in ([axes] if isinstance(axes, int) else axes) if isinstance(n, int)]
-    return bool(operand and named) and len(operand) - 1 not in {n % len(operand) for n in named}
+    axis_numbers = [n for n in ([axes] if isinstance(axes, int) else axes) if isinstance(n, int)]
+    return bool(operand and axis_numbers) and len(operand) - 1 not in {n % len(operand) for n in axis_numbers}
 
 
 def _movement(look: _Look) -> bool:

@@ -154,17 +154,17 @@ class Body:
 
 def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return the nodes, each after those that it reads, otherwise in their order. There must be no cycle."""
-    named, done = {n.name: n for n in nodes}, dict[str, Node]()
+    by_name, ordered = {n.name: n for n in nodes}, dict[str, Node]()
     for node in nodes:
         stack = [node]
         while stack:
             last = stack[-1]
-            missing = next((r.name for r in last.refs() if r.name in named and r.name not in done), "")
+            missing = next((r.name for r in last.refs() if r.name in by_name and r.name not in ordered), "")
             if missing:
-                stack.append(named[missing])
+                stack.append(by_name[missing])
             else:
-                done[stack.pop().name] = last
-    return tuple(done.values())
+                ordered[stack.pop().name] = last
+    return tuple(ordered.values())
 
 
 def _refs(value: Any) -> Iterator[Ref]:

@@ -265,9 +265,9 @@ def _product_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor) 
     at, step = torch.arange(rows.shape[0], device=rows.device), 1
     running = rows.float()
     while step < rows.shape[0]:
-        before = (at - step).clamp(min=0)
-        same = ((at >= step) & (ids.index_select(0, before) == ids)).reshape(across)
-        running, step = torch.where(same, running * running.index_select(0, before), running), 2 * step
+        earlier = (at - step).clamp(min=0)
+        same = ((at >= step) & (ids.index_select(0, earlier) == ids)).reshape(across)
+        running, step = torch.where(same, running * running.index_select(0, earlier), running), 2 * step
     nonempty = (ends > begins).reshape(across)
     return running.index_select(0, (ends - 1).clamp(min=0)).to(rows.dtype), nonempty
 

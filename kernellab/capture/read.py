@@ -39,7 +39,7 @@ class ProgramReader:
         self.names: dict[str, Formula] = {}
         self.refs: dict[Any, Any] = {}
         self.filename = task.module().filename
-        #: of nodes that a loop over a Dim made: which loop, and which of its steps
+        #: for nodes that a loop over a Dim created: the loop and the step
         self.steps: dict[str, tuple[int, int]] = {}
         #: names of the task's arguments and of nodes
         self.taken = {a.name for a in task.args}
@@ -54,8 +54,8 @@ class ProgramReader:
         for fx, (_, spec) in zip(users, specs, strict=True):
             self._learn_symbols(fx, replace(spec, last=False).held.shape)
         for fx, (position, spec) in zip(users, specs, strict=True):
-            held = replace(spec, last=False).held
-            inputs.append(Input(spec.name, position, tuple(map(read, held.shape)), held.dtype, spec.last))
+            spec_held = replace(spec, last=False).held
+            inputs.append(Input(spec.name, position, tuple(map(read, spec_held.shape)), spec_held.dtype, spec.last))
             self._check_dims(fx, spec)
             self.refs[fx] = Ref(spec.name)
         for fx in placeholders:
@@ -108,8 +108,8 @@ class ProgramReader:
         formula = read(extent)
         varied = formula.names() & sizes.keys() if isinstance(formula, Formula) else ()
         more = [{**sizes, name: sizes[name] + by} for name in sorted(varied) for by in (1, 2, 5, -1, -2)]
-        others = [o for o in more if all(d.min <= o[d.name] <= d.max for d in self.task.dims if d.name in o)]
-        if any(runs_at(self.task, tuple(o.items())) for o in others):
+        other_sizes = [o for o in more if all(d.min <= o[d.name] <= d.max for d in self.task.dims if d.name in o)]
+        if any(runs_at(self.task, tuple(o.items())) for o in other_sizes):
             return CaptureError(
                 f"The reference of {self.task.name!r} makes a plain number of the size {extent} of {argument!r} (a "
                 f"loop over it, or int() of it), so that what was traced holds at {extent} = {size} alone.",

@@ -195,8 +195,8 @@ class _Read:
     def results(self) -> frozenset[str]:
         """The tensors that are outputs of the graph."""
         outputs = (o for unit in self.units for group in unit for o in group)
-        named = frozenset(self.builder.named.values())
-        return named | frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
+        library_results = frozenset(self.builder.named.values())
+        return library_results | frozenset(o.tensor for o in outputs if o.purpose is Purpose.RESULT)
 
 
 def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
@@ -283,8 +283,8 @@ def _walks_steps(ctx: Context, graph: Graph) -> bool:
     a step, which needs products of halves: otherwise a single core reads all weights, while cuDNN spreads a layer over
     the chip. A layer also runs in our own launches if library calls would leave no work of our own."""
     layers = [n for n in graph.nodes if n.aten in GATES]
-    alone = not Fallback(frozenset(n.name for n in layers)).leaves_work(graph)
-    return bool(layers) and (not ctx.gpu or alone or (_halves(ctx) and all(_shared(ctx, n) for n in layers)))
+    leaves_no_work = not Fallback(frozenset(n.name for n in layers)).leaves_work(graph)
+    return bool(layers) and (not ctx.gpu or leaves_no_work or (_halves(ctx) and all(_shared(ctx, n) for n in layers)))
 
 
 def _shared(ctx: Context, layer: Node) -> bool:
@@ -306,8 +306,8 @@ def _planned_units(ctx: Context, read: _Read) -> Plan:
     layout = Layout({}, {})
     launches: list[Launch] = []
     for unit in read.units:
-        outputs, own = collapse([o for group in unit for o in group], read.shapes)
-        outputs, layout = join(outputs, own, layout)
+        outputs, unit_layout = collapse([o for group in unit for o in group], read.shapes)
+        outputs, layout = join(outputs, unit_layout, layout)
         for group in unit:
             group_outputs, outputs = outputs[: len(group)], outputs[len(group) :]
             for part in (
@@ -396,8 +396,8 @@ def _steps(
         layout = Layout(dict(shapes), dtypes)
         return sketch(replace(file, layout=layout), name, walk, walk_tiling(ctx, walk), 0)
     t = step_tiles(ctx, k)
-    named = {n: ctx.consts.values[n] for n in (t.rows, t.made, t.summed)}
-    tunables = [f"{n} = {value} in {{{', '.join(map(str, choices))}}};" for n, (value, choices) in named.items()]
+    tile_sizes = {n: ctx.consts.values[n] for n in (t.rows, t.made, t.summed)}
+    tunables = [f"{n} = {value} in {{{', '.join(map(str, choices))}}};" for n, (value, choices) in tile_sizes.items()]
     return steps_sketch(k, name, t, tunables, roles, ctx.task)
 
 

@@ -51,8 +51,8 @@ def ctc_loss(
     is_label = state % 2 == 1
     labels_of_states = targets.to(torch.int64).index_select(1, (state // 2).clamp(max=labels - 1))
     states = torch.where(is_label, labels_of_states, blank)
-    before = torch.cat((states[:, :1], states[:, :1], states[:, :-2]), 1)
-    skips = is_label & (state > 1) & (states != before)
+    two_before = torch.cat((states[:, :1], states[:, :1], states[:, :-2]), 1)
+    skips = is_label & (state > 1) & (states != two_before)
     scores = log_probs.gather(2, states.unsqueeze(0).expand(steps, rows, 2 * labels + 1))
     none = torch.full((rows, 1), -math.inf, dtype=log_probs.dtype, device=place)
     reached = torch.where(state < 2, scores[0], -math.inf)

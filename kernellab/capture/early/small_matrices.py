@@ -83,14 +83,14 @@ def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
         return torch.linalg.cholesky_ex(x, upper=upper)[0]
     zero, factor = torch.zeros_like(m[0][0]), list[list[Tensor]]()
     for i, row in enumerate(m):
-        made = list[Tensor]()
+        factor_row = list[Tensor]()
         for j in range(i + 1):
             rest = row[j]
             for k in range(j):
-                rest = rest - made[k] * (made[k] if i == j else factor[j][k])
-            made.append(torch.sqrt(rest) if i == j else rest / factor[j][j])
-        factor.append(made)
-    lower = _matrix([[*made, *[zero] * (len(m) - len(made))] for made in factor])
+                rest = rest - factor_row[k] * (factor_row[k] if i == j else factor[j][k])
+            factor_row.append(torch.sqrt(rest) if i == j else rest / factor[j][j])
+        factor.append(factor_row)
+    lower = _matrix([[*factor_row, *[zero] * (len(m) - len(factor_row))] for factor_row in factor])
     return lower.transpose(-1, -2) if upper else lower
 
 

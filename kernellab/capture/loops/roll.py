@@ -142,8 +142,8 @@ class _Roll:
                 used.add(name)
                 pending += [carried[name].name] if name in carried else []
                 pending += [r.name for r in producers[name].refs()] if name in producers else []
-        kept = {r: c for r, c in self._carried.items() if c[0] in used or r in results}
-        self._carried = kept
+        carried_values = {r: c for r, c in self._carried.items() if c[0] in used or r in results}
+        self._carried = carried_values
         return [n for n in body if n.name in used]
 
     def _aligned(self, last: list[Node]) -> list[Node]:
@@ -272,12 +272,12 @@ class _Roll:
             if write.op == _SLICE or ats[1:] != places[:-1] or reader.args[1] % len(write.shape) != dim:
                 return body
             first = replace(reads[0], name=self._free(f"{reader.name}_first"), args=(base, *reads[0].args[1:]))
-            before, start = self._carry(source, Ref(first.name))
+            carried_name, start = self._carry(source, Ref(first.name))
             if start != Ref(first.name):
                 return body
             self._more.append(first)
             body = [
-                replace(n, args=_swapped(n.args, {Ref(reader.name): Ref(before)}))
+                replace(n, args=_swapped(n.args, {Ref(reader.name): Ref(carried_name)}))
                 for n in body
                 if n.name != reader.name
             ]
@@ -291,13 +291,13 @@ class _Roll:
 
     def _whole(self, written: Ref, stack: _Stack) -> Ref:
         """Return the tensor that was written into: the values of all steps, and the parts before and after them."""
-        write, dim, behind = stack.write, stack.made.dim, _plus(stack.low, self._count)
+        write, dim, end = stack.write, stack.made.dim, _plus(stack.low, self._count)
         length = write.shape[dim]
         pieces = [written]
         if any(self._values(stack.low)):
             pieces.insert(0, self._piece(stack, 0, stack.low))
-        if self._values(behind) != self._values(length):
-            pieces.append(self._piece(stack, behind, _plus(length, Formula("neg", (behind,)))))
+        if self._values(end) != self._values(length):
+            pieces.append(self._piece(stack, end, _plus(length, Formula("neg", (end,)))))
         if len(pieces) == 1:
             return written
         joined = replace(

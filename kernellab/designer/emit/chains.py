@@ -100,8 +100,8 @@ def _masked(w: Writer, r: Roles, product: Inner, of: Chain, tile: Name) -> None:
         if not _alone(w, product, e):
             continue  # the tile takes the mask in place
         # like in the forward pass: tiles that the diagonal does not cross need no mask
-        at_edge, seen = diagonal
-        test = w.spread(w.value_of(seen), full).tree
+        at_edge, visible = diagonal
+        test = w.spread(w.value_of(visible), full).tree
         w.body.append(guarded(at_edge, [let(tile.id, call("where", test, tile, number(-math.inf)))]))
         w.known_as(e, w.scopes[-1], Value(Binary("*", tile, Num(plain.scale)), full))
 

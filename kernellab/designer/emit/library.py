@@ -113,20 +113,20 @@ def with_calls(
     def place(tensor: str) -> None:
         if tensor in placed or tensor not in b.calls:
             return
-        made = b.calls[tensor]
-        if isinstance(made, (Recurrence, Made)):
-            by = made.by if isinstance(made, Made) else made
+        entry = b.calls[tensor]
+        if isinstance(entry, (Recurrence, Made)):
+            by = entry.by if isinstance(entry, Made) else entry
             placed.update(by.made)
             for each in sorted(by.reads):
                 place(each)
             sketches.append(steps(by, titles.fresh(f"{task.name}_{TITLE}"), roles))
             return
-        assert isinstance(made, LibraryCall), made
+        assert isinstance(entry, LibraryCall), entry
         placed.add(tensor)
-        for operand in made.operands:
+        for operand in entry.operands:
             place(operand.tensor)
-        title = titles.fresh(f"{task.name}_{made.title}")
-        sketches.append(library_sketch(b, made, title, roles, task, _precision(task, made, gpu)))
+        title = titles.fresh(f"{task.name}_{entry.title}")
+        sketches.append(library_sketch(b, entry, title, roles, task, _precision(task, entry, gpu)))
 
     for part, read in zip(parts, reads, strict=True):
         for tensor in sorted(read):
@@ -147,5 +147,5 @@ def _precision(task: Task, call: LibraryCall, gpu: bool) -> str:
         return "ieee"
     if task.strict:
         return "tf32" if call.op in CONVOLUTIONS and call.node.args[1].name in task.rounded else "ieee"
-    wanted = task.precision.get("conv", "tf32") if call.op in CONVOLUTIONS else task.precision.get("matmul", "ieee")
-    return "tf32" if wanted == "tf32" else "ieee"
+    stated = task.precision.get("conv", "tf32") if call.op in CONVOLUTIONS else task.precision.get("matmul", "ieee")
+    return "tf32" if stated == "tf32" else "ieee"

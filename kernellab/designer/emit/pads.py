@@ -59,9 +59,9 @@ def divides(e: Expr) -> bool:
 
 def divisor_pads(roots: Sequence[Expr]) -> dict[int, float]:
     """Return the loads used as integer divisors, each with a pad valid for a division, by their ids."""
-    seen: dict[int, object] = {}
+    visited: dict[int, object] = {}
     pads: dict[int, float] = {}
-    for e in (e for root in roots for e in walk(root, seen)):
+    for e in (e for root in roots for e in walk(root, visited)):
         if isinstance(e, Op) and divides(e):
             divisor = _uncast(e.args[1])
             if isinstance(divisor, Leaf) and not divisor.operands:
@@ -107,11 +107,11 @@ def _apply(op: str, v: list[float | None]) -> float | None:
     if any(x is None for x in v):
         # the unknown value is finite, but may have either sign
         return math.nan if op in ("mul", "div") and any(x is not None and math.isinf(x) for x in v) else None
-    known = [float(x) for x in v if x is not None]
+    numbers = [float(x) for x in v if x is not None]
     try:
         # values computed only from pads are known; if this table has no rule, the value is assumed not to be the
         # identity
-        return _EXACT[op](*known) if op in _EXACT else math.nan
+        return _EXACT[op](*numbers) if op in _EXACT else math.nan
     except (ValueError, ZeroDivisionError, OverflowError):
         return math.nan
 

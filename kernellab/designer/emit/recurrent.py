@@ -62,9 +62,9 @@ def steps_sketch(
     steps, width, gates, dtype = k.steps, k.width, range(GATES[k.cell]), DTYPES[k.dtype]
     several = k.layers > 1
     # the start of a layer's columns, its number, its step, and its columns within the layer
-    own, layer = (f"{col} // {width} * {width}", f"{col} // {width}") if several else ("0", "0")
+    base, layer = (f"{col} // {width} * {width}", f"{col} // {width}") if several else ("0", "0")
     late = f"{step} - {layer}" if k.stack else step
-    alone = f"{col} % {width}:{col} % {width}+{t.made}" if several else col_range
+    inner = f"{col} % {width}:{col} % {width}+{t.made}" if several else col_range
     of = f"{layer}, " if several else ""
     part = f"{layer} * 2 + 1" if k.stack else layer
 
@@ -82,15 +82,17 @@ def steps_sketch(
     def indented(depth: int, lines: Iterable[str]) -> list[str]:
         return [" " * 4 * depth + line for line in lines]
 
-    input_lines = [line for g in gates for line in _given(k, g, place, step, col, t.made, f"{of}{g}, {alone}")]
+    input_lines = [line for g in gates for line in _given(k, g, place, step, col, t.made, f"{of}{g}, {inner}")]
     biased = [line for g in gates if k.bias for line in (
-        f"load({k.bias}[{of}{g}, {alone}] -> $bias_{g})", f"$sum_{g} = $sum_{g} + $bias_{g}",
+        f"load({k.bias}[{of}{g}, {inner}] -> $bias_{g})", f"$sum_{g} = $sum_{g} + $bias_{g}",
     )]  # fmt: skip
-    held_range, at_own = (f"{part}, {summed}", f"{own} + {at}:{own} + {at}+{t.summed}") if several else (summed, summed)
-    products = _products(k, t, held_range, alone) if k.halves is None else _of_halves(k, k.halves, held_range, alone)
+    held_range, at_own = (
+        (f"{part}, {summed}", f"{base} + {at}:{base} + {at}+{t.summed}") if several else (summed, summed)
+    )
+    products = _products(k, t, held_range, inner) if k.halves is None else _of_halves(k, k.halves, held_range, inner)
     scales = f"{part}, " if several else ""
-    back = [] if k.halves is None else _scaled_back(k.halves, "sum", "scale", scales, gates, alone)
-    lower = _lower(k, step, layer, rows, summed, alone, place, at, t) if k.stack else []
+    back = [] if k.halves is None else _scaled_back(k.halves, "sum", "scale", scales, gates, inner)
+    lower = _lower(k, step, layer, rows, summed, inner, place, at, t) if k.stack else []
     sums = [f'$sum_{g} = alloc([{t.rows}, {t.made}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
             for g in gates]  # fmt: skip
     stored = [f"store(${tile} -> {tensor}[{place(step, col_range)}])"
@@ -134,7 +136,7 @@ def steps_sketch(
         *indented(4, [*sums, f"for {at} in range(0, {width}, {t.summed}):"]),
         *indented(5, [*before(0, at_own, summed, "state_before"), *products]),
         *indented(4, [*back, *biased, *input_lines, *lower]),
-        *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, col_range, alone, f"before_{n}")]),
+        *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, col_range, inner, f"before_{n}")]),
         *indented(4, [*_CELLS[k.cell], *stored]),
         "}",
     ]  # fmt: skip

@@ -77,11 +77,11 @@ def _forget_cheap(w: Writer) -> None:
     """On a CPU, drop cheap values: an addition costs less than a row of results kept for the next pass."""
     if w.t.core != "coreidx":
         return
-    known = w.scopes[0].known
+    known_values = w.scopes[0].known
     for e in w.keep:
         wide = isinstance(e, Op) and e.op in ("add", "sub", "mul") and bool(w.free(e) & w.k.red)
         if wide and not any(isinstance(a, Op) and w.free(a) & w.k.red for a in e.args):  # type: ignore[union-attr]
-            known.pop(id(e), None)
+            known_values.pop(id(e), None)
 
 
 def _varies(w: Writer, o: Output) -> bool:
@@ -104,9 +104,9 @@ def _levels(w: Writer, together: Mapping[int, Pair]) -> dict[int, int]:
 def _ordered(w: Writer) -> list[Red]:
     reds = {id(r): r for r in w.k.reds}
     order: list[Red] = []
-    seen: dict[int, object] = {}
+    visited: dict[int, object] = {}
     for r in w.k.reds:
-        order += [x for x in walk(r, seen) if id(x) in reds]  # type: ignore[misc]
+        order += [x for x in walk(r, visited) if id(x) in reds]  # type: ignore[misc]
     return order
 
 
@@ -232,10 +232,10 @@ def _accumulate_at(w: Writer, running: _Running, arg: Value, tiled: list[Axis]) 
     if _by_lanes(w, r):
         here = w.named(arg, "candidates").tree
     elif tiled:
-        named = w.named(arg, "candidates")
+        candidates = w.named(arg, "candidates")
         word = "reduce_max" if r.kind == "argmax" else "reduce_min"
-        w.body.append(let(value_name, w.reduce_call(r, named, word)))
-        at = plus(w.reduce_call(r, named), at)
+        w.body.append(let(value_name, w.reduce_call(r, candidates, word)))
+        at = plus(w.reduce_call(r, candidates), at)
     else:
         w.body.append(let(value_name, arg.tree))
     beats = Binary(">" if r.kind == "argmax" else "<", here, best)
@@ -326,8 +326,8 @@ class RunningPair:
         if held_finite(below_of(self._pair.second)):
             size, lowest = call("abs", size), Num(math.inf)
         w.body.append(let(base, call("where", Binary("==", size, lowest), _ZERO, Name(grown))))
-        before = Binary("*", Name(sums), call("exp", Binary("-", Name(top), Name(base))))
-        w.body.append(let(sums, Binary("+", before, self._joined("sum", call("exp", Binary("-", x, below))))))
+        rescaled = Binary("*", Name(sums), call("exp", Binary("-", Name(top), Name(base))))
+        w.body.append(let(sums, Binary("+", rescaled, self._joined("sum", call("exp", Binary("-", x, below))))))
         w.body.append(let(top, Name(grown)))
 
     def _joined(self, kind: str, parts: Expr) -> Expr:
@@ -335,13 +335,13 @@ class RunningPair:
 
     def _moments(self) -> None:
         w, r = self._w, self._pair.first
-        middle, squares, seen = self._names
+        middle, squares, count_name = self._names
         x = w.spread(w.value_of(r.arg), self._lanes).tree
         away, step = w.names.fresh("away"), w.names.fresh("step")
         inside = w.inside(r, self._lanes)
         w.body.append(let(away, _where(inside, Binary("-", x, Name(middle)), _ZERO)))
-        w.body.append(let(seen, Binary("+", Name(seen), _where(inside, _ONE, _ZERO))))
-        count = call("max", Name(seen), _ONE) if inside else Name(seen)
+        w.body.append(let(count_name, Binary("+", Name(count_name), _where(inside, _ONE, _ZERO))))
+        count = call("max", Name(count_name), _ONE) if inside else Name(count_name)
         w.body.append(let(step, Binary("/", Name(away), count)))
         w.body.append(let(middle, Binary("+", Name(middle), Name(step))))
         more = Binary("*", Name(away), Binary("-", Name(away), Name(step)))
@@ -353,19 +353,19 @@ class RunningPair:
     def _from_largest(self) -> None:
         top, sums = self._names
         self._reduced(self._pair.first, Name(top))
-        left = call("exp", Binary("-", Name(top), self._spread(self._w.value_of(below_of(self._pair.second)))))
-        self._reduced(self._pair.second, Binary("*", Name(sums), left))
+        scale = call("exp", Binary("-", Name(top), self._spread(self._w.value_of(below_of(self._pair.second)))))
+        self._reduced(self._pair.second, Binary("*", Name(sums), scale))
 
     def _from_moments(self) -> None:
         w = self._w
-        middle, squares, seen = self._names
-        self._reduced(self._pair.first, Binary("*", Name(middle), Name(seen)))
+        middle, squares, count_name = self._names
+        self._reduced(self._pair.first, Binary("*", Name(middle), Name(count_name)))
         about = mean_of_squares_about(self._pair.second)
         assert about is not None
-        apart = w.names.fresh("apart")
+        distance = w.names.fresh("apart")
         mean = self._spread(w.value_of(about[1]))
-        w.scopes[0].body.append(let(apart, Binary("-", Name(middle), mean)))
-        moved = Binary("*", Name(seen), Binary("*", Name(apart), Name(apart)))
+        w.scopes[0].body.append(let(distance, Binary("-", Name(middle), mean)))
+        moved = Binary("*", Name(count_name), Binary("*", Name(distance), Name(distance)))
         self._reduced(self._pair.second, Binary("+", Name(squares), moved))
 
     def _reduced(self, r: Red, of: tree.Expr) -> Value:

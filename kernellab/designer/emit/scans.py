@@ -34,16 +34,16 @@ def sort(w: Writer) -> tuple[Stmt, ...]:
     order."""
     par, _ = begin(w)
     scope = w.scopes[0]
-    done: dict[tuple[int, bool], tuple[str, str]] = {}
+    names_by_order: dict[tuple[int, bool], tuple[str, str]] = {}
     for e in (s for s in w.k.scans if isinstance(s, Order)):
         key = (id(e.arg), e.down)
         full = w.tile_axes(w.free(e.arg))
-        if key not in done:
+        if key not in names_by_order:
             arg = w.spread(w.value_of(e.arg), full)
-            done[key] = (w.names.fresh("values"), w.names.fresh("places"))
-            scope.body.append(let(done[key], _order_call(e, arg, full.index(e.over))))
+            names_by_order[key] = (w.names.fresh("values"), w.names.fresh("places"))
+            scope.body.append(let(names_by_order[key], _order_call(e, arg, full.index(e.over))))
         axes = tuple(e.axes[-1] if a is e.over else a for a in full)
-        w.known_as(e, scope, Value(Name(done[key][e.kind == "order"]), axes))
+        w.known_as(e, scope, Value(Name(names_by_order[key][e.kind == "order"]), axes))
     store_all(w, w.k.outs)
     return grid(w, par, scope.body)
 
@@ -62,8 +62,8 @@ def _carried(w: Writer, loops: list[Axis]) -> None:
     carries = {}
     for s in w.k.scans:
         carries[id(s)] = name = w.names.fresh("carry")
-        kept = w.shape(a for a in w.tile_axes(w.free(s)) if a is not axis)
-        start = filled(kept, _start(s), DTYPES[s.dtype]) if s.before is None else _sooner(w, s)
+        carry_shape = w.shape(a for a in w.tile_axes(w.free(s)) if a is not axis)
+        start = filled(carry_shape, _start(s), DTYPES[s.dtype]) if s.before is None else _sooner(w, s)
         row.body.append(let(name, start))
 
     def body() -> None:

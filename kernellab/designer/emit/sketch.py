@@ -149,9 +149,9 @@ def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:
         result |= extents.names(length)
     for o in k.outs:
         index(o.index)
-    seen: dict[int, object] = {}
+    visited: dict[int, object] = {}
     for root in k.roots:
-        for e in walk(root, seen):
+        for e in walk(root, visited):
             if isinstance(e, SymNum):
                 result |= extents.names(e.expr)
             elif isinstance(e, Iota):

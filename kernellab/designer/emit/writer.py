@@ -147,9 +147,9 @@ class Writer:
         arg = self.spread(arg, lanes)
         if any(a not in arg.axes for a in lanes):
             arg = Value(call("broadcast", arg.tree, listed(self.shape(lanes))), lanes)
-        wanted = IDENTITY[r.kind]
+        identity_value = IDENTITY[r.kind]
         for axis in ragged:
-            if wanted is None or at_edge(r.arg, axis, self.pads, self.free, self.layout.ends) != wanted:
+            if identity_value is None or at_edge(r.arg, axis, self.pads, self.free, self.layout.ends) != identity_value:
                 filler = tree.Bool(False) if r.kind == "any" else identity(r)
                 arg = Value(call("where", self.valid(axis, lanes), arg.tree, filler), lanes)
         return arg
@@ -493,10 +493,10 @@ def _moved(value: Value, ix: Ix) -> Value:
 def _count_uses(k: Launch) -> dict[int, int]:
     """Count how often each expression is an operand or an output's value, by its id."""
     uses: dict[int, int] = {}
-    seen: dict[int, object] = {}
+    visited: dict[int, object] = {}
     for root in k.roots:
         uses[id(root)] = uses.get(id(root), 0) + (0 if isinstance(root, Frontier) else 1)
-        for e in walk(root, seen):
+        for e in walk(root, visited):
             for a in e.operands:
                 uses[id(a)] = uses.get(id(a), 0) + 1
     return uses

@@ -31,8 +31,8 @@ def summed(b: Builder, ref: Any, dims: Sequence[int], index: Index) -> Expr | No
         return None
     if not aten.is_float(b.dtype(ref)) or not all(index[d].plain for d in range(len(index)) if d not in dims):
         return None
-    found = _Sum(b, tuple(sorted(dims)), index, b.shape(ref))
-    return found.of(ref)
+    builder_sum = _Sum(b, tuple(sorted(dims)), index, b.shape(ref))
+    return builder_sum.of(ref)
 
 
 class _Sum:
@@ -86,8 +86,8 @@ class _Sum:
         inner = self.of(first)
         if inner is None:
             return None
-        other = self._broadcast(second, inner.dtype, node.line)
-        return Op(node.op.split(".")[1], (inner, other), inner.dtype, node.line)
+        addend = self._broadcast(second, inner.dtype, node.line)
+        return Op(node.op.split(".")[1], (inner, addend), inner.dtype, node.line)
 
     def _broadcast(self, ref: Any, dtype: str, line: int) -> Expr:
         """Return the sum of a value that is broadcast to the shape."""

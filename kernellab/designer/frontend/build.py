@@ -458,17 +458,17 @@ class Builder:
         """Merge the first entries of ``kept`` into one index of ``extent``: heads 3 to 5 of a width are an offset of
         whole heads."""
         queue: list[Axis] = []
-        done: Extent = 1
+        merged_size: Extent = 1
         offset: Extent = 0
-        while kept and not extents.same(done, extent):
+        while kept and not extents.same(merged_size, extent):
             ix, size = kept[0]
-            if not (_whole(ix, size) or (done == 1 and ix.sign == 1 and ix.win is None and ix.at is None)):
+            if not (_whole(ix, size) or (merged_size == 1 and ix.sign == 1 and ix.win is None and ix.at is None)):
                 break
             kept.pop(0)
             queue += ix.leaves()
-            offset = ix.offset if done == 1 else 0 if offset == 0 else extents.times([offset, size])
-            done = extents.times([done, size])
-        if not extents.same(done, extent):
+            offset = ix.offset if merged_size == 1 else 0 if offset == 0 else extents.times([offset, size])
+            merged_size = extents.times([merged_size, size])
+        if not extents.same(merged_size, extent):
             raise self.refuse(node, "a reshape of a sliced or flipped tensor")
         return Ix(tuple(queue), offset)
 

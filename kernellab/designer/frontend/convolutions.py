@@ -49,16 +49,16 @@ def _window_of(
 ) -> Expr:
     source, weight, bias = tensors
     groups = groups or 1
-    shape, given = b.shape(node_ref(node)), b.shape(weight)
-    source, before = (source, ()) if transposed else _inside_zeros(b, source)
+    shape, weight_shape = b.shape(node_ref(node)), b.shape(weight)
+    source, zeros_before = (source, ()) if transposed else _inside_zeros(b, source)
     x_shape = b.shape(source)
-    kernel = tuple(int(e) for e in given[2:] if isinstance(e, int))
+    kernel = tuple(int(e) for e in weight_shape[2:] if isinstance(e, int))
     rank = len(kernel)
-    if not all(isinstance(e, int) for e in given) or len(x_shape) != rank + 2:
+    if not all(isinstance(e, int) for e in weight_shape) or len(x_shape) != rank + 2:
         raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
     stride, dilation = spatial(numbers[0], rank, 1), spatial(numbers[2], rank, 1)
     pad = _padding(b, node, numbers[1], kernel, stride, dilation)
-    pad = tuple(map(operator.add, pad, before)) if before else pad
+    pad = tuple(map(operator.add, pad, zeros_before)) if zeros_before else pad
     d = aten.wide(node.dtype)
 
     def with_bias(value: Expr) -> Expr:
@@ -71,12 +71,12 @@ def _window_of(
     if not is_plain(index, shape, groups, 1):
         # a reader transposes or slices it: the result is stored whole
         return Leaf(b.stored(node_ref(node)), index, node.dtype)
-    first, second = map(extents.fixed, given[:2])
-    mine = second if transposed else first // groups
-    group, co = _channels(index[1], groups, mine)
+    first, second = map(extents.fixed, weight_shape[:2])
+    group_outputs = second if transposed else first // groups
+    group, co = _channels(index[1], groups, group_outputs)
     w = window(x_shape[2:], index[2:], kernel, stride, pad, dilation, transposed)
     inside = first // groups if transposed else second
-    packed = mine > 1 and (inside * mine > b.few if groups == 1 else inside >= LEAST_CHANNELS)
+    packed = group_outputs > 1 and (inside * group_outputs > b.few if groups == 1 else inside >= LEAST_CHANNELS)
     c = Axis(inside) if inside > 1 or packed else None
     channel = Ix(tuple(a for a in (*group, c) if a is not None))
     ks = tuple(Ix((t,)) if t is not None else Ix() for t in _ks(w.index, rank))
@@ -99,7 +99,7 @@ def _window_of(
     elif packed:
         tensor = _packed(b, weight, groups, tuple(a.extent for a in co), inside, transposed)
         at = Leaf(tensor, (*ks, Ix(group), Ix(co), inner), b.dtype(weight))
-    elif mine == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
+    elif group_outputs == inside == 1 and groups > 1 and b.narrow and side_by_side(x, group[-1]):
         # each output is a sum of products in float32: convert the few weights once, not for each output
         wide = "float32" if math.prod(kernel) <= 16 else b.dtype(weight)
         tensor = _packed(b, weight, groups, (), 1, transposed, wide)
@@ -129,8 +129,8 @@ def _inside_zeros(b: Builder, source: Ref) -> tuple[Ref, tuple[int, ...]]:
     spatial_only = all(isinstance(p, int) and p >= 0 for p in pads) and not any(pads[2 * rank :])
     if fill != 0 or not spatial_only:
         return source, ()
-    before = (*pads[0::2], *(0,) * rank)[:rank]
-    return inner, tuple(reversed(before))
+    zeros_before = (*pads[0::2], *(0,) * rank)[:rank]
+    return inner, tuple(reversed(zeros_before))
 
 
 def side_by_side(factor: Expr, axis: Axis) -> bool:
@@ -216,9 +216,9 @@ def numbers_of(b: Builder, node: Node) -> Numbers:
         transposed, groups, more = bool(args[6]), args[8], args[7]
     elif kind not in ("conv1d", "conv2d", "conv3d"):
         transposed, numbers, more = True, [args[3], args[4], args[7]], args[5]
-    given = b.shape(node.args[1])
-    kernel = tuple(int(e) for e in given[2:] if isinstance(e, int))
-    if not all(isinstance(e, int) for e in given) or len(b.shape(node.args[0])) != len(given):
+    weight_shape = b.shape(node.args[1])
+    kernel = tuple(int(e) for e in weight_shape[2:] if isinstance(e, int))
+    if not all(isinstance(e, int) for e in weight_shape) or len(b.shape(node.args[0])) != len(weight_shape):
         raise b.refuse(node, "a convolution needs a batch, and a weight of known shape")
     stride, dilation = spatial(numbers[0], len(kernel), 1), spatial(numbers[2], len(kernel), 1)
     padding = _padding(b, node, numbers[1], kernel, stride, dilation)

@@ -51,9 +51,9 @@ def _apart(b: Builder, source: Ref, dim: int, index: Index) -> tuple[Ref, Index,
     begin: Extent = 0
     for part in node.args[0]:
         size = b.shape(part)[dim]
-        others = [other for other in node.args[0] if other is not part]
-        if is_part(index[dim], begin, size) and all(b.shape(other)[dim] == 1 for other in others):
-            return part, (*index[:dim], replace(index[dim], offset=0), *index[dim + 1 :]), others
+        other_parts = [other for other in node.args[0] if other is not part]
+        if is_part(index[dim], begin, size) and all(b.shape(other)[dim] == 1 for other in other_parts):
+            return part, (*index[:dim], replace(index[dim], offset=0), *index[dim + 1 :]), other_parts
         begin = extents.add(begin, size)
     return source, index, []
 

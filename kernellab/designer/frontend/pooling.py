@@ -94,8 +94,8 @@ def _seen(pool: _Pool, whole: bool, dtype: str) -> Expr:
 def _adaptive(rank: int, join: str) -> Handler:
     def handle(b: Builder, node: Node, index: Index, item: int) -> Expr:
         source, shape = node.args[0], b.shape(Ref(node.name, item if node.results else None))
-        sizes, wanted = b.shape(source)[-rank:], shape[-rank:]
-        pairs = list(zip(sizes, wanted, strict=True))
+        sizes, output_sizes = b.shape(source)[-rank:], shape[-rank:]
+        pairs = list(zip(sizes, output_sizes, strict=True))
         if item == 1 or not all(isinstance(s, int) and isinstance(w, int) and s % w == 0 for s, w in pairs):
             raise b.refuse(node, "windows of different sizes")
         kernel = tuple(extents.fixed(s) // extents.fixed(w) for s, w in pairs)

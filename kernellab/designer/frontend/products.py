@@ -51,8 +51,8 @@ _TURNS = named(Role.TURN)
 def _matmul(b: Builder, node: Node, index: Index, left: Ref, right: Ref) -> Expr:
     a_shape = b.shape(left)
     k = a_shape[-1]
-    taken = frozenset(leaf for ix in index for leaf in ix.within())
-    over = Ix() if k == 1 else Ix((b.pick_axis(k, set(taken), whole=True),))
+    used = frozenset(leaf for ix in index for leaf in ix.within())
+    over = Ix() if k == 1 else Ix((b.pick_axis(k, set(used), whole=True),))
     batch, rows, cols = index[:-2], index[-2], index[-1]
     if b.narrow and over.axes and any(i.dtype in _BYTES for i in b.inputs.values()):
         # try this before a factor is stored in parts: the scales of its blocks would become part of the stored values
@@ -118,37 +118,37 @@ def _apart(b: Builder, ref: Ref, rows: bool, reused: bool, unpack: bool) -> None
 
     ``rows``: its other axis is the rows. ``reused``: many blocks read it. ``unpack``: unpacking its bits once pays.
     """
-    source, seen = _source_of(b, ref)
+    source, via = _source_of(b, ref)
     if b.is_stored(source) or source.item is not None:
         return
     index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in b.shape(ref))
     value = b.value(ref, index)
-    over, own = (index[-1], index[-2]) if rows else (index[-2], index[-1])
+    over, own_ix = (index[-1], index[-2]) if rows else (index[-2], index[-1])
     costly = _cost(value, _COSTS_GPU if b.sizes is None else _COSTS) >= _COSTLY
     if (
-        (_joined(value, own, over) and b.readers(source.name) > 1)
+        (_joined(value, own_ix, over) and b.readers(source.name) > 1)
         or (unpack and _is_unpacked(value))
         or (reused and costly)
-        or _scattered(b, value, own, _ROWS)
+        or _scattered(b, value, own_ix, _ROWS)
         or _scattered(b, value, over, _SUMMED)
     ):
-        b.stop(source, seen)
+        b.stop(source, via)
 
 
 def _source_of(b: Builder, ref: Ref) -> tuple[Ref, list[Ref]]:
     """Return the source of a matrix that is transposed and then reshaped with the same rows, and all refs on the way.
     The source is stored in its own order: a copy of the transposed matrix would read along the other dimension."""
-    node, seen = b.nodes[ref.name], [ref]
+    node, via = b.nodes[ref.name], [ref]
     if node.aten in _TURNS and len(node.shape) == 2 and not b.is_stored(ref):
-        seen += [r for r in node.refs() if r.name in b.nodes and r.item is None]
-    first = source = seen[-1]
+        via += [r for r in node.refs() if r.name in b.nodes and r.item is None]
+    first = source = via[-1]
     while b.nodes[source.name].aten in _RESHAPES and not b.is_stored(source):
         below = b.nodes[source.name].args[0]
         if below.name not in b.nodes or below.item is not None or b.shape(below)[-1:] != b.shape(first)[-1:]:
             break
         source = below
-        seen.append(source)
-    return source, seen
+        via.append(source)
+    return source, via
 
 
 def _made_once(b: Builder, ref: Ref, queries: int) -> None:
@@ -233,9 +233,9 @@ def _attention(b: Builder, node: Node, index: Index, item: int) -> Expr:
         _made_once(b, factor, b.expected(b.shape(q)[-2]) or 0)
     d = aten.wide(node.dtype)
     shared = _shared_heads(b, node, batch) if argument(node, 7, "enable_gqa", False) else batch
-    taken = {leaf for ix in index for leaf in ix.within()}
-    keys = Ix() if length == 1 else Ix((b.pick_axis(length, taken),))
-    over = Ix() if width == 1 else Ix((b.pick_axis(width, taken | set(keys.leaves())),))
+    used = {leaf for ix in index for leaf in ix.within()}
+    keys = Ix() if length == 1 else Ix((b.pick_axis(length, used),))
+    over = Ix() if width == 1 else Ix((b.pick_axis(width, used | set(keys.leaves())),))
     lead = node.shape[:-2]
     heads = (*lead[:-1], b.shape(k)[-3]) if shared is not batch else lead
     queries = b.operand(q, (*batch, row, over), (*lead, node.shape[-2], width))

@@ -126,8 +126,8 @@ def _recurrence(b: Builder, node: Node) -> Recurrence:
     if b.halves and dtype == WIDE and node.aten in BOUNDED:
         across, parts = _in_halves(b, node, weights[1], weight_shape, starts[0])
     else:
-        turned = b.axes_for(weight_shape)
-        across = b.store((node.name, "weights"), turned, b.value(weights[1], turned[::-1]), weight_shape)
+        state_index = b.axes_for(weight_shape)
+        across = b.store((node.name, "weights"), state_index, b.value(weights[1], state_index[::-1]), weight_shape)
     steps_launch = Recurrence(
         node.aten, (gates,), across, bias, starts, state_names, shape, dtype, bool(batch_first), (backwards,), parts,
     )  # fmt: skip

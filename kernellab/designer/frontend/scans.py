@@ -50,10 +50,10 @@ def _scan(kind: str) -> Handler:
 
 def _last_place(b: Builder, scan: Scan, ix: Ix) -> Expr:
     """Return the last position of a running maximum or minimum: the running maximum of the positions that equal it."""
-    met = Op("eq", (scan.arg, scan), "bool")
+    equal = Op("eq", (scan.arg, scan), "bool")
     if aten.is_float(scan.dtype):
-        met = Op("logical_or", (met, Op("isnan", (scan.arg,), "bool")), "bool")
-    place = Op("where", (met, b.position(ix), Num(0, "int64")), "int64")
+        equal = Op("logical_or", (equal, Op("isnan", (scan.arg,), "bool")), "bool")
+    place = Op("where", (equal, b.position(ix), Num(0, "int64")), "int64")
     return Scan("cummax", place, scan.over, "int64", scan.reverse, scan.line)
 
 

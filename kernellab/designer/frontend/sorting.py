@@ -37,13 +37,15 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
         arg = cast(b.value(source, bound), dtype)
         kind = "max" if down else "min"
         return b.reduce(f"arg{kind}" if item else kind, arg, bound, [dim], "int64" if item else dtype, node.line)
-    wanted = shape[dim] if count is None else count
+    wanted_length = shape[dim] if count is None else count
     ix = index[dim]
-    if not (len(ix.leaves()) == 1 and ix.plain and extents.same(ix.extent, wanted)):
+    if not (len(ix.leaves()) == 1 and ix.plain and extents.same(ix.extent, wanted_length)):
         return Leaf(b.stored(Ref(node.name, item)), index, "int64" if item else dtype)
     place = ix.leaves()[0]
     bound = (
-        index if extents.same(shape[dim], wanted) else b.bound(shape, [dim], (*index[:dim], Ix(), *index[dim + 1 :]))
+        index
+        if extents.same(shape[dim], wanted_length)
+        else b.bound(shape, [dim], (*index[:dim], Ix(), *index[dim + 1 :]))
     )
     over = bound[dim].leaves()
     if len(over) != 1:
@@ -186,12 +188,12 @@ def _merged(
     """
     pair, k = b.position(at[dim]), b.position(at[dim + 1])
     first = Op("mul", (pair, Num(2, "int64")), "int64")
-    alone = Op("eq", (first, Num(runs - 1, "int64")), "bool")
+    is_single = Op("eq", (first, Num(runs - 1, "int64")), "bool")
     second = Op("add", (first, Num(1, "int64")), "int64")
     most: Expr = Num(width, "int64")
     if runs % 2:
         second = Op("min", (second, Num(runs - 1, "int64")), "int64")
-        of_second: Expr = Op("where", (alone, Num(0, "int64"), most), "int64")
+        of_second: Expr = Op("where", (is_single, Num(0, "int64"), most), "int64")
     else:
         of_second = most
 
@@ -228,7 +230,7 @@ def _merged(
     merged: list[Expr] = [Op("where", (from_first, x, y), x.dtype, line) for x, y in pairs]
     if runs % 2:
         # a run without a neighbour is padded
-        beyond = Op("logical_and", (alone, Op("ge", (k, most), "bool")), "bool")
+        beyond = Op("logical_and", (is_single, Op("ge", (k, most), "bool")), "bool")
         merged[0] = Op("where", (beyond, _last_of_all(dtype, down), merged[0]), dtype, line)
     return merged
 

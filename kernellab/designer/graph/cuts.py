@@ -201,10 +201,10 @@ def _of_scatters(
         if not nested and (not is_place or _is_short(shapes[next(node.refs()).name], node.shape)):
             continue
         readers = set(_readers(node.name, users, nodes, through=OPERATIONS if is_place else ()))
-        apart = {nodes[r].aten for r in readers} & (_SCATTERS | PRODUCTS if is_place else _SCATTERS)
+        separate_readers = {nodes[r].aten for r in readers} & (_SCATTERS | PRODUCTS if is_place else _SCATTERS)
         # a view is one user, regardless of its readers
         count = max(len(readers), len(set(users.get(node.name, ()))))
-        if apart and count + (node.name in outputs) > 1:
+        if separate_readers and count + (node.name in outputs) > 1:
             stored.add(node.name)
     return stored
 
@@ -237,12 +237,12 @@ def _is_short(whole: tuple[Extent, ...], left: tuple[Extent, ...]) -> bool:
 def _heavy_behind(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], cut: Set[str]) -> int:
     """Count the products and windows that use the value before it is stored again, at most _TERMS."""
     heavy_users: set[str] = set()
-    seen, pending = {name}, [name]
+    visited, pending = {name}, [name]
     while pending and len(heavy_users) < _TERMS:
         for user in users.get(pending.pop(), []):
-            if user in seen:
+            if user in visited:
                 continue
-            seen.add(user)
+            visited.add(user)
             if nodes[user].aten in _HEAVY:
                 heavy_users.add(user)
             elif user not in cut:
@@ -276,12 +276,12 @@ def _readers(
     name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], through: Container[str] = ()
 ) -> Iterator[str]:
     """Yield the nodes that compute with the value, through views of it and operations of ``through``."""
-    seen, pending = {name}, [name]
+    visited, pending = {name}, [name]
     while pending:
         for user in users.get(pending.pop(), []):
-            if user in seen:
+            if user in visited:
                 continue
-            seen.add(user)
+            visited.add(user)
             if nodes[user].aten in VIEWS or nodes[user].aten in through:
                 pending.append(user)
             else:

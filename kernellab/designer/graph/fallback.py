@@ -74,9 +74,9 @@ class Fallback:
         Raises:
             DesignError: ``error`` itself, if all of that was tried.
         """
-        held = [n for n in graph.nodes if _held(n)]
-        each = frozenset(n.name for n in held if n.aten not in _IDLE)
-        for names in (each & _ends(graph), each, frozenset(n.name for n in held)):
+        tensor_nodes = [n for n in graph.nodes if _held(n)]
+        each = frozenset(n.name for n in tensor_nodes if n.aten not in _IDLE)
+        for names in (each & _ends(graph), each, frozenset(n.name for n in tensor_nodes)):
             if not names <= self.stored:
                 return replace(self, stored=self.stored | names)
         raise error

@@ -86,8 +86,8 @@ def _able(node: Node) -> bool:
     if node.aten not in GATES or node.aten not in BOUNDED or node.dtype != WIDE or len(node.results) < 2:
         return False
     width = node.results[0][0][-1]
-    one = node.args[4] == 1 and not node.args[7] and len(node.results[0][0]) == 3
-    return one and isinstance(width, int) and width % _WHOLE == 0
+    is_single = node.args[4] == 1 and not node.args[7] and len(node.results[0][0]) == 3
+    return is_single and isinstance(width, int) and width % _WHOLE == 0
 
 
 def _alike(one: Node, other: Node) -> bool:
@@ -105,14 +105,14 @@ def _free(group: _Group, nodes: Mapping[str, Node]) -> bool:
 
 def _before(refs: Sequence[Ref], nodes: Mapping[str, Node]) -> Set[str]:
     """Return the names of all values that ``refs`` depend on."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     pending = [r.name for r in refs]
     while pending:
         name = pending.pop()
-        if name not in seen:
-            seen.add(name)
+        if name not in visited:
+            visited.add(name)
             pending += [r.name for r in nodes[name].refs()] if name in nodes else []
-    return seen
+    return visited
 
 
 def _joined(group: _Group, names: set[str]) -> tuple[list[Node], dict[Ref, Ref]]:
@@ -137,8 +137,8 @@ def _joined(group: _Group, names: set[str]) -> tuple[list[Node], dict[Ref, Ref]]
     parts = [m.args[2][k] for m in group.members for k in ((0, 1) if group.stack else (1,))]
     if group.stack:
         parts[0] = parts[1]  # the lowest layer has no layer below: any weights of that shape
-    apart = [node("part", "unsqueeze.default", (p, 1), (outer, 1, width)) for p in parts]
-    weights = lined_up("parts", apart, 1, (outer, len(parts), width))
+    part_columns = [node("part", "unsqueeze.default", (p, 1), (outer, 1, width)) for p in parts]
+    weights = lined_up("parts", part_columns, 1, (outer, len(parts), width))
     biases: tuple[Ref, ...] = ()
     if first.args[3]:
         biases = tuple(lined_up("bias", [m.args[2][k] for m in group.members], 0, (count * outer,)) for k in (2, 3))
@@ -167,8 +167,10 @@ def _joined(group: _Group, names: set[str]) -> tuple[list[Node], dict[Ref, Ref]]
         same[Ref(member.name, 0)] = piece(0, begin, steps)
         for item in range(len(start_refs)):
             last = piece(item, extents.add(steps, begin - 1), 1)
-            turned = node("last", "permute.default", (last, (1, 0, 2)), member.results[1 + item][0]) if time else last
-            same[Ref(member.name, 1 + item)] = turned
+            last_state = (
+                node("last", "permute.default", (last, (1, 0, 2)), member.results[1 + item][0]) if time else last
+            )
+            same[Ref(member.name, 1 + item)] = last_state
     return new_nodes, same
 
 
@@ -177,9 +179,9 @@ def _ordered(groups: Sequence[_Group], nodes: Mapping[str, Node]) -> bool:
     part = {m.name: f"group {n}" for n, g in enumerate(groups) for m in g.members}
     needs: dict[str, set[str]] = {}
     for node in nodes.values():
-        own = part.get(node.name, node.name)
-        needs.setdefault(own, set()).update(part.get(r.name, r.name) for r in node.refs() if r.name in nodes)
-    graph = {own: found - {own} for own, found in needs.items()}
+        own_name = part.get(node.name, node.name)
+        needs.setdefault(own_name, set()).update(part.get(r.name, r.name) for r in node.refs() if r.name in nodes)
+    graph = {own_name: found - {own_name} for own_name, found in needs.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError:

@@ -302,6 +302,6 @@ def _is_call(node: Node) -> bool:
     if kind in _PRODUCTS:
         return True
     if kind == ATTENTION:
-        told = attention_told(node)
-        return told.mask is None and not told.dropout and not told.grouped and len(node.shape) in (3, 4)
+        arguments = attention_told(node)
+        return arguments.mask is None and not arguments.dropout and not arguments.grouped and len(node.shape) in (3, 4)
     return kind in CONVOLUTIONS and (len(node.args) < 3 or node.args[2] is None) and len(node.shape) > 2

@@ -106,8 +106,8 @@ class Launch:
     @property
     def loads(self) -> list[Leaf]:
         """Every element that the launch reads, operands first."""
-        seen: dict[int, object] = {}
-        return [e for root in self.roots for e in walk(root, seen) if isinstance(e, Leaf)]
+        visited: dict[int, object] = {}
+        return [e for root in self.roots for e in walk(root, visited) if isinstance(e, Leaf)]
 
     @property
     def routed(self) -> bool:

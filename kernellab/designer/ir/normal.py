@@ -75,25 +75,25 @@ class Output:
 def share(outputs: list[Output]) -> list[Output]:
     """Merge equal expressions into one object; split axes are replaced by their parts."""
     table: dict[Any, Expr] = {}
-    done: dict[int, tuple[Expr, Expr]] = {}
+    memo: dict[int, tuple[Expr, Expr]] = {}
     free = Free()
 
     def visit(e: Expr) -> Expr:
-        if id(e) in done:
-            return done[id(e)][1]
+        if id(e) in memo:
+            return memo[id(e)][1]
         if isinstance(e, Red) and _is_of_equals(e) and free(e.arg).isdisjoint(e.axes):
-            done[id(e)] = (e, visit(_of_equals(e)))
-            return done[id(e)][1]
+            memo[id(e)] = (e, visit(_of_equals(e)))
+            return memo[id(e)][1]
         if isinstance(e, Iota) and len(e.index.leaves()) > 1:
-            done[id(e)] = (e, visit(row_major(e.index)))
-            return done[id(e)][1]
+            memo[id(e)] = (e, visit(row_major(e.index)))
+            return memo[id(e)][1]
         args = tuple(visit(a) for a in e.operands)
         if (folded := _known(e, args)) is not None:
-            done[id(e)] = (e, folded)
+            memo[id(e)] = (e, folded)
             return folded
         rebuilt = _on_leaves(e.rebuilt(args))
         result = table.setdefault(_key(rebuilt), rebuilt)
-        done[id(e)] = (e, result)
+        memo[id(e)] = (e, result)
         return result
 
     return [replace(o, index=tuple(_resolved(ix) for ix in o.index), expr=visit(o.expr)) for o in outputs]
@@ -317,8 +317,8 @@ def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tu
                 f"The tensor {clashes[0]!r} is needed in two shapes at once, which no one view serves.",
                 "Let a person or a model write this sketch.",
             )
-    apart = _apart(outputs, merged)
-    return collapse(apart, shapes) if apart is not None else _rewrite(outputs, shapes, merged)
+    rewritten = _apart(outputs, merged)
+    return collapse(rewritten, shapes) if rewritten is not None else _rewrite(outputs, shapes, merged)
 
 
 #: an index beyond every position
@@ -328,18 +328,18 @@ _NO_PLACE = (1 << 63) - 1
 def _apart(outputs: list[Output], chains: dict[Axis, tuple[Axis, ...]]) -> list[Output] | None:
     """Rewrite each argmax and argmin whose axes are not in memory order (a transposed view, several axes) as the
     smallest position of the best value. Return None if there is none."""
-    done: dict[int, tuple[Expr, Expr]] = {}
+    memo: dict[int, tuple[Expr, Expr]] = {}
     found = False
 
     def visit(e: Expr) -> Expr:
         nonlocal found
-        if id(e) in done:
-            return done[id(e)][1]
+        if id(e) in memo:
+            return memo[id(e)][1]
         rebuilt = e.rebuilt([visit(a) for a in e.operands]) if e.operands else e
         of_several = isinstance(rebuilt, Red) and rebuilt.kind in ("argmax", "argmin") and len(rebuilt.axes) > 1
         if isinstance(rebuilt, Red) and of_several and chains.get(rebuilt.axes[0]) != rebuilt.axes:
             rebuilt, found = _least_place(rebuilt), True
-        done[id(e)] = (e, rebuilt)
+        memo[id(e)] = (e, rebuilt)
         return rebuilt
 
     result = [replace(o, expr=visit(o.expr)) for o in outputs]
@@ -362,11 +362,11 @@ def _least_place(r: Red) -> Expr:
 
 
 def _accesses(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> list[tuple[str, list[Slot]]]:
-    seen: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
     accesses = []
     for o in outputs:
         accesses.append((o.tensor, slots(o.index, shapes[o.tensor])))
-        for e in walk(o.expr, seen):
+        for e in walk(o.expr, visited):
             if isinstance(e, Leaf):
                 accesses.append((e.tensor, slots(e.index, shapes[e.tensor])))
     return accesses
@@ -381,9 +381,9 @@ def _merge(
     fixed = set(forbidden)
     after: dict[Axis, set[Any]] = {}
     before: dict[Axis, set[Any]] = {}
-    seen: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
     for o in outputs:
-        for e in walk(o.expr, seen):
+        for e in walk(o.expr, visited):
             if isinstance(e, Frontier):
                 for axis in e.axes:
                     roles.setdefault(axis, set()).add(id(e))
@@ -457,11 +457,11 @@ def _rewrite(
         layout.views[tensor] = tuple(s.extent for s in view)
         return tuple(s.ix.over(axes(s.ix.leaves())) for s in view)
 
-    done: dict[int, tuple[Expr, Expr]] = {}
+    memo: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(e: Expr) -> Expr:
-        if id(e) in done:
-            return done[id(e)][1]
+        if id(e) in memo:
+            return memo[id(e)][1]
         rebuilt = e.rebuilt([visit(a) for a in e.operands])
         if isinstance(rebuilt, Leaf):
             rebuilt = replace(rebuilt, index=index(rebuilt.tensor, rebuilt.index))
@@ -472,7 +472,7 @@ def _rewrite(
             rebuilt = replace(rebuilt, over=_one(axes(rebuilt.axes)))
         elif isinstance(rebuilt, (Scan, Inner, Attend, Chain)) and not isinstance(rebuilt, Order):
             rebuilt = replace(rebuilt, over=rebuilt.over.leaves()[0])
-        done[id(e)] = (e, rebuilt)
+        memo[id(e)] = (e, rebuilt)
         return rebuilt
 
     result = []

@@ -61,8 +61,8 @@ def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
 
 def attends(outputs: Sequence[Output]) -> bool:
     """Return whether an attention is among the expressions."""
-    seen: dict[int, object] = {}
-    return any(isinstance(e, Attend) for o in outputs for e in walk(o.expr, seen))
+    visited: dict[int, object] = {}
+    return any(isinstance(e, Attend) for o in outputs for e in walk(o.expr, visited))
 
 
 # -- recognising -------------------------------------------------------------------------------------------------------
@@ -146,9 +146,9 @@ def softmax(shares: Expr, over: Axis) -> Softmax | None:
     while isinstance(shares, Op) and shares.op == "cast":
         shares = shares.args[0]
     zero = False
-    if isinstance(shares, Op) and shares.op == "where" and isinstance(instead := shares.args[1], Num):
+    if isinstance(shares, Op) and shares.op == "where" and isinstance(replacement := shares.args[1], Num):
         test, _, rest = shares.args
-        if instead.value != 0 or not _of_nothing(test):
+        if replacement.value != 0 or not _of_nothing(test):
             return None
         shares, zero = rest, True
     if not isinstance(shares, Op) or shares.op != "div":
@@ -442,15 +442,15 @@ def _whole(test: Op) -> tuple[Expr, ...]:
 
 def _of_choice(test: Op, holds: bool, row: Axis, keys: Axis, alone: bool) -> int | None:
     """Return the bound of a mask of numbers: ``where(c, 1, 0) == 0``."""
-    chosen, wanted = test.args
+    chosen, compared = test.args
     while isinstance(chosen, Op) and chosen.op == "cast":
         chosen = chosen.args[0]
-    if not (isinstance(chosen, Op) and chosen.op == "where" and isinstance(wanted, Num)):
+    if not (isinstance(chosen, Op) and chosen.op == "where" and isinstance(compared, Num)):
         return None
     condition, *branches = chosen.args
     if not all(isinstance(b, Num) for b in branches):
         return None
-    first, second = ((b.value == wanted.value) == (test.op == "eq") for b in branches)  # type: ignore[union-attr]
+    first, second = ((b.value == compared.value) == (test.op == "eq") for b in branches)  # type: ignore[union-attr]
     return None if first == second else _bound(condition, first == holds, row, keys, alone)
 
 

@@ -55,8 +55,8 @@ def chained(outputs: Sequence[Output]) -> list[Output]:
 
 def chains(outputs: Sequence[Output]) -> bool:
     """Return whether a chain of products is among the expressions."""
-    seen: dict[int, object] = {}
-    return any(isinstance(e, Chain) for o in outputs for e in walk(o.expr, seen))
+    visited: dict[int, object] = {}
+    return any(isinstance(e, Chain) for o in outputs for e in walk(o.expr, visited))
 
 
 def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
@@ -69,8 +69,8 @@ def _outermost(e: Expr, dtype: str, free: Free, kept: dict[int, Inner]) -> Expr:
         return _summed(_outermost(e.arg, dtype, free, kept), e, free)
     if type(e) is not Dot or e.parts or e.steps:
         return e
-    for made, other in ((e.a, e.b), (e.b, e.a)):
-        chain = _chain(e, made, other, dtype, free, kept)
+    for computed, stored in ((e.a, e.b), (e.b, e.a)):
+        chain = _chain(e, computed, stored, dtype, free, kept)
         if chain is not None:
             return chain
     return e
@@ -204,11 +204,11 @@ def softmax_again(outputs: Sequence[Output]) -> list[Output]:
     """
     outputs = share(list(outputs))
     free = Free()
-    seen: dict[int, object] = {}
+    visited: dict[int, object] = {}
     saved: dict[int, tuple[Attend, Expr]] = {}
     sums: dict[int, Expr] = {}
     for o in outputs:
-        for e in walk(o.expr, seen):
+        for e in walk(o.expr, visited):
             match = _turned(e, free)
             if match is None:
                 continue
@@ -357,12 +357,16 @@ def _twin(first: Launch, second: Launch) -> dict[str, str] | None:
     if first.kind is not second.kind or first.kind not in stores or {Purpose.VALUE} != first.purposes | second.purposes:
         return None
     names = {}
-    for mine in second.outs:
-        for other in first.outs:
+    for second_out in second.outs:
+        for first_out in first.outs:
             axes: dict[Axis, Axis] = {}
-            alike = len(mine.index) == len(other.index) and mine.dtype == other.dtype
-            if alike and _alike(other.expr, mine.expr, axes) and _alike_at(other.index, mine.index, axes):
-                names[mine.tensor] = other.tensor
+            alike = len(second_out.index) == len(first_out.index) and second_out.dtype == first_out.dtype
+            if (
+                alike
+                and _alike(first_out.expr, second_out.expr, axes)
+                and _alike_at(first_out.index, second_out.index, axes)
+            ):
+                names[second_out.tensor] = first_out.tensor
                 break
         else:
             return None

@@ -31,9 +31,9 @@ def _joined(k: Launch, launches: Sequence[Launch], layout: Layout) -> Launch:
     win = k.window
     if not (win.packed and isinstance(win.a, Leaf) and len(win.a.index) > 1):
         return k
-    *_, rows, behind = win.a.index
-    tap, leaves = rows.win, behind.leaves()
-    if tap is None or tap.out is None or tap.stride != 1 or len(leaves) != 1 or not behind.plain:
+    *_, rows, following = win.a.index
+    tap, leaves = rows.win, following.leaves()
+    if tap is None or tap.out is None or tap.stride != 1 or len(leaves) != 1 or not following.plain:
         return k
     (inner,) = leaves
     if _fits(k, win.a, tap.out, inner, launches) and isinstance(tap.size, int):
@@ -46,8 +46,8 @@ def _fits(k: Launch, source: Leaf, outer: Axis, inner: Axis, kernels: Sequence[L
     if not (isinstance(outer.extent, int) and isinstance(inner.extent, int)):
         return False
     free = Free()
-    seen: dict[int, object] = {}
-    leaves = [e for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Leaf) and e is not source]
+    visited: dict[int, object] = {}
+    leaves = [e for o in k.outs for e in walk(o.expr, visited) if isinstance(e, Leaf) and e is not source]
     if any({outer, inner} & free(e) for e in leaves):
         return False
     if any(_last_two(o.index) != [(outer,), (inner,)] for o in k.outs):

@@ -13,8 +13,8 @@ from kernellab.designer.passes.plan import Rewrite
 
 def without_pages(outputs: Sequence[Output]) -> list[Output]:
     """Rewrite each softmax over pages selected by values, and over positions in them, as one over a single axis."""
-    free, seen = Free(), dict[int, object]()
-    nodes = [e for o in outputs for e in walk(o.expr, seen)]
+    free, visited = Free(), dict[int, object]()
+    nodes = [e for o in outputs for e in walk(o.expr, visited)]
     chosen = {a for e in nodes if isinstance(e, Leaf) for ix in e.index if ix.at is not None for a in free(ix.at)}
     largest = dict.fromkeys(e.axes for e in nodes if isinstance(e, Red) and e.kind == "max")
     rows: dict[tuple[Axis, ...], Axis] = {}

@@ -60,9 +60,9 @@ class Planner:
 
     def plan(self) -> list[Launch]:
         order: list[Expr] = []
-        seen: dict[int, Any] = {}
+        visited: dict[int, Any] = {}
         for o in self.outputs:
-            order += walk(o.expr, seen)
+            order += walk(o.expr, visited)
         for e in order:
             for a in e.operands:
                 self.parents.setdefault(id(a), []).append(e)

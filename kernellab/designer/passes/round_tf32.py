@@ -29,11 +29,11 @@ def round_factors(plan: Plan, rounds: Callable[[Launch], bool]) -> Plan:
     near = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed and rounds(k)]
     if not near:
         return plan
-    others = {plan.layout.name(e.tensor) for k in plan.launches if k not in near for e in k.loads}
+    read_elsewhere = {plan.layout.name(e.tensor) for k in plan.launches if k not in near for e in k.loads}
     stored_by_serving = {
         plan.layout.name(o.tensor) for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE
     }
-    stored = (stored_by_serving & {plan.layout.name(e.tensor) for k in near for e in factors(k)}) - others
+    stored = (stored_by_serving & {plan.layout.name(e.tensor) for k in near for e in factors(k)}) - read_elsewhere
     even = stored - {plan.layout.name(e.tensor) for k in near if not k.window.backward for e in factors(k)}
 
     def changed(k: Launch) -> Launch:

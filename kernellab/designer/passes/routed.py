@@ -62,14 +62,14 @@ def routed(outputs: list[Output], layout: Layout, size: Callable[[Axis], int]) -
             continue
         inner = [e for e in walk(o.expr, inside=False) if isinstance(e, Frontier)]
         last = inner[-1] if inner else None
-        alone = not o.put and len(inner) == len(products) and all(id(e) in products for e in inner)
-        alone &= last is not None and {a for ix in o.index for a in ix.leaves()} == free(last)
+        only_products = not o.put and len(inner) == len(products) and all(id(e) in products for e in inner)
+        only_products &= last is not None and {a for ix in o.index for a in ix.leaves()} == free(last)
         for e, found in list(products.values()):
-            if not (alone and e is last) and id(e) not in replaced:
+            if not (only_products and e is last) and id(e) not in replaced:
                 product_output = temp(e, found)
                 write(product_output, e, found)
                 replaced[id(e)] = Leaf(product_output.tensor, product_output.index, product_output.dtype)
-        if alone and last is not None:
+        if only_products and last is not None:
             write(replace(o, expr=visit(o.expr)), *products[id(last)])
         else:
             remaining.append(replace(o, expr=visit(o.expr)))

@@ -64,8 +64,10 @@ class Steps:
     @property
     def leaves(self) -> list[Leaf]:
         """The loads of its steps."""
-        seen: dict[int, object] = {}
-        return [e for o in (*self.afters, *self.each, *self.starts) for e in walk(o.expr, seen) if isinstance(e, Leaf)]
+        visited: dict[int, object] = {}
+        return [
+            e for o in (*self.afters, *self.each, *self.starts) for e in walk(o.expr, visited) if isinstance(e, Leaf)
+        ]
 
     @property
     def reads(self) -> frozenset[str]:
@@ -131,7 +133,7 @@ def _walked(b: Builder, node: Node) -> None:
     homes = dict(zip(body.before, indices, strict=True))
     first = [Output(name, index, _start(b, ref, index), dtype)
              for name, ref, index, dtype in zip(tensor_names, starts, indices, dtypes, strict=False)]  # fmt: skip
-    cuts_before, apart = len(b.cuts), b.apart
+    cuts_before, stores_factors = len(b.cuts), b.apart
     b.apart = False  # a factor of a step's product is on chip, like the rest of the step
     afters = [Output(name, index, b.value(ref, index), dtype)
               for name, ref, index, dtype in zip(tensor_names, body.after, indices, dtypes, strict=False)]  # fmt: skip
@@ -140,7 +142,7 @@ def _walked(b: Builder, node: Node) -> None:
         index, value = min(_arranged(b, stack.value, homes), key=lambda tried: _moved(tried[1], homes))
         at = Ix((), stack.place)
         each.append(Output(name, (*index[: stack.dim], at, *index[stack.dim :]), value, dtype))
-    b.apart = apart
+    b.apart = stores_factors
     shared_outputs = share([_in_sums(o) for o in (*afters, *each)])
     _check(b, node, shared_outputs, homes, [c.value for c in b.cuts[cuts_before:]], body.step)
     halves = frozenset(

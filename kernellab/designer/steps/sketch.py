@@ -42,8 +42,8 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
     par = [a for a in w.t.order if a in k.par]
     for axis in par:
         w.vars[axis] = Name(w.names.fresh(letter(w, axis)))
-    before = Scope(frozenset())
-    w.scopes = [before]
+    outer = Scope(frozenset())
+    w.scopes = [outer]
     # tiles by the name of the previous step's value; "" if a temporary tensor holds it
     tiles = {name: _begun(w, name, o) for name, o in zip(k.of.homes, k.of.starts, strict=True)}
     inner = Scope(frozenset([k.time]))
@@ -56,14 +56,14 @@ def steps(w: Writer) -> tuple[tree.Stmt, ...]:
     for (name, tile), value, o in zip(tiles.items(), results, k.of.afters, strict=True):
         w.body.append(let(tile, value) if tile else move("store", value, _place(w, name, o, ahead)))
     w.scopes.pop()
-    before.body.append(tree.For(k.of.step, (extent(k.of.count),), tuple(inner.body)))
+    outer.body.append(tree.For(k.of.step, (extent(k.of.count),), tuple(inner.body)))
     for (name, tile), o in zip(tiles.items(), k.of.afters, strict=True):
         if o in k.outs:
             last = Leaf(name, o.index if tile else (half(k.of.count), *o.index), o.dtype)
             if tile:
-                w.known_as(last, before, Value(Name(tile), _axes(w, o)))
+                w.known_as(last, outer, Value(Name(tile), _axes(w, o)))
             store_all(w, [replace(o, expr=last)])
-    return grid(w, par, before.body)
+    return grid(w, par, outer.body)
 
 
 def _axes(w: Writer, o: Output) -> tuple[Axis, ...]:

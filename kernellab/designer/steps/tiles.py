@@ -31,9 +31,9 @@ def launch(found: Steps, wanted: Set[str]) -> Walk:
         if isinstance(e, Leaf) and e.tensor in found.homes:
             pairs = zip(e.index, found.homes[e.tensor], strict=True)
             mixed |= {a for ix, home in pairs if ix != home for a in (*ix.leaves(), *home.leaves())}
-    apart = frozenset.intersection(*stored) - mixed
+    independent = frozenset.intersection(*stored) - mixed
     all_axes = frozenset().union(*stored, *(free(e) for e in inside), *(e.axes for e in inside if isinstance(e, Red)))
-    return Walk(LaunchKind.STEPS, apart, all_axes - apart, outs=outs, title="steps", steps=found)
+    return Walk(LaunchKind.STEPS, independent, all_axes - independent, outs=outs, title="steps", steps=found)
 
 
 def _in_order(o: Output) -> list[Axis]:

@@ -121,8 +121,8 @@ class Context:
     def stated(self, what: str, default: str) -> str:
         """Return the precision that the task states for ``what`` ("matmul", "conv"), else ``default``; ieee if
         unknown."""
-        wanted = self.task.granted.get(what, default)
-        return wanted if wanted in _PRECISIONS else "ieee"
+        precision = self.task.granted.get(what, default)
+        return precision if precision in _PRECISIONS else "ieee"
 
 
 def near(value: int) -> tuple[int, ...]:

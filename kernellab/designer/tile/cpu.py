@@ -47,9 +47,9 @@ def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
     tiled = sliceable(k, t.order)
     if not tiled:
         return t
-    known = crossing(ctx, k, t, tiled) or short_rows(ctx, k, t, tiled)
-    if known is not None:
-        return known
+    short_tiling = crossing(ctx, k, t, tiled) or short_rows(ctx, k, t, tiled)
+    if short_tiling is not None:
+        return short_tiling
     inner, size = tiled[-1], ctx.size(tiled[-1])
     inside = _repeated(ctx, k, tiled)
     if inside:
@@ -69,9 +69,11 @@ def _repeated(ctx: Context, k: Launch, tiled: list[Axis]) -> Axis | None:
     tiles would remain."""
     if k.red or any(o.put for o in k.outs):
         return None
-    free, seen = Free(), dict[int, object]()
+    free, visited = Free(), dict[int, object]()
     inner = tiled[-1]
-    work = [(OPS[e.op].flops, free(e)) for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Op) and e.op in OPS]
+    work = [
+        (OPS[e.op].flops, free(e)) for o in k.outs for e in walk(o.expr, visited) if isinstance(e, Op) and e.op in OPS
+    ]
     work = [(flops, axes) for flops, axes in work if inner in axes]
     best_axis: Axis | None = None
     most = max(_LEAST_SHARED, sum(flops for flops, _ in work) / 2)
@@ -172,7 +174,7 @@ def _cache_blocks(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> tuple[int,
     wide = sum({rows, cols} <= {a for ix in e.index for a in ix.leaves()} for e in stored)
     # a value computed from the accumulator before it is stored is a separate tile
     has_epilogue = any(o.expr is not k.dot for o in k.outs)
-    left, right = (1 + turned for turned in _turned(k, rows, cols))
+    left, right = (1 + transposed for transposed in _turned(k, rows, cols))
     budget = ctx.chip.on_chip_bytes or 1 << 20
     while max(m, n) > 32:
         tiles = -(-height // m) * -(-width // n) * others
@@ -190,8 +192,8 @@ def _cache_blocks(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> tuple[int,
 
 
 def _read_on_the_way_out(k: Launch) -> list[Leaf]:
-    seen: dict[int, object] = {}
-    return [e for o in k.outs for e in walk(o.expr, seen) if isinstance(e, Leaf)]
+    visited: dict[int, object] = {}
+    return [e for o in k.outs for e in walk(o.expr, visited) if isinstance(e, Leaf)]
 
 
 def _turned(k: Launch, rows: Axis, cols: Axis) -> tuple[bool, bool]:

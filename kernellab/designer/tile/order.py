@@ -85,9 +85,11 @@ def accesses(k: Launch) -> list[list[Axis]]:
 
 def sliceable(k: Launch, order: Iterable[Axis]) -> list[Axis]:
     """Return the axes of ``order`` that may be tiled: not reversed in a load, not a tap, and not the chunks'."""
-    every = [ix for e in k.loads for ix in e.index]
-    apart = {a for ix in every if ix.sign == -1 for a in ix.leaves()} | {ix.win.k for ix in every if ix.win is not None}
-    return [a for a in order if a not in apart and a is not k.chunk and not a.single]
+    indices = [ix for e in k.loads for ix in e.index]
+    excluded = {a for ix in indices if ix.sign == -1 for a in ix.leaves()} | {
+        ix.win.k for ix in indices if ix.win is not None
+    }
+    return [a for a in order if a not in excluded and a is not k.chunk and not a.single]
 
 
 def product_axes(k: Launch) -> list[Axis]:
@@ -147,21 +149,21 @@ def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | 
     """Choose square tiles for a transposition: one side is strided in any order, and both are short."""
     inner = tiled[-1]
     last = [axes[-1] for axes in accesses(k) if len(axes) > 1 and set(axes) == k.par and axes[-1] in tiled]
-    other = next((a for a in last if a is not inner), None)
-    if other is None:
+    crossing_axis = next((a for a in last if a is not inner), None)
+    if crossing_axis is None:
         return None
     # a CPU processes the padding of a tile element by element
-    least, fit = (8, (None, None)) if ctx.gpu else (4, (inner, other))
+    least, fit = (8, (None, None)) if ctx.gpu else (4, (inner, crossing_axis))
     # cache lines of 128 bytes on both sides: measured on an H100, bf16, 0.100 ms against 0.110
-    side = 64 if ctx.gpu and ctx.style.measured and widest_along(k, (inner, other)) <= 2 else 32
+    side = 64 if ctx.gpu and ctx.style.measured and widest_along(k, (inner, crossing_axis)) <= 2 else 32
     wide = high = side
-    if ctx.gpu and isinstance(inner.extent, int) and isinstance(other.extent, int):
+    if ctx.gpu and isinstance(inner.extent, int) and isinstance(crossing_axis.extent, int):
         # past a short edge lanes idle: the taps of a window's weights are few
-        across, down = power(inner.extent), power(other.extent)
+        across, down = power(inner.extent), power(crossing_axis.extent)
         wide, high = min(across, max(side, min(side * side // down, 4 * side))), min(down, side)
         high = min(down, max(high, min(side * side // wide, 4 * side)))
         least = 1 if wide < side or high < side else least
-    blocks = {inner: ctx.block("COLS", wide, fit[0], least), other: ctx.block("ROWS", high, fit[1], least)}
+    blocks = {inner: ctx.block("COLS", wide, fit[0], least), crossing_axis: ctx.block("ROWS", high, fit[1], least)}
     return replace(t, blocks=blocks)
 
 

@@ -45,18 +45,20 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
     if ctx.gpu:
         least = _SHARE // 2 if k.layers > 1 else _SHARE
         if k.halves is not None and (many := _team(ctx, rows, k.layers * width, least)) > 1:
-            made = min(most, max(least, power(-(-k.layers * width // many))))
+            computed = min(most, max(least, power(-(-k.layers * width // many))))
             summed = min(_WHOLE, most)
-            while summed > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
+            while summed > 16 and _STAGES * GATES[k.cell] * 4 * computed * summed > ctx.shared:
                 summed //= 2
-            bm, bn, bk = _add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed)
+            bm, bn, bk = _add(ctx, "BM", _ROWS), _add(ctx, "BN", computed), _add(ctx, "BK", summed)
             return StepTiles(bm, bn, bk, "grididx", "ieee", team=True)
         if k.halves is not None:
-            made, summed = (min(each, max(16, most)) for each in (_MADE, _SUMMED))
+            computed, summed = (min(each, max(16, most)) for each in (_MADE, _SUMMED))
             # two float16 for each gate's weights, in the default number of stages of a launch
-            while made > 16 and _STAGES * GATES[k.cell] * 4 * made * summed > ctx.shared:
-                made //= 2
-            return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", made), _add(ctx, "BK", summed), "grididx", "ieee")
+            while computed > 16 and _STAGES * GATES[k.cell] * 4 * computed * summed > ctx.shared:
+                computed //= 2
+            return StepTiles(
+                _add(ctx, "BM", _ROWS), _add(ctx, "BN", computed), _add(ctx, "BK", summed), "grididx", "ieee"
+            )
         exact = "ieee" if ctx.scalar_products or k.dtype != "float32" else exact_of_float32(ctx, tf32=True)
         # the scalar products of CUDA-C read their factors from 48 KiB of shared memory
         largest = _MOST // 2 if ctx.scalar_products else _MOST
@@ -64,10 +66,10 @@ def step_tiles(ctx: Context, k: Recurrence) -> StepTiles:
         return StepTiles(_add(ctx, "BM", _ROWS), _add(ctx, "BN", block), _add(ctx, "BK", block), "grididx", exact)
     share = max(1, min(32, -(-rows // ctx.cores)))
     room = (ctx.chip.l2_bytes or 1 << 20) // 2 // item_bytes(k.dtype) // GATES[k.cell]
-    made = width
-    while made > 32 and made * width > room:
-        made = -(-made // 2)
-    return StepTiles(_add(ctx, "BM", share), _add(ctx, "BN", made), _add(ctx, "BK", width), "coreidx", "ieee")
+    computed = width
+    while computed > 32 and computed * width > room:
+        computed = -(-computed // 2)
+    return StepTiles(_add(ctx, "BM", share), _add(ctx, "BN", computed), _add(ctx, "BK", width), "coreidx", "ieee")
 
 
 def blocks_of_step(rows: int, width: int) -> int:

@@ -103,8 +103,8 @@ def pointwise(k: Launch) -> tuple[str, ...]:
     index that is a value or a window selects an element repeatedly.
     """
     loads = k.loads
-    apart = len({e.tensor for e in loads}) == len(loads)
-    once = apart and all(
+    distinct = len({e.tensor for e in loads}) == len(loads)
+    once = distinct and all(
         all(ix.at is None and ix.win is None for ix in e.index) and k.par <= frozenset(e.opens) for e in loads
     )
     return POINTWISE if once else REREAD

@@ -35,18 +35,18 @@ def in_halves(k: Launch, dot: Dot, layout: Layout) -> list[Launch] | None:
     if None in sides:
         return None
     first, second = (side for side in sides if side is not None)
-    before: list[Launch] = []
+    launches: list[Launch] = []
     if not first.along and not second.along:
         transpose_launch, first = _turned(first, dot, layout)
-        before.append(transpose_launch)
+        launches.append(transpose_launch)
     across = next((side for side in (first, second) if not side.along), None)
     parts_of_side: dict[int, _Parts] = {}
     # the factor scaled per position along the sum comes first: the other one is scaled back there
     for side in sorted((first, second), key=lambda side: side.along):
         back = parts_of_side[id(across)].scale if across is not None and side is not across else None
         launch, parts_of_side[id(side)] = _stored(side, back, layout)
-        before.append(launch)
-    return [*before, _product(k, dot, (parts_of_side[id(first)], parts_of_side[id(second)]))]
+        launches.append(launch)
+    return [*launches, _product(k, dot, (parts_of_side[id(first)], parts_of_side[id(second)]))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class _Side:
     def of(cls, value: Expr, dot: Dot) -> _Side | None:
         free = Free()
         (over,) = dot.axes
-        own = free(value) - (free(dot.a) & free(dot.b))
+        own_axes = free(value) - (free(dot.a) & free(dot.b))
         *outer, last = order = in_memory_order(value, dot)
         if isinstance(value, Leaf):
             along = last is over
@@ -71,13 +71,13 @@ class _Side:
             leaves = [e for e in walk(value, inside=False) if isinstance(e, Leaf) and len(e.index) > 1]
             ends = {leaf.index[-1].leaves()[-1:] for leaf in leaves}
             along = ends == {(over,)}
-            if not along and len(own) == 1:
+            if not along and len(own_axes) == 1:
                 # in the order of most of its elements
-                order = (*(a for a in order if a not in own), *own)
+                order = (*(a for a in order if a not in own_axes), *own_axes)
                 *outer, last = order
-        if not along and set(order[len(order) - len(own) :]) != own:
+        if not along and set(order[len(order) - len(own_axes) :]) != own_axes:
             return None
-        return cls(value, tuple(outer), last, own, along)
+        return cls(value, tuple(outer), last, own_axes, along)
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,17 @@ def split_products(
 
     The parts are an outer batch axis that divides the summed extent: two views of the same memory, without a copy.
     """
-    free, done = Free(), dict[int, tuple[Expr, Expr]]()
+    free, memo = Free(), dict[int, tuple[Expr, Expr]]()
 
     def visit(e: Expr) -> Expr:
-        if id(e) in done:
-            return done[id(e)][1]
+        if id(e) in memo:
+            return memo[id(e)][1]
         rebuilt = mapped(e, visit)
         if type(rebuilt) is Dot:
             rebuilt = _in_parts(rebuilt, _parts(rebuilt, free, size, cores, streams))
         elif isinstance(rebuilt, Win) and rebuilt.turned:
             rebuilt = _in_shares(rebuilt, _shares(rebuilt, free, size, cores))
-        done[id(e)] = (e, rebuilt)
+        memo[id(e)] = (e, rebuilt)
         return rebuilt
 
     return [replace(o, expr=visit(o.expr)) for o in outputs]

@@ -84,7 +84,7 @@ def bytes_along(plan: Plan, size: Callable[[Axis], int]) -> Plan:
 def _along(k: Launch, size: Callable[[Axis], int], layout: Layout) -> list[Launch]:
     if k.kind is not LaunchKind.PRODUCT:
         return [k]
-    dot, free, before = k.product, Free(), []
+    dot, free, launches = k.product, Free(), []
     sides = {"a": dot.a, "b": dot.b}
     for name, side, other in (("a", dot.a, dot.b), ("b", dot.b, dot.a)):
         over = dot.axes[-1]
@@ -96,9 +96,9 @@ def _along(k: Launch, size: Callable[[Axis], int], layout: Layout) -> list[Launc
             continue
         order = (*(a for a in in_memory_order(side, dot) if a not in dot.axes), *dot.axes)
         launch, sides[name] = turned(side, order, side.dtype, layout)
-        before.append(launch)
-    if not before:
+        launches.append(launch)
+    if not launches:
         return [k]
     rewritten = replace(dot, a=sides["a"], b=sides["b"])
     rewrite = Rewrite(lambda e: rewritten if e is dot else None)
-    return [*before, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]
+    return [*launches, replace(k, dot=rewritten, outs=[replace(o, expr=rewrite(o.expr)) for o in k.outs])]

@@ -21,12 +21,12 @@ def split_reductions(
     ``chunk_of`` maps the id of each such expression to a function that returns the axis of its pieces. ``moments``:
     squares about a mean are summed with the mean, in one read.
     """
-    done: dict[int, tuple[Expr, Expr]] = {}
+    memo: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(e: Expr) -> Expr:
-        if id(e) not in done:
-            done[id(e)] = (e, changed(e))
-        return done[id(e)][1]
+        if id(e) not in memo:
+            memo[id(e)] = (e, changed(e))
+        return memo[id(e)][1]
 
     def changed(e: Expr) -> Expr:
         flagged = chunk_of.get(id(e))
@@ -98,11 +98,11 @@ def squares_of_parts(r: Red, x: Expr, mean: Expr, chunk: Axis) -> Expr:
     size = named(chunk.extent.size)
     first = r.axes[0]
     here = Op("mul", (Iota(Ix((chunk,))), SymNum(size, "int64")), "int64")
-    left = Op("sub", (_size(first.extent, "int64"), here), "int64")
-    count: Expr = Op("cast", (Op("min", (SymNum(size, "int64"), left), "int64"),), d)
-    others = times([a.extent for a in r.axes[1:]])
-    if others != 1:
-        count = Op("mul", (count, _size(others, d)), d)
+    remaining = Op("sub", (_size(first.extent, "int64"), here), "int64")
+    count: Expr = Op("cast", (Op("min", (SymNum(size, "int64"), remaining), "int64"),), d)
+    other_elements = times([a.extent for a in r.axes[1:]])
+    if other_elements != 1:
+        count = Op("mul", (count, _size(other_elements, d)), d)
     total = Red("sum", x, r.over, d, r.line, chunk)
     middle = Op("div", (total, count), d, r.line)
     centred = Op("sub", (x, middle), d, r.line)

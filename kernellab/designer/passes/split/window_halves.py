@@ -42,7 +42,7 @@ def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, produ
         return plan
     layout = plan.layout.copied()
     makers = {layout.name(o.tensor): k for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
-    before: dict[int, list[Launch]] = {}
+    scale_launches: dict[int, list[Launch]] = {}
     replacements: dict[int, Launch] = {}
     for k in plan.launches:
         if k.kind is not LaunchKind.WINDOW or not k.window.packed or not k.window.last or k.window.parts:
@@ -63,11 +63,13 @@ def windows_in_halves(plan: Plan, size: Callable[[Axis], int], chip: Chip, produ
         if source is None or len(packing.outs) != 1 or not _gains(k, source, size, chip, count):
             continue
         image, weights = _Scaled.image(source, copy, layout), _Scaled.weights(packing, k.window, layout)
-        before[id(copy)], before[id(packing)] = image.launches, weights.launches
+        scale_launches[id(copy)], scale_launches[id(packing)] = image.launches, weights.launches
         replacements[id(copy)] = _storing(copy, image, count, k.window.backward, layout)
         replacements[id(packing)] = _storing(packing, weights, count, k.window.backward, layout)
         replacements[id(k)] = _reading(k, image, weights, count, layout)
-    launches = [planned for k in plan.launches for planned in (*before.get(id(k), []), replacements.get(id(k), k))]
+    launches = [
+        planned for k in plan.launches for planned in (*scale_launches.get(id(k), []), replacements.get(id(k), k))
+    ]
     return Plan(tuple(launches), layout)
 
 
@@ -142,8 +144,8 @@ class _Scaled:
         leaf = Leaf(flat, (Ix((rows,)), Ix((at,))), WIDE)
         # the last but one dimension of the stored tensor is the output channel of a group
         channel = stored[-2].leaves() if len(stored) > 1 else ()
-        own = isinstance(value, Leaf) and value.index[0].plain and value.index[0].leaves() == channel
-        if own and len(channel) == 1:
+        by_channel = isinstance(value, Leaf) and value.index[0].plain and value.index[0].leaves() == channel
+        if by_channel and len(channel) == 1:
             first, scales = _scales(leaf, (rows,), (at,), stem, layout)
             here = win.b.index[-2] if isinstance(win.b, Leaf) else Ix()
             return cls([first], Leaf(scales[0], stored[-2:-1], WIDE), Leaf(scales[1], (here,), WIDE))

@@ -22,24 +22,24 @@ def split_windows(plan: Plan, splits: Callable[[Launch], bool]) -> Plan:
     ``store(x -> X)`` becomes ``store(high -> X)`` and ``store(round_tf32(x - high) -> X_low)``, with high =
     ``round_tf32(x)``. A window whose factors another launch reads too keeps them unchanged.
     """
-    layout, own = plan.layout.copied(), plan.layout.name
+    layout, own_name = plan.layout.copied(), plan.layout.name
     windows = [k for k in plan.launches if k.kind is LaunchKind.WINDOW and k.window.packed]
     split = [k for k in windows if k.window.last and len(factors(k)) == 2 and splits(k)]
     stored_names = {o.tensor for k in plan.launches if serves(k) for o in k.outs if o.dtype == WIDE}
     while True:
-        read_elsewhere = {own(e.tensor) for k in plan.launches if k not in split for e in k.loads}
-        splittable = [k for k in split if {own(e.tensor) for e in factors(k)} <= stored_names - read_elsewhere]
+        read_elsewhere = {own_name(e.tensor) for k in plan.launches if k not in split for e in k.loads}
+        splittable = [k for k in split if {own_name(e.tensor) for e in factors(k)} <= stored_names - read_elsewhere]
         if len(splittable) == len(split):
             break
         split = splittable
     low: dict[str, str] = {}
-    for seen in dict.fromkeys(e.tensor for k in split for e in factors(k)):
-        for tensor in dict.fromkeys((own(seen), seen)):
+    for factor_tensor in dict.fromkeys(e.tensor for k in split for e in factors(k)):
+        for tensor in dict.fromkeys((own_name(factor_tensor), factor_tensor)):
             if tensor not in low:
                 low[tensor] = name = layout.fresh(f"{tensor}_low")
                 layout.views[name], layout.dtypes[name] = layout.views[tensor], WIDE
-                if tensor != own(tensor):
-                    layout.seconds[name] = low[own(tensor)]
+                if tensor != own_name(tensor):
+                    layout.seconds[name] = low[own_name(tensor)]
 
     def changed(k: Launch) -> Launch:
         if k in split:

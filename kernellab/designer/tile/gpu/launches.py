@@ -47,8 +47,8 @@ def flat(ctx: Context, k: Launch, t: Tiling) -> Tiling:
     tiled = sliceable(k, t.order)
     if not tiled:
         return t
-    known = crossing(ctx, k, t, tiled) or short_rows(ctx, k, t, tiled)
-    return known or replace(t, blocks={tiled[-1]: ctx.block("BLOCK", ctx.style.flat, tiled[-1], 64)})
+    short_tiling = crossing(ctx, k, t, tiled) or short_rows(ctx, k, t, tiled)
+    return short_tiling or replace(t, blocks={tiled[-1]: ctx.block("BLOCK", ctx.style.flat, tiled[-1], 64)})
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -194,8 +194,8 @@ def _stays_in_cache(ctx: Context, k: Launch, inner: Axis, programs: int = 1) -> 
 
 def _rows_side_by_side(ctx: Context, length: int, rows: int) -> int:
     """Return the number of short rows per program that still leaves several programs per SM."""
-    wanted = ctx.style.row_tile // power(length)
-    return below(max(0, min(wanted, rows // (8 * ctx.cores), 32)))
+    rows_per_tile = ctx.style.row_tile // power(length)
+    return below(max(0, min(rows_per_tile, rows // (8 * ctx.cores), 32)))
 
 
 def _chunk_of_row(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
@@ -224,8 +224,8 @@ def _columns(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     """Hold columns whole if they are read again; else use blocks of columns and rows."""
     inner, style = tiled[-1], ctx.style
     red = [a for a in tiled if a in k.red]
-    again, held = k.varies or len(k.reds) > 1, _held(ctx, k, red)
-    if k.chunk is None and again and held <= style.whole_column:
+    reads_again, column_elements = k.varies or len(k.reds) > 1, _held(ctx, k, red)
+    if k.chunk is None and reads_again and column_elements <= style.whole_column:
         height = power(ctx.size(red[0]))
         columns = max(16, min(256, style.column_tile // height))
         blocks = {inner: ctx.block("COLS", columns, inner, 16, max(16, _MOST // height))}

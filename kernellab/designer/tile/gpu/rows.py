@@ -74,9 +74,9 @@ class Rows:
                 if row.holds(quantities):
                     return row.values
             except KeyError as error:
-                known = ", ".join(quantities)
+                quantity_names = ", ".join(quantities)
                 raise KernellabError(
-                    f"A row of the kind {kind!r} asks for {error.args[0]!r}: {row.when}", f"Use {known}."
+                    f"A row of the kind {kind!r} asks for {error.args[0]!r}: {row.when}", f"Use {quantity_names}."
                 ) from None
         return None
 

@@ -89,8 +89,8 @@ def seconds(chip: Chip, work: Product, tile: Tile) -> float:
     tiles = work.others * math.ceil(work.rows / tile.m) * math.ceil(work.columns / tile.n)
     multiplied = 2.0 * (tile.m + _EDGE) * (tile.n + _EDGE) * work.summed / ((work.rate or _FLOPS) / cores)
     read = (tile.m + tile.n) * work.summed * work.item / (_L2 * (chip.bandwidth or _BANDWIDTH) / cores)
-    alone = _ALONE if _resident(chip, work, tile) < 2 else 1.0
-    return math.ceil(tiles / cores) * max(multiplied, read) * alone
+    occupancy_factor = _ALONE if _resident(chip, work, tile) < 2 else 1.0
+    return math.ceil(tiles / cores) * max(multiplied, read) * occupancy_factor
 
 
 def _resident(chip: Chip, work: Product, tile: Tile) -> int:

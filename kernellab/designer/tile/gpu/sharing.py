@@ -150,7 +150,7 @@ def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
     if along and length <= ctx.style.whole_row and ctx.bounded([axis]):
         threads = min(512, max(32, length // 16))
         whole = grid_time(Grid(programs, read + written, 1, resident(threads, 2 * length, chip)), chip)
-    again = 0.0 if read <= 0.7 * (chip.l2_bytes or 0) else read
+    reread = 0.0 if read <= 0.7 * (chip.l2_bytes or 0) else read
     passes_on = not along and columns_down(ctx, k) <= _COLUMNS
     choices, piece_count = [Pieces(1, whole * _ACROSS if passes_on else whole)], 2
     while length // piece_count >= (_PIECE if along else _ROWS):
@@ -162,7 +162,7 @@ def scan_parts_gpu(ctx: Context, k: Launch) -> tuple[Axis, int] | None:
             steps = -(-length // (piece_count * step))
             totals = grid_time(Grid(programs * piece_count, read, steps, programs_per_sm), chip)
             joined = 4.0 * programs * columns * piece_count * piece_count
-            finish = Grid(programs * piece_count, again + written + joined, steps + 1, programs_per_sm)
+            finish = Grid(programs * piece_count, reread + written + joined, steps + 1, programs_per_sm)
             scanned = grid_time(finish, chip) * (1 if along or wide else _ACROSS)
             choices.append(Pieces(piece_count, totals + LAUNCH + scanned))
         piece_count *= 2
@@ -211,8 +211,8 @@ def _read(k: Launch) -> list[Leaf]:
     roots: list[Expr] = [*k.reds, *k.scans]
     if k.scans:
         roots += [o.expr for o in k.outs]
-    seen: dict[int, object] = {}
-    return [e for root in roots for e in walk(root, seen) if isinstance(e, Leaf)]
+    visited: dict[int, object] = {}
+    return [e for root in roots for e in walk(root, visited) if isinstance(e, Leaf)]
 
 
 def _item_bytes(k: Launch) -> int:
@@ -277,14 +277,14 @@ def grid_time(grid: Grid, chip: Chip) -> float:
         return 0.0
     bandwidth, cores = chip.bandwidth or _RATE, max(chip.cores, 1)
     latency = IN_FLIGHT * cores / bandwidth
-    alone = max(grid.steps, 1.0) * latency
+    single = max(grid.steps, 1.0) * latency
     each = grid.moved / grid.programs
     slots = cores * grid.resident
     waves, rest = divmod(grid.programs, slots)
 
     def wave(programs: float) -> float:
         # limited by memory, or by a program whose steps wait for each other
-        return max(programs * each / bandwidth, alone)
+        return max(programs * each / bandwidth, single)
 
     total = waves * wave(slots) + (wave(rest) if rest else 0.0)
     return total + RAGGED * wave(min(slots, grid.programs))

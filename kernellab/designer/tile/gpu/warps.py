@@ -33,8 +33,8 @@ def _of_a_thread(ctx: Context, k: Launch, t: Tiling) -> int:
 
     Measured on an H200 at 400 MB, us: relu 191 with one access per thread and 195 with four; softplus 206 and 194.
     """
-    seen: dict[int, object] = {}
-    inside = [e for o in k.outs for e in walk(o.expr, seen)]
+    visited: dict[int, object] = {}
+    inside = [e for o in k.outs for e in walk(o.expr, visited)]
     slow = any(isinstance(e, Op) and e.op in _SLOW for e in inside)
     if slow or k.scans or len(t.blocks) != 1 or not ctx.style.measured or ctx.scalar_products:
         return ctx.style.pointwise

@@ -51,16 +51,16 @@ def copy(ctx: Context, k: Launch) -> Tiling:
     order = axis_order(ctx, k)
     along, last = [a for ix in k.outs[0].index[:-1] for a in ix.leaves()], order[-1]
     t = Tiling(order, warps=4, why=(why.COPIED, why.UNFOLDED) if k.red else (why.COPIED,))
-    width, left, blocks = ctx.size(last), _COPIED, dict[Axis, str]()
+    width, remaining, blocks = ctx.size(last), _COPIED, dict[Axis, str]()
     if width > 64 and not k.red:
         blocks[last] = _block(ctx, "CC", 64, 32, 128)
-        left //= 64
+        remaining //= 64
     else:
         t = replace(t, whole=frozenset([last]))
-        left //= max(power(width), 4)
+        remaining //= max(power(width), 4)
     for axis, name in zip(reversed(along), ("CW", "CH"), strict=False):
-        edge = min(power(ctx.size(axis)), left)
-        left //= edge
+        edge = min(power(ctx.size(axis)), remaining)
+        remaining //= edge
         if k.red and not ctx.scalar_products:
             edge = max(1, edge // 2)
         blocks[axis] = ctx.consts.add(name, edge, tuple(e for e in (edge // 2, edge, edge * 2) if e))
@@ -143,8 +143,8 @@ def _joined(ctx: Context, k: Launch, t: Tiling, p: Places) -> Tiling:
             return replace(t, blocks=blocks, warps=max(1, count * wide // _LANES), shared_rows=rows)
     # taps that pass over neighbours are not aligned: with more than two elements per lane, each access of a warp
     # spreads over as many times the cache lines (a quarter less time on an H200 for pooling)
-    apart = stride == 1 and not ctx.scalar_products and ctx.style.measured
-    reach, per_lane = (256, 64) if apart and not narrow else (1024, 256)
+    unaligned = stride == 1 and not ctx.scalar_products and ctx.style.measured
+    reach, per_lane = (256, 64) if unaligned and not narrow else (1024, 256)
     if len(p.spatial) == 1:
         blocks = {inner: _block(ctx, "BW", min(power(p.sizes[inner]), reach), 16, 4096)}
     else:
@@ -252,8 +252,8 @@ def _samples_and_positions(ctx: Context, k: Launch, p: Places, m: int, last: boo
     samples = [a for a in p.order if a in k.par and a in Free()(k.window.a) and a not in used][:1]
     axes = (*samples, *p.spatial)
     sizes = [p.sizes[a] if a in p.spatial else ctx.size(a) for a in axes]
-    named = zip(axes, ("BI", "BH", "BW")[-len(axes) :], _edges(sizes, m), strict=True)
-    return {a: _block(ctx, name, edge, 1, 128) for a, name, edge in named if edge > 1 or a in p.spatial}
+    edges = zip(axes, ("BI", "BH", "BW")[-len(axes) :], _edges(sizes, m), strict=True)
+    return {a: _block(ctx, name, edge, 1, 128) for a, name, edge in edges if edge > 1 or a in p.spatial}
 
 
 def _by_channel(k: Launch, co: Axis) -> bool:
