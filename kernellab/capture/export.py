@@ -58,7 +58,7 @@ def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
     symbolic."""
     module = (
         task.new_module()
-    )  # what the reference keeps of an export's tensors (a table in an lru_cache) has no values
+    )  # values that the reference caches during an export (a table in an lru_cache) have no data
     sizes = _sample_sizes(task)
     args = _fake_arguments(task) if _large(task) and not module.needs_values else list(module.sample(sizes))
     scalars: dict[str, float] = {}

@@ -251,7 +251,7 @@ class _Roll:
         name, base = self._carried.get(Ref(write.name), ("", Ref("")))
         traced = [nodes[self._at[write.name][1]] for nodes in self._steps]
         dim, places = _dim_of(write), [self._values(_place_of(n)) for n in traced]
-        directions = {y - x for one_place, two in pairwise(places) for x, y in zip(one_place, two, strict=True)}
+        directions = {y - x for earlier, later in pairwise(places) for x, y in zip(earlier, later, strict=True)}
         source = write.args[1]
         shape, dtype = self._shapes[source]
         one_place = write.op != _SLICE or shape[dim] == 1

@@ -65,7 +65,7 @@ def attends(outputs: Sequence[Output]) -> bool:
     return any(isinstance(e, Attend) for o in outputs for e in walk(o.expr, visited))
 
 
-# -- recognising -------------------------------------------------------------------------------------------------------
+# -- matching ----------------------------------------------------------------------------------------------------------
 
 
 def _factors(e: Expr, sums: bool) -> tuple[Expr, Expr] | None:
@@ -326,7 +326,7 @@ def longest(axes: Iterable[Axis]) -> Axis | None:
     return max(reversed(list(axes)), key=lambda a: a.extent if isinstance(a.extent, int) else math.inf, default=None)
 
 
-# -- what a mask hides -------------------------------------------------------------------------------------------------
+# -- masks -------------------------------------------------------------------------------------------------------------
 
 
 def last_key(scores: Expr, row: Axis, keys: Axis) -> int | None:

@@ -193,7 +193,7 @@ def _in_binary(e: Expr) -> Expr:
     return Rewrite(change)(e)
 
 
-# -- a softmax that is made again --------------------------------------------------------------------------------------
+# -- recomputed softmax ------------------------------------------------------------------------------------------------
 
 
 def softmax_again(outputs: Sequence[Output]) -> list[Output]:
@@ -298,7 +298,7 @@ def roles(k: Launch) -> Roles:
     )  # fmt: skip
 
 
-# -- what a mask leaves out --------------------------------------------------------------------------------------------
+# -- masks -------------------------------------------------------------------------------------------------------------
 
 
 def first_of(e: Expr, row: Axis, over: Axis) -> int | None:
@@ -326,7 +326,7 @@ def last_of(e: Expr, row: Axis, over: Axis) -> int | None:
     return bounds[0] if e.op in ("div", "cast", "neg") else None
 
 
-# -- launches that store the same --------------------------------------------------------------------------------------
+# -- duplicate launches ------------------------------------------------------------------------------------------------
 
 
 def stored_once(plan: Plan) -> Plan:

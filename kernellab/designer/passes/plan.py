@@ -184,7 +184,7 @@ class Planner:
         kind = LaunchKind.SCATTER if o.put else LaunchKind.POINTWISE
         self.kernels.append(Launch(kind, axes, frozenset(), outs=[o]))
 
-    # -- what goes through memory
+    # -- values passed through memory
 
     def _materialise(self) -> None:
         # consumers first: when a kernel is rewritten, all values that others need from it are among its outs

@@ -142,7 +142,7 @@ def widest_along(k: Launch, axes: Iterable[Axis]) -> int:
     return max(map(item_bytes, read), default=4)
 
 
-# -- tiles of pointwise work that every chip takes ---------------------------------------------------------------------
+# -- tiles of pointwise work for all chips -----------------------------------------------------------------------------
 
 
 def crossing(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling | None:

@@ -231,7 +231,7 @@ def _bytes(ctx: Context, k: Launch, moved: Iterable[Leaf | Output]) -> float:
 
 
 # -- the grid of a launch ----------------------------------------------------------------------------------------------
-# How long a GPU's memory takes when a grid is small: bytes in flight, waves of programs, and the last ones alone.
+# Memory time of a small grid on a GPU: bytes in flight, waves of programs, and the last wave.
 
 #: bytes that an SM must have in flight at any time so that memory never waits: Little's law at 4.8 TB/s, 132 SMs and
 #: the 1.1 us that a request takes under load on an H200
