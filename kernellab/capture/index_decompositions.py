@@ -292,6 +292,8 @@ def _best_of_sorted(rows: Tensor, ids: Tensor, begins: Tensor, ends: Tensor, lar
 
 
 def index_reduce(x: Tensor, dim: int, ids: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Tensor:
+    """Return ``x`` with rows of ``source`` combined at ``ids``: means by two sums, other kinds by
+    :func:`best_of_rows`."""
     if reduce != "mean" or x.dim() == 0 or ids.dim() != 1 or source.dim() != x.dim():
         return best_of_rows(x, dim, ids, source, reduce, include_self)
     across = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]

@@ -45,6 +45,7 @@ class ProgramReader:
         self.taken = {a.name for a in task.args}
 
     def graph(self) -> Graph:
+        """Return the graph of the program, without nodes that no output depends on."""
         inputs: list[Input] = []
         constants: dict[str, Any] = {}
         kinds = {s.arg.name: s for s in self.program.graph_signature.input_specs}
@@ -142,6 +143,7 @@ class ProgramReader:
         raise CaptureError(f"The reference of {self.task.name!r} uses an object that is not a tensor.", REMEDY)
 
     def extent(self, size: Any) -> Extent:
+        """Return a traced size as an extent."""
         expr = _sympy(size)
         return int(size) if expr is None else _size(self._term_of(expr))
 

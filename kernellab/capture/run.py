@@ -17,6 +17,8 @@ from kernellab.task.formula import Term, sizes_from
 
 
 def execute(graph: Graph, args: Sequence[Any], f64: bool) -> tuple[Any, ...]:
+    """Return the outputs of ``graph`` for flattened ``args``; with ``f64``, every float is computed in float64."""
+
     def upcast(value: Any) -> Any:
         return value.double() if f64 and isinstance(value, torch.Tensor) and value.is_floating_point() else value
 

@@ -203,6 +203,7 @@ class Names:
         self.taken = set(taken)
 
     def fresh(self, wanted: str) -> str:
+        """Return ``wanted``, or ``wanted`` with a number if it is taken, and mark the name as used."""
         name, k = wanted, 2
         while name in self.taken:
             name, k = f"{wanted}{k}", k + 1

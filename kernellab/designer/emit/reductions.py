@@ -307,6 +307,7 @@ class RunningPair:
             row.append(let(name, filled(shape, start, DTYPES[_DTYPE])))
 
     def step(self) -> None:
+        """Write the loop's body: update the running results by one tile."""
         (self._exponentials if self._pair.largest else self._moments)()
 
     def _exponentials(self) -> None:
@@ -348,6 +349,7 @@ class RunningPair:
         w.body.append(let(squares, Binary("+", Name(squares), more)))
 
     def finish(self) -> None:
+        """Write the statements after the loop: combine the lanes."""
         (self._from_largest if self._pair.largest else self._from_moments)()
 
     def _from_largest(self) -> None:

@@ -177,14 +177,17 @@ class Writer:
         return self.spread(scope.known[key], lanes).tree
 
     def pads_for(self, group: list[Red], loops: list[Axis]) -> None:
+        """Choose the padding of the loads in the pass that computes ``group``."""
         ragged = [a for a in loops if a in self.t.blocks and a not in self.t.exact]
         best = best_pads(group, ragged[0], self.free, self.layout.ends) if ragged else {}
         self.pads = {**best, **self.divisors}
 
     def kept(self, r: Red) -> tuple[Axis, ...]:
+        """Return the tiled axes of the result of ``r``."""
         return tuple(a for a in self.tile_axes(self.free(r)))
 
     def lane_axes(self, r: Red) -> tuple[Axis, ...]:
+        """Return the tiled axes of the operand of ``r``."""
         return tuple(a for a in self.tile_axes(self.free(r.arg)))
 
     # -- values
@@ -219,6 +222,7 @@ class Writer:
         return value
 
     def scope_of(self, axes: frozenset[Axis]) -> Scope:
+        """Return the outermost block that knows all of ``axes``."""
         needed = axes & self.inner
         for scope in self.scopes:
             if needed <= scope.axes:
@@ -246,6 +250,7 @@ class Writer:
         return Value(Name(name), value.axes)
 
     def title(self, e: Expr) -> str:
+        """Return a descriptive name for the value of ``e``."""
         if isinstance(e, Red):
             inner = [a for a in self.t.order if a in self.k.par or a in self.k.red][-1]
             side = "row" if inner in e.axes else "col"

@@ -185,6 +185,7 @@ class Builder:
     # -- values
 
     def refuse(self, node: Node, why: str) -> NodeError:
+        """Return the error that refuses ``node`` for the reason ``why``."""
         at = f" at line {node.line}" if node.line else ""
         return NodeError(
             f"The rules Designer cannot design the node {node.name!r} ({node.op}){at} of {self.task_name!r}: {why}.",
@@ -193,6 +194,7 @@ class Builder:
         )
 
     def shape(self, value: Any) -> tuple[Extent, ...]:
+        """Return the shape of a node's value, an input or a number (an empty shape)."""
         if isinstance(value, Ref):
             if value.name in self.inputs:
                 return self.inputs[value.name].shape
@@ -201,6 +203,7 @@ class Builder:
         return ()
 
     def dtype(self, value: Any) -> str:
+        """Return the dtype of a node's value, an input or a number."""
         if isinstance(value, Ref):
             if value.name in self.inputs:
                 return self.inputs[value.name].dtype
@@ -293,6 +296,7 @@ class Builder:
 
     @property
     def stored_names(self) -> dict[Any, str]:
+        """Names of the stored tensors, by key."""
         return self._stored
 
     def stored(self, ref: Ref) -> str:
@@ -505,6 +509,7 @@ class Builder:
     # -- composite values
 
     def reduce(self, kind: str, arg: Expr, index: Index, dims: list[int], dtype: str, line: int) -> Expr:
+        """Return ``arg`` reduced over ``dims``; a cast if none of them has an axis."""
         over = tuple(leaf for d in dims for leaf in index[d].leaves())
         if not over:
             if kind in ("argmax", "argmin"):
@@ -513,10 +518,12 @@ class Builder:
         return Red(kind, arg, over, dtype, line)
 
     def count(self, shape: tuple[Extent, ...], dims: list[int]) -> Expr:
+        """Return the number of elements over ``dims`` as a float."""
         total = extents.times([shape[d] for d in dims])
         return Num(float(total), "float32") if isinstance(total, int) else SymNum(total, "float32")
 
     def position(self, ix: Ix) -> Expr:
+        """Return the position of an index as an integer value."""
         if ix.at is not None:
             offset = number(ix.offset)
             if ix.sign == -1:

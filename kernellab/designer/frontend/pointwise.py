@@ -29,6 +29,7 @@ def wide(dtype: str) -> str:
 
 
 def cast(expr: Expr, dtype: str) -> Expr:
+    """Return ``expr`` converted to ``dtype``; constants are folded."""
     if expr.dtype == dtype:
         return expr
     if isinstance(expr, Num):
@@ -84,6 +85,7 @@ def settle(expr: Expr, dtype: str) -> Expr:
 
 
 def args_of(b: Builder, node: Node, index: Index, count: int | None = None) -> list[Expr]:
+    """Return the first ``count`` (default: all) operands of ``node``, broadcast to its shape, at ``index``."""
     operands = [a for a in node.args if isinstance(a, (Ref, Sym, bool, int, float))]
     return [b.operand(a, index, node.shape) for a in (operands if count is None else operands[:count])]
 

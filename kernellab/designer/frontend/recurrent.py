@@ -85,6 +85,7 @@ class Recurrence:
 
     @property
     def width(self) -> Extent:
+        """The width of one layer."""
         return self.shape[2] if self.layers == 1 else int(self.shape[2]) // self.layers  # type: ignore[arg-type]
 
 

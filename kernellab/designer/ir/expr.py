@@ -36,9 +36,11 @@ class Axis:
     single: bool = False
 
     def leaves(self) -> tuple[Axis, ...]:
+        """Return the unsplit axes that make up this axis, outermost first."""
         return tuple(leaf for p in self.parts for leaf in p.leaves()) if self.parts else (self,)
 
     def split(self, outer: Extent, inner: Extent) -> tuple[Axis, Axis]:
+        """Split the axis into two parts of the given extents, and return them."""
         first, second = Axis(outer), Axis(inner)
         self.parts = (first, second)
         return first, second
@@ -86,6 +88,7 @@ class Ix:
 
     @property
     def plain(self) -> bool:
+        """Whether the index is exactly the position of the axes."""
         return self.straight and self.offset == 0
 
     def over(self, axes: tuple[Axis, ...]) -> Ix:
@@ -153,6 +156,8 @@ class Leaf(Node):
 
 @dataclass(eq=False)
 class Num(Node):
+    """A constant."""
+
     value: float | int | bool
     dtype: str
     line: int = 0

@@ -60,6 +60,7 @@ class Product:
 
     @property
     def extent(self) -> Extent:
+        """The product as an extent."""
         if not self.factors:
             return self.number
         first, *rest = self.factors
@@ -96,10 +97,12 @@ def fixed(extent: Length) -> int:
 
 
 def same(a: Length, b: Length) -> bool:
+    """Return whether two lengths are equal as products."""
     return product(a) == product(b)
 
 
 def times(extents: Iterable[Length]) -> Extent:
+    """Return the product of ``extents``."""
     result = ONE
     for e in extents:
         result = result * product(e)
@@ -126,6 +129,7 @@ def _follows(a: Term, b: Term) -> Formula:
 
 
 def subtract(a: Extent, b: Extent) -> Extent:
+    """Return ``a - b``, with simple cases folded."""
     if isinstance(a, int) and isinstance(b, int):
         return a - b
     if b == 0:

@@ -59,6 +59,7 @@ class Planner:
         self.keep: list[Any] = []
 
     def plan(self) -> list[Launch]:
+        """Return the launches in order, with values of other launches read from temporaries."""
         order: list[Expr] = []
         visited: dict[int, Any] = {}
         for o in self.outputs:

@@ -37,6 +37,7 @@ class Places:
 
     @property
     def positions(self) -> int:
+        """The number of output positions over the ``spatial`` axes."""
         return math.prod(self.sizes.values())
 
 

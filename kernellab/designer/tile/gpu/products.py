@@ -24,6 +24,7 @@ _SHORT, _LONG = 768, 2048
 
 
 def product(ctx: Context, k: Launch) -> Tiling:
+    """Choose the tile, the precision and the launch options of a matrix product."""
     t = untiled(ctx, k)
     rows, cols = [a for a in t.order if a in k.par][-2:]
     if _columns_first(ctx, k.product, rows, cols):
