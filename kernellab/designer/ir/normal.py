@@ -36,7 +36,7 @@ from kernellab.designer.ir.expr import (
 from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.errors import DesignError
 
-#: how an Output is written at indices that are values: added to the content, once per element, or once each element
+#: how an Output is written at indices that are values: added, at most once per element, or exactly once per element
 ADD, ONCE, EACH = "add", "once", "each"
 
 
