@@ -406,6 +406,7 @@ LINES = {
         F.selu(g)
         F.softplus(x, beta=2.0, threshold=5.0)
         F.hardtanh(x, -0.3, 0.4)
+        F.hardtanh(x * 2, 0.0, 1.0)
         F.relu6(x * 10)
         F.rrelu(x)
         F.rrelu(x, training=True)

@@ -240,11 +240,9 @@ def _hard(scaled: bool) -> Handler:
 
 def _hardtanh(b: Builder, node: Node, index: Index, item: int) -> Expr:
     d = wide(node.dtype)
-    low, high = (
-        ([b.value(a) for a in node.args[1:3]] + [Num(-1.0, d), Num(1.0, d)])[:2]
-        if len(node.args) > 2
-        else (Num(-1.0, d), Num(1.0, d))
-    )
+    # an exported graph leaves out the last bounds that are the default ones
+    bounds = [b.value(a) for a in node.args[1:3]]
+    low, high = bounds + [Num(-1.0, d), Num(1.0, d)][len(bounds) :]
     return Op("min", (Op("max", (b.value(node.args[0], index), low), d), high), d, node.line)
 
 
