@@ -175,9 +175,9 @@ class CorrectRule:
     scalar_named: int = 5
     #: sizes at which a source may take another path
     paths: int = 3
-    #: values that the source compares with; draws of two scalar arguments changed together, and of more
     #: other values of an integer whose paths are tried in other layouts, sizes and contents
     path_values: int = 6
+    #: values that the source compares with; draws of two scalar arguments changed together, and of more
     scalar_compared: int = 8
     scalar_pairs: int = 16
     scalar_draws: int = 24
