@@ -1,4 +1,4 @@
-"""The caller's side: keeps one warm judge, asks it, restarts it when it has died."""
+"""The caller's side: keeps one judge warm, sends it requests, and restarts it if it has died."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from kernellab.verifier.sandbox import folders, sandbox
 
 Progress = Callable[[StageResult], None]
 
-#: seconds beyond a request's own deadline that a judge may say nothing, alone and where judges take turns
+#: seconds beyond a request's deadline that a judge may be silent: without other judges, and where judges take turns
 PATIENCE, TURNS = 60.0, 1200.0
 _PREFIX = "kernellab-verifier-"
-#: seconds between two looks at whether a verification was cancelled
+#: seconds between two checks whether a verification was cancelled
 _LOOK = 0.1
 
 
 def silence(seconds: float, last: str) -> str:
-    """That a judge said nothing, and since which stage, in a sentence; ``last`` is the stage that it reported last."""
+    """A sentence that says how long a judge was silent, and since which stage; ``last`` is the last reported stage."""
     after = f" after the stage {last}" if last else ", before the end of its first stage"
     return f"The judge said nothing for {seconds:.0f} s{after}, and was stopped. There is no verdict on the kernel."
 
 
 class Verifier:
-    """Keeps a judge and its fork servers warm. A context manager; its end leaves no process and no file.
+    """Keeps a judge and its fork servers warm. A context manager whose exit leaves no process and no file.
 
-    ``notice`` holds what happened to the judge since the last call (for example that it was restarted).
+    ``notice`` holds what happened to the judge since the last call (for example a restart).
     """
 
     def __init__(self) -> None:
@@ -58,11 +58,11 @@ class Verifier:
         self._channel: socket.socket | None = None
         self._lock = threading.Lock()
         self.notice = ""
-        #: when a judge of this machine was last asked
+        #: time of the last request to a judge of this machine
         self._asked = time.monotonic()
-        #: the judges of other machines that were asked, by where they are
+        #: judges of other machines in use, by host
         self._remotes: dict[str, Remote] = {}
-        #: seconds beyond a verification's own deadline after which a judge that says nothing is ended
+        #: seconds beyond a verification's deadline after which a silent judge is ended
         self.patience = PATIENCE
         folders.sweep(_PREFIX)
         self._own_folder()
@@ -72,9 +72,9 @@ class Verifier:
         self, target: Target, options: VerifyOptions | None = None, *, ahead: bool = False,
         cancel: threading.Event | None = None,
     ) -> None:  # fmt: skip
-        """Starts the judge and the fork servers for ``target`` now, so that the first verdict does not wait for them:
-        that of torch.compile too where ``options`` ask for it. ``ahead``: on the host alone, before anyone has asked
-        for a kernel; nothing is allocated on a GPU, and no fork server is waited for."""
+        """Start the judge and the fork servers for ``target`` now, so that the first verdict does not wait for them,
+        including torch.compile's if ``options`` request it. ``ahead``: only on the host, before any request for a
+        kernel; allocates nothing on a GPU, and does not wait for fork servers."""
         compiles = options is not None and not COMPILED.keys().isdisjoint(options.baselines)
         with self._lock:
             request = {
@@ -84,9 +84,9 @@ class Verifier:
             self._ask(request, None, "warm", 8 * DEADLINES.start, cancel, target.host)
 
     def prepare(self, task: Task, target: Target, options: VerifyOptions | None = None) -> bool:
-        """Begins to build the baselines that a verification will ask for, and returns at once: are they all built?
+        """Begin to build the baselines that a verification will need, and return at once: are they all built?
 
-        The builds go on in the background, and are halted while a kernel is timed.
+        The builds continue in the background, and halt while a kernel is timed.
         """
         request = {
             "op": "prepare", "task": task.text, "name": task.name, "dsl": target.dsl, "backend": target.backend.value,
@@ -96,7 +96,7 @@ class Verifier:
             return bool(self._ask(request, None, "prepared", 8 * DEADLINES.start, host=target.host)["prepared"])
 
     def release(self) -> None:
-        """Has a judge that is there give back what it keeps for the next candidate of a task; it stays warm."""
+        """Make a running judge free what it stores for the next candidate of a task; it stays warm."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 self._ask({"op": "release"}, None, "released", 2 * DEADLINES.start)
@@ -105,10 +105,10 @@ class Verifier:
         self, task: Task, source: Source, target: Target, *, options: VerifyOptions | None = None,
         progress: Progress | None = None, cancel: threading.Event | None = None,
     ) -> Verdict:  # fmt: skip
-        """The verdict on ``source`` for ``task`` on ``target``. ``progress`` gets each stage's result as it comes.
+        """Verify ``source`` for ``task`` on ``target``. ``progress`` receives each stage's result as it arrives.
 
         At the level T4 a second judge, with separate processes and seeds, verifies it again. Setting ``cancel`` ends
-        the judge, with everything below it, within a tenth of a second.
+        the judge, with all its descendants, within a tenth of a second.
 
         Raises:
             TaskError, TargetError: a task or target that cannot be used.
@@ -123,10 +123,10 @@ class Verifier:
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            found = self._ask(request, progress, "verdict", options.deadline, cancel, target.host)
-        verdict = Verdict.model_validate(found["verdict"])
+            answer = self._ask(request, progress, "verdict", options.deadline, cancel, target.host)
+        verdict = Verdict.model_validate(answer["verdict"])
         if target.host:
-            there = joined(verdict.conditions, [JudgedOn(host=found["host"])])
+            there = joined(verdict.conditions, [JudgedOn(host=answer["host"])])
             return verdict.model_copy(update={"conditions": there})
         if target.backend is Backend.CPU:
             from kernellab.dsls.machine import keep_judged
@@ -138,10 +138,10 @@ class Verifier:
         self, task: Task, source: Source, target: Target, *, options: RankOptions | None = None,
         progress: Progress | None = None, cancel: threading.Event | None = None,
     ) -> Ranking:  # fmt: skip
-        """A quick look at ``source``, for a search that chooses among many: plain errors are found, and its time
-        compared with eager's to a few percent. It is no verdict; ask :meth:`verify` of what is chosen.
+        """Rank ``source`` quickly, for a search that chooses among many: finds plain errors, and compares its time with
+        eager's to a few percent. The result is not a verdict; call :meth:`verify` for the chosen ones.
 
-        Raises as :meth:`verify`; TargetError in Triton's interpreter too.
+        Raises as :meth:`verify`; TargetError also in Triton's interpreter.
         """
         options = options or RankOptions()
         request: dict[str, Any] = {
@@ -150,8 +150,8 @@ class Verifier:
             "options": options.model_dump(mode="json"),
         }  # fmt: skip
         with self._lock:
-            found = self._ask(request, progress, "ranking", options.deadline, cancel, target.host)
-            return Ranking.model_validate(found["ranking"])
+            answer = self._ask(request, progress, "ranking", options.deadline, cancel, target.host)
+            return Ranking.model_validate(answer["ranking"])
 
     def _twice(
         self, task: Task, source: Source, target: Target, options: VerifyOptions, progress: Progress | None,
@@ -165,13 +165,13 @@ class Verifier:
         began = time.perf_counter()
         with Verifier() as fresh:
             again = fresh.verify(task, source, target, options=once, cancel=cancel)
-        found = reproduced(first, again, time.perf_counter() - began)
-        if progress is not None and len(found.stages) > len(first.stages):
-            progress(found.stages[-1])
-        return found
+        verdict = reproduced(first, again, time.perf_counter() - began)
+        if progress is not None and len(verdict.stages) > len(first.stages):
+            progress(verdict.stages[-1])
+        return verdict
 
     def close(self) -> None:
-        """Ends the judge and everything below it. Safe to repeat; a later call starts a new judge."""
+        """End the judge and all its descendants. Safe to repeat; a later call starts a new judge."""
         for remote in self._remotes.values():
             remote.close()
         process, channel = self._process, self._channel
@@ -187,7 +187,7 @@ class Verifier:
             self._sweep()
 
     def rest(self, after: float) -> None:
-        """Ends a judge of this machine that no one has asked for ``after`` seconds: it holds some 0.5 GB. The next call
+        """End a judge of this machine that had no request for ``after`` seconds: it holds about 0.5 GB. The next call
         starts another."""
         if self._lock.acquire(blocking=False):
             try:
@@ -209,7 +209,7 @@ class Verifier:
         return self._process.pid if self._process else None
 
     def relay(self, request: dict[str, Any], wanted: str, deadline: float, progress: Progress | None) -> dict[str, Any]:
-        """The judge's message ``wanted`` for a request of another machine's client; raises what the judge raises."""
+        """The judge's message ``wanted`` for a request from another machine's client; raises what the judge raises."""
         with self._lock:
             return self._ask(request, progress, wanted, deadline)
 
@@ -221,7 +221,7 @@ class Verifier:
             remote = self._remotes[host] = self._remotes.get(host) or Remote(host)
             return remote.ask(request, progress, wanted, deadline, self.patience, cancel)
         channel = self._start()
-        # where judges take turns, a judge is silent for as long as the others have theirs
+        # where judges take turns, a judge is silent during the turns of the others
         patience = self.patience + (TURNS if turns.environment() else 0.0)
         silent, last = False, ""
         try:
@@ -240,7 +240,7 @@ class Verifier:
                         progress(result)
                 elif "error" in message:
                     if message.get("trace"):
-                        # by its own fault: what it holds now is unknown
+                        # its own fault: its state is now unknown
                         self.close()
                     raise raised(message)
                 elif wanted in message:
@@ -252,7 +252,7 @@ class Verifier:
         except KernellabError:
             raise
         except BaseException:
-            # an interrupted caller must not read this answer as that of its next question
+            # an interrupted caller must not read this answer as that of its next request
             self.close()
             raise
         finally:
@@ -277,11 +277,11 @@ class Verifier:
         )
 
     def _hear(self, channel: socket.socket, cancel: threading.Event, patience: float) -> None:
-        """Wait until the judge says something.
+        """Wait until the judge sends something.
 
         Raises:
             VerifierError: ``cancel`` was set; the judge is gone.
-            TimeoutError: it said nothing for ``patience`` seconds.
+            TimeoutError: it was silent for ``patience`` seconds.
         """
         until = time.monotonic() + patience
         while not cancel.is_set():
@@ -296,7 +296,7 @@ class Verifier:
 
     def _start(self) -> socket.socket:
         if sys.platform != "linux":
-            # workers are held and timed by namespaces, event and process descriptors, and /proc
+            # workers are controlled and timed by namespaces, event and process descriptors, and /proc
             raise VerifierError(
                 f"This system ({sys.platform}) judges no kernels: the sandbox and its clock need Linux.",
                 "Name a machine with Linux (--target ssh://HOST), or run kernellab in a container.",
@@ -325,15 +325,15 @@ class Verifier:
         return self._channel
 
     def _own_folder(self) -> None:
-        """A folder for the judge's files, locked for as long as this process or the judge lives."""
+        """Create a folder for the judge's files, locked for as long as this process or the judge lives."""
         self._root, self._held = folders.held(_PREFIX)
         if os.getuid() == 0:
-            # a worker of another user must pass through it to its own, which no one else may enter
+            # a worker of another user must pass through it to its own folder, which no other user may enter
             os.chmod(self._root, 0o711)
         self._finalizer = weakref.finalize(self, _forget, self._root, self._held)
 
     def _sweep(self) -> None:
-        """A judge that was killed leaves its scratch folders behind."""
+        """Remove the scratch folders that a killed judge leaves behind."""
         folders.clear(self._root)
 
 
@@ -345,13 +345,13 @@ def verify(
     options: VerifyOptions | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """One verification with a separate judge; keep a :class:`Verifier` for several."""
+    """Verify once with a separate judge; use a :class:`Verifier` for several verifications."""
     with Verifier() as verifier:
         return verifier.verify(task, source, target, options=options, progress=progress)
 
 
 def _measured_on(target: Target) -> str:
-    """The machine's own chip: a design may be meant for another one, and its name says nothing of where it ran."""
+    """The chip of this machine: a design may target another one, whose name does not say where it ran."""
     if target.backend is not Backend.CPU:
         return target.chip.name
     from kernellab.dsls.machine import cpu_chip

@@ -1,4 +1,5 @@
-"""A worker's process as the judge holds it: started in its sandbox, watched, halted, ended with all below it."""
+"""A worker's process as the judge controls it: started in its sandbox, watched, halted, and ended with its
+descendants."""
 
 from __future__ import annotations
 
@@ -37,15 +38,15 @@ _GUARDED = re.compile(
     r"^kernellab-heap: (beyond the end of memory of \d+ bytes|before the beginning of memory of \d+ bytes|"
     r"in memory that it has freed, or far from any)$", re.MULTILINE,
 )  # fmt: skip
-#: seconds by which the system's accounts of what has just been halted may be behind: a tick, which is the resolution of
-#: CLOCK_MONOTONIC_COARSE (6 on Linux, for which Python has no name)
+#: how far (s) the system's accounting may lag behind a halt: one tick, the resolution of CLOCK_MONOTONIC_COARSE (6 on
+#: Linux; Python has no name for it)
 _TICK = time.clock_getres(6)
-#: between two looks at what a worker uses
+#: seconds between two checks of a worker's resource use
 _WATCH_SECONDS = 0.1
 _AGAIN = "Verify again; kernellab doctor says what this machine lacks."
-#: roles whose environment is as a user's
+#: roles whose environment resembles a user's
 USERS = ("candidate", "ordinary")
-#: what a user's shells and notebooks have in their environment
+#: usual variables of a user's shells and notebooks
 _SHELLS = {
     "DISPLAY": ":0", "EDITOR": "vi", "LANG": "en_US.UTF-8", "SHELL": "/bin/bash", "TERM": "xterm-256color",
     "XDG_SESSION_TYPE": "x11",
@@ -53,7 +54,7 @@ _SHELLS = {
 
 
 def _user() -> str:
-    """The person's name; what asks for it would end where the process's number is none of the system's users."""
+    """The user's name; getpwuid raises KeyError if the process's user number has no account."""
     try:
         return os.environ.get("USER") or pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -61,18 +62,18 @@ def _user() -> str:
 
 
 def _drawn() -> dict[str, str]:
-    """Those whose values differ between users: a constant would tell this process from theirs."""
+    """Variables whose values differ between users: a constant would distinguish this process from theirs."""
     below = secrets.randbelow
-    near = [f"10.{below(256)}.{below(256)}.{1 + below(254)}" for _ in range(2)]
+    addresses = [f"10.{below(256)}.{below(256)}.{1 + below(254)}" for _ in range(2)]
     return {
         **dict.fromkeys(("USER", "LOGNAME"), _user()),
         "JPY_PARENT_PID": str(300 + below(60000)), "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}",
-        "SSH_CONNECTION": f"{near[0]} {32768 + below(28000)} {near[1]} 22",
+        "SSH_CONNECTION": f"{addresses[0]} {32768 + below(28000)} {addresses[1]} 22",
     }  # fmt: skip
 
 
 class WorkerFailure(Exception):
-    """The worker did not do what it was asked. ``kind``: crash, exit, hang, left-running, memory, processor, disk,
+    """The worker did not do what was requested. ``kind``: crash, exit, hang, left-running, memory, processor, disk,
     processes, printed, protocol, exception, output, out-of-bounds."""
 
     def __init__(self, kind: str, message: str, detail: dict[str, Any] | None = None, log: str = "") -> None:
@@ -81,13 +82,13 @@ class WorkerFailure(Exception):
         self.message = message
         self.detail = detail or {}
         self.log = log
-        #: whose worker it was, where that is known: "candidate", or a baseline's name
+        #: the role of the worker, if known: "candidate", or a baseline's name
         self.role = ""
 
 
 @dataclass
 class WorkerProcess:
-    """A fresh process of ``server`` for one candidate or baseline; a context manager whose end removes everything."""
+    """A fresh process of ``server`` for one candidate or baseline; a context manager whose exit removes everything."""
 
     server: ForkServer
     role: str
@@ -96,65 +97,65 @@ class WorkerProcess:
     #: variables that depend on the scratch folder (a DSL's caches)
     environment: Callable[[Path], Mapping[str, str]] = lambda _: {}
     devices: tuple[str, ...] = ()
-    #: where its scratch folder is seen in its mount namespace, if that is elsewhere
+    #: path of its scratch folder in its mount namespace, if that differs
     seen_at: str = ""
-    #: folders other than its scratch that it may write and that outlive it (a baseline's compile cache)
+    #: folders besides its scratch folder that it may write and that outlive it (a baseline's compile cache)
     writable: tuple[str, ...] = ()
     memory_limit: int = CAPS.memory
-    #: seconds of the processor's time that all its processes may use; 0 means no limit
+    #: seconds of processor time for all its processes together; 0 means no limit
     processor_limit: float = 0.0
-    #: a device's fault in the message of an exception: its kind and what to say of it
+    #: maps an exception's message to a device fault: its kind and a description
     faults: Callable[[str], tuple[str, str] | None] = lambda _: None
     log: str = ""
 
     def __post_init__(self) -> None:
-        # a user's program lies in no folder of a judge's
+        # a user's program does not run in a judge's folder
         own = tempfile.gettempdir()
         plain = self.role == "ordinary"
         self.scratch = Path(folders.elsewhere(own) if plain else tempfile.mkdtemp(prefix="kernellab-"))
         self.printed = 0
-        #: an event of the worker's that came with one before it
+        #: an event of the worker that arrived together with an earlier one
         self._pending = 0
         self.random = random.Random(secrets.randbits(64))
         self.stopped = False
         self.closed = False
-        #: has a fault of the device made its context useless?
+        #: has a device fault made its context unusable?
         self.broken = False
         self.building = False
-        #: places of the arguments that the task's reference writes into
+        #: positions of the arguments that the task's reference writes into
         self.written: tuple[int, ...] = ()
-        #: does the DSL of what it builds write code at run time, and of which packages is it?
+        #: does the DSL of the code that it builds generate code at run time, and which packages does it consist of?
         self.makes_code = False
         self.packages: tuple[str, ...] = ()
-        #: packages whose code in memory is the candidate's kernels, compiled and launched by them
+        #: packages whose code in memory is the candidate's kernels, which they compile and launch
         self.runtime: tuple[str, ...] = ()
-        #: the cores of its threads, while it is timed
+        #: the cores of its threads, during timing
         self.placement: Placement | None = None
         self._prepared: tuple[Any, ...] = ()
-        #: processes that were halted with the worker, when that was, and what all had used of the processor by then
+        #: processes that were halted with the worker, the time of the halt, and the processor time of all until then
         self.halted: list[int] = []
-        #: requests to halt that the first process has not answered
+        #: requests to halt that the first process has not answered yet
         self._owed = 0
         self.halted_at = 0.0
         self._used = 0.0
-        #: when it was last asked something
+        #: when it last got a request
         self.posted = self._watched = time.monotonic()
         with contextlib.ExitStack() as undone:
-            # a start that fails leaves nothing
+            # a failed start leaves nothing behind
             undone.callback(self._remove)
             for name in ("src", "work", "tmp", "home", "cache"):
                 (self.scratch / name).mkdir()
             self._begin(undone)
             self.pid = self._child()
-            told = self.receive(DEADLINES.start)
+            ready = self.receive(DEADLINES.start)
             undone.pop_all()
-        self.sandbox: list[str] = told.get("sandbox", [])
-        #: words of its memory that never change where no one replaces what calls the kernel, and what stands there
-        self._harness = Window.of_words(told.get("harness", []))
+        self.sandbox: list[str] = ready.get("sandbox", [])
+        #: words of its memory that change only if the code that calls the kernel is replaced, and their contents
+        self._harness = Window.of_words(ready.get("harness", []))
         self._intact = self._harness.read(self.pid)
 
     def _begin(self, undone: contextlib.ExitStack) -> None:
-        """Has the fork server start it; ``undone`` ends it and closes what leads to it."""
+        """Make the fork server start the worker; ``undone`` ends it and closes its channels."""
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         undone.callback(self.channel.close)
         control = Control.create()
@@ -163,7 +164,7 @@ class WorkerProcess:
         for fd in (self.done, self.log_fd):
             undone.callback(os.close, fd)
         os.set_blocking(log, True)
-        # its other end is the namespace's first process: told by it to halt all, and ended with it
+        # the other end belongs to the namespace's first process, which halts all on request and ends with the judge
         self.life, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         undone.callback(self.life.close)
         request = {
@@ -191,10 +192,10 @@ class WorkerProcess:
         before_all(self.first)
 
     def stop(self) -> float:
-        """Halts the worker and everything it has started, until :meth:`resume`; the time at which all had halted.
+        """Halt the worker and everything it has started, until :meth:`resume`. Returns the time when all had halted.
 
-        Those that are known are halted at once, and all that there are by one act of their namespace's first process,
-        which is the judge's: how many they are, and how many threads they have, does not decide how soon.
+        Known processes are halted at once, and all others by one action of their namespace's first process, which
+        belongs to the judge: the delay does not depend on the number of processes and threads.
         """
         if not self.stopped:
             self.stopped = True
@@ -215,33 +216,33 @@ class WorkerProcess:
         return self.halted_at
 
     def resume(self) -> None:
-        """Lets it go on. Raises WorkerFailure when something of it ran while all was halted."""
+        """Continue the worker. Raises WorkerFailure if any of its processes ran while all were halted."""
         if self.stopped:
             if self._owed and not self.gone():
-                # a signal that came after this one would halt it again, and nobody would wake it
+                # a late signal would halt it again, and nothing would resume it
                 self._halted(DEADLINES.halt)
                 if self._owed:
                     self._end()
                     raise WorkerFailure("hang", "could not be stopped", log=self.log)
             self.stopped = False
             ran = self.used() - self._used
-            # no process has started another meanwhile, and looking for them would take time from the call
+            # no process can have started another meanwhile, and a search for them would take time from the call
             self.signal(signal.SIGCONT, [self.pid, *self.halted])
-            # what runs the task's own text has nothing to gain
+            # workers that run the task's own code have no reason to cheat
             if ran > max(TIMING.halted_seconds, _TICK) and self.role == "candidate" and not self.gone():
                 self._end()
                 raise WorkerFailure("protocol", f"ran for {ran * 1e3:.1f} ms while it was halted", log=self.log)
 
     def check_harness(self) -> None:
-        """Raises WorkerFailure where it has replaced what stands between a go and its answer."""
+        """Raises WorkerFailure if the worker has replaced the code between a go and its answer."""
         now = self._harness.read(self.pid) if self._intact else None
-        # what cannot be read any more was made so
+        # memory that is no longer readable was made so by the worker
         if now is not None and now != self._intact:
             self._end()
             raise WorkerFailure("protocol", "replaces the code that calls it and answers for it", log=self.log)
 
     def _until_halted(self) -> None:
-        """Waits until all of it has halted: the system must let each thread run to that end. Raises WorkerFailure."""
+        """Wait until all processes have halted: each thread must first reach that point. Raises WorkerFailure."""
         end = time.monotonic() + DEADLINES.halt
         while not all(map(process_stats.is_halted, (self.pid, *self.halted))):
             if time.monotonic() > end:
@@ -252,11 +253,12 @@ class WorkerProcess:
             time.sleep(1e-4)
 
     def used(self) -> float:
-        """Seconds of the processor that its processes have used, as far as they are known; exact while it is halted."""
+        """Seconds of processor time that its known processes have used; exact while it is halted."""
         return sum(process_stats.used(pid) for pid in (self.pid, *self.halted))
 
     def _halt_all(self) -> bytes:
-        """Asks the first process to halt its namespace; what it answers, nothing where it has ended or takes long."""
+        """Ask the first process to halt its namespace. Returns its answer, or nothing if it has ended or takes too
+        long."""
         try:
             self.life.send(HALT)
         except OSError:
@@ -265,8 +267,8 @@ class WorkerProcess:
         return self._halted(DEADLINES.stop)
 
     def _halted(self, seconds: float) -> bytes:
-        """The first process's answer to the last request, once it has answered all; nothing where it has ended, or not
-        within ``seconds``."""
+        """The first process's answer to the last request, once it has answered all requests; nothing if it has ended,
+        or does not answer within ``seconds``."""
         end = time.monotonic() + seconds
         poller = select.poll()
         poller.register(self.life, select.POLLIN)
@@ -280,13 +282,13 @@ class WorkerProcess:
         return b"" if self._owed else answer
 
     def gone(self) -> bool:
-        """Has it ended (or been ended), or is its context of no use any more?"""
+        """Has it ended, or is its context unusable?"""
         poller = select.poll()
         poller.register(self.first_fd, select.POLLIN)
         return self.closed or self.broken or bool(poller.poll(0))
 
     def close(self) -> None:
-        """Ends the worker with all its descendants and removes its files. Safe to repeat."""
+        """End the worker with all its descendants and remove its files. Safe to repeat."""
         if self.closed:
             return
         self.closed = True
@@ -318,7 +320,7 @@ class WorkerProcess:
         own = self.environment(at)
         if self.role not in USERS or (self.device != "cpu" and self.role != "ordinary"):
             return {**self.server.environment, **self._folders(), **own}
-        # as a user's shell has them; what is built goes to the home folder's cache
+        # as in a user's shell; build products go to the home folder's cache
         home, speed = str(at / "home"), {}
         if self.role == "candidate":
             speed = {"OMP_NUM_THREADS": str(self.threads), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -333,7 +335,7 @@ class WorkerProcess:
             "TRITON_HOME": at["home"], "TORCHINDUCTOR_CACHE_DIR": f"{at['cache']}/inductor",
             "TORCH_EXTENSIONS_DIR": f"{at['cache']}/extensions", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": str(self.threads),
-            # as in the user's own programs: by their names no kernel tells where it runs
+            # as in the user's own programs, so that these names do not reveal to a kernel where it runs
             **dict.fromkeys(("USER", "LOGNAME"), _user()),
         }  # fmt: skip
 
@@ -358,7 +360,8 @@ class WorkerProcess:
             raise self.ended() from None
 
     def ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """Resumes the worker and sends ``message``; its answer, within ``deadline`` seconds. Raises WorkerFailure."""
+        """Resume the worker, send ``message``, and return its answer within ``deadline`` seconds. Raises
+        WorkerFailure."""
         try:
             self.resume()
             self.post(message)
@@ -381,7 +384,7 @@ class WorkerProcess:
                 return message
 
     def taken(self) -> tuple[dict[str, Any], list[int]]:
-        """The worker's message that lies there, fit to be shown, with the descriptors that came with it."""
+        """The worker's next message, sanitized for display, with the descriptors that came with it."""
         try:
             message, fds = wire.take(self.channel)
             shown: dict[str, Any] | None = shown_all(message)
@@ -401,7 +404,7 @@ class WorkerProcess:
                     continue
 
     def poll(self, wanted: Sequence[int], end: float) -> set[int]:
-        """Waits for one of ``wanted``, draining the log and watching memory, processes and time."""
+        """Wait for one of ``wanted`` while draining the log and watching memory, processes and time."""
         poller = select.poll()
         for fd in (*wanted, self.log_fd, self.first_fd):
             poller.register(fd, select.POLLIN)
@@ -436,8 +439,8 @@ class WorkerProcess:
                 raise WorkerFailure("printed", f"printed more than {CAPS.printed >> 20} MiB", log=self.log)
 
     def watch(self) -> None:
-        """Ends the worker, with WorkerFailure, where it uses more than it may. Asked for while something is waited for,
-        and each time it is halted, a tenth of a second after the last."""
+        """End the worker, with WorkerFailure, if it exceeds a limit. Runs at most every tenth of a second, while the
+        judge waits and at each halt."""
         self._watched = time.monotonic()
         pids = self._counted()
         used = sum(process_stats.sizes(pid).resident for pid in pids)
@@ -455,7 +458,7 @@ class WorkerProcess:
             raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
 
     def _counted(self) -> list[int]:
-        """What the worker has started. Raises WorkerFailure where that is more than it may."""
+        """The processes that the worker has started. Raises WorkerFailure if there are too many."""
         pids = process_stats.descendants(self.first, CAPS.processes + 1)
         threads = sandbox.most_threads()
         if len(pids) > CAPS.processes or sum(map(process_stats.count_threads, pids)) > threads:
@@ -465,13 +468,13 @@ class WorkerProcess:
         return pids
 
     def _proportional(self, pids: Sequence[int]) -> int:
-        """Bytes of all of them, those that several share once. Reading one waits while it forks, and each copy of it
-        forks: they are counted again each time."""
-        used = 0
+        """Bytes of all of them, with shared memory counted once. A read blocks while the process forks, and each copy
+        may fork too, so the processes are counted again each time."""
+        total = 0
         for pid in pids:
-            used += process_stats.proportional(pid)
+            total += process_stats.proportional(pid)
             self._counted()
-        return used
+        return total
 
     def signal(self, number: int, pids: Sequence[int]) -> None:
         for pid in pids:
@@ -483,13 +486,13 @@ class WorkerProcess:
             signal.pidfd_send_signal(self.first_fd, signal.SIGKILL)
         except ProcessLookupError:
             return
-        # who asks next whether it is gone shall not find it on its way out
+        # the next caller of gone() must not find it still exiting
         _wait_gone(self.first_fd)
 
     def ended(self) -> WorkerFailure:
-        """Ends it where it has not ended by itself; the failure that says how it ended."""
+        """End the worker if it has not ended yet. Returns the failure that says how it ended."""
         self.drain()
-        # its first process ends by itself once it has seen how the worker ended
+        # its first process exits once it has seen how the worker ended
         poller = select.poll()
         poller.register(self.first_fd, select.POLLIN)
         poller.poll(500)
@@ -497,7 +500,8 @@ class WorkerProcess:
         code = self.server.request({"ended": self.first}).get("code") if self.server.alive() else None
         if code:
             name = signal.Signals(code).name if code in set(signal.Signals) else f"signal {code}"
-            # words that the preloaded allocator prints of a fault; whoever prints them is refused as it would be
+            # text that the preloaded allocator prints on a fault; a worker that prints it itself is refused in the same
+            # way
             guarded = _GUARDED.search(self.log) if name == "SIGSEGV" else None
             if guarded:
                 message = f"reads or writes {guarded[1]}{' that it allocates' if 'bytes' in guarded[1] else ''}"
@@ -507,24 +511,26 @@ class WorkerProcess:
 
     def exception(self, answer: dict[str, Any]) -> WorkerFailure:
         self.drain()
-        told = Told.of(answer)
-        if told is None:
+        report = Told.of(answer)
+        if report is None:
             return WorkerFailure("protocol", "The worker sent a malformed answer.", log=self.log)
         kinds = {"BadOutput": "output", "Trespass": "out-of-bounds", "Race": "race", "Limit": "launch-limit"}
-        kind = kinds.get(told.type, "exception")
-        message = told.message if kind in ("out-of-bounds", "race", "launch-limit") else f"{told.type}: {told.message}"
+        kind = kinds.get(report.type, "exception")
+        message = (
+            report.message if kind in ("out-of-bounds", "race", "launch-limit") else f"{report.type}: {report.message}"
+        )
         message = message[: CAPS.log]
         fault = self.faults(message)
         if fault is None:
-            return WorkerFailure(kind, message, asdict(told), self.log)
-        # the next candidate gets a new process after such a fault
+            return WorkerFailure(kind, message, asdict(report), self.log)
+        # after such a fault the next candidate gets a new process
         self.broken = self.broken or fault[0] != "memory"
-        return WorkerFailure(*fault, asdict(told), self.log)
+        return WorkerFailure(*fault, asdict(report), self.log)
 
 
 @dataclass(frozen=True)
 class Told:
-    """An exception as a worker tells it: claims, of which only the form is sure."""
+    """An exception as a worker reports it: unverified claims of a checked form."""
 
     type: str
     message: str
@@ -534,11 +540,11 @@ class Told:
 
     @staticmethod
     def of(answer: dict[str, Any]) -> Told | None:
-        """None where it has no type that could be one."""
+        """The exception of ``answer``; None if it has no valid type."""
         if not isinstance(answer.get("type"), str):
             return None
-        given = answer.get("frames")
-        frames = [f for f in given if isinstance(f, dict)] if isinstance(given, list) else []
+        raw_frames = answer.get("frames")
+        frames = [f for f in raw_frames if isinstance(f, dict)] if isinstance(raw_frames, list) else []
         return Told(
             answer["type"][:80], str(answer.get("message", "")),
             [{"file": str(f.get("file", ""))[:400], "line": _line(f.get("line"))} for f in frames[-8:]],

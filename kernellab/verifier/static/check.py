@@ -1,11 +1,11 @@
-"""The static stage: does the text parse and define its entry, and does it do what no honest kernel does?
+"""The static stage: does the source parse and define its entry, and does it contain what no honest kernel contains?
 
-Syntax trees for Python, tokens for C++ and CUDA (:mod:`kernellab.verifier.static.native`). Only what cannot be honest
-is fatal; the rest is a flag with its line, and the later stages decide. Names are followed through aliases, getattr
-and strings put together from constants (:mod:`kernellab.verifier.static.names`). What stands under
-``if __name__ == "__main__":``, and functions that only that calls, never run here and are not read
-(:mod:`kernellab.verifier.static.reached`). Exactly the bytes that will be imported are parsed: a text that declares
-another encoding than UTF-8 means something else to the importer than to its reader.
+Uses syntax trees for Python, tokens for C++ and CUDA (:mod:`kernellab.verifier.static.native`). Only what cannot be
+honest is fatal; the rest is a flag with its line, and later stages decide. Names are followed through aliases, getattr
+and strings composed of constants (:mod:`kernellab.verifier.static.names`). Code under ``if __name__ == "__main__":``,
+and functions that only that code calls, never run here and are not checked
+(:mod:`kernellab.verifier.static.reached`). The bytes that are parsed are exactly those that will be imported: a source
+that declares another encoding than UTF-8 means something else to the importer than to its reader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernellab.verifier.static import surroundings
 from kernellab.verifier.static.names import Names
 from kernellab.verifier.static.reached import reached
 
-#: names that end, attach to or walk a process; no kernel needs one, not even to look at
+#: names that end, attach to or walk a process; no kernel needs them, not even for inspection
 _FATAL_NAMES = {
     "os._exit": "ends the process without an answer",
     "os.abort": "ends the process without an answer",
@@ -53,14 +53,14 @@ _FLAGGED_IMPORTS = {
     "gc": "introspection", "inspect": "introspection", "marshal": "hidden-code", "base64": "hidden-code",
     "pickle": "hidden-code", "atexit": "deferred",
 }  # fmt: skip
-#: modules whose attributes only a cheat replaces
+#: modules whose attributes only cheats replace
 _PROTECTED = ("torch", "time", "builtins", "numpy", "np", "triton", "sys", "os", "tvm_ffi", "gc")
-#: settings that honest code changes: not a patch
+#: settings that honest code changes; these are not patches
 _SETTINGS = (
     ".config.", ".knobs.", "torch.backends.", "sys.path", "sys.argv", "sys.stdout", "sys.stderr",
     "sys.dont_write_bytecode",
 )  # fmt: skip
-#: methods by which a tensor is read, and what makes an object what it is
+#: methods that read a tensor, and attributes that define an object's behaviour
 _READ_BY = ("data_ptr", "untyped_storage", "__class__", "__code__")
 _FRAMES = ("f_back", "f_globals", "f_locals", "f_builtins", "tb_frame", "gi_frame", "cr_frame")
 _FLAGGED_CALLS = {
@@ -69,7 +69,7 @@ _FLAGGED_CALLS = {
     "runpy.run_path": "hidden-code",
     "os.fork": "process", "os.system": "process", "os.popen": "process", "mmap.mmap": "introspection",
     "torch.set_flush_denormal": "precision", "torch.set_float32_matmul_precision": "precision",
-    # by what a judge's process may be told from a user's
+    # ways to distinguish a judge's process from a user's
     **dict.fromkeys((
         "os.getppid", "os.getlogin", "os.getuid", "os.geteuid", "os.getcwd", "os.isatty", "os.uname",
         "platform.uname", "resource.getrlimit", "socket.gethostname", "getpass.getuser", "datetime.datetime.now",
@@ -93,11 +93,11 @@ _FLAGGED_CALLS = {
         )),
     ), "surroundings"),
 }  # fmt: skip
-#: controls of the direction of writing: marks, which texts in some languages need, and those that turn what follows
+#: bidirectional controls: marks, which text in some languages needs, and those that reorder the following text
 _TURNED = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _MARKS = "\u061c\u200e\u200f"
 _DECODERS = ("base64.", "marshal.", "zlib.", "bz2.", "lzma.", "binascii.", "codecs.decode", "bytes.fromhex", "urllib.")
-#: products of other libraries, which no watch over the framework's operators sees
+#: products of other libraries, which the watch over the framework's operators does not see
 _BLAS = tuple(f"{m}.{f}" for m in ("numpy", "np") for f in ("matmul", "dot", "einsum", "tensordot", "inner", "vdot"))
 _BLAS_MODULES = ("numpy.linalg.", "np.linalg.", "scipy.linalg.", "numpy.fft.", "np.fft.", "scipy.fft.")
 _COMPUTE = frozenset({
@@ -127,7 +127,7 @@ class StaticResult:
 
 
 def check(source: Source) -> StaticResult:
-    """Findings of every Python and C++ file, and syntax errors with their lines."""
+    """Check every Python and C++ file. Returns findings, and syntax errors with their lines."""
     findings: list[Finding] = []
     errors: list[CompilerLine] = []
     trees: dict[str, ast.Module] = {}
@@ -167,15 +167,15 @@ def check(source: Source) -> StaticResult:
 
 
 def _once(found: Iterable[Finding]) -> list[Finding]:
-    unique: dict[tuple[str, int | None, bool], Finding] = {}
+    findings: dict[tuple[str, int | None, bool], Finding] = {}
     for finding in found:
-        unique.setdefault((finding.rule, finding.line, finding.fatal), finding)
-    return list(unique.values())
+        findings.setdefault((finding.rule, finding.line, finding.fatal), finding)
+    return list(findings.values())
 
 
 class _Rules:
-    """The rules over one file; ``entries`` are the functions in it that are called for a result, ``own`` the names of
-    what the source's C++ defines."""
+    """The rules over one file. ``entries`` are its functions that are called for a result, ``own`` the names that the
+    source's C++ defines."""
 
     def __init__(self, file: str, tree: ast.Module, entries: tuple[str, ...], own: frozenset[str], dsl: str) -> None:
         self.file = file
@@ -183,7 +183,7 @@ class _Rules:
         self.tree = tree
         self.entries = entries
         self.own = own
-        #: what runs in each call
+        #: nodes that run in each call
         self.called = {id(part) for function in _called(tree, entries) for part in ast.walk(function)}
         self.names = Names(tree)
         self.strings = {s for n in ast.walk(tree) if isinstance(n, ast.expr) and (s := self.names.text(n)) is not None}
@@ -214,7 +214,7 @@ class _Rules:
                 case ast.FunctionDef():
                     yield from self._function(node)
 
-    # -- what a name means, wherever it stands
+    # -- the meaning of a name, wherever it occurs
 
     def _expression(self, node: ast.expr) -> Iterator[Finding]:
         if isinstance(node, (ast.Attribute, ast.Name, ast.Call, ast.Subscript)):
@@ -234,9 +234,9 @@ class _Rules:
         text = self.names.text(node)
         if text is not None and _secret_path(text):
             yield self._fatal("process-memory", f"opens {text}", node.lineno)
-        read = surroundings.read_by(node, self.names, self.dsl)
-        if read is not None:
-            yield self._flag("surroundings", read, node.lineno)
+        surrounding = surroundings.read_by(node, self.names, self.dsl)
+        if surrounding is not None:
+            yield self._flag("surroundings", surrounding, node.lineno)
 
     @cached_property
     def _reached(self) -> set[str]:
@@ -244,7 +244,7 @@ class _Rules:
         return attributes | self.strings
 
     def _attribute_fetched(self, node: ast.expr) -> str:
-        """The attribute that ``getattr(anything, "na" + "me")`` fetches."""
+        """The attribute that ``getattr(anything, "na" + "me")`` reads."""
         if isinstance(node, ast.Call) and self.names.of(node.func) == "getattr" and len(node.args) >= 2:
             return self.names.text(node.args[1]) or ""
         return ""
@@ -277,7 +277,7 @@ class _Rules:
         elif name.startswith(("unittest.mock.patch", "mock.patch")):
             yield self._fatal("patch", f"calls {name}", node.lineno)
         elif name in _BLAS or name.startswith(_BLAS_MODULES):
-            # elsewhere it may make a table; whose product an answer is shows when it runs
+            # elsewhere it may build a table; at run time it shows whose product an answer is
             finding = self._fatal if id(node) in self.called else self._flag
             yield finding("library-call", f"computes with {name}", node.lineno)
         elif name in ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch._dynamo.optimize"):
@@ -288,7 +288,7 @@ class _Rules:
             yield self._flag("stream", f"uses {name}", node.lineno)
 
     def _set(self, node: ast.Call) -> Iterator[Finding]:
-        """setattr and its like."""
+        """setattr and similar functions."""
         target = self.names.of(node.args[0])
         attribute = self.names.text(node.args[1]) if len(node.args) > 1 else None
         full = f"{target}.{attribute or '?'}"
@@ -333,10 +333,10 @@ class _Rules:
         yield from self._result_cache(node)
 
     def _result_cache(self, node: ast.FunctionDef) -> Iterator[Finding]:
-        """Returns what lies under a digest of its inputs' contents in a container that outlives the call.
+        """Find returns of a value that a container outliving the call stores under a digest of the inputs' contents.
 
-        Of the function that is called for a result that is the result itself; another may give back weights that were
-        packed once, and whether what it gives is a result is seen when it runs.
+        In an entry function that is the result itself. Another function may return weights that were packed once;
+        whether its value is a result shows at run time.
         """
         inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         keys = {
@@ -347,23 +347,23 @@ class _Rules:
         for statement in ast.walk(node):
             if not isinstance(statement, ast.Return) or statement.value is None:
                 continue
-            given = self._given_back(statement.value)
+            returned = self._given_back(statement.value)
             for part in ast.walk(statement.value):
                 if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id not in inside:
                     used = {n.id for n in ast.walk(part.slice) if isinstance(n, ast.Name)}
                     if used & keys or self._digests(part.slice):
                         message = f"returns a result that {part.value.id} holds under a digest of the inputs"
-                        # what is handed to a kernel is no result
-                        fatal = node.name in self.entries and part in given
+                        # an argument of a kernel is not a result
+                        fatal = node.name in self.entries and part in returned
                         yield Finding("result-cache", message, self.file, statement.lineno, fatal=fatal)
 
     def _given_back(self, value: ast.expr) -> list[ast.expr]:
-        """The expressions whose value ``value`` is: itself, or what a method or a function of the framework copies or
-        views of it, in a tuple or not."""
-        found, pending = list[ast.expr](), [value]
+        """The expressions that give ``value``: itself, and the operands of methods or framework functions that copy or
+        view them, in a tuple or not."""
+        expressions, pending = list[ast.expr](), [value]
         while pending:
             node = pending.pop()
-            found.append(node)
+            expressions.append(node)
             match node:
                 case ast.Call(func=ast.Attribute(value=held)) if not self.names.of(node.func).startswith("torch."):
                     pending.append(held)
@@ -373,14 +373,14 @@ class _Rules:
                     pending.append(held)
                 case ast.Tuple(elts=items) | ast.List(elts=items) | ast.BoolOp(values=items):
                     pending += items
-                case ast.IfExp(body=one, orelse=other):
-                    pending += [one, other]
-        return found
+                case ast.IfExp(body=then, orelse=other):
+                    pending += [then, other]
+        return expressions
 
-    # -- small questions
+    # -- predicates
 
     def _digests(self, node: ast.AST) -> bool:
-        """Does it make a key of a tensor's whole contents? ``x.shape`` and a few elements are no digest."""
+        """Does it compute a key from a tensor's whole contents? ``x.shape`` and a few elements are not a digest."""
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
         names = [self.names.of(c.func) for c in calls]
         methods = [c.func.attr for c in calls if isinstance(c.func, ast.Attribute)]
@@ -388,16 +388,16 @@ class _Rules:
         return hashed and any(m in ("tobytes", "tolist", "numpy") for m in methods)
 
     def _decoded(self, node: ast.expr) -> bool:
-        """Does the expression, or the name bound once that it is, come out of a decoder?"""
-        seen: set[str] = set()
+        """Does the expression, or the single binding of its name, come from a decoder?"""
+        visited: set[str] = set()
         pending: list[ast.AST] = [node]
         while pending:
             for part in ast.walk(pending.pop()):
                 if isinstance(part, ast.Call) and self.names.of(part.func).startswith(_DECODERS):
                     return True
-                value = self.names.bound(part.id) if isinstance(part, ast.Name) and part.id not in seen else None
+                value = self.names.bound(part.id) if isinstance(part, ast.Name) and part.id not in visited else None
                 if value is not None and isinstance(part, ast.Name):
-                    seen.add(part.id)
+                    visited.add(part.id)
                     pending.append(value)
         return False
 
@@ -426,20 +426,20 @@ class _Rules:
 
 
 def _called(tree: ast.Module, entries: tuple[str, ...]) -> list[ast.FunctionDef]:
-    """The functions that a call may run: ``entries``, what a decorator compiles, and what these name."""
+    """The functions that a call may run: ``entries``, decorated functions, and the functions that these name."""
     functions: dict[str, list[ast.FunctionDef]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             functions.setdefault(node.name, []).append(node)
-    found: list[ast.FunctionDef] = []
+    reachable: list[ast.FunctionDef] = []
     pending = [f for fs in functions.values() for f in fs if f.name in entries or f.decorator_list]
     while pending:
         function = pending.pop()
-        if function not in found:
-            found.append(function)
+        if function not in reachable:
+            reachable.append(function)
             names = {getattr(n, "id", None) or getattr(n, "attr", None) for n in ast.walk(function)}
             pending += [f for name in names if name in functions for f in functions[name]]
-    return found
+    return reachable
 
 
 def _is_setting(name: str) -> bool:
@@ -453,7 +453,7 @@ _UTF8 = ("utf-8", "utf8", "utf_8", "ascii", "us-ascii")
 
 def _encoding(text: str) -> tuple[int, str] | None:
     """Line and name of a declared encoding that is not UTF-8."""
-    # only what the importer takes for the end of a line is one
+    # only the importer's line ends count
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"), maxsplit=2)[:2], 1):
         match = _COOKIE.match(line)
         if match and match[1].lower() not in _UTF8:
@@ -462,7 +462,7 @@ def _encoding(text: str) -> tuple[int, str] | None:
 
 
 def _is_model(tree: ast.Module, entry: str) -> bool:
-    """Is a class ModelNew what will be called?"""
+    """Is a class ModelNew the thing to call?"""
     own = any(isinstance(n, ast.ClassDef) and n.name == "ModelNew" for n in tree.body)
     return own and not _defines(tree, (entry,))
 

@@ -1,8 +1,8 @@
-"""What a worker does for the judge: it builds a candidate or a baseline, and calls it. It decides nothing.
+"""The worker's side of the protocol: it builds a candidate or a baseline, and calls it. It makes no decisions.
 
-Once the candidate has been imported everything here is the candidate's to change, so nothing that this module says is
-believed: the judge reads outputs from this process's memory while it is stopped, compares them with a reference
-that never was here, and times with its own clock.
+After the import of the candidate, the candidate can change everything here, so the judge does not trust what this
+module reports: it reads outputs from this process's memory while the process is stopped, compares them with a
+reference that never was here, and times with its own clock.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 Socket = Any
 _SPIN_SECONDS = 0.05
 _SHIFT = 1 << 20
-#: back-to-back calls at most, and seconds for them; of those whose results are held
+#: largest number of back-to-back calls, and seconds for them; the same for calls whose results are held
 _BURST, _BURST_SECONDS = 4000, 0.04
 _HELD, _HELD_SECONDS = 400, 0.08
-#: calls on nearly the same contents as those before, so many each time
+#: calls on nearly the same contents as preceding ones, and the number of dropped results before each
 _AGAIN, _DROPPED = 3, 3
-#: times those seconds that they take by the clock at most
+#: upper bound of their wall-clock time, as a multiple of those seconds
 _WAITED = 4
 _HOUR = 3600
 
@@ -57,11 +57,11 @@ class Worker:
         self.function: Callable[..., Any] = _missing
         self.arenas: dict[int, mmap.mmap] = {}
         self.on_device: dict[int, Any] = {}
-        #: outputs of the last two calls: a kernel that reuses buffers shows
+        #: outputs of the last two calls, which expose a kernel that reuses buffers
         self.kept: list[list[Any]] = []
         self.load: Callable[[Sequence[Any]], Sequence[Any]] = lambda args: args
         self._ghost: Any = None
-        #: what a checked call allocates
+        #: memory that a checked call allocates
         self.made: Workspaces | None = None
         self.random = random.Random()
         #: the tensors that ``load`` puts a model's last arguments into
@@ -74,13 +74,13 @@ class Worker:
             message, fds = wire.take(self.channel)
             if message is None:
                 return
-            # by the class, which the judge watches, and not by what this object was given since
+            # through the class, which the judge watches, not through attributes set on this object later
             getattr(type(self), message["op"])(self, message, fds)
 
     # -- build
 
     def build(self, message: dict[str, Any], _: list[int]) -> None:
-        taken = None
+        ref_count = None
         try:
             import torch
 
@@ -90,7 +90,7 @@ class Worker:
                     from kernellab.verifier.seal import inside
 
                     inside.watch(message["seal"], self.device)
-                taken = self._take(worker_build.candidate(message, self.device))
+                ref_count = self._take(worker_build.candidate(message, self.device))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 
@@ -100,7 +100,7 @@ class Worker:
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
             return
-        wire.post(self.channel, {"ok": True, "taken": taken})
+        wire.post(self.channel, {"ok": True, "taken": ref_count})
 
     def _take(self, built: worker_build.Built) -> int | None:
         self.function, self.load, self.parameters = built.function, built.load, built.parameters
@@ -110,17 +110,17 @@ class Worker:
     # -- calls
 
     def arena(self, message: dict[str, Any], fds: list[int]) -> None:
-        # its pages are in place before the first call: finding them is no part of a kernel
+        # map its pages before the first call: page faults are not part of a kernel
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         self.arenas[message["slot"]] = mmap.mmap(fds[0], message["bytes"], flags=flags)
         os.close(fds[0])
 
     def call(self, message: dict[str, Any], _: list[int]) -> None:
-        """Prepares the arguments, says so, waits for go, calls, reports where the outputs lie."""
+        """Prepare the arguments, report READY, wait for go, call, and report the places of the outputs."""
         try:
             args = self._arguments(message)
             if not message.get("poison", False):
-                # a loop of a user's program frees a result before the next call, and so reuses its pages
+                # a loop in a user's program frees a result before the next call, and so reuses its pages
                 self.kept = self.kept if message["op"] in ("echo", "held") else []
             below = str(Path(message["root"]).parent)
             poison, slow = message.get("poison", False), message["op"] == "slowly"
@@ -132,8 +132,8 @@ class Worker:
             os.eventfd_write(self.done, DONE)
 
     def rehearse(self, message: dict[str, Any], _: list[int]) -> None:
-        """Calls on zeros of given forms, so that what is compiled for them lies in the cache; what comes of it, and
-        what is raised, is no one's business."""
+        """Calls on zeros of given forms, so that the code compiled for them is in the cache. Results and exceptions are
+        ignored."""
         import torch
 
         synchronize = _synchronizer(self.device)
@@ -150,7 +150,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _fenced(self, message: dict[str, Any]) -> Iterator[None]:
-        """Pages of the arguments' memory that nothing may touch meanwhile, or all of it that nothing may write into."""
+        """Protect pages of the arguments' memory from any access meanwhile, or all of it from writes."""
         from kernellab.verifier.worker.guards import protect
 
         fences, memory = message.get("fences", ()), self.arenas.get(message["slots"][-1])
@@ -170,40 +170,40 @@ class Worker:
         function, control, words, done = self.function, self.control, self.control.words, self.done
         synchronize = _synchronizer(self.device)
         synchronize()
-        for number, given in enumerate(args):
-            # what an earlier call has left of the processor's modes is none of this one's
+        for number, call_args in enumerate(args):
+            # processor modes that an earlier call changed must not affect this call
             torch.set_flush_denormal(False)
-            # results lie elsewhere in each call: how fast a place is for its neighbours in the caches is luck, and
-            # shall not be that of one process for as long as it lives
+            # results have another place in each call: some places are faster because of their neighbours in the caches,
+            # and one process must not keep such a place for its lifetime
             shift = _shift(self.random)
             last = words[0]
             os.eventfd_write(done, READY)
             go = _wait(words, last)
             start = time.perf_counter()
-            result = function(*given)
+            result = function(*call_args)
             synchronize()
             seconds = time.perf_counter() - start
             outputs = flatten(result, self.role == "candidate")
             if self.made is not None:
-                # around outputs the judge looks
+                # the judge inspects the memory around outputs
                 self.made.look([tensor.untyped_storage().data_ptr() for tensor in outputs])
             for i, tensor in enumerate(outputs):
                 control.write_output(i, *place(tensor))
             control.write_done(len(outputs), seconds)
             control.answered(go)
             os.eventfd_write(done, DONE)
-            # other tensors in the same memory: what holds a view of a result, and not the result, holds as much
+            # other tensors in the same memory: a candidate that holds a view of a result then holds as much memory
             views = [tensor.detach() for tensor in outputs]
             self.kept = [*self.kept[-1:], views] if number + 1 == len(args) else []
             del result, outputs, shift
 
     def echo(self, message: dict[str, Any], _: list[int]) -> None:
-        """The same road with nothing to compute: what the judge's clock sees of a call that takes no time."""
+        """The same path with no computation: what the judge's clock measures for a call that takes no time."""
         outputs = self.kept[-1] if self.kept else []
         self._call_by(lambda *_: tuple(outputs), message)
 
     def _call_by(self, function: Callable[..., Any], message: dict[str, Any]) -> None:
-        """A call as always, answered by ``function`` in place of the candidate's."""
+        """A usual call, answered by ``function`` instead of the candidate's."""
         own, self.function = self.function, function
         try:
             type(self).call(self, message, [])
@@ -211,12 +211,13 @@ class Worker:
             self.function = own
 
     def slowly(self, message: dict[str, Any], _: list[int]) -> None:
-        """A call whose threads are held up by chance where they touch what torch allocates for it."""
+        """A call whose threads are delayed at random where they access memory that torch allocates for it."""
         type(self).call(self, message, [])
 
     def burst(self, message: dict[str, Any], _: list[int]) -> None:
-        """Many calls with nothing between them, as a loop of a user's program makes them, each on copies that it alone
-        has; the last one is answered. ``held``: the results live until then, and one that is unlike it is answered."""
+        """Many consecutive calls, as in a loop of a user's program, each on its own copies; the last result is the
+        answer. ``held``: all results stay alive until then, and one that differs from the last is the answer
+        instead."""
         import torch
 
         function, held = self.function, list[Any]()
@@ -224,7 +225,7 @@ class Worker:
         def looped(*args: Any) -> Any:
             is_held = message["op"] == "held"
             seconds = _HELD_SECONDS if is_held else _BURST_SECONDS
-            # this thread's own, so that a busy machine makes no fewer calls, unless it waits
+            # this thread's own time, so that a busy machine makes as many calls, unless it waits
             spent, end = time.thread_time() + seconds, time.perf_counter() + _WAITED * seconds
             for _ in range(_HELD if is_held else _BURST):
                 result = function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
@@ -236,18 +237,18 @@ class Worker:
                 if time.thread_time() > spent or time.perf_counter() > end:
                     break
             last = function(*args)
-            # each lies in another place
-            other = next((one for one in held if not witness.same(one, flatten(last, True))), last)
+            # each is in another place
+            different = next((outputs for outputs in held if not witness.same(outputs, flatten(last, True))), last)
             held.clear()
-            return other
+            return different
 
         self._call_by(looped, message)
 
     held = burst
 
     def again(self, message: dict[str, Any], _: list[int]) -> None:
-        """Calls right after others on nearly the same contents, whose results were dropped: the memory that a result
-        is given then holds an answer to those. The first answer that is unlike the others is answered."""
+        """Calls directly after others on nearly the same contents, whose results were dropped: the memory of a new
+        result then still holds their answers. Returns the first answer that differs from the last one."""
         import torch
 
         function = self.function
@@ -255,26 +256,26 @@ class Worker:
         def looped(*args: Any) -> Any:
             answers: list[Any] = []
             for _ in range(_AGAIN):
-                # of several results that are dropped, an allocator gives the next one the memory; that of the arguments
-                # lies elsewhere until then
-                others = [witness.nearly(args) for _ in range(_DROPPED)]
-                # contents that the task's own inputs never have may have no answer
+                # an allocator reuses the memory of one of several dropped results; that of the arguments is elsewhere
+                # until then
+                variants = [witness.nearly(args) for _ in range(_DROPPED)]
+                # contents that the task's own inputs never have may raise an exception
                 with contextlib.suppress(Exception):
-                    results = [function(*other) for other in others]
+                    results = [function(*variant) for variant in variants]
                     results.clear()
                 # as before each call
                 torch.set_flush_denormal(False)
                 answers.append(function(*witness.copies(args, message["written"])))
                 torch.set_flush_denormal(False)
             last = function(*args)
-            ones = flatten(last, True)
-            return next((one for one in answers if not witness.same(flatten(one, True), ones)), last)
+            expected = flatten(last, True)
+            return next((answer for answer in answers if not witness.same(flatten(answer, True), expected)), last)
 
         self._call_by(looped, message)
 
     def many(self, message: dict[str, Any], _: list[int]) -> None:
-        """A call for each of the contents that are stacked, whose results are answered as stacks; a result of another
-        form than the first one's is answered by itself."""
+        """One call for each of the stacked contents, with the results returned as stacks; a result of another form than
+        the first one's is returned unstacked."""
         import torch
 
         function, stacked = self.function, message["stacked"]
@@ -282,24 +283,24 @@ class Worker:
         def each(*args: Any) -> Any:
             rows: list[list[Any]] = []
             for i in range(len(args[stacked[0]])):
-                given = [a[i].clone() if position in stacked else a for position, a in enumerate(args)]
-                rows.append([tensor.detach() for tensor in flatten(function(*given), True)])
+                call_args = [a[i].clone() if position in stacked else a for position, a in enumerate(args)]
+                rows.append([tensor.detach() for tensor in flatten(function(*call_args), True)])
                 # as before each call
                 torch.set_flush_denormal(False)
                 if [(t.shape, t.dtype) for t in rows[-1]] != [(t.shape, t.dtype) for t in rows[0]]:
                     return rows[-1]
-            return [torch.stack(of) for of in zip(*rows, strict=True)]
+            return [torch.stack(outputs) for outputs in zip(*rows, strict=True)]
 
         self._call_by(each, message)
 
     def elsewhere(self, message: dict[str, Any], _: list[int]) -> None:
-        """A call in another thread, or under another state of torch, as a caller may have it."""
+        """A call in another thread, or under another state of torch that a caller may have set."""
         self._call_by(witness.elsewhere(message["op"], self.function, message["written"]), message)
 
     threaded = together = trained = inferred = widened = conjugated = flushed = larger = elsewhere
 
     def later(self, message: dict[str, Any], _: list[int]) -> None:
-        """A call an hour later by the clocks of the C library, where an allocator was preloaded that can say so."""
+        """A call one hour later by the C library's clocks, if the preloaded allocator can shift them."""
         from kernellab.verifier.worker.guards import heap
 
         function, preloaded = self.function, heap()
@@ -314,7 +315,7 @@ class Worker:
         self._call_by(delayed if preloaded is not None else function, message)
 
     def dry(self, message: dict[str, Any], _: list[int]) -> None:
-        """A call in Triton's interpreter in which no program runs: is each grid one that a GPU has?"""
+        """A call in Triton's interpreter that runs no program: does each grid fit a GPU's limits?"""
         from kernellab.verifier.worker.interpreter import BOUNDS
 
         BOUNDS.dry = True
@@ -324,10 +325,10 @@ class Worker:
             BOUNDS.dry = False
 
     def witness(self, message: dict[str, Any], _: list[int]) -> None:
-        """One call, and what it leaves to its caller."""
+        """One call, and its effects on the caller's state."""
         try:
             args = self._arguments(message)[0]
-            # a team that each call sets alike would be found as it was
+            # a team size that each call sets to the same value would seem unchanged
             set_teams(self.threads + 1)
             wire.post(self.channel, {"ok": True, **witness.told(self.function, args, self.state)})
             set_teams(self.threads)
@@ -335,7 +336,7 @@ class Worker:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
     def copy(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Copies the last outputs, contiguous and in order, into the judge's memory (device tensors)."""
+        """Copy the last outputs, contiguous and in order, into the judge's memory (device tensors)."""
         import torch
 
         with mmap.mmap(fds[0], message["bytes"]) as target:
@@ -351,7 +352,7 @@ class Worker:
         wire.post(self.channel, {"ok": True})
 
     def team(self, message: dict[str, Any], _: list[int]) -> None:
-        """Sets the threads of torch and of every OpenMP that is loaded."""
+        """Set the number of threads of torch and of every loaded OpenMP runtime."""
         import torch
 
         count = int(message["threads"])
@@ -360,7 +361,7 @@ class Worker:
         wire.post(self.channel, {"ok": True})
 
     def trace(self, message: dict[str, Any], _: list[int]) -> None:
-        """One call under a dispatch mode: seconds inside the framework's compute operators, by name."""
+        """One call under a dispatch mode: seconds in the framework's compute operators, by name."""
         from kernellab.verifier.worker.dispatch import told
 
         try:
@@ -370,7 +371,7 @@ class Worker:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
     def seal(self, message: dict[str, Any], _: list[int]) -> None:
-        """Records what a call does on two sets of arguments, for a replay without the candidate."""
+        """Record a call on two sets of arguments, for a replay without the candidate."""
         from kernellab.verifier.seal import inside
 
         scratch = Path(message["root"]).parent
@@ -382,18 +383,18 @@ class Worker:
         wire.post(self.channel, answer)
 
     def ghost(self, message: dict[str, Any], _: list[int]) -> None:
-        """Watches the candidate's launches from now on, leaving out those named in ``off``; None ends it. Answers with
-        the names of those that were seen before."""
+        """Watch the candidate's launches from now on, leaving out those named in ``off``; None ends it. Returns the
+        names of earlier launches."""
         from kernellab.verifier.worker.ghost import Ghost
 
         try:
             watch = self._ghost = self._ghost or Ghost(message["root"])
-            seen = list(watch.seen)
+            names = list(watch.seen)
             if message["off"] is None:
                 watch.disarm()
             else:
                 watch.arm(message["off"])
-            wire.post(self.channel, {"ok": True, "seen": [name[:80] for name in seen]})
+            wire.post(self.channel, {"ok": True, "seen": [name[:80] for name in names]})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
@@ -422,33 +423,33 @@ class Worker:
                 args.append(tensor)
             sets.append(self.load(args))
         if message.get("private"):
-            # each is unmapped with the last view of it
+            # each arena is unmapped with the last view of it
             self.arenas.clear()
         return sets
 
     def _to_device(self, slot: int, index: int, flat: Any) -> Any:
-        """A device copy at the same address as long as size and dtype are the same."""
+        """A device copy, at the same address as long as size and dtype are the same."""
         import torch
 
-        held = self.on_device.get((slot << 16) + index)
-        if held is None or held.numel() != flat.numel() or held.dtype != flat.dtype:
-            held = torch.empty(flat.shape, dtype=flat.dtype, device=self.device)
-            self.on_device[(slot << 16) + index] = held
-        held.copy_(flat)
-        return held
+        copy = self.on_device.get((slot << 16) + index)
+        if copy is None or copy.numel() != flat.numel() or copy.dtype != flat.dtype:
+            copy = torch.empty(flat.shape, dtype=flat.dtype, device=self.device)
+            self.on_device[(slot << 16) + index] = copy
+        copy.copy_(flat)
+        return copy
 
 
 def _shift(draw: random.Random) -> Any:
-    """Memory, up to a megabyte, that moves what is allocated after it."""
+    """Up to one megabyte of memory that shifts later allocations."""
     import torch
 
-    # a storage, not a tensor, which would be poisoned where tensors are: nothing reads it
+    # a storage, since tensors may be poisoned; nothing reads it
     return torch.UntypedStorage(draw.randrange(1, _SHIFT))  # type: ignore[no-untyped-call]
 
 
 def _wait(words: memoryview, last: int) -> int:
-    """The judge's go, once it is no longer the ``last``: spins for it (a wake-up would cost more than a small kernel),
-    then sleeps in small steps."""
+    """The judge's go, once it differs from ``last``: spins for it (a wake-up would cost more than a small kernel), then
+    sleeps in small steps."""
     limit = time.perf_counter() + _SPIN_SECONDS
     while words[0] == last:
         if time.perf_counter() > limit:
@@ -457,7 +458,7 @@ def _wait(words: memoryview, last: int) -> int:
 
 
 def set_teams(count: int) -> None:
-    """Tells each OpenMP runtime of this process, of which torch and a compiler may bring one each."""
+    """Set the team size in each OpenMP runtime of this process; torch and a compiler may each bring one."""
     import ctypes
 
     for path in witness.runtimes():
@@ -475,27 +476,27 @@ def _synchronizer(device: str) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _poisoned(on: bool, device: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces | None]:
-    """Fresh tensors hold NaN between guards, so that a place never written, or one written beyond, shows; and what C++
-    allocates holds no zeros by chance, and what objects ``below`` the scratch folder do has guards."""
+    """Fill fresh tensors with NaN between guards, so that unwritten and out-of-bounds elements show. C++ allocations
+    are not zero by chance, and objects ``below`` the scratch folder get guards."""
     if not on:
         yield None
         return
     from kernellab.verifier.worker.guards import guarded, perturbed
 
-    with _filled(device), guarded(device, below, slow) as made, perturbed():
-        yield made
+    with _filled(device), guarded(device, below, slow) as workspaces, perturbed():
+        yield workspaces
 
 
 @contextlib.contextmanager
 def _filled(device: str) -> Iterator[None]:
-    """What torch itself allocates on a device holds NaN. On a host :func:`perturbed` does it for all of malloc: torch's
-    own way is a mode, by which a kernel could tell a checked call from a timed one."""
+    """Fill torch's own allocations on a device with NaN. On a host :func:`perturbed` does so for all of malloc: torch's
+    way is a mode, by which a kernel could distinguish a checked call from a timed one."""
     if device == "cpu":
         yield
         return
     import torch
 
-    # the public function imports the whole of inductor (0.8 s)
+    # the public function imports all of inductor (0.8 s)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
