@@ -1,23 +1,23 @@
 """The fast stage on a CUDA device.
 
-Sides, turns and pairs are those of ``timing.timed``; one piece of device memory holds the arguments of
-all sides, mapped for reading only, and the judge writes new contents into it for each go. A go covers so many calls,
-each on separate arguments, that together they take a millisecond; all their outputs are kept and read.
+Sides, turns and pairs are those of ``timing.timed``. One piece of device memory holds the arguments of all sides,
+mapped read-only, and the judge writes new contents into it for each go. A go covers enough calls, each on separate
+arguments, to take a millisecond together; all their outputs are stored and read.
 
-The figure is the judge's clock from ``go`` to the answer that follows a device-wide synchronisation, less a handshake,
-over the calls: the only clock that no candidate can reach. The handshake is the same road with one tiny kernel on it,
-and most of it is the device's turn from the judge, which has just flushed the L2 and waited for that, to the worker
-(0.15 ms on an H200), and what is cold after that. Where the device works for longer than the host launches, the judge's
-own kernel has it for a while from the go on, so that a process that is slow to wake and first launches hide behind that
-as all others do behind the calls before them; no other process's kernels run meanwhile. Elsewhere the worker takes its
-turn of the device before its first call, and launches count.
+The figure is the judge's time from ``go`` to the answer that follows a device-wide synchronisation, minus a handshake,
+divided by the calls: the only clock that no candidate can influence. The handshake is the same path with one tiny
+kernel on it. Most of it is the switch of the device from the judge, which has just flushed the L2 and waited for that,
+to the worker (0.15 ms on an H200), and what is cold afterwards. Where the device works for longer than the host
+launches, the judge's own kernel occupies it for a while from the go on, so that slow wake-ups and first launches hide
+behind it as all other launches hide behind earlier calls; no other process's kernels run meanwhile. Elsewhere the
+worker gets the device before its first call, and launches count.
 
-Others must agree with it (:mod:`~kernellab.verifier.cuda.clocks`): CUDA events on the worker's stream, the device's
-activity as CUPTI lists it, and how long the judge's own kernel takes after the answer (work left running), against the
-baseline's in the same rounds. What that shows is added to the candidate's time, so that the figure ends with the
-device's own end and not with the answer; more than a little refuses. A worker that answers early while launches are
-still most of its call leaves nothing to run. Kernels on a stream that the caller's does not order are refused whatever
-the clocks say.
+Other clocks must agree with it (:mod:`~kernellab.verifier.cuda.clocks`): CUDA events on the worker's stream, the device
+activity from CUPTI, and the time of the judge's own kernel after the answer (which shows work left running), against
+the baseline's in the same rounds. The excess is added to the candidate's time, so that the figure ends with the
+device's own end and not with the answer; a large excess is refused. A worker that answers early while launches are
+still most of its call leaves nothing to run. Kernels on a stream that the caller's does not order are refused
+regardless of the clocks.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ from kernellab.verifier.timing.sides import (
     teams,
 )
 
-#: what is left of a single go at least, s: the median is believed only far above this
+#: least remainder of a single go (s); the median is trusted only far above this
 _LEAST = 1e-9
 
 
 class Inconsistent(Exception):
-    """The times cannot be believed; the message says why, ``signature`` in a word."""
+    """The times cannot be trusted; the message says why, ``signature`` in a word."""
 
     def __init__(self, message: str, signature: str = "inconsistent-clocks") -> None:
         super().__init__(message)
@@ -88,19 +88,20 @@ class Inconsistent(Exception):
 
 @dataclass
 class Turns(Team):
-    """A side's turns of the device, with its times: seconds of the judge's kernel after the answer, of each go."""
+    """A side's turns on the device, with their times; ``tails``: seconds of the judge's kernel after each go's
+    answer."""
 
     tails: list[float] = field(default_factory=list)
-    #: from go to done, of each go
+    #: from go to done, for each go
     gross: list[float] = field(default_factory=list)
     #: bytes of one call's outputs
     size: int = 0
-    #: by what share two bursts of traced calls differed
+    #: relative difference between two bursts of traced calls
     drift: float = 0.0
 
     @property
     def first(self) -> DeviceAccess:
-        """The one whose calls are traced."""
+        """The worker whose calls are traced."""
         return _cuda(self.worker)
 
     def add(self, turn: TimedCalls, handshake: float, maker: int) -> None:
@@ -113,12 +114,12 @@ class Turns(Team):
         self.maker.append(maker)
 
     def lengthen(self, seconds: float, calls: int) -> None:
-        """Counts so many seconds more in each go."""
+        """Add this many seconds to each go."""
         self.seconds = [s + seconds / calls for s in self.seconds]
         self.gross = [g + seconds for g in self.gross]
 
     def retime(self, seconds: list[float]) -> None:
-        """Takes the figures from another clock's samples."""
+        """Replace the figures by another clock's samples."""
         self.seconds = seconds
         self.waited, self.disturbed = [0.0] * len(seconds), [False] * len(seconds)
 
@@ -135,7 +136,7 @@ def measure(
     canaries: Sequence[Canary] = (),
     pace: Pace = VERDICT,
 ) -> Result:
-    """As :func:`kernellab.verifier.timing.timed.measure`. Raises Inconsistent too."""
+    """As :func:`kernellab.verifier.timing.timed.measure`. Also raises Inconsistent."""
     run = _Run(task, args, candidate, baselines, comparison, deadline, canaries, pace)
     try:
         return run.measure(budget)
@@ -157,14 +158,14 @@ class _Run:
         self.sides = [self.candidate, *self.baselines]
         workers = [_cuda(worker) for side in self.sides for worker in side.workers]
         self.pids = [access.worker.pid for access in workers]
-        # what is in the memory that all share is written again before each go then, and looked at after it
+        # contents of shared memory are then written again before each go, and inspected after it
         module = task.module()
         owners = workers if module.written else workers[1:] if module.mutates else []
         self.goes = Goes(task, args, workers, owners, deadline)
         self.names = {id(_cuda(worker)): side.name for side in self.sides for worker in side.workers}
         self.deadline = deadline
         self.cost = self.spread = 0.0
-        #: seconds until the first round, and of all rounds
+        #: seconds before the first round, and of all rounds
         self.prepared = self.rounds = 0.0
         self.random = random.Random(secrets.randbits(64))
         self.late = False
@@ -183,10 +184,10 @@ class _Run:
             if calls > 1 or self.goes.lead:
                 self._ready()
         self.block = TIMING.block if calls == 1 and self.goes.bytes <= DEVICE.one_buffer_bytes else 1
-        # of a ranking's goes the first call, the last and a random third are enough
+        # for a ranking's goes the first call, the last and a random third suffice
         checked = TIMING.check_all_bytes + 1 if self.pace.ranking else self.goes.bytes * calls
         self.checks = Checks(self.comparison, checked)
-        #: by the round in which they come, which only the judge knows
+        #: by round, which only the judge knows
         least = max(self.pace.least // self.block, 1)
         canaries = secret_rounds(self._canaries, least, DEVICE.most // self.block, self.random)
         start = time.monotonic()
@@ -207,12 +208,12 @@ class _Run:
         return self._result()
 
     def _spent(self, start: float) -> float:
-        """Seconds since ``start``, without what the task's own inputs took to draw."""
+        """Seconds since ``start``, without the time to draw the task's own inputs."""
         return time.monotonic() - start - min(self.goes.contents.seconds, TIMING.drawing)
 
     def _result(self) -> Result:
-        beside = [t for b in self.baselines for t in b.tails]
-        tails = (median(self.candidate.tails), median(beside)) if beside else None
+        baseline_tails = [t for b in self.baselines for t in b.tails]
+        tails = (median(self.candidate.tails), median(baseline_tails)) if baseline_tails else None
         self.candidate.lengthen(left_running(tails), self.goes.calls)
         readings = [self._reading(side) for side in self.sides]
         if clock_of(readings, self.pace.ranking)[0] == DEVICES or disagreement(readings[0], None, readings[1:]):
@@ -232,7 +233,7 @@ class _Run:
                 side.retime(side.first.traced.samples if clock == DEVICES else list(side.claimed))
                 if not side.seconds:
                     raise Inconsistent(f"{reading.name} has no other clock, and {why} ({note})")
-        # the traced calls are one worker's
+        # the traced calls come from one worker
         drift = max(side.drift for side in self.sides)
         noise = drift if clock == DEVICES else max((between(b, self.candidate) for b in self.baselines), default=0.0)
         if ours.device is None:
@@ -273,7 +274,7 @@ class _Run:
     # -- before the first round
 
     def _ready(self) -> None:
-        """Warms all workers, and learns what a handshake takes: on a baseline, which no candidate has touched."""
+        """Warm all workers, and measure a handshake: on a baseline, which no candidate has touched."""
         for side in self.sides:
             for worker in side.workers:
                 self._warm(side, _cuda(worker))
@@ -292,7 +293,7 @@ class _Run:
             self.goes.warm(worker, met, self.pace.warm_seconds)
 
     def _trace(self) -> None:
-        """The device's own clock of each side, once a worker: the workers' claims."""
+        """Trace the device's own clock for each side, in one worker; these are the worker's claims."""
         for side in self.sides:
             if side.first.traced.activity is None:
                 with contextlib.suppress(WorkerFailure):
@@ -300,8 +301,8 @@ class _Run:
                 side.first.worker.stop()
 
     def _trace_again(self) -> None:
-        """Traced calls of each side until two bursts of them agree. Others, who prepare their baselines meanwhile, make
-        separate calls on the device; those spoil a burst as a whole, and only ever lengthen it."""
+        """Trace calls of each side until two bursts agree. Other judges that prepare their baselines meanwhile make
+        calls on the device; those distort a burst as a whole, and only lengthen it."""
         with before_others(self.pids):
             for side in self.sides:
                 bursts = [side.first.traced] if side.first.traced.activity else []
@@ -328,15 +329,15 @@ class _Run:
             )
 
     def _choose(self) -> int:
-        """How many calls one go covers."""
+        """The number of calls in one go."""
         times = [max(self.goes.last[id(_cuda(w))] - self.cost, 0.0) for side in self.sides for w in side.workers]
         device = [t for t in (side.first.traced.activity for side in self.sides) if t is not None]
         size = max(self.goes.layout.size, self.goes.bytes) + max(side.size for side in self.sides)
         return calls_at_a_go(min(times + device), max(times), size, torch.cuda.mem_get_info()[0])
 
     def _launches_hide(self) -> bool:
-        """Does the device work for longer than the host launches, in every side? Else a lead would hide launches that
-        decide the time."""
+        """Does the device work for longer than the host launches, for every side? Otherwise a lead would hide launches
+        that decide the time."""
         for worker in (side.first for side in self.sides):
             if not worker.traced.activity or not worker.traced.launching:
                 return False
@@ -347,30 +348,30 @@ class _Run:
     # -- rounds
 
     def _round(self, number: int, last: bool) -> None:
-        """One block of each side in a newly drawn order; the same contents for all sides. Of a side with several
-        workers one takes part, and the next in the next round."""
+        """Run one block of each side in a newly drawn order, with the same contents for all sides. A side with several
+        workers uses one of them per round, in turn."""
         self.goes.ahead = block = [self.goes.fresh(i) for i in range(self.block)]
-        held: list[tuple[tuple[Any, ...], list[Tensor]]] = []
-        check = [self.checks.wanted_of(self.goes.calls, last and i + 1 == len(block)) for i in range(len(block))]
+        answers: list[tuple[tuple[Any, ...], list[Tensor]]] = []
+        wanted_calls = [self.checks.wanted_of(self.goes.calls, last and i + 1 == len(block)) for i in range(len(block))]
         with before_others(self.pids):
             for side in self.random.sample(self.sides, len(self.sides)):
                 maker = number % len(side.workers)
                 worker = _cuda(side.workers[maker])
-                for sets, wanted in zip(block, check, strict=True):
+                for sets, wanted in zip(block, wanted_calls, strict=True):
                     with self._told(worker):
                         turn = self.goes.turn(worker, sets)
                     side.add(turn, self.cost, maker)
                     if side is not self.candidate:
                         continue
-                    # a baseline is written again before each go, for it may change a Model's buffers
+                    # a baseline's inputs are written again before each go, since it may change a Model's buffers
                     self._unchanged(sets)
                     if wanted:
-                        held += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
-        for args, outputs in held:
+                        answers += zip([sets[i] for i in wanted], self._read(turn, wanted), strict=True)
+        for args, outputs in answers:
             self.checks.check(args, outputs)
 
     def _hear(self, canary: Canary) -> None:
-        """A go of the candidate's whose time does not count, all of it on the canary's contents."""
+        """A go of the candidate whose time does not count, entirely on the canary's contents."""
         worker = self.candidate.first
         with before_others(self.pids):
             sets = [canary.args] * self.goes.calls
@@ -381,7 +382,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _told(self, worker: DeviceAccess) -> Iterator[None]:
-        """Reports a baseline that fails inside as a baseline."""
+        """Report a failure in a baseline as the baseline's."""
         try:
             yield
         except WorkerFailure as failure:
@@ -393,13 +394,13 @@ class _Run:
         worker = self.candidate.first
         self._polite(worker, turn)
         if not worker.sees(turn.outputs):
-            # the worker must go on to show where they are: time in which they could be written still
+            # the worker must continue to export that memory, and could still write outputs meanwhile
             self.late = True
             worker.see(turn.outputs, turn.calls)
         return [[*(worker.read(o) for o in turn.outputs_of(i)), *self.goes.written(i)] for i in wanted]
 
     def _unchanged(self, sets: Sequence[tuple[Any, ...]]) -> None:
-        """Refuses a go that has left another argument changed than those that the reference writes into."""
+        """Refuse a go that changed an argument which the reference does not write into."""
         changed = self.goes.changed(sets)
         if changed is not None:
             raise DishonestWhenTimed(
@@ -407,8 +408,8 @@ class _Run:
             )
 
     def _polite(self, worker: DeviceAccess, turn: TimedCalls) -> None:
-        """Refuses outputs of timed calls that lie in an input, or on each other, where the reference's do not. (Inputs
-        are mapped for reading only, unless the reference writes into one.)"""
+        """Refuse outputs of timed calls that lie in an input, or overlap, where the reference's do not. (Inputs are
+        mapped read-only, unless the reference writes into one.)"""
         ranges = worker.input_ranges()
         for i, output in enumerate(turn.outputs):
             inside = output.lies_in(ranges)
@@ -423,7 +424,7 @@ class _Run:
 
     def _is_sharp(self, done: int) -> bool:
         if self.pace.sharp is not None:
-            # where the device's clock decides, no further round makes that sharper
+            # where the device's clock decides, more rounds do not make it sharper
             bound = clock_of([self._reading(side) for side in self.sides], ranking=True)[0] == DEVICES
             return bound or is_sharp(self.sides, self.pace.sharp)
         return done >= DEVICE.least and self._settled()

@@ -1,9 +1,9 @@
-"""The judge's hold on a worker that works on a CUDA device.
+"""The judge's access to a worker that uses a CUDA device.
 
-Stopping the process does not stop a kernel that already runs; so the judge looks behind it: at the instant of the
-answer it halts the process and launches its own tiny kernel. The device serves one process at a time, so work
-that was left running shows as delay of that kernel (0.15 ms and its own time, seen on an H200) or as an output that is
-not there yet. Work cannot begin before ``go``: until then the judge has the device, and the contents are not there.
+Stopping the process does not stop a running kernel, so the judge checks for leftover work: at the moment of the answer
+it halts the process and launches its own tiny kernel. The device serves one process at a time, so work left running
+shows as a delay of that kernel (0.15 ms plus the work's own time, on an H200) or as an output that is not there yet.
+Work cannot begin before ``go``: until then the judge has the device, and the contents are not there.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
 
-#: how device memory is shared, in addition to the sandbox's own words
+#: how device memory is shared, in addition to the sandbox's level words
 SHARED = "device memory shared by descriptor (arguments read-only when timed, outputs read in place)"
 COPIED = "device memory shared by descriptor (arguments read-only when timed, outputs copied by the worker)"
-#: slots of arenas that are no set of arguments of the stages
+#: slots of arenas that do not hold a stage's arguments
 TIMED_SLOT, COPY_SLOT = 100, 101
 
 
@@ -65,7 +65,7 @@ class TimedCalls:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """Those of all calls, one after the other."""
+        """The outputs of all calls, in order."""
         return self.answer.outputs
 
     def outputs_of(self, call: int) -> tuple[Output, ...]:
@@ -75,22 +75,22 @@ class TimedCalls:
 
 @dataclass(frozen=True)
 class Traced:
-    """What the device did in traced calls, by the worker's own account: seconds that are no proof."""
+    """Device activity in traced calls, as the worker reports it: these seconds prove nothing."""
 
-    #: for how long the device was busy in each call (s)
+    #: seconds for which the device was busy in each call
     samples: list[float] = field(default_factory=list)
-    #: and in the one in the middle (s); None where it is not known
+    #: the same in the median call (s); None if unknown
     activity: float | None = None
-    #: the host's seconds for a call's launches
+    #: host seconds for the launches of a call
     launching: float | None = None
     #: a kernel that the caller's stream does not order
     unordered: str = ""
-    #: could the order of streams not be seen?
+    #: was the order of streams not visible?
     unseen: bool = False
 
     @staticmethod
     def of(answer: Mapping[str, Any]) -> Traced:
-        """What can be true of a worker's ``answer``; the rest is left out."""
+        """The plausible values of a worker's ``answer``; the rest is dropped."""
         busy, samples, host = answer.get("busy"), answer.get("samples"), answer.get("host")
         claimed = samples[:1000] if isinstance(samples, list) else []
         return Traced(
@@ -107,7 +107,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def device_files() -> tuple[str, ...]:
-    """What a worker must open for reading and writing to use the device: the driver's nodes, and the names of the
+    """Files that a worker must open for reading and writing to use the device: the driver's nodes, and the names of the
     worker's threads, without which CUDA does not start (error 304)."""
     return (*sorted(glob("/dev/nvidia*")), *sorted(glob("/dev/dxg")), "/proc/self/task")
 
@@ -119,16 +119,16 @@ def cuda_worker(
     """A fresh worker whose arguments and outputs are in device memory that the judge has mapped too.
 
     Args:
-        library: the allocator's; with None the worker copies its outputs to the judge, with a label.
+        library: the allocator's path; with None the worker copies its outputs to the judge, with a label.
     """
 
     def with_pool(scratch: Path) -> Mapping[str, str]:
         own = dict(environment(scratch))
         if library is not None:
-            copied = scratch / "src" / f".{library.name}"
-            shutil.copy(library, copied)
-            copied.chmod(0o755)
-            own[cuda_pool.VARIABLE] = str(copied)
+            target = scratch / "src" / f".{library.name}"
+            shutil.copy(library, target)
+            target.chmod(0o755)
+            own[cuda_pool.VARIABLE] = str(target)
         return own
 
     worker = Worker(
@@ -141,7 +141,7 @@ def cuda_worker(
 
 
 class DeviceAccess:
-    """A worker's arguments and outputs in device memory, its timed calls, and its account of what the device did."""
+    """A worker's arguments and outputs in device memory, its timed calls, and its report of device activity."""
 
     on_host = False
 
@@ -156,13 +156,13 @@ class DeviceAccess:
         self._copied: list[Segment] = []
         #: outputs that the judge could not read in place
         self.copies = 0
-        #: what the device did in the traced calls, as the worker says
+        #: device activity in the traced calls, as the worker reports it
         self.traced = Traced()
 
     # -- memory
 
     def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> DeviceArena:
-        """Puts ``args`` into the arena ``slot``, which grows when it must. Raises WorkerFailure("memory")."""
+        """Write ``args`` into the arena ``slot``, which grows if needed. Raises WorkerFailure("memory")."""
         arena = self.arenas.get(slot)
         if not isinstance(arena, DeviceArena) or arena.size < layout.size:
             self.release(slot)
@@ -174,7 +174,7 @@ class DeviceAccess:
         return arena
 
     def attach(self, slot: int, arena: DeviceArena, *, writable: bool) -> None:
-        """Lets the worker map ``arena``; its owner closes it."""
+        """Let the worker map ``arena``; its owner closes it."""
         self.worker.resume()
         fd = arena.mapping.export()
         try:
@@ -188,7 +188,7 @@ class DeviceAccess:
         self.shared_slots.add(slot)
 
     def release(self, slot: int) -> None:
-        """Takes the arena ``slot`` from the worker; its memory is free if no one else has it."""
+        """Unmap the arena ``slot`` from the worker; its memory is freed if nothing else uses it."""
         arena = self.arenas.pop(slot, None)
         self.bases.pop(slot, None)
         if arena is None:
@@ -207,7 +207,7 @@ class DeviceAccess:
         raise NotImplementedError("arguments on a device lie in memory of the judge's")
 
     def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
-        # where an output lies in memory is found by its segment, of which each has its own
+        # the segment gives an output's place in memory, and each output has its own
         return self.input_ranges(), set()
 
     def read(self, output: Output) -> Tensor:
@@ -237,14 +237,14 @@ class DeviceAccess:
         probe: Callable[[], None], *, calls: int = 1, echo: bool = False, warm: bool = True,
         lead: Callable[[], None] | None = None,
     ) -> TimedCalls:  # fmt: skip
-        """The timed ``calls`` of one go, on sets of arguments that lie ``layout.size`` bytes apart in ``slot``.
+        """Make the timed ``calls`` of one go, on sets of arguments that are ``layout.size`` bytes apart in ``slot``.
 
-        ``prepare`` puts the contents in place, cold, while the worker is halted, so that it learns nothing of them
-        before ``go``, with which it continues; it must leave the judge's own work done. What it returns puts in a few
-        elements that were withheld, when the clock has started: a kernel that was left running on the device, which is
-        not halted with its process, saw wrong ones. ``warm`` asks for a call on the contents before them; ``echo`` for
-        the same road with no call on it; ``probe`` launches the judge's tiny kernel and waits for it; ``lead`` launches
-        what keeps the device busy for a while, starting at the go. The worker is halted when this returns.
+        ``prepare`` writes the contents, cold, while the worker is halted, so that the worker learns nothing about them
+        before ``go``, at which it continues; the judge's own work must be done when it returns. Its result writes a few
+        withheld elements after the clock has started: a kernel left running on the device, which is not halted with its
+        process, saw wrong ones. ``warm`` adds a call on the earlier contents first; ``echo`` uses the same path without
+        a call; ``probe`` launches the judge's tiny kernel and waits for it; ``lead`` launches work that keeps the
+        device busy for a while from the go on. The worker is halted when this returns.
         """
         worker = self.worker
         worker.resume()
@@ -268,14 +268,14 @@ class DeviceAccess:
         worker.resume()
         event = worker.event(end)
         answered = time.perf_counter()
-        # nothing may be launched from here on
+        # the worker must not launch anything from here on
         worker.signal(signal.SIGSTOP, [worker.pid, *worker.halted])
         before = time.perf_counter()
         probe()
         tail = time.perf_counter() - before
         worker.stop()
         worker.proven(event, nonce)
-        # what was copied of an earlier call is not this one's, though it lay at the same address
+        # copies of an earlier call do not belong to this one, even at the same address
         self._copied = []
         return TimedCalls(worker.answer(calls), answered - start, tail, calls)
 
@@ -289,8 +289,8 @@ class DeviceAccess:
         return answer
 
     def see(self, outputs: Sequence[Output], calls: int = 1) -> None:
-        """Learns where the ``outputs`` of the last ``calls`` lie; those in no piece that the judge can map are copied
-        by the worker."""
+        """Find where the ``outputs`` of the last ``calls`` are. The worker copies those that are in no piece which the
+        judge can map."""
         self._copied = []
         if self.sees(outputs):
             return
@@ -323,9 +323,9 @@ class DeviceAccess:
             raise WorkerFailure("memory", "needs more device memory than there is", log=self.worker.log) from None
 
     def _find(self, address: int, count: int, copied: bool = True) -> Segment | None:
-        """The piece of memory that holds so many bytes at the worker's ``address``, the newest first."""
-        known: list[Segment] = [*(reversed(self._copied) if copied else ()), *reversed(self.pieces)]
-        for segment in known:
+        """The newest piece of memory that holds ``count`` bytes at the worker's ``address``."""
+        segments: list[Segment] = [*(reversed(self._copied) if copied else ()), *reversed(self.pieces)]
+        for segment in segments:
             if segment.holds(address, count):
                 return segment
         for slot, base in self.bases.items():
@@ -342,11 +342,11 @@ class DeviceAccess:
             self.worker.post({"op": "segments", "first": self._known})
             answer, fds = self._receive_with_fds(DEADLINES.start)
             try:
-                found = [(int(i), int(a), int(n)) for i, a, n in answer["segments"]]
-                dead, known = {int(i) for i in answer["dead"]}, int(answer["next"])
-                if len(found) != len(fds) or not self._known <= known <= self._known + len(found) + 8:
+                new_pieces = [(int(i), int(a), int(n)) for i, a, n in answer["segments"]]
+                dead, next_index = {int(i) for i in answer["dead"]}, int(answer["next"])
+                if len(new_pieces) != len(fds) or not self._known <= next_index <= self._known + len(new_pieces) + 8:
                     raise ValueError
-                for (number, address, size), fd in zip(found, fds, strict=True):
+                for (number, address, size), fd in zip(new_pieces, fds, strict=True):
                     mapping = cuda_driver.attach(fd, size, current_device())
                     self.pieces.append(Segment(address, size, mapping, number=number))
             except (KeyError, TypeError, ValueError, cuda_driver.DriverError) as error:
@@ -354,18 +354,18 @@ class DeviceAccess:
             finally:
                 for fd in fds:
                     os.close(fd)
-            # pieces that the worker's allocator has given back
+            # pieces that the worker's allocator has freed
             for segment in self.pieces:
                 if segment.number in dead:
                     segment.mapping.close()
             self.pieces = [segment for segment in self.pieces if segment.number not in dead]
-            self._known = known
+            self._known = next_index
             if not answer.get("more"):
                 return
 
     def _copy(self, outputs: Sequence[Output], calls: int) -> None:
-        """Has the worker copy its outputs to the judge's memory: it could tell something else than it computed, only
-        not something that it did not know by then."""
+        """Make the worker copy its outputs to the judge's memory: it could send something it did not compute in the
+        call, but only something that it knew by then."""
         self.worker.resume()
         self.release(COPY_SLOT)
         places, end = [], 0

@@ -29,14 +29,15 @@ POISON = 0xFF
 _ALIGN = 4096
 #: elements compared at once
 _PIECE = 1 << 26
-#: places that one call of the system reads (IOV_MAX)
+#: largest number of places that one system call reads (IOV_MAX)
 _MOST_PLACES = 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one argument lies in an arena: byte offset, shape and strides in elements. Scalars have a value instead."""
+    """Position of one argument in an arena: byte offset, shape and strides in elements. Scalars have a value
+    instead."""
 
     offset: int = 0
     shape: tuple[int, ...] = ()
@@ -52,7 +53,7 @@ class Place:
 
     @property
     def span(self) -> int:
-        """Elements from the first to the last."""
+        """Number of elements from the first to the last."""
         if 0 in self.shape:
             return 0
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
@@ -66,14 +67,15 @@ class Layout:
     fences: tuple[int, ...] = ()
     #: may the worker only read the arguments during a call?
     sealed: bool = False
-    #: places that hold contents for several calls one after the other, along a first dimension
+    #: positions of arguments that hold the contents of several calls, along a first dimension
     stacked: tuple[int, ...] = ()
 
 
 def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:
-    """Places ``args`` one after the other, each between guard zones.
+    """Place ``args`` one after the other, each between guard zones.
 
-    ``strided`` gives every tensor of two or more dimensions rows with a gap, and starts it off a page's boundary.
+    ``strided`` adds a gap between the rows of every tensor with two or more dimensions, and starts it off a page
+    boundary.
     """
     import torch
 
@@ -96,7 +98,7 @@ def lay_out(args: Sequence[Any], strided: bool = False) -> Layout:
 
 
 class Arena:
-    """One shared memory for one set of arguments."""
+    """Shared memory for one set of arguments."""
 
     device = "cpu"
 
@@ -109,7 +111,7 @@ class Arena:
         self._withheld: list[tuple[int, bytes]] = []
 
     def write(self, layout: Layout, args: Sequence[Any]) -> None:
-        """Puts ``args`` in place; everything between them is poison."""
+        """Write ``args`` at their places; everything between them is poison."""
         if layout is not self.layout:
             self._poison(layout)
         for view, arg in zip(self._views, args, strict=True):
@@ -120,8 +122,8 @@ class Arena:
         return self._views
 
     def withhold(self, draw: random.Random) -> None:
-        """Puts something else in a few elements of each tensor, at secret places, until :meth:`complete`: whoever works
-        on contents before the go works on wrong ones."""
+        """Change a few elements of each tensor, at secret places, until :meth:`complete`: work on contents before the
+        go then uses wrong ones."""
         assert self.layout is not None
         self._withheld = []
         for place, view in zip(self.layout.places, self._views, strict=True):
@@ -131,20 +133,20 @@ class Arena:
             for _ in range(TIMING.withheld):
                 index = sum(draw.randrange(n) * s for n, s in zip(place.shape, place.strides, strict=True))
                 at = place.offset + index * item
-                if all(at != other for other, _ in self._withheld):
+                if all(at != used for used, _ in self._withheld):
                     right = bytes(self.map[at : at + item])
                     self._withheld.append((at, right))
                     self.map[at : at + item] = bytes(b ^ 0xFF for b in right)
 
     def complete(self) -> None:
-        """Puts in what was withheld; in a few microseconds, for the clock runs."""
+        """Restore the withheld elements, within a few microseconds, since the clock runs."""
         memory = self.map
         for at, right in self._withheld:
             memory[at : at + len(right)] = right
         self._withheld = []
 
     def changed(self, args: Sequence[Any], but: Collection[int] = ()) -> int | None:
-        """The first argument whose bytes differ from ``args``, those of ``but`` apart; None when all are as they were
+        """The first argument whose bytes differ from ``args``, except those in ``but``; None if all are as they were
         written."""
         for i, (view, arg) in enumerate(zip(self._views, args, strict=True)):
             if i not in but and view is not None and view.numel() and not equal(_bits(view), _bits(arg.contiguous())):
@@ -152,7 +154,7 @@ class Arena:
         return None
 
     def trespassed(self) -> int | None:
-        """The argument next to whose memory something was written; None when the poison is whole."""
+        """The argument next to which something wrote into the poison; None if the poison is intact."""
         import torch
 
         assert self.layout is not None
@@ -176,7 +178,7 @@ class Arena:
 
     def close(self) -> None:
         self._views = []
-        # where a tensor still looks at it, the memory goes with that tensor
+        # if a tensor still views the memory, it is freed with that tensor
         with contextlib.suppress(BufferError):
             self.map.close()
         os.close(self.fd)
@@ -204,7 +206,7 @@ class Arena:
 
 
 def _copy(view: Tensor, arg: Tensor) -> None:
-    """Puts ``arg`` into ``view``; what lies in one place for several indices is taken from the first."""
+    """Copy ``arg`` into ``view``; where several indices share a place, the first one's element is used."""
     for i, stride in enumerate(view.stride()):
         if not stride and view.shape[i] > 1:
             view, arg = view.narrow(i, 0, 1), arg.narrow(i, 0, 1)
@@ -212,25 +214,25 @@ def _copy(view: Tensor, arg: Tensor) -> None:
 
 
 def _between(layout: Layout) -> list[tuple[int, int]]:
-    """Offset and bytes of what no argument's element fills; one piece where rows have gaps."""
+    """Offset and bytes of the gaps between the arguments' elements; one piece if rows have gaps."""
     import torch
 
-    found, end = [], 0
+    gaps, end = [], 0
     for place in layout.places:
         if place.dtype and place.span:
             if place.span != prod(place.shape):
                 return [(0, layout.size)]
-            found.append((end, place.offset - end))
+            gaps.append((end, place.offset - end))
             end = place.offset + place.span * torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
-    return [*found, (end, layout.size - end)]
+    return [*gaps, (end, layout.size - end)]
 
 
-#: not empty once outputs had to be read through /proc
+#: not empty if outputs had to be read through /proc
 READ_BY_FILE: set[bool] = set()
 
 
 class Unreadable(Exception):
-    """The worker's memory cannot be read where it says that its output is."""
+    """The worker's memory cannot be read at the stated place of its output."""
 
 
 def read_output(pid: int, output: Output) -> Tensor:
@@ -264,7 +266,7 @@ class _Span(ctypes.Structure):
 
 
 class Window:
-    """A few places (address, bytes) of a process that may run, to be read by one call of the system, often."""
+    """A few places (address, bytes) of a process that may be running, for frequent reads by one system call."""
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
         self._size = sum(count for _, count in places)
@@ -272,7 +274,7 @@ class Window:
 
     @classmethod
     def of_words(cls, addresses: Sequence[int]) -> Window:
-        """That of words of 8 bytes, of which neighbours are read as one place; as many as one call takes."""
+        """A window on words of 8 bytes, with neighbours merged; as many places as one call reads."""
         places: list[tuple[int, int]] = []
         for address in sorted(set(addresses)):
             if places and address == sum(places[-1]):
@@ -282,7 +284,7 @@ class Window:
         return cls(places[:_MOST_PLACES])
 
     def read(self, pid: int) -> bytes | None:
-        """What lies there, as far as the first place that cannot be read; None where nothing of the process can be."""
+        """The bytes up to the first place that cannot be read; None if no memory of the process can be read."""
         buffer = ctypes.create_string_buffer(self._size)
         here, count = _Span(ctypes.addressof(buffer), self._size), ctypes.c_ulong(len(self._there))
         got = _libc.process_vm_readv(
@@ -314,7 +316,7 @@ def _vm_read(pid: int, remote: int, local: int, count: int) -> tuple[int, int]:
 
 
 def _file_read(pid: int, remote: int, local: int, count: int) -> int:
-    """The same through /proc, which hardened containers leave open more often than the system call."""
+    """The same through /proc, which hardened containers allow more often than the system call."""
     try:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
             file.seek(remote)
@@ -333,7 +335,7 @@ def _file_read(pid: int, remote: int, local: int, count: int) -> int:
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Are both the same in every element? In pieces, since a comparison's mask of gigabytes need not exist."""
+    """Are both equal in every element? Compares in pieces, to avoid a mask of gigabytes."""
     import torch
 
     if a.numel() <= _PIECE or a.shape != b.shape or not a.dim():
@@ -343,13 +345,13 @@ def equal(a: Tensor, b: Tensor) -> bool:
 
 
 def identical(a: Tensor, b: Tensor) -> bool:
-    """Are both the same to the bit?"""
+    """Are both equal to the bit?"""
     same_form = a.shape == b.shape and a.dtype == b.dtype
     return same_form and (not a.numel() or equal(_bits(a.contiguous()), _bits(b.contiguous())))
 
 
 def fresh_copy(layout: Layout) -> int:
-    """Bytes of the tensors of a layout, guards left out."""
+    """Bytes of the tensors of a layout, without guards."""
     import torch
 
     return sum(

@@ -1,7 +1,7 @@
-"""What stands around a worker: namespaces, another user, Landlock, a filter on system calls, limits.
+"""The isolation of a worker: namespaces, another user, Landlock, a system call filter, and limits.
 
-Each part that the machine refuses is left out and named. The words of a level, in the order in which a verdict lists
-them, are those of :data:`PARTS`; ``process`` alone means that only process groups, deadlines and watches hold.
+Parts that the machine refuses are left out and named. The words of a level, in the order in which a verdict lists
+them, are those of :data:`PARTS`; ``process`` means that only process groups, deadlines and watches apply.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from kernellab.verifier.sandbox import landlock, mounts, seccomp
 _CLONE = {"user": 0x10000000, "pid": 0x20000000, "ipc": 0x08000000, "net": 0x40000000, "mnt": 0x00020000}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 36, 38, 47
 _PR_SET_SECUREBITS, _NO_SETUID_FIXUP, _CLEAR_ALL, _RAISE = 28, 4, 4, 2
-#: the right to read what file modes forbid
+#: CAP_DAC_READ_SEARCH: read what file modes forbid
 _READ_ALL = 2
-#: from this kernel on a PID namespace has a separate pid_max: before it, the whole machine's would be set. Numbers
-#: below the reserved ones are not used a second time
+#: first kernel in which a PID namespace has its own pid_max; before it, this would set the whole machine's. Numbers
+#: below the reserved ones are not reused
 _OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
 _MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _CAPABILITIES_V3 = 0x20080522
 _CAPSET = {"x86_64": 126, "aarch64": 91}
-#: bytes of one file that an agent writes, and its processes and threads
+#: for an agent: bytes of one file, and processes with threads
 _AGENT_FILE, _AGENT_TASKS = 16 << 30, 4096
-#: user numbers that no account has (systemd's for services that come and go)
+#: user numbers without an account (systemd's for dynamic services)
 USERS = range(61184, 65520)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,7 +50,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the sandbox: the word in a level, what is open without it, and what would give it."""
+    """One part of the sandbox: its word in a level, the risk without it, and how to get it."""
 
     word: str
     without: str
@@ -84,15 +84,15 @@ PARTS = (
 
 
 def _probe() -> None:
-    """Prints the level that a worker of this process would reach. What is entered is not left again."""
+    """Print the level that a worker of this process would reach. The entered namespaces cannot be left."""
     names = enter()
     if os.fork() == 0:
         with tempfile.TemporaryDirectory() as scratch:
             os.chmod(scratch, 0o711)
             if os.fork() == 0:
                 own = own_proc() if "pid" in names else True
-                held = [names if own or not names else f"{names} (shared /proc)"] if names else []
-                print(", ".join([*held, *other_user(scratch), *confine(scratch)]), flush=True)
+                level = [names if own or not names else f"{names} (shared /proc)"] if names else []
+                print(", ".join([*level, *other_user(scratch), *confine(scratch)]), flush=True)
                 os._exit(0)
             os.wait()
         os._exit(0)
@@ -100,13 +100,14 @@ def _probe() -> None:
 
 
 def sandbox_level() -> str:
-    """What would hold a worker here, in level words; asked of a short process, without a judge.
+    """The isolation that a worker would have here, in level words; determined in a short-lived process, without a
+    judge.
 
-    Raises OSError or subprocess.SubprocessError where no process can be started.
+    Raises OSError or subprocess.SubprocessError if no process can be started.
     """
     if sys.platform != "linux":
         return "process (this system has no namespaces and no Landlock)"
-    # what is entered is not left again: never in this process
+    # the entered namespaces cannot be left, so never enter them in this process
     command = module_command("kernellab.verifier.sandbox.sandbox")
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return done.stdout.strip() or "process"
@@ -117,22 +118,22 @@ def missing(level: str) -> list[Part]:
     words = {word.partition("-")[0] for part in level.split(", ") for word in part.partition(" ")[0].split("+")}
     if "shared /proc" in level:
         words.discard("mnt")
-    # a separate user is a second line where namespaces and Landlock hold, and takes root to reach
+    # a separate user is a second barrier where namespaces and Landlock apply, and needs root
     if {"user", "landlock"} <= words:
         words.add("uid")
     return [part for part in PARTS if part.word not in words]
 
 
 def contains(level: str) -> bool:
-    """Does ``level`` keep a kernel from the files of the person who runs it? Without that, code is run on consent."""
+    """Does ``level`` protect the files of the user who runs it from a kernel? If not, code runs only with consent."""
     return "landlock" in level or "uid" in level
 
 
 def enter(network: bool = False) -> str:
-    """Puts the *children* of this process in separate namespaces; the names reached, empty when refused. With
-    ``network`` they keep the machine's.
+    """Put the *children* of this process into new namespaces. Returns their names, "" if refused. With ``network`` the
+    children keep the machine's network.
 
-    The process must have one thread. Without root's rights a user namespace comes first, so that none are needed.
+    The process must have one thread. Without root rights, a user namespace is entered first, so that none are needed.
     """
     ways = ("pid+ipc+mnt", "pid+ipc") if network else ("pid+ipc+net+mnt", "pid+ipc+net")
     if os.getuid() == 0:
@@ -146,8 +147,8 @@ def enter(network: bool = False) -> str:
 
 
 def own_proc(limited: bool = True) -> bool:
-    """Mounts a /proc that shows only this PID namespace (a GPU's driver also needs one), and a separate /dev/shm.
-    ``limited`` to as many processes as a worker may have."""
+    """Mount a /proc that shows only this PID namespace (a GPU driver also needs one), and a separate /dev/shm. With
+    ``limited``, processes are limited to a worker's maximum."""
     if _libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) != 0:
         return False
     shared = f"size={CAPS.shared_memory},mode=1777".encode()
@@ -161,25 +162,25 @@ def own_proc(limited: bool = True) -> bool:
 
 
 def most_threads() -> int:
-    """Threads that a worker and all below it may have."""
+    """Largest number of threads of a worker and its descendants."""
     return CAPS.threads + CAPS.core_threads * (os.cpu_count() or 1)
 
 
 def most_tasks() -> int:
-    """Processes and threads, as the kernel counts them."""
+    """Largest number of processes and threads, as the kernel counts them."""
     return CAPS.processes + most_threads()
 
 
 def _kernel() -> tuple[int, ...]:
-    """The kernel's version, two numbers of it."""
+    """Major and minor version of the kernel."""
     return tuple(int(n) for n in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def other_user(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
-    """Where this process is root: makes it a user that no account has and gives that user the scratch folder; a
-    separate user namespace in any case. The names of what was reached.
+    """As root, make this process a user without an account and give that user the scratch folder; in any case create a
+    separate user namespace. Returns the names of what was reached.
 
-    The other user is left out where it could not read the interpreter or reach scratch folder and devices. Workers
+    The other user is left out if it could not read the interpreter or reach the scratch folder and devices. Workers
     that share a writable folder share the user.
     """
     if os.getuid() != 0:
@@ -206,14 +207,14 @@ def _become_other(scratch: str, devices: Sequence[str], writable: Sequence[str])
 
 
 def user_of(folders: Sequence[str]) -> bool:
-    """Where this process is root and has a mount namespace: makes it a user that no account has, to whom ``folders``
-    belong there. For :func:`hold`, which leaves it the right to read what root may. False: it stays who it is.
+    """As root with a mount namespace, make this process a user without an account, to whom ``folders`` belong there.
+    For :func:`hold`, which keeps its right to read what root may. Returns False if the user stays the same.
     """
     user = random.SystemRandom().choice(USERS)
-    # what it makes is root's on the disk: a set-uid file would run as root for every user of the machine
+    # its files belong to root on the disk: a set-uid file would run as root for every user of the machine
     if os.getuid() != 0 or not seccomp.keep_modes() or not mounts.give(folders, user):
         return False
-    # rights outlive the change of user, and access(2) counts them
+    # capabilities survive the change of user, and access(2) respects them
     _libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -227,17 +228,17 @@ def become_subreaper() -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL when the parent dies, also when it was killed itself."""
+    """Send SIGKILL to this process when its parent dies, even if the parent was killed."""
     _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
 
 
 def dumpable(on: bool) -> None:
-    """May others of the same user attach to this process or read its memory? A worker's must be read by the judge."""
+    """May other processes of the same user attach to this one or read its memory? The judge must read a worker's."""
     _libc.prctl(_PR_SET_DUMPABLE, int(on), 0, 0, 0)
 
 
 def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
-    """Applies limits, Landlock and the filter on system calls to this process for good; the names of what holds."""
+    """Apply limits, Landlock and the system call filter to this process permanently. Returns the names that apply."""
     reached = []
     _first_out_of_memory()
     files = CAPS.descriptors * (4 if devices else 1)
@@ -259,8 +260,9 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
 
 
 def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
-    """Takes from this process, for good, all rights but its user's (and to read, with ``reads_all``), what others write
-    beyond ``writable``, other processes' memory and this machine's sockets; it keeps the network. What holds, by name.
+    """Permanently remove from this process all rights but its user's (and reading, with ``reads_all``), writes outside
+    ``writable``, access to other processes' memory and to this machine's sockets. The network stays. Returns the names
+    of what applies.
     """
     _first_out_of_memory()
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -269,11 +271,11 @@ def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
     if not reads_all:
         seccomp.keep_modes()
     limits = [(resource.RLIMIT_FSIZE, _AGENT_FILE), (resource.RLIMIT_CORE, 0)]
-    # the kernel counts the processes of a user: a person's own are not the agent's
+    # the kernel counts all processes of a user, and the person's own must not count as the agent's
     limits += [(resource.RLIMIT_NPROC, _AGENT_TASKS)] if reads_all or _has_own_users() else []
     for kind, most in limits:
         _limit(kind, most)
-    # with that right the call would open what is hidden from this process, too
+    # with that right this call would open what is hidden from the process
     _drop_capabilities(_READ_ALL if reads_all and seccomp.refuse("open_by_handle_at") else None)
     version = landlock.restrict(["/"], writable, network=True)
     sockets = ["sockets"] if seccomp.no_local_sockets() else []
@@ -281,7 +283,7 @@ def hold(writable: Sequence[str], reads_all: bool = False) -> list[str]:
 
 
 def _first_out_of_memory() -> None:
-    """Before anything else of the machine, when memory runs out."""
+    """Make this process the first that is killed when memory runs out."""
     with contextlib.suppress(OSError):
         _write("/proc/self/oom_score_adj", "1000")
 
@@ -293,7 +295,7 @@ def _limit(kind: int, most: int) -> None:
 
 
 def readable() -> list[str]:
-    """The trees a worker may read: interpreter, packages, system libraries and compilers, kernel information."""
+    """The trees that a worker may read: interpreter, packages, system libraries and compilers, kernel information."""
     paths = {
         *_interpreter(), *packages(),
         *(os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH") if name in os.environ),
@@ -306,34 +308,35 @@ def readable() -> list[str]:
 
 
 def packages() -> set[str]:
-    """The folders that packages are installed in: the interpreter's, and those that PYTHONPATH or a user's site names,
-    not the project or home folder that PYTHONPATH may name too."""
+    """Folders with installed packages: the interpreter's, and those in PYTHONPATH or a user site; not a project or home
+    folder that PYTHONPATH may contain too."""
     named = (p for p in sys.path if os.path.isdir(p) and glob.glob(os.path.join(glob.escape(p), "*.dist-info")))
     return {*site.getsitepackages(), *map(sysconfig.get_paths().__getitem__, ("purelib", "platlib")), *named}
 
 
 def _compilers() -> set[str]:
-    """Where compilers lie that the environment names: Triton and torch.compile run one, and /opt has many a home."""
+    """Folders of compilers that the environment names, for Triton and torch.compile; /opt also holds many home
+    folders."""
     names = ("cc", "gcc", "g++", "c++", "clang", "clang++", "ld", "nvcc", "ptxas", *map(os.environ.get, ("CC", "CXX")))
-    found = (shutil.which(name.split()[0]) for name in names if name and name.strip())
-    places = {os.path.dirname(os.path.dirname(path)) for p in found if p for path in (p, os.path.realpath(p))}
+    paths = (shutil.which(name.split()[0]) for name in names if name and name.strip())
+    places = {os.path.dirname(os.path.dirname(path)) for p in paths if p for path in (p, os.path.realpath(p))}
     return {place for place in places if place not in ("", "/")}
 
 
 def _build_tool() -> set[str]:
-    """What ``ninja`` on PATH reads: its file, as its folder may hold much else (~/bin), and where it is a script the
+    """What ``ninja`` on PATH reads: only its file, since its folder may hold much else (~/bin), and for a script the
     virtual environment of its interpreter."""
-    found = shutil.which("ninja")
-    if found is None:
+    ninja = shutil.which("ninja")
+    if ninja is None:
         return set()
-    with open(found, "rb") as file:
+    with open(ninja, "rb") as file:
         words = os.fsdecode(file.readline(4096)).split() if file.read(2) == b"#!" else []
     prefix = os.path.dirname(os.path.dirname(words[0])) if words else ""
     is_environment = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
-    return {found, os.path.realpath(found), *([prefix] if is_environment else words[:1])}
+    return {ninja, os.path.realpath(ninja), *([prefix] if is_environment else words[:1])}
 
 
-#: what libraries, compilers and a GPU's driver look up; the rest of /etc may hold keys
+#: what libraries, compilers and GPU drivers look up; the rest of /etc may contain keys
 _ETC = (
     "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime",
     "timezone", "os-release", "OpenCL", "nvidia", "mime.types",
@@ -341,7 +344,7 @@ _ETC = (
 
 
 def remove(folder: str) -> None:
-    """Removes a folder that a worker could write in, whatever it made of modes and depths there."""
+    """Remove a folder that a worker could write to, regardless of the modes and depths that it created there."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -356,7 +359,7 @@ def _unshare(names: Sequence[str]) -> bool:
 
 
 def _own_users(names: Sequence[str]) -> bool:
-    """New namespaces, one of users among them, in which this user has its own number."""
+    """Create new namespaces, including a user namespace in which this user has the same number."""
     uid, gid = os.getuid(), os.getgid()
     if not _unshare(names):
         return False
@@ -370,7 +373,7 @@ def _own_users(names: Sequence[str]) -> bool:
 
 
 def _has_own_users() -> bool:
-    """Is this a user namespace with one user, whose processes are counted apart from his others?"""
+    """Is this a user namespace with one user, whose processes are counted separately?"""
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:
             return file.read().split()[2:] == ["1"]
@@ -379,8 +382,8 @@ def _has_own_users() -> bool:
 
 
 def _drop_capabilities(kept: int | None = None) -> None:
-    """A process that is first in a user namespace has all rights there; a kernel needs none. ``kept`` is left, also to
-    programs that the process starts."""
+    """Drop all capabilities, which the first process in a user namespace has; a kernel needs none. ``kept`` remains,
+    also for programs that the process starts."""
     number = _CAPSET.get(os.uname().machine)
     if number is not None:
         _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
@@ -400,7 +403,7 @@ def _interpreter() -> set[str]:
 
 
 def _open_to_all(folders: Sequence[str], devices: Sequence[str]) -> bool:
-    """May a user without any rights go into ``folders``, and read and write ``devices``?"""
+    """May an unprivileged user enter ``folders``, and read and write ``devices``?"""
     try:
         for folder in folders:
             path = os.path.realpath(folder)

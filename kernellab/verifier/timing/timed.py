@@ -1,7 +1,7 @@
-"""The fast stage: candidate and baselines take turns on the machine, on contents that no one has seen before.
+"""The fast stage: candidate and baselines alternate on the machine, on contents that none of them has seen before.
 
-Each side is a worker of equal sandbox, environment and threads; all but the one whose turn it is are stopped. A side's
-outputs are read from its memory while it is stopped at the instant of its answer, so no work can hide behind it.
+Each side is a worker with equal sandbox, environment and threads; all but the active one are stopped. The judge reads
+a side's outputs from its memory while it is stopped at the moment of its answer, so no work can be hidden after it.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ def measure(
     looks: Looks | None = None,
     profile: Profile | None = None,
 ) -> Result:
-    """Times ``candidate`` against ``baselines`` in one run of interleaved blocks.
+    """Time ``candidate`` against ``baselines`` in one run of interleaved blocks.
 
-    Baselines of one name are workers of one code, which take turns: what they differ by is in the result's ``noise``.
-    ``canaries`` are called at secret places among the candidate's timed calls, and do not count. ``pace`` says when the
-    figures are sharp enough. ``looks`` has a single look at each of some more calls, which do not count either;
-    ``profile`` gets samples of all timed calls, and keeps those of the calls that are reported.
+    Baselines with the same name are workers of the same code, which alternate; their difference is in the result's
+    ``noise``. ``canaries`` are called at secret places among the candidate's timed calls, and do not count. ``pace``
+    says when the figures are sharp enough. ``looks`` samples once in each of some additional calls, which do not count
+    either; ``profile`` samples all timed calls, and keeps the samples of those that are reported.
 
     Raises:
         WrongWhenTimed: an output of a timed call of the candidate is wrong.
         DishonestWhenTimed: a timed call changed an input, or returned one, or elements that share memory.
-        WorkerFailure: the candidate crashed, hung or answered nonsense.
+        WorkerFailure: the candidate crashed, hung or gave an invalid answer.
     """
     run = _Run(task, args, candidate, list(baselines), comparison, deadline, canaries, pace, looks, profile)
     try:
@@ -109,29 +109,29 @@ class _Run:
         self.workers = [candidate.worker, *(side.worker for side in baselines)]
         self.names = {id(side.worker): side.name for side in (candidate, *baselines)}
         self.deadline = deadline
-        # a ranking has no time to draw them
+        # a ranking has no time to draw contents
         self.contents = Contents(task, args, loose_arguments(task, args), anew=not pace.ranking)
-        #: were the contents of each pair drawn throughout?
+        #: for each pair, whether all its contents were drawn
         self.drawn: list[bool] = []
         self.layout: Layout = lay_out(args)
         self.bytes = fresh_copy(self.layout)
         self.small = self.bytes <= TIMING.warm_bytes
         self.slots = (0, 1) if self.small else (0,)
         self.block = TIMING.block if self.small else 1
-        # where eager's own answers are at hand, the reference is asked of some calls only
-        beside = bool(self.baselines) and self.baselines[0].name == "eager"
-        self.checks = Checks(comparison, TIMING.check_all_bytes + 1 if beside else self.bytes * pace.least)
+        # where eager's own answers are available, the reference runs only for some calls
+        eager_first = bool(self.baselines) and self.baselines[0].name == "eager"
+        self.checks = Checks(comparison, TIMING.check_all_bytes + 1 if eager_first else self.bytes * pace.least)
         self.random = random.Random(secrets.randbits(64))
         self.cores = cores_in_order()
-        #: outputs whose elements did not lie one after the other in some call, or should not, and how they did
+        #: outputs (with strides) that were not contiguous in some call, or should not be contiguous
         self.strided: set[tuple[int, tuple[int, ...]]] = set()
-        #: inputs that lie ready for calls which are looked at
+        #: inputs prepared for calls with a look at the program counters
         self.spare: dict[int, tuple[Any, ...]] = {}
-        #: seconds of the processor, and of the clock, of the candidate's timed calls
+        #: processor seconds, and wall-clock seconds, of the candidate's timed calls
         self.used = self.took = 0.0
-        #: which worker of each team takes part
+        #: the active worker of each team
         self.active: dict[str, int] = {}
-        #: by the round in which they come, which only the judge knows
+        #: by round, which only the judge knows
         least = max(pace.least // self.block, 1)
         self.canaries = secret_rounds(canaries, least, TIMING.most // self.block, self.random)
 
@@ -170,7 +170,7 @@ class _Run:
         )  # fmt: skip
 
     def _strides(self) -> list[Condition]:
-        """What must be said of outputs whose elements do not lie one after the other, where the reference's do."""
+        """Conditions for outputs that are not contiguous where the reference's are."""
         if not self.strided:
             return []
         forms = [(o.shape, o.stride()) for o in answers.run_reference(self.task, self.contents.base)]
@@ -186,20 +186,20 @@ class _Run:
                 stretch += 1
             self._round(handshake, self.canaries.pop(done // self.block, []))
             done += self.block
-            # what the task's own inputs take to draw is no time of a kernel's
+            # the time to draw the task's own inputs does not count as a kernel's
             spent = time.monotonic() - start - min(self.contents.seconds, TIMING.drawing)
             if done < self.pace.least:
                 continue
-            over = spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget)
-            if over and not (spent < TIMING.unsure * budget and self._is_unsure()):
+            is_over = spent > budget or self._is_sharp(done >= stretch * TIMING.renew, spent, budget)
+            if is_over and not (spent < TIMING.unsure * budget and self._is_unsure()):
                 break
         for _, canaries in sorted(self.canaries.items()):
             for canary in canaries:
                 canary.judge(self._hear(self.candidate.worker, canary))
 
     def _knows_contents(self, keep: Sequence[bool]) -> bool:
-        """Do calls take longer, compared with the first baseline's, where their contents were drawn than where they
-        were mixed of lines that came before?"""
+        """Do calls take longer, relative to the first baseline's, on drawn contents than on contents mixed from earlier
+        lines?"""
         if not self.baselines:
             return False
         ratios: dict[bool, list[float]] = {True: [], False: []}
@@ -209,7 +209,7 @@ class _Run:
         return stats.larger(ratios[True], ratios[False], TIMING.placed_noise)
 
     def _is_unsure(self) -> bool:
-        """Must more calls be looked at, to say whose work the timed ones are?"""
+        """Are more looks needed to decide whose work the timed calls are?"""
         return self.looks is not None and self.looks.unsure(median(self.candidate.seconds))
 
     def _is_sharp(self, renewed: bool, spent: float, budget: float) -> bool:
@@ -218,7 +218,7 @@ class _Run:
         return renewed and enough(self.sides, spent, budget)
 
     def _warm(self, worker: Worker) -> None:
-        """Calls that do not count, until several in a row agree: pages, pools of threads and caches are in place."""
+        """Make uncounted calls until several in a row agree: pages, thread pools and caches are then ready."""
         start = time.monotonic()
         times: list[float] = []
         worker.placement = place = Placement(worker.pid, self.cores)
@@ -235,8 +235,8 @@ class _Run:
         worker.stop()
 
     def _stretch(self, number: int) -> None:
-        """Begins some rounds in which one worker of each side takes part: two that take turns from round to round find
-        less of theirs in the caches than the candidate, which makes all its calls itself."""
+        """Begin a stretch of rounds in which one worker of each side takes part. If two alternated every round, they
+        would find less of their data in the caches than the candidate, which makes all its calls itself."""
         self.contents.refresh()
         self.active = {side.name: number % len(side.workers) if isinstance(side, Team) else 0 for side in self.sides}
         for side in self.sides:
@@ -250,9 +250,9 @@ class _Run:
         return side.workers[self.active[side.name]] if isinstance(side, Team) else side.worker
 
     def _round(self, handshake: float, canaries: Sequence[Canary]) -> None:
-        """One block of each side, in a newly drawn order (A B B A over the rounds on average); the same contents for
-        all sides, so that the ratios are paired. Outputs are compared after the round, away from the clock: with the
-        reference or, where that is dear, most with what the first baseline has computed of the same contents."""
+        """Run one block of each side, in a newly drawn order (A B B A over the rounds on average), with the same
+        contents for all sides, so that the ratios are paired. Outputs are compared after the round, outside the clock:
+        with the reference or, where that is slow, mostly with the first baseline's outputs for the same contents."""
         self._lay_ready()
         block = []
         for i in range(self.block):
@@ -260,24 +260,24 @@ class _Run:
             self.drawn.append(self.contents.drawn)
         wanted = [self.checks.wanted() for _ in block]
         outputs: dict[str, list[list[Tensor]]] = {}
-        heard: list[tuple[Canary, list[Tensor]]] = []
+        canary_outputs: list[tuple[Canary, list[Tensor]]] = []
         for side in self.random.sample(self.sides, len(self.sides)):
-            found = self._block(side, block, handshake, canaries, heard)
+            side_outputs = self._block(side, block, handshake, canaries, canary_outputs)
             if side is self.candidate or side is self.baselines[0]:
-                outputs[side.name] = found
+                outputs[side.name] = side_outputs
         mark_disturbed(self.sides, self.machine.others())
         ours = outputs[self.candidate.name]
-        for i, (args, check) in enumerate(zip(block, wanted, strict=True)):
-            if check or not self.baselines:
+        for i, (args, is_checked) in enumerate(zip(block, wanted, strict=True)):
+            if is_checked or not self.baselines:
                 self.checks.check(args, ours[i])
             else:
                 self.checks.beside(args, ours[i], outputs[self.baselines[0].name][i])
-        for canary, given in heard:
-            canary.judge(given)
+        for canary, canary_output in canary_outputs:
+            canary.judge(canary_output)
 
     def _prepare(self, worker: Worker) -> None:
-        """New contents for the calls that warm the caches before each timed one. Where the timed call's will lie there
-        are others until it begins, with the parameters that a model takes before: those of an earlier call will do."""
+        """Write new contents for the calls that warm the caches before each timed one. The timed call's place holds
+        other contents until it begins, including a model's parameters; those of an earlier call suffice."""
         for slot in self.slots:
             arena = worker.arenas.get(slot)
             if self.small or arena is None or arena.layout is not self.layout:
@@ -287,12 +287,12 @@ class _Run:
         self, side: Side, block: Sequence[tuple[Any, ...]], handshake: float, canaries: Sequence[Canary],
         heard: list[tuple[Canary, list[Tensor]]],
     ) -> list[list[Tensor]]:  # fmt: skip
-        """The outputs of each call. A baseline's are read too, and its inputs looked at, even if no one asks for it:
-        what the judge does between the calls of one side (it leaves caches and cores warm) it does between those of the
-        others."""
+        """The outputs of each call. A baseline's are read too, and its inputs inspected, even if the result is not
+        used: the judge must do the same work between the calls of every side, since that work leaves caches and cores
+        warm."""
         worker = self._worker(side)
         self._prepare(worker)
-        found: list[list[Tensor]] = []
+        outputs: list[list[Tensor]] = []
         if self.profile is not None:
             self.profile.begin(median(side.seconds[-TIMING.few :]))
         before = self.random.randrange(len(block)) if side is self.candidate and canaries else -1
@@ -312,27 +312,27 @@ class _Run:
             if isinstance(side, Team):
                 side.maker.append(self.active[side.name])
             if side is self.candidate:
-                # what it used until it had halted is no part of its time
+                # what it used until it had halted does not count as its time
                 self.used += max(call.used - TIMING.halting, 0.0)
                 self.took += call.seconds
-                found.append(self._seen(worker, args, call))
+                outputs.append(self._seen(worker, args, call))
             else:
                 worker.shared(call.answer.outputs)
                 worker.arenas[self.slots[-1]].changed(args, but=worker.written)
-                found.append([worker.read(o) for o in call.outputs])
+                outputs.append([worker.read(o) for o in call.outputs])
         if worker.placement is not None:
             worker.placement.update()
-        return found
+        return outputs
 
     def _lay_ready(self) -> None:
-        """Inputs for calls that are looked at: before any side's turn, as many as the last round took."""
+        """Prepare inputs for calls with a look, before any side's turn: as many as the last round used."""
         if self.looks is not None:
             for n in range(TIMING.spares[self.bytes > TIMING.renew_bytes]):
                 if n not in self.spare:
                     self.spare[n] = self.contents.next(TIMING.block + 2 + n, timed=False)
 
     def _looked_at(self, worker: Worker) -> None:
-        """Calls that do not count, at each of which is looked once, before a timed one: none, one or some."""
+        """Make zero or more uncounted calls before a timed one, with one look at the program counters in each."""
         while self.looks is not None and self.spare and self.looks.next():
             with self.looks.at(median(self.candidate.seconds[-TIMING.few :])):
                 self._turn(worker, self.spare.popitem()[1])
@@ -353,7 +353,7 @@ class _Run:
         return outputs
 
     def _seen(self, worker: Worker, args: tuple[Any, ...], call: Call) -> list[Tensor]:
-        """The candidate's outputs, when its call was as polite as those that were checked."""
+        """The candidate's outputs, if its call respected memory as the checked calls did."""
         ranges, doubled = worker.shared(call.answer.outputs)
         for i, output in enumerate(call.answer.outputs):
             if not is_contiguous(output.shape, output.strides) or self.task.results[i].last:
@@ -378,9 +378,9 @@ class _Run:
             raise BaselineFailed(self.names[id(worker)], failure) from failure
 
     def _calibrate(self, worker: Worker) -> float:
-        """The handshake's own cost: calls with nothing to compute, on a baseline, which no candidate has touched.
+        """The handshake's own cost: calls without computation, on a baseline, which no candidate has touched.
 
-        The lowest tenth of them: a subtraction that is too large would make any kernel look faster than it is.
+        Uses their lowest tenth: subtracting too much would make any kernel look faster than it is.
         """
         times = []
         for _ in range(self.pace.calibration_calls):
@@ -390,7 +390,7 @@ class _Run:
 
 
 class _Machine:
-    """What others took of the machine since this was made."""
+    """The share of the machine that others used since this object was made."""
 
     def __init__(self, workers: Sequence[Worker], cores: Sequence[int]) -> None:
         self._workers, self._cores = workers, cores
@@ -399,19 +399,19 @@ class _Machine:
         self._pressure, self._time = process_stats.pressure(), time.monotonic()
 
     def _ours(self) -> float:
-        """Seconds of the processor that the workers and this process have used."""
+        """Processor seconds that the workers and this process have used."""
         return sum(worker.used() for worker in self._workers) + time.process_time()
 
     def others(self) -> float | None:
-        """Seconds for which other processes, or a hypervisor's other machines, had the cores; None where not known."""
+        """Seconds for which other processes, or a hypervisor's other machines, used the cores; None if unknown."""
         now = process_stats.busy(self._cores)
         if now is None or self._busy is None:
             return None
         return max(now - self._busy - (self._ours() - self._used), 0.0)
 
     def taken(self, waits_are_counted: bool) -> float:
-        """The share that the hypervisor gave to others; where waits are not counted for each process, also the share
-        of the time in which any process waited."""
+        """The share that the hypervisor gave to others; where waits are not counted for each process, at least the
+        share of the time in which any process waited."""
         stolen, ticks = process_stats.stolen()
         share = (stolen - self._stolen) / max(ticks - self._ticks, 1)
         return share if waits_are_counted else max(share, self.pressed())
