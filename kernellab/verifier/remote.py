@@ -1,8 +1,8 @@
-"""The judge of another machine: requests travel as the local judge gets them, by ssh or through Dask.
+"""The judge of another machine: requests travel by ssh or through Dask, in the form that the local judge gets.
 
 ``ssh://[USER@]HOST[:PORT][/PYTHON]`` runs :mod:`kernellab.verifier.judge.afar` there, which answers on its standard
-output; ``dask://HOST:PORT`` gives each request to a worker that offers ``device``. A request changes nothing, so that
-one whose connection was lost is made again when there is a connection.
+output; ``dask://HOST:PORT`` sends each request to a worker that offers ``device``. A request changes nothing, so it is
+repeated if its connection was lost.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from kernellab.records import StageResult
 from kernellab.target import Target
 from kernellab.verifier.protocol import wire
 
-#: what a Dask worker offers for each device that it may time on
+#: the resource that a Dask worker offers for each device on which it may measure
 DEVICE = "device"
-#: what answers there
+#: the module that answers there
 _SERVER = "kernellab.verifier.judge.afar"
-#: seconds that a request waits for a connection that was lost, and between two tries
+#: seconds that a request waits for a lost connection, and between two attempts
 WAIT, _PAUSE = 300.0, 1.0
-#: times that a request is made again after its connection ended while it was judged
+#: number of times that a request is repeated after its connection ended while it was judged
 _CUTS = 2
-#: seconds between two looks at a cancelled request; until ssh is through; until a machine has said what it is
+#: seconds: between two checks for cancellation; to connect by ssh; for a machine to report what it is
 _LOOK, _THROUGH, _DETECT = 0.1, 15, 180.0
-#: how the place of a judge behind ssh begins
+#: prefix of the address of a judge behind ssh
 SSH = "ssh://"
 _SSH = re.compile(SSH + r"((?:[\w.+][\w.+-]*@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
 _DASK = re.compile(r"dask://([\w.][\w.-]*:\d+)")
@@ -48,7 +48,7 @@ _FORMS = "Write ssh://HOST, ssh://USER@HOST:PORT/PATH/TO/PYTHON or dask://HOST:8
 
 
 class Lost(Exception):
-    """There is no connection (any more)."""
+    """There is no connection, or it was lost."""
 
 
 class _Link(Protocol):
@@ -61,13 +61,13 @@ _Progress = Callable[[StageResult], None] | None
 
 
 class _Heard(Protocol):
-    """Called while one waits, and with ``alive`` when the other end shows that it works. Raises VerifierError."""
+    """Called while waiting, and with ``alive`` when the other end shows that it works. Raises VerifierError."""
 
     def __call__(self, alive: bool = False) -> None: ...
 
 
 class Remote:
-    """One machine's judge, or those of a cluster, at ``where``. One request at a time.
+    """The judge of one machine, or those of a cluster, at ``where``. Handles one request at a time.
 
     Raises:
         TargetError: ``where`` has no known form.
@@ -77,7 +77,7 @@ class Remote:
         check(where)
         self.where = where
         self._link: _Link | None = None
-        #: it has answered once, so that a connection that ends is worth waiting for
+        #: has it answered once, so that a lost connection is worth waiting for?
         self._known = False
         self._client = uuid.uuid4().hex
 
@@ -85,16 +85,16 @@ class Remote:
         self, request: dict[str, Any], progress: _Progress, wanted: str, deadline: float, patience: float,
         cancel: threading.Event | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """What the judge there answers, with its ``host``. A connection that ends meanwhile is made again, for WAIT
-        seconds; ``deadline`` and ``patience`` (seconds) begin again at each sign of life.
+        """Return the remote judge's answer, with its ``host``. A lost connection is re-established for up to WAIT
+        seconds; ``deadline`` and ``patience`` (seconds) start again at each sign of life.
 
         Raises:
-            VerifierError: no connection, no answer, or it was cancelled; and what the judge there raises.
+            VerifierError: no connection, no answer, or cancelled; and what the judge there raises.
         """
         who = {"version": installed(), "client": self._client}
         message = {**who, "request": request, "wanted": wanted, "deadline": deadline}
         until = time.monotonic() + deadline + patience
-        lost_at, cut = 0.0, 0
+        lost_at, cuts = 0.0, 0
 
         def heard(alive: bool = False) -> None:
             nonlocal until
@@ -117,14 +117,14 @@ class Remote:
                         self._link.ask({**message, "request": {"op": "hello"}}, heard, None)
                         self._known, lost_at = True, 0.0
                     judging = True
-                    found = self._link.ask(message, heard, progress)
+                    answer = self._link.ask(message, heard, progress)
                     break
                 except Lost as lost:
                     self.close()
-                    cut += judging
-                    if cut > _CUTS:
+                    cuts += judging
+                    if cuts > _CUTS:
                         raise VerifierError(
-                            f"The connection to {self.where} ended {cut} times during this request: {lost}",
+                            f"The connection to {self.where} ended {cuts} times during this request: {lost}",
                             "See that machine's memory and logs, and ask again.",
                         ) from None
                     now = time.monotonic()
@@ -142,12 +142,12 @@ class Remote:
                         "See that the shell there prints nothing of itself to what ssh runs.",
                     ) from None
         except BaseException:
-            # an answer that comes later is not that to the next request
+            # a late answer must not be read as the answer to the next request
             self.close()
             raise
-        if "error" in found:
-            raise raised(found)
-        return found
+        if "error" in answer:
+            raise raised(answer)
+        return answer
 
     def close(self) -> None:
         link, self._link = self._link, None
@@ -156,40 +156,40 @@ class Remote:
 
 
 def check(where: str) -> None:
-    """Raises TargetError: it has no known form."""
+    """Raises TargetError if ``where`` has no known form."""
     if not (_SSH.fullmatch(where) or _DASK.fullmatch(where)):
         raise TargetError(f"There is no target {where!r}.", _FORMS)
 
 
 def target_at(where: str, dsl: str | None = None, chip: str | None = None) -> Target:
-    """The Target for ``dsl`` on the machine ``where``; "" is this one. Raises TargetError, VerifierError."""
+    """The Target for ``dsl`` on the machine ``where``; "" is this machine. Raises TargetError, VerifierError."""
     if not where:
         from kernellab.dsls.machine import detect_target
 
         return detect_target(dsl, chip)
     remote = Remote(where)
     try:
-        found = remote.ask({"op": "target", "dsl": dsl, "chip": chip}, None, "target", _DETECT, 0.0)
+        answer = remote.ask({"op": "target", "dsl": dsl, "chip": chip}, None, "target", _DETECT, 0.0)
     finally:
         remote.close()
-    return TypeAdapter(Target).validate_python({**found["target"], "host": where})
+    return TypeAdapter(Target).validate_python({**answer["target"], "host": where})
 
 
 def _open(where: str) -> _Link:
-    """Raises Lost."""
+    """Open a link to ``where``. Raises Lost."""
     return _Ssh(where) if where.startswith("ssh:") else _Dask(where)
 
 
 class _Ssh:
-    """A process of kernellab at the other end of ssh, for as long as the connection."""
+    """A kernellab process at the other end of ssh, as long as the connection lasts."""
 
     def __init__(self, where: str) -> None:
-        found = _SSH.fullmatch(where)
-        assert found is not None
-        host, port, python = found.groups()
+        match = _SSH.fullmatch(where)
+        assert match is not None
+        host, port, python = match.groups()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the link)
         self._channel, theirs = socket.socketpair()
-        # a key or an agent answers, never a person; a machine that is gone is known within 15 s
+        # only a key or an agent may answer, no prompt; a lost machine is detected within 15 s
         options = ["BatchMode=yes", f"ConnectTimeout={_THROUGH}", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
         there = f"exec {shlex.quote(python or 'python3')} -m {_SERVER}"
         command = ["ssh", "-T", *(word for o in options for word in ("-o", o)), *(["-p", port] if port else []), host]
@@ -211,14 +211,14 @@ class _Ssh:
             while True:
                 while not wait([self._channel], _LOOK):
                     heard()
-                found = wire.receive(self._channel)
-                if found is None:
+                answer = wire.receive(self._channel)
+                if answer is None:
                     raise Lost(self._why())
                 heard(alive=True)
-                if "progress" not in found:
-                    return found
+                if "progress" not in answer:
+                    return answer
                 if progress is not None:
-                    progress(StageResult.model_validate(found["progress"]))
+                    progress(StageResult.model_validate(answer["progress"]))
         except OSError:
             raise Lost(self._why()) from None
 
@@ -238,13 +238,13 @@ class _Ssh:
 
 
 class _Dask:
-    """A worker of a cluster for each request; Dask gives that of a worker that died to another."""
+    """Sends each request to a worker of a cluster; Dask moves the requests of a worker that died to another."""
 
     def __init__(self, where: str) -> None:
-        found = _DASK.fullmatch(where)
-        assert found is not None
+        match = _DASK.fullmatch(where)
+        assert match is not None
         try:
-            self._client = connected(found[1])
+            self._client = connected(match[1])
         except EvolveError as error:
             raise Lost(f"{error.message} {error.remedy}".strip()) from None
 
@@ -252,18 +252,18 @@ class _Dask:
         topic, alive = f"kernellab-{uuid.uuid4().hex}", threading.Event()
         try:
             self._client.subscribe_topic(topic, lambda _: alive.set())
-            theirs = self._client.submit(
+            future = self._client.submit(
                 import_module(_SERVER).at_worker, message, topic, pure=False, retries=1, resources={DEVICE: 1}
             )
-            while not theirs.done():
+            while not future.done():
                 if self._client.status != "running":
                     raise Lost("the scheduler is gone")
-                shown = alive.is_set()
-                if shown:
+                is_alive = alive.is_set()
+                if is_alive:
                     alive.clear()
-                heard(shown)
+                heard(is_alive)
                 time.sleep(_LOOK)
-            found: dict[str, Any] = theirs.result(timeout=_THROUGH)
+            answer: dict[str, Any] = future.result(timeout=_THROUGH)
         except (Lost, KernellabError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # Dask's own have no stable base
@@ -275,10 +275,10 @@ class _Dask:
         finally:
             with suppress(Exception):  # the client may be gone
                 self._client.unsubscribe_topic(topic)
-        for part in found.get("parts", ()):
+        for part in answer.get("parts", ()):
             if progress is not None:
                 progress(StageResult.model_validate(part))
-        return found
+        return answer
 
     def close(self) -> None:
         with suppress(Exception):  # a scheduler that is gone answers nothing
@@ -302,11 +302,11 @@ def connected(address: str) -> Any:
 
 
 def raised(message: dict[str, Any]) -> KernellabError:
-    """The error of a judge's message."""
-    named = getattr(errors, str(message["error"]), None)
-    kind = named if isinstance(named, type) and issubclass(named, KernellabError) else VerifierError
+    """The error that a judge's message describes."""
+    error_class = getattr(errors, str(message["error"]), None)
+    kind = error_class if isinstance(error_class, type) and issubclass(error_class, KernellabError) else VerifierError
     error = kind(str(message.get("message", "")), str(message.get("remedy", "")))
     if message.get("trace"):
-        # as add_note does, which Python has from 3.11 on
+        # like add_note, which needs Python 3.11
         error.__notes__ = [str(message["trace"])]
     return error

@@ -1,7 +1,7 @@
-"""Program counters of a worker's threads, sampled from outside by the judge, and the objects that they lie in.
+"""Program counters of a worker's threads, sampled from outside by the judge, and the objects that contain them.
 
-Nothing is asked of the worker: a thread that runs is seized (ptrace(2), PTRACE_SEIZE), interrupted, its registers are
-read, and it is let go. What may read a worker's memory may do this.
+The worker does not cooperate: a running thread is seized (ptrace(2), PTRACE_SEIZE) and interrupted, its registers are
+read, and it continues. This needs the same permission as reading a worker's memory.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 _SEIZE, _INTERRUPT, _DETACH, _REGISTERS = 0x4206, 0x4207, 17, 0x4204
 _GENERAL, _FLOATING = 1, 2
 _WALL = 0x40000000
-#: a thread that has not stopped by then (s) is let go
+#: a thread that has not stopped within this time (s) is released
 _PATIENCE = 0.02
-#: the places of the program counter and the stack pointer among the general registers, by machine
+#: indices of the program counter and the stack pointer among the general registers, by machine
 _COUNTER = {"x86_64": (16, 19), "aarch64": (32, 31)}
-#: bytes of a stack in which the caller of code without a file is looked for
+#: bytes of a stack that are searched for the caller of code without a file
 _STACK = 8192
-#: bytes before a program counter, and behind it, that a sample keeps
+#: bytes before and after a program counter that a sample stores
 _ABOUT = 64
-#: the place of MXCSR in what FXSAVE stores
+#: offset of MXCSR in the FXSAVE area
 _MXCSR = 24
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,28 +56,27 @@ class _Span(ctypes.Structure):
 
 
 class Unseen(Exception):
-    """The system does not let this process look at another's registers; the reason."""
+    """The system does not let this process read another's registers; the message says why."""
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """One executable piece of a process's memory: addresses, the file's path ("" for none), and where in it."""
+    """One executable piece of a process's memory: addresses, the file's path ("" for none), and the offset in it."""
 
     low: int
     high: int
     path: str
     offset: int
-    #: False: memory without a file that stands where the path's code stood
+    #: False for anonymous memory in the place of the path's code
     backed: bool = True
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One program counter: the object's path ("" for memory that no file is behind), and its place in that file.
+    """One program counter: the object's path ("" for memory without a file), and its offset in that file.
 
-    Of code without a file, which a JIT compiler made, also ``caller``, the object whose code called it; "" where no
-    caller is found. ``code`` is what stood in memory about the address, from ``code_at`` on, when it was looked at: it
-    may be something else later.
+    For code without a file, from a JIT compiler, ``caller`` is the object whose code called it, or "" if none is found.
+    ``code`` holds the bytes around the address, from ``code_at`` on, at the time of the sample: they may change later.
     """
 
     path: str
@@ -90,27 +89,27 @@ class Sample:
     code_at: int = 0
 
     def stood(self, address: int, count: int) -> bytes:
-        """So many bytes as they stood at ``address``; nothing where not all of them are known."""
+        """``count`` bytes as they were at ``address``; empty unless all of them are known."""
         at = address - self.code_at
         return self.code[at : at + count] if 0 <= at <= len(self.code) - count else b""
 
 
 class Sampler:
-    """Samples a worker's running threads at random instants of its calls while it is entered (a thread of the judge),
-    as often as one likes.
+    """Samples a worker's running threads at random instants of its calls while entered, in a thread of the judge. Can
+    be entered repeatedly.
 
-    Only what is found between a go and its answer counts, as the judge's own side of the call knows them.
+    Only samples between a go and its answer count, according to the judge's own side of the call.
     """
 
     def __init__(self, worker: Worker) -> None:
         if platform.machine() not in _COUNTER:
             raise Unseen(f"registers of {platform.machine()} are not known")
         self.worker = worker
-        #: what was found at each look, of all threads that ran
+        #: for each look, the samples of all running threads
         self.looks: list[list[Sample]] = []
-        #: for how many calls each look stands
+        #: the number of calls that each look stands for
         self.weights: list[float] = []
-        #: why there are none, where the system refuses
+        #: why there are none, if the system refuses
         self.refused = ""
         self._random = random.Random(secrets.randbits(64))
         self._places = Places()
@@ -127,7 +126,7 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        # what computes may keep every core, with its own priority
+        # computing threads may keep every core, with their own priority
         before_all(threading.get_native_id())
         while not self._over.is_set() and not self.refused:
             time.sleep(self._random.uniform(*HONEST.sample_spacing))
@@ -135,7 +134,7 @@ class Sampler:
                 self.look()
 
     def look(self, weight: float = 1.0) -> None:
-        """One look at all threads that run; nothing is kept where none is found."""
+        """Sample all running threads once; a look without samples is not stored."""
         samples: list[Sample] = []
         for pid in process_stats.descendants(self.worker.first, CAPS.processes):
             for task in _running(pid):
@@ -151,9 +150,9 @@ class Sampler:
             self.weights.append(weight)
 
     def _sampled(self, pid: int, task: int) -> Sample | None:
-        """Where a thread is; None where it has ended, or its call has once it stands still."""
-        with _held(task) as held:
-            if not held or not self.worker.at_work:
+        """The position of a thread; None if the thread, or its call, has ended by the time it is stopped."""
+        with _held(task) as is_stopped:
+            if not is_stopped or not self.worker.at_work:
                 return None
             body = _registers(task, _GENERAL)
             places = _COUNTER[platform.machine()]
@@ -171,13 +170,13 @@ class Sampler:
 
 
 class Places:
-    """The objects at addresses of processes, as their maps say once and again where an address is new."""
+    """The objects at addresses of processes, from their maps, which are read again for unknown addresses."""
 
     def __init__(self) -> None:
         self._maps: dict[int, list[Mapped]] = {}
 
     def sample(self, pid: int, address: int) -> Sample:
-        """What lies at an address of a process."""
+        """The object at an address of a process."""
         for fresh in (False, True):
             if fresh or pid not in self._maps:
                 self._maps[pid] = executable(pid)
@@ -188,14 +187,14 @@ class Places:
         return Sample("", address, address, pid)
 
     def caller(self, pid: int, stack: bytes) -> str:
-        """The file of the first return address on a stack into code that a file is behind: the object that called what
-        has none. Words that an earlier call has left are mostly no addresses behind a call by pointer."""
+        """The file of the first return address on a stack that points into file-backed code: the object that called
+        code without a file. Leftover words of earlier calls are mostly not addresses after an indirect call."""
         words = np.frombuffer(stack[: len(stack) & ~7], "<u8")
         maps = [m for m in self._maps.get(pid, ()) if m.path.startswith("/")]
         lows = np.array([m.low for m in maps], "<u8")
         at = np.searchsorted(lows, words, side="right").astype(int) - 1
         for number, (word, i) in enumerate(zip(words.tolist(), at.tolist(), strict=True)):
-            # a loop that keeps nothing on the stack has its return address on top, perhaps of a call that was handed on
+            # a loop that stores nothing on the stack has its return address on top, perhaps that of a forwarded call
             if i >= 0 and word < maps[i].high and _behind_a_call(pid, word, direct=not number):
                 return str(maps[i].path)
         return ""
@@ -211,7 +210,7 @@ def _with_code(sample: Sample) -> Sample:
 
 
 def executable(pid: int) -> list[Mapped]:
-    """The executable pieces of a process's memory by address; none where it has gone."""
+    """The executable pieces of a process's memory by address; empty if the process is gone."""
     mapped = []
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").split("\n"):
@@ -221,13 +220,13 @@ def executable(pid: int) -> list[Mapped]:
             if "x" in rights:
                 low, high = (int(n, 16) for n in span.split("-"))
                 path = name[0].strip() if name else ""
-                # memory without a file, to which a process may give a name
+                # anonymous memory, which a process may have named
                 mapped.append(Mapped(low, high, "" if path.startswith("[anon") else path, int(offset, 16)))
     return _without_holes(mapped)
 
 
 def _without_holes(maps: list[Mapped]) -> list[Mapped]:
-    """Memory without a file between two pieces of one file stands where that file's code stood: it is its copy."""
+    """Anonymous memory between two pieces of one file replaces that file's code, and counts as its copy."""
     last: dict[str, int] = {m.path: i for i, m in enumerate(maps) if m.path.startswith("/")}
     joined: list[Mapped] = []
     before: Mapped | None = None
@@ -244,24 +243,24 @@ def rounding_modes(pid: int) -> dict[int, int]:
     """MXCSR's control bits of each thread of a process: rounding mode, flush-to-zero, denormals-are-zero; x86-64 only.
 
     Raises:
-        Unseen: the system or the machine does not show them.
+        Unseen: the system or the machine does not give access to them.
     """
     if platform.machine() != "x86_64":
         raise Unseen("there is no MXCSR")
     modes = {}
     for task in _tasks(pid):
-        with _held(task) as held:
-            if held:
+        with _held(task) as is_stopped:
+            if is_stopped:
                 (word,) = struct.unpack_from("<I", _registers(task, _FLOATING), _MXCSR)
-                # the exceptions that have been, bits 0 to 5, are no mode
+                # bits 0 to 5, the exceptions raised so far, are not modes
                 modes[task] = word & ~0x3F
     return modes
 
 
 def x87_modes(pid: int) -> int:
     """The x87 control word's traps, precision and rounding in a process's first thread. Raises Unseen, as above."""
-    with _held(pid) as held:
-        if not held:
+    with _held(pid) as is_stopped:
+        if not is_stopped:
             raise Unseen("the thread has ended")
         return int(struct.unpack_from("<H", _registers(pid, _FLOATING), 0)[0]) & 0x0F3F
 
@@ -274,7 +273,7 @@ def _running(pid: int) -> Iterator[int]:
 
 
 def _lives(task: int) -> bool:
-    """Has a thread not ended yet? Asked once more, since it may be about to."""
+    """Is a thread still alive? Checked twice, since it may be about to end."""
     for _ in range(2):
         try:
             if Path(f"/proc/{task}/stat").read_bytes().rpartition(b")")[2].split()[0] in b"ZXx":
@@ -293,8 +292,8 @@ def _tasks(pid: int) -> list[int]:
 
 
 def _behind_a_call(pid: int, address: int, direct: bool = False) -> bool:
-    """Does a call by pointer, or a ``direct`` one, end at ``address``? Nothing else than the first calls code that is
-    made at run time (x86-64: FF /2 and E8, aarch64: BLR and BL)."""
+    """Does an indirect call, or a ``direct`` one, end at ``address``? Only indirect calls reach code made at run time
+    (x86-64: FF /2 and E8, aarch64: BLR and BL)."""
     try:
         code = bytes(read_bytes(pid, address - 8, 8).numpy())
     except Unreadable:
@@ -309,11 +308,11 @@ def _behind_a_call(pid: int, address: int, direct: bool = False) -> bool:
 
 @contextlib.contextmanager
 def _held(task: int) -> Iterator[bool]:
-    """A thread that stands still inside; False where it has ended, or does not come to it."""
+    """Stop a thread while entered; yields False if it has ended, or does not stop."""
     if _libc.ptrace(_SEIZE, task, None, None):
         error = ctypes.get_errno()
         if error != 3 and _lives(task):
-            # ESRCH: it has ended; EPERM as well, where it is not yet gone
+            # ESRCH: it has ended; EPERM also, if it is about to end
             raise Unseen(os.strerror(error))
         yield False
         return
@@ -329,12 +328,12 @@ def _held(task: int) -> Iterator[bool]:
                 break
             if pid:
                 stopped = os.WIFSTOPPED(status)
-                # a signal that was on its way is given back
+                # a signal that was in flight is delivered on detach
                 signal = os.WSTOPSIG(status) if stopped and not status >> 16 else 0
                 break
         yield stopped
     finally:
-        # one that did not stop cannot be let go before it does
+        # a thread can only be detached once it has stopped
         if not stopped:
             _wait_stopped(task)
         _libc.ptrace(_DETACH, task, None, ctypes.c_void_p(signal))

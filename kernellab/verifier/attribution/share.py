@@ -1,4 +1,4 @@
-"""The share of a call's work that is done by the candidate's own code, counted by the judge."""
+"""The share of a call's work done by the candidate's own code, counted by the judge."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class Looked(Protocol):
-    """What looked at a worker's program counters: what each look found of all threads that ran, for how many calls it
-    stands, and why there are none, where the system refuses."""
+    """Something that sampled a worker's program counters: for each look the samples of all running threads, the number
+    of calls that it stands for, and why there are none, if the system refuses."""
 
     @property
     def worker(self) -> Worker: ...
@@ -54,32 +54,31 @@ class Looked(Protocol):
 
 @dataclass(frozen=True)
 class Counted:
-    """What program counters showed: calls that looks at own code, and at each library's, stand for; all looks; seconds
-    of a call.
+    """What program counters showed: the calls that looks at own code, and at each library's, stand for; all looks;
+    seconds of a call.
 
-    ``effective`` is the number of looks of equal weight that would tell as much (0: each counts once). ``unseen`` says
-    why nothing can be told of them, where nothing can.
+    ``effective`` is the number of equally weighted looks with the same information (0: each counts once). ``unseen``
+    says why they allow no conclusion, if so.
     """
 
     own: float = 0
-    #: and at the interpreter's and the system's runtime alone
+    #: the same for looks only at the interpreter's and the system's runtime
     runtime: float = 0
     libraries: tuple[tuple[str, float], ...] = ()
     all: int = 0
     seconds: float = 0.0
     unseen: str = ""
     effective: float = 0.0
-    #: the same of objects that are neither the candidate's nor known
+    #: the same for objects that are neither the candidate's nor known
     strangers: tuple[tuple[str, float], ...] = ()
-    #: and the number of those looks
+    #: the number of those looks
     strange_looks: int = 0
-    #: where in the candidate's files they were; None where that was not asked for
+    #: their places in the candidate's files; None if not requested
     hot: HotSpots | None = None
 
     @property
     def strange(self) -> float:
-        """The share of all looks at which code ran that is neither the candidate's nor known; 0 where chance may be
-        the reason."""
+        """The share of all looks at code that is neither the candidate's nor known; 0 if chance may explain it."""
         count = sum(n for _, n in self.strangers)
         share = count / ((count + self.own + self.library + self.runtime) or 1)
         return share if share > HONEST.unknown_share and self.strange_looks >= HONEST.unknown_least else 0.0
@@ -90,22 +89,22 @@ class Counted:
 
     @property
     def number(self) -> float:
-        """Of looks at what computes, of equal weight."""
+        """The number of looks at code that computes, with equal weights."""
         return self.effective or self.own + self.library
 
     @property
     def share(self) -> float:
-        """Own code's part of what computes."""
+        """Own code's part of the code that computes."""
         return self.own / (self.own + self.library or 1)
 
     @property
     def told(self) -> bool:
-        """Are they enough to say something?"""
+        """Are the looks enough for a conclusion?"""
         return not self.unseen and self.number >= HONEST.samples_least
 
     @property
     def leans(self) -> bool:
-        """Is the library's part more than is allowed, beyond chance and beyond what handling tensors takes?"""
+        """Is the library's part larger than allowed, beyond chance and beyond the handling of tensors?"""
         if not self.told:
             return False
         n = self.number
@@ -115,8 +114,8 @@ class Counted:
 
 
 def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
-    """Looks at calls on ever new contents of the form of ``case``, made as timed calls are. Where the task
-    ``only_moves`` data, a library's copies are its work.
+    """Sample calls on new contents of the form of ``case``, made like timed calls. If the task ``only_moves`` data, a
+    library's copies are its work.
 
     Raises:
         WorkerFailure: the candidate fails.
@@ -130,11 +129,11 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
     except Unseen as unseen:
         return Counted(unseen=str(unseen))
     for number in range(HONEST.sample_times + 1):
-        # half of them suffice where they show nothing but the candidate's code: timed calls are sampled, too
+        # half suffice if they show only the candidate's code: timed calls are sampled too
         part = 1.0 if number else 0.5
         called = len(seconds)
         with sampler:
-            # one call at least: on a busy machine the time may be over before the first begins
+            # at least one call: on a busy machine the time may be over before the first begins
             end = time.monotonic() + part * HONEST.sample_seconds
             while len(seconds) == called or (
                 time.monotonic() < end and len(sampler.looks) < part * HONEST.samples and not sampler.refused
@@ -144,48 +143,51 @@ def counted(stages: Stages, case: Case, only_moves: bool = False) -> Counted:
         shares = found_in(sampler, statistics.median(seconds), only_moves)
         if shares.unseen or (shares.told and not (shares.library or shares.strangers)):
             break
-        # they are few at first then; where all of them show a library, more are asked for
+        # the first samples are few; more follow if all of them show a library
         if number and (shares.told or shares.own or not shares.library):
             break
     return replace(shares, hot=hot_spots([sampler]))
 
 
 def own_seconds(call: Call) -> float:
-    """Seconds of a call that other work on the machine does not move: what it took without the wait for a core, and no
-    less than its processor time, so that threads which hold each other up hide nothing."""
+    """Seconds of a call that do not depend on other work on the machine: its time without the wait for a core, but at
+    least its processor time, so that threads which block each other hide nothing."""
     return max(call.seconds - call.waited, min(call.used, call.seconds))
 
 
 def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Counted:
-    """What looks at calls of so many seconds tell. A look at which any thread was in a library's code is
-    the library's, however many others there were."""
+    """Evaluate looks at calls of ``seconds`` seconds. A look with any thread in a library's code counts as the
+    library's, regardless of the other threads."""
     if sampler.refused:
         return Counted(unseen=sampler.refused)
     worker = sampler.worker
     build = Build(str(worker.scratch))
     kinds = _kinds([s for look in sampler.looks for s in look], worker, build)
-    mine = [s for s, kind in kinds.items() if kind is Kind.OWN]
-    loose = [s for s, kind in kinds.items() if kind is Kind.LIBRARY and not s.path]
-    # code that was made at run time is a library's where that calls it, unless that is its DSL's, whose build wrote it
-    seconds_of = {
-        s: library_of(s.caller) for s in mine
+    own_samples = [s for s, kind in kinds.items() if kind is Kind.OWN]
+    anonymous = [s for s, kind in kinds.items() if kind is Kind.LIBRARY and not s.path]
+    # code made at run time belongs to a library that calls it, except the DSL's own, if the build wrote that code
+    calling_libraries = {
+        s: library_of(s.caller) for s in own_samples
         if makes_code(s.caller) and not is_of(s.caller, worker.runtime)
         and not (is_of(s.caller, worker.packages) and build.holds(s))
     }  # fmt: skip
-    theirs = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
-    named = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in theirs}
-    named |= {s: library_of(s.caller) for s in loose if makes_code(s.caller)}
-    named |= {**_copied([s for s in (*mine, *loose) if s not in seconds_of]), **seconds_of}
-    named |= _builtins(sampler.looks, kinds, seconds)
-    for s in (*_launching(sampler, named, seconds), *_handling(sampler, named, seconds)):
-        named.pop(s, None)
+    library_kinds = (Kind.LIBRARY, Kind.MOVE) if only_moves else (Kind.LIBRARY,)
+    library_names = {s: library_of(s.path) if s.path else _MADE for s, kind in kinds.items() if kind in library_kinds}
+    library_names |= {s: library_of(s.caller) for s in anonymous if makes_code(s.caller)}
+    library_names |= {
+        **_copied([s for s in (*own_samples, *anonymous) if s not in calling_libraries]),
+        **calling_libraries,
+    }
+    library_names |= _builtins(sampler.looks, kinds, seconds)
+    for s in (*_launching(sampler, library_names, seconds), *_handling(sampler, library_names, seconds)):
+        library_names.pop(s, None)
     libraries: dict[str, float] = {}
     strangers: dict[str, float] = {}
     own = runtime = squares = 0.0
     strange_looks = 0
     for look, weight in zip(sampler.looks, sampler.weights, strict=True):
         strange = next((s for s in look if kinds[s] is Kind.UNKNOWN), None)
-        name = next((named[s] for s in look if s in named), "")
+        name = next((library_names[s] for s in look if s in library_names), "")
         if strange is not None:
             stranger = library_of(strange.path)
             strangers[stranger] = strangers.get(stranger, 0.0) + weight
@@ -207,64 +209,66 @@ def found_in(sampler: Looked, seconds: float, only_moves: bool = False) -> Count
 
 
 def hot_spots(looked: Sequence[Looked]) -> HotSpots | None:
-    """Where looks at program counters were in files of the candidate's build; None where there are no looks.
+    """The looks at program counters in files of the candidate's build; None without looks.
 
-    A function's name is the candidate's word: it says where to look in its source, and nothing else.
+    A function's name comes from the candidate: it only says where to look in its source.
     """
-    samples = [s for one in looked for look in one.looks for s in look]
+    samples = [s for looker in looked for look in looker.looks for s in look]
     if not samples:
         return None
     scratch = f"{looked[0].worker.scratch}/"
-    mine = [s for s in samples if s.path.startswith(scratch) and is_of_file(s)]
-    places = Counter(function_at(s.path, s.place) for s in mine)
+    own_samples = [s for s in samples if s.path.startswith(scratch) and is_of_file(s)]
+    places = Counter(function_at(s.path, s.place) for s in own_samples)
     spots = [
         HotSpot(function=name, offset=offset, count=count)
         for (name, offset), count in places.most_common(HONEST.hot_spots)
         if name and len(name) <= HONEST.hot_name
     ]
     return HotSpots(
-        samples=len(samples), spots=tuple(spots), further=len(mine) - sum(s.count for s in spots),
+        samples=len(samples), spots=tuple(spots), further=len(own_samples) - sum(s.count for s in spots),
         waiting=sum(is_openmp(s.path) for s in samples),
     )  # fmt: skip
 
 
 def _launching(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
-    """The samples in the compiled code of the DSL's own runtime, where all of them take no longer than launches do, and
-    none of its loops long: what computes stays there."""
+    """The samples in the compiled code of the DSL's own runtime, if all of them take no longer than launches, and none
+    of its loops is long: code that computes stays in a loop."""
     runtime = sampler.worker.runtime
     launching = {s for s in named if s.path and runtime and is_of(s.path, runtime)}
     looks = list(zip(sampler.looks, sampler.weights, strict=True))
     share = sum(weight for look, weight in looks if launching & set(look)) / (sum(w for _, w in looks) or 1)
-    took, most = share * seconds, _most(launching, sampler)
-    longest = most * seconds / max(len(looks), 1)
-    # one or two looks of many at one place are chance; of few ones they may be a loop of a large part of the call
-    chance = most <= min(2.0, (1 - HONEST.own_share) * len(looks)) and took <= HONEST.launch_seconds
-    loop = min(HONEST.handling_seconds, max(HONEST.launch_loop_seconds, HONEST.launch_loop_share * took))
-    return launching if chance or (took <= HONEST.slow_launch_seconds and longest <= loop) else set()
+    launch_seconds, largest = share * seconds, _most(launching, sampler)
+    longest = largest * seconds / max(len(looks), 1)
+    # one or two of many looks at one place are chance; of few looks they may be a loop of a large part of the call
+    is_chance = largest <= min(2.0, (1 - HONEST.own_share) * len(looks)) and launch_seconds <= HONEST.launch_seconds
+    loop = min(HONEST.handling_seconds, max(HONEST.launch_loop_seconds, HONEST.launch_loop_share * launch_seconds))
+    return launching if is_chance or (launch_seconds <= HONEST.slow_launch_seconds and longest <= loop) else set()
 
 
 def _most(samples: set[Sample], sampler: Looked) -> int:
-    """How many looks found those ``handling_bytes`` of a file that have most of the ``samples``."""
-    ran = sorted((s.path, s.place) for look in sampler.looks for s in look if s in samples)
-    near = [bisect_left(ran, (path, place + HONEST.handling_bytes)) - i for i, (path, place) in enumerate(ran)]
-    return max(near, default=0)
+    """The number of looks at the range of ``handling_bytes`` of a file with most of the ``samples``."""
+    positions = sorted((s.path, s.place) for look in sampler.looks for s in look if s in samples)
+    counts = [
+        bisect_left(positions, (path, place + HONEST.handling_bytes)) - i for i, (path, place) in enumerate(positions)
+    ]
+    return max(counts, default=0)
 
 
 def _handling(sampler: Looked, named: dict[Sample, str], seconds: float) -> set[Sample]:
-    """The samples in libraries' own files, where they are apart from each other: what allocates, views and dispatches
-    runs from end to end once, slowly where its code is in no cache, and what computes stays in its loops."""
+    """The samples in libraries' own files, if they are far apart: code that allocates, views and dispatches runs
+    through once, slowly where it is not cached, while code that computes stays in its loops."""
     files = {s for s, name in named.items() if s.path and name == library_of(s.path)}
     together = sum(not files.isdisjoint(look) for look in sampler.looks) * seconds / max(len(sampler.looks), 1)
     apart = _most(files, sampler) * seconds / max(len(sampler.looks), 1) <= HONEST.library_seconds
     return files if together <= HONEST.handling_seconds and apart else set()
 
 
-#: whose code it is that stands in no file, where no library is seen to call it
+#: name of code without a file, if no library is seen to call it
 _MADE = "code that was made at run time"
 
 
 def most(counts: Sequence[tuple[str, float]]) -> list[str]:
-    """The names of those that most looks found."""
+    """The names with the most looks."""
     return [name for name, _ in counts[:4]]
 
 
@@ -273,7 +277,7 @@ def _ordered(counts: dict[str, float]) -> tuple[tuple[str, float], ...]:
 
 
 def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Sample, Kind]:
-    """What each sample is, once the bytes that ran have been compared with the file that the map names."""
+    """The kind of each sample, after comparing the bytes that ran with the file that the map names."""
     kinds: dict[Sample, Kind] = {}
     for s in dict.fromkeys(samples):
         if s.path in SYSTEM_CODE:
@@ -290,10 +294,10 @@ def _kinds(samples: Sequence[Sample], worker: Worker, build: Build) -> dict[Samp
 def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seconds: float) -> dict[Sample, str]:
     """The samples in a loop of one of the interpreter's own functions (bytes.translate, a product of long integers).
 
-    What calls a kernel is spread over all of the interpreter: many of its samples in a few hundred bytes are a loop.
+    Calling a kernel spreads over all of the interpreter; many of its samples in a few hundred bytes are a loop.
     """
-    ran = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
-    places = sorted(s.place for s in ran)
+    samples = [s for look in looks for s in look if kinds[s] is Kind.INTERPRETER]
+    places = sorted(s.place for s in samples)
     addresses: set[int] = set()
     least = max(HONEST.samples_least, HONEST.loop_share * len(places))
     for i, low in enumerate(places):
@@ -301,18 +305,18 @@ def _builtins(looks: Sequence[Sequence[Sample]], kinds: dict[Sample, Kind], seco
         share = inside / max(len(looks), 1)
         if inside >= least and share > 1 - HONEST.own_share and share * seconds > HONEST.library_seconds:
             addresses.update(places[i : i + inside])
-    return {s: "the interpreter's own functions" for s in ran if s.place in addresses}
+    return {s: "the interpreter's own functions" for s in samples if s.place in addresses}
 
 
 def _copied(samples: Sequence[Sample]) -> dict[Sample, str]:
-    """The library whose code it is, of samples in objects that were taken for the candidate's own."""
+    """The library that the code was copied from, for samples in objects that counted as the candidate's own."""
     by_object: dict[tuple[int, str], list[Sample]] = {}
     for sample in samples:
         by_object.setdefault((sample.pid, sample.path), []).append(sample)
     names: dict[tuple[int, str], str] = {}
-    beside = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
-    for key, of_object in by_object.items():
-        if any(s.mapped is not None and may_be_copied(s.mapped, beside[s.pid]) for s in of_object):
-            code = [piece for s in of_object if (piece := s.stood(s.address, HONEST.sample_bytes))]
+    own_sizes = {pid: own_bytes(executable(pid)) for pid in {s.pid for s in samples}}
+    for key, object_samples in by_object.items():
+        if any(s.mapped is not None and may_be_copied(s.mapped, own_sizes[s.pid]) for s in object_samples):
+            code = [piece for s in object_samples if (piece := s.stood(s.address, HONEST.sample_bytes))]
             names[key] = copied_from(random.SystemRandom().sample(code, min(HONEST.sample_pieces, len(code))))
     return {s: names[s.pid, s.path] for s in samples if names.get((s.pid, s.path))}

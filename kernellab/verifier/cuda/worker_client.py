@@ -55,8 +55,8 @@ TIMED_SLOT, COPY_SLOT = 100, 101
 
 @dataclass(frozen=True)
 class TimedCalls:
-    """The calls of one go: the judge's clock from go to done (s), the worker's events (in ``answer``, s of all), and
-    how long the judge's own kernel took after."""
+    """The calls of one go: the judge's time from go to done (s), the worker's event time (in ``answer``, s of all
+    calls), and the time of the judge's own kernel afterwards."""
 
     answer: Answer
     seconds: float

@@ -1,7 +1,7 @@
-"""Records one call: which memory it makes, what it fills and launches, where its results lie.
+"""Records one call: the memory that it allocates, its fills and launches, and the places of its results.
 
-Runs in the candidate's worker, around a call of the candidate. Memory is seen at torch's dispatcher; launches are
-reported by the hooks of :mod:`triton`, :mod:`cupti` and :mod:`native` in this package.
+Runs in the candidate's worker, around a call of the candidate. Torch's dispatcher reports memory; the hooks of
+:mod:`triton`, :mod:`cupti` and :mod:`native` in this package report launches.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from kernellab.verifier.seal.bundle import (
     write,
 )
 
-#: where a record lies below a worker's scratch folder
+#: folder of a record below a worker's scratch folder
 FOLDER = "sealed"
 _EMPTY = {"empty", "empty_strided", "empty_like", "empty_permuted", "new_empty", "new_empty_strided"}
 _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 _READS = {"item", "_local_scalar_dense", "is_nonzero", "equal", "nonzero"}
 _VIEWS = {"_unsafe_view", "_reshape_alias", "detach", "lift_fresh", "record_stream", "is_same_size", "sym_size"}
 
-#: takes the recorder; inside, what the candidate launches is reported to it
+#: receives the recorder; while entered, reports the candidate's launches to it
 Hook = Callable[["Recorder"], contextlib.AbstractContextManager[None]]
 
 
 class Recorder:
-    """What one call does, with every address as a place in a buffer."""
+    """The steps of one call, with every address as a place in a buffer."""
 
     def __init__(self, args: Sequence[Any], device: str) -> None:
         self.device = device
@@ -52,12 +52,12 @@ class Recorder:
         self.buffers: list[Buffer] = []
         self.binaries: dict[str, Binary] = {}
         self.contents: dict[str, bytes] = {}
-        #: the first thing that cannot be sealed; the call continues, so that it does as it always does
+        #: the first thing that cannot be sealed; the call continues, so that it behaves as usual
         self.reason = ""
-        #: true while torch does a fill or a copy that is recorded as such: its own launches are not the candidate's
+        #: true while torch performs a recorded fill or copy, whose own launches are not the candidate's
         self.inside = False
         self._ranges: list[tuple[int, int, int]] = []
-        # addresses must stay what they are until the call is over
+        # addresses must not change until the call is over
         self._alive: list[Any] = []
         self.inputs: list[Input | None] = [self._argument(number, value) for number, value in enumerate(args)]
 
@@ -67,14 +67,14 @@ class Recorder:
         self.reason = self.reason or reason
 
     def place(self, address: int) -> Place | None:
-        """Where an address lies; None for memory that the call neither was given nor made."""
+        """The place of an address; None for memory that the call neither received nor allocated."""
         for low, high, buffer in reversed(self._ranges):
             if low <= address < high:
                 return Place(buffer=buffer, offset=address - low)
         return None
 
     def memory(self, count: int) -> Place:
-        """A buffer of the call's own that has no known address here."""
+        """A buffer of the call without a known address."""
         self.buffers.append(Buffer(bytes=count))
         return Place(buffer=len(self.buffers) - 1)
 
@@ -86,7 +86,7 @@ class Recorder:
         return list(self.binaries).index(digest)
 
     def argument(self, data: bytes, is_address: Callable[[int], bool]) -> Argument:
-        """A kernel's parameter from its bytes; ``is_address`` tells of eight bytes whether they are one."""
+        """A kernel's parameter from its bytes; ``is_address`` says whether an eight-byte value is an address."""
         blank, pointers = bytearray(data), []
         for at in range(0, len(data) - 7, 8):
             (word,) = struct.unpack_from("<Q", data, at)
@@ -104,7 +104,7 @@ class Recorder:
     # -- torch
 
     def operator(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Does one operator and notes it, or why it cannot be sealed."""
+        """Run one operator and record it, or why it cannot be sealed."""
         name = func.overloadpacket.__name__
         tensors = [a for a in (*args, *kwargs.values()) if hasattr(a, "data_ptr")]
         self.inside = True
@@ -112,17 +112,17 @@ class Recorder:
             result = func(*args, **kwargs)
         finally:
             self.inside = False
-        made = [t for t in (result if isinstance(result, (tuple, list)) else (result,)) if hasattr(t, "data_ptr")]
+        created = [t for t in (result if isinstance(result, (tuple, list)) else (result,)) if hasattr(t, "data_ptr")]
         if name in _READS and any(self._ours(t) for t in tensors):
             self.refuse("its host code reads values from the device")
-        elif self.device != "cpu" and not any(map(self._ours, (*tensors, *made))):
+        elif self.device != "cpu" and not any(map(self._ours, (*tensors, *created))):
             pass  # host arithmetic: what comes of it is a constant of a launch, or differs in the second record
         elif name in _EMPTY:
-            self._made(made[0])
+            self._made(created[0])
         elif name in _FILLED or name in ("full", "full_like", "new_full", "fill", "fill_", "zero_"):
-            self._filled(name, made[0], args, kwargs, fresh=name not in ("fill_", "zero_"))
+            self._filled(name, created[0], args, kwargs, fresh=name not in ("fill_", "zero_"))
         elif name in ("clone", "copy_", "_to_copy", "contiguous"):
-            self._copied(name, tensors, made[0], fresh=name != "copy_")
+            self._copied(name, tensors, created[0], fresh=name != "copy_")
         elif not (name in _VIEWS or getattr(func, "is_view", False)):
             self.refuse(f"it calls the library operator {func.namespace}.{name}")
         return result
@@ -182,7 +182,7 @@ class Recorder:
             return self.refuse("it copies memory that was made before the call")
         self.add(Copy(source=a, target=b, bytes=target.numel() * target.element_size()))
 
-    # -- its two ends
+    # -- inputs and outputs
 
     def _argument(self, number: int, value: Any) -> Input | None:
         if not hasattr(value, "data_ptr"):
@@ -196,7 +196,7 @@ class Recorder:
         return Input(dtype=str(value.dtype).removeprefix("torch."), shape=shape, strides=strides)
 
     def bundle(self, results: Sequence[Any]) -> Bundle:
-        """The bundle of a call that gave ``results``. Raises Unsealable."""
+        """The bundle of a call that returned ``results``. Raises Unsealable."""
         outputs = []
         for i, tensor in enumerate(results):
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -220,7 +220,7 @@ class Recorder:
 def record(function: Callable[..., Any], args: Sequence[Any], named: Sequence[Any], device: str, hook: Hook) -> tuple[
     Bundle, dict[str, bytes]
 ]:  # fmt: skip
-    """The bundle of ``function(*args)``, and its binaries. ``named`` are the tensors and numbers that stand for the
+    """The bundle of ``function(*args)``, and its binaries. ``named`` are the tensors and numbers in the place of the
     arguments of the judge's call, in order. Raises Unsealable."""
     from kernellab.verifier.worker.results import flatten
 
@@ -235,11 +235,11 @@ def seal(
     function: Callable[..., Any], sets: Sequence[Sequence[Any]], named: Sequence[Sequence[Any]], device: str,
     folder: Path, hook: Hook,
 ) -> None:  # fmt: skip
-    """Records a call on each of ``sets`` (equal shapes, other contents and addresses) and writes what they share.
+    """Record a call on each of ``sets`` (equal shapes, other contents and addresses) and write the common bundle.
 
-    Raises Unsealable: something cannot be replayed, or what is done depends on the contents.
+    Raises Unsealable: something cannot be replayed, or the steps depend on the contents.
     """
-    # what happens once (tuning, compiling, loading) is not part of a call
+    # one-time work (tuning, compiling, loading) is not part of a call
     function(*sets[0])
     _synchronize(device)
     first, binaries = record(function, sets[0], named[0], device, hook)
@@ -252,7 +252,7 @@ def seal(
 
 
 def difference(one: Bundle, two: Bundle) -> str:
-    """How two records of one candidate differ."""
+    """Describe how two records of one candidate differ."""
     kinds = [[s.name if isinstance(s, Launch) else s.kind for s in b.steps] for b in (one, two)]
     if kinds[0] != kinds[1]:
         return "what it launches changes from call to call"
@@ -276,7 +276,7 @@ def _synchronize(device: str) -> None:
 
 
 def _dense(tensor: Any) -> bool:
-    """Does it fill its memory without gaps, in whatever order of its dimensions?"""
+    """Does it fill its memory without gaps, in any order of its dimensions?"""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1 and stride != expected:
@@ -287,5 +287,5 @@ def _dense(tensor: Any) -> bool:
 
 @contextlib.contextmanager
 def nothing(_: Recorder) -> Iterator[None]:
-    """A hook for a candidate of which nothing can be seen."""
+    """A hook for a candidate whose launches cannot be observed."""
     yield

@@ -1,6 +1,6 @@
-"""What a call leaves to its caller: the state of the process, the tensors that it was given, the form of its result.
+"""Effects of a call on its caller: the state of the process, the tensors passed in, and the form of its result.
 
-Claims, as all that a worker says: they find errors, and deceit only where it does not forge messages.
+These are claims, as everything that a worker reports: they reveal errors, and deceit only if it forges no messages.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from kernellab.verifier.worker.results import flatten
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
-#: variables that torch sets by itself, where they are not set, once a custom operator is first called
+#: variables that torch sets, if they are not set, at the first call of a custom operator
 _OF_TORCH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def state() -> dict[str, str]:
-    """What a call must leave as it was, by the words that tell of it."""
+    """The state that a call must not change, by the words that describe it."""
     import numpy as np
     import torch
 
     modes = (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack())
-    found = {
+    values = {
         "torch's default dtype": str(torch.get_default_dtype()),
         "autograd": f"{torch.is_grad_enabled()}, {torch.is_inference_mode_enabled()}",
         "the modes of torch's functions": f"{modes}",
@@ -51,46 +51,47 @@ def state() -> dict[str, str]:
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
     }
-    found |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
+    values |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
     with contextlib.suppress(RuntimeError):  # torch refuses to tell once its newer settings were used
-        found["the precision of torch's products"] = torch.get_float32_matmul_precision()
+        values["the precision of torch's products"] = torch.get_float32_matmul_precision()
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         lines = dict(line.split(":", 1) for line in status if ":" in line)
-        found |= {
+        values |= {
             "the blocked signals": lines.get("SigBlk", ""), "the ignored signals": lines.get("SigIgn", ""),
             "the mask of new files' rights": lines.get("Umask", ""), "the working folder": os.getcwd(),
         }  # fmt: skip
     for fd, name in enumerate(("standard input", "standard output", "standard error")):
         try:
-            held = os.fstat(fd)
-            found[name] = f"{held.st_dev} {held.st_ino}"
+            stat = os.fstat(fd)
+            values[name] = f"{stat.st_dev} {stat.st_ino}"
         except OSError:
-            found[name] = "closed"
-    return found
+            values[name] = "closed"
+    return values
 
 
 def teams() -> dict[str, int]:
-    """The threads that torch and each OpenMP of this process would use, by file."""
+    """The number of threads that torch and each OpenMP of this process would use, by file."""
     import torch
 
-    found = {"torch": torch.get_num_threads()}
+    sizes = {"torch": torch.get_num_threads()}
     for path in runtimes():
         with contextlib.suppress(OSError, AttributeError):
-            found[path] = ctypes.CDLL(path).omp_get_max_threads()
-            found[f"{path}, dynamic"] = ctypes.CDLL(path).omp_get_dynamic()
-    return found
+            sizes[path] = ctypes.CDLL(path).omp_get_max_threads()
+            sizes[f"{path}, dynamic"] = ctypes.CDLL(path).omp_get_dynamic()
+    return sizes
 
 
 def copies(args: Sequence[Any], which: Sequence[int]) -> list[Any]:
-    """The arguments, of ``which`` each call has a copy that it alone writes into."""
+    """The arguments, with copies of those at the positions ``which``, so that each call writes into its own."""
     return [a.clone() if i in which else a for i, a in enumerate(args)]
 
 
 def nearly(args: Sequence[Any]) -> list[Any]:
-    """Copies of the arguments, those of floats with one element of each row another of its row's, but not the first."""
+    """Copies of the arguments; in those of floats, one of each row's first elements is replaced by another of the
+    row."""
     import torch
 
-    found: list[Any] = []
+    variants: list[Any] = []
     for value in args:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1
         if is_float and value.dim() and value.numel() and value.shape[-1] > _SAME:
@@ -99,39 +100,39 @@ def nearly(args: Sequence[Any]) -> list[Any]:
             value = torch.empty_like(value).copy_(rows.scatter(1, at, rows.gather(1, there)).reshape(value.shape))
         elif isinstance(value, torch.Tensor):
             value = value.clone()
-        found.append(value)
-    return found
+        variants.append(value)
+    return variants
 
 
-#: elements of a row by which a kernel may know it again
+#: leading elements of a row by which a kernel may recognize it
 _SAME = 8
 
 
 def elsewhere(how: str, function: Callable[..., Any], written: Sequence[int] = ()) -> Callable[..., Any]:
-    """:func:`_elsewhere`; arguments that are ``written`` into are copies in each call, and the last one's come back."""
+    """:func:`_elsewhere`, where each call gets copies of the ``written`` arguments; the last call's are copied back."""
     if not written:
         return _elsewhere(how, function)
     from kernellab.verifier.worker.results import flatten
 
     def renewed(*args: Any) -> list[Any]:
-        given = copies(args, written)
-        return [*flatten(function(*given), True), *(given[i] for i in written)]
+        call_args = copies(args, written)
+        return [*flatten(function(*call_args), True), *(call_args[i] for i in written)]
 
     def call(*args: Any) -> list[Any]:
-        found = list(_elsewhere(how, renewed)(*args))
-        for i, value in zip(written, found[-len(written) :], strict=True):
+        results = list(_elsewhere(how, renewed)(*args))
+        for i, value in zip(written, results[-len(written) :], strict=True):
             args[i].copy_(value)
-        return found[: -len(written)]
+        return results[: -len(written)]
 
     return call
 
 
 def _elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` as a caller calls it who is in another thread (``threaded``), calls it from two threads at once
-    (``together``), gives parameters (``trained``), tensors of torch's inference mode (``inferred``), complex ones that
-    are conjugated as they are read and real ones that are negated so (``conjugated``), has float64 for torch's default
-    dtype (``widened``), has torch flush denormals (``flushed``), or is a larger program (``larger``). What a kernel
-    keeps from it is as ever: no graph, nothing of that mode."""
+    """``function`` called in another state of the caller: from another thread (``threaded``), from two threads at once
+    (``together``), with parameters (``trained``), with tensors of torch's inference mode (``inferred``), with complex
+    ones that are lazily conjugated and real ones that are lazily negated (``conjugated``), with float64 as torch's
+    default dtype (``widened``), with torch flushing denormals (``flushed``), or in a larger program (``larger``).
+    Results carry no graph and no such mode."""
     import torch
 
     def parameter(value: Any) -> Any:
@@ -140,7 +141,7 @@ def _elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     def conjugate(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            # as the imaginary part of a conjugate is
+            # as in the imaginary part of a conjugate
             return torch._neg_view(-value)
         is_complex = isinstance(value, torch.Tensor) and value.is_complex()
         return value.conj().resolve_conj().conj() if is_complex else value
@@ -174,13 +175,13 @@ def _elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-#: of a larger program: calls of C that lead to one (2 kB of stack each), files that are open, threads that wait
+#: a larger program: nested C calls (2 kB of stack each), open files, waiting threads
 _LEVELS, _OPEN, _WAITING = 300, 200, 6
 _CALLBACK = ctypes.CFUNCTYPE(None)
 
 
 def _grown(stack: contextlib.ExitStack) -> None:
-    """Has this process hold files open, and threads that wait, until ``stack`` is left."""
+    """Make this process hold open files and waiting threads until ``stack`` is left."""
     over = threading.Event()
     for _ in range(_OPEN):
         stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
@@ -192,8 +193,8 @@ def _grown(stack: contextlib.ExitStack) -> None:
 
 
 def _deeply(function: Callable[[], Any]) -> Any:
-    """What a function gives or raises that is called far down the stack."""
-    found: list[Any] = []
+    """What ``function`` returns or raises when called far down the stack."""
+    results: list[Any] = []
     raised: list[BaseException] = []
 
     def call(left: int) -> None:
@@ -201,69 +202,69 @@ def _deeply(function: Callable[[], Any]) -> Any:
             if left:
                 _CALLBACK(lambda: call(left - 1))()
             else:
-                found.append(function())
+                results.append(function())
         except BaseException as error:  # C would print it and go on
             raised.append(error)
 
     call(_LEVELS)
     if raised:
         raise raised[0]
-    return found[0]
+    return results[0]
 
 
-#: seconds for which threads call, and calls of each at most
+#: seconds for which threads call, and the largest number of calls of each
 _TOGETHER, _TOGETHER_CALLS = 0.02, 200
 
 
 def _in_threads(pool: ThreadPoolExecutor, threads: int, function: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-    """The first of many results that threads get at once which is not what this one gets; else that. Each is dropped
-    before the next is made: of a thread's own memory it lies where the one before it lay."""
+    """The first of many results of concurrent threads that differs from this thread's result; otherwise the latter.
+    Each is freed before the next call, whose result then gets the same memory of the thread."""
     import torch
 
-    one = float(len("1"))
+    factor = float(len("1"))
     torch.set_flush_denormal(False)
-    alone = flatten(function(*args), True)
+    expected = flatten(function(*args), True)
     torch.set_flush_denormal(False)  # a thread begins with the modes of the one that starts it
     end = time.perf_counter() + _TOGETHER
 
     def calls() -> list[Any]:
         for _ in range(_TOGETHER_CALLS):
-            found = flatten(function(*args), True)
-            # what a call has left of the processor's modes is none of the next one's; asked without a tensor, which
-            # would take the result's place
-            if math.ulp(0.0) * one == 0.0:
+            result = flatten(function(*args), True)
+            # processor modes that a call changed must not affect the next one; checked without a tensor, which would
+            # take the result's place
+            if math.ulp(0.0) * factor == 0.0:
                 torch.set_flush_denormal(False)
-            if not same(alone, found):
-                return found
-            del found
+            if not same(expected, result):
+                return result
+            del result
             if time.perf_counter() > end:
                 break
-        return alone
+        return expected
 
     for answer in [pool.submit(calls) for _ in range(threads)]:
-        if (found := answer.result()) is not alone:
-            return found
-    return alone
+        if (result := answer.result()) is not expected:
+            return result
+    return expected
 
 
 def runtimes() -> list[str]:
-    """The files of the OpenMP runtimes that are loaded, of which torch and a compiler may bring one each."""
+    """The files of the loaded OpenMP runtimes; torch and a compiler may bring one each."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         loaded = {line.split(" ", 5)[-1].strip() for line in maps if "omp" in line}
     return sorted(p for p in loaded if is_openmp(p))
 
 
 def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, str]) -> dict[str, Any]:
-    """One call: what is not as it was ``before`` of the process; arguments (by number) that are other tensors than they
-    were; the form of the result; whether the caller's threads and random numbers are others."""
+    """Make one call. Returns the process state that differs from ``before``; changed argument tensors (by number); the
+    form of the result; and whether the caller's threads and random numbers changed."""
     import numpy as np
     import torch
 
     forms, team = [_form(a) for a in args], teams()
-    # a generator that each call sets alike would be found as it was
+    # a generator that each call sets to the same state would seem unchanged
     torch.rand(1), random.random(), np.random.random()
     numbers = _random()
-    # none are set: of a filter that an earlier call has left, another one like it would not show
+    # without any filters: one that equals a filter left by an earlier call would not show
     with warnings.catch_warnings():
         warnings.resetwarnings()
         result = function(*args)
@@ -272,7 +273,7 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, st
     changed = [name for name, value in before.items() if now.get(name) != value]
     changed += ["the filters of warnings"] * filtered
     if changed:
-        # under a mode that is left, nothing of torch answers for itself
+        # under a mode that was left active, torch's answers are not reliable
         return {"changed": changed}
     team_now = teams()
     return {
@@ -287,7 +288,7 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, st
 
 
 def same(ones: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Are tensors alike, to the bit?"""
+    """Are the tensors equal to the bit?"""
     import torch
 
     return all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(ones, others, strict=True))
