@@ -1,4 +1,4 @@
-"""What kind of code lies at a place of a mapped object: the candidate's, a library's, one that moves bytes, another."""
+"""The kind of code at a place of a mapped object: the candidate's, a library's, one that moves bytes, or another."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from kernellab.verifier.sandbox.sandbox import packages
 if TYPE_CHECKING:
     from kernellab.verifier.attribution.counters import Mapped
 
-#: objects of packages that compute nothing for a kernel: interpreters' bindings, allocators, compilers, launchers
+#: objects of packages that do not compute for a kernel: interpreters' bindings, allocators, compilers, launchers
 _BINDINGS = re.compile(
     r"libtorch_python|libc10|libshm|torch/_C\b|libgomp|libomp|libiomp|libtvm_ffi|tvm_ffi|libtriton|llvmlite|_cffi|"
     r"omppool|tbbpool|workqueue|_dispatcher|"
     r"cython_(?:blas|lapack)|pybind|libgcc|libstdc\+\+|libpython"
 )
-#: libraries that a copy is looked for in, wherever they are installed
+#: libraries that are searched for a copy's origin, wherever they are installed
 _SYSTEM = re.compile(
     r"gfortran|libgsl|blas|lapack|atlas|blis|mkl|dnnl|fftw|armpl|sleef|torch_cpu|libtorch_cuda|arm_compute|libgmp|mpfr"
 )
-#: what the system's loader, compilers and the interpreter run on; any other object of the system is a library
+#: dependencies of the system's loader, compilers and interpreter; any other object of the system is a library
 _RUNTIME = re.compile(
     r"^(?:ld-|ld\.so|lib(?:c|m|mvec|dl|rt|pthread|util|resolv|nss_\w+|gcc_s|stdc\+\+|c\+\+|c\+\+abi|gomp|omp|iomp5|"
     r"atomic|quadmath|unwind|ffi|tbb|tbbmalloc|cuda|nvidia-\w+|clang\w*|gccjit|tcc|crypto)[-.]|libLLVM|libpython)"
 )
-#: the interpreter's program, and those of its modules that only bind, or give a digest, which is no result
+#: the interpreter's program, and those of its modules that only bind, or compute a digest, which is not a result
 _INTERPRETER = re.compile(r"^(?:libpython|python)\d*[\d.]*(?:\.so[\d.]*)?$")
 _MODULES = re.compile(
     r"/lib-dynload/(?!(?:_ctypes|_struct|math|fcntl|select|mmap|_posix\w+|_queue|_contextvars|_blake2|_sha\w+|_md5|_hashlib)\.)"
 )
-#: functions that allocate, fill, cast or move, by the whole of their names: a word in one says nothing (masked_fill)
+#: functions that allocate, fill, cast or move, by their whole names: a single word is not conclusive (masked_fill)
 _MOVES = re.compile(
     r"(?<![a-z_])(?:(?:direct_|float_bfloat16_|reduced_float_|bfloat16_float_)?copy_kernel|copy_impl|copy_same_dtype|"
     r"copy_transpose_valid|copy_value_with_pad|fill_kernel|fill_non_native_type|(?:cat|stack)_serial_kernel|_?copy_?\d*[EI]|"
     r"(?:empty|resize|zero|narrow_copy|transpose_copy)_?\w*|memcpy\w*|memset\w*)|"
     r"_to_(?:strided|contig)|_cast_|cast_\w+_to_",
 )
-#: though its name has one of those words: a kernel for contiguous numbers, a transposed convolution, a sort's merge
+#: exceptions whose names contain such a word: a kernel for contiguous numbers, a transposed convolution, a sort's merge
 _COMPUTES = re.compile(
     r"gemm|gemv|blas|mkl|dnnl|copysign|norm|conv(?!ert)|search|histogram|sort|pool|softmax|reduction|scatter_reduce|"
     r"fft|bluestein|_lut_|_clamp_|omp_parallel|rankk",
@@ -56,7 +56,7 @@ _COMPUTES = re.compile(
 )
 
 
-#: a kernel's own object is smaller than a library's file, and its code than a library's
+#: upper bounds for a kernel's own object file and code; a library's are larger
 _LARGE_FILE, _LARGE = 256 << 10, 2 << 20
 
 
@@ -64,9 +64,9 @@ _PREFIXES = {sys.prefix, sys.base_prefix, sys.exec_prefix}
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", *(f"{os.path.realpath(p)}/" for p in _PREFIXES))
 
 
-#: memory that the system itself fills with code
+#: memory that the system fills with code
 SYSTEM_CODE = ("[vdso]", "[vsyscall]", "[uprobes]")
-#: paths of objects that the judge itself has loaded into its workers
+#: paths of objects that the judge has loaded into its workers
 NEUTRAL: set[str] = set()
 
 
@@ -83,9 +83,9 @@ class Kind(Enum):
 
 
 def kind_of(path: str, place: int, scratch: str) -> Kind:
-    """The kind of code at ``place`` of the file ``path``, if that is what runs (:mod:`.proof`)."""
+    """The kind of code at ``place`` of the file ``path``, provided that the file's code runs there (:mod:`.proof`)."""
     if path.startswith(f"{scratch}/cache/inductor/"):
-        # what torch.compile has written
+        # written by torch.compile
         return Kind.LIBRARY
     if path in SYSTEM_CODE or path in NEUTRAL:
         return Kind.OTHER
@@ -112,14 +112,14 @@ def computes(path: str) -> bool:
 
 
 def makes_code(path: str) -> bool:
-    """Is a file an object of a library that writes code at run time and calls it? NumPy calls loops that a compiler has
-    registered as universal functions, and writes none itself."""
+    """Is a file an object of a library that generates code at run time and calls it? NumPy calls loops that a compiler
+    has registered as universal functions, but generates none."""
     writes = _in_packages(path) or bool(_SYSTEM.search(os.path.basename(path)))
     return writes and computes(path) and not path.startswith(tuple(f"{p}/numpy/" for p in _packages()))
 
 
 def is_of(path: str, packages: Sequence[str]) -> bool:
-    """Does a file lie in one of these packages?"""
+    """Is a file in one of these packages?"""
     return os.path.realpath(path).startswith(tuple(f"{folder}/{name}/" for folder in _packages() for name in packages))
 
 
@@ -136,35 +136,35 @@ def _packages() -> tuple[str, ...]:
 
 
 def _installed(path: str) -> bool:
-    """Does a file lie where a candidate cannot write: with the interpreter, the packages or the system?"""
+    """Is a file where a candidate cannot write: with the interpreter, the packages or the system?"""
     return _in_packages(path) or os.path.realpath(path).startswith(_SYSTEM_FOLDERS)
 
 
 def _in_packages(path: str) -> bool:
     folders = tuple(f"{p}/" for p in _packages())
-    # no candidate makes links below them
+    # a candidate cannot create links below them
     return (path.startswith(folders) and ".." not in path) or os.path.realpath(path).startswith(folders)
 
 
 def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
-    """Is a piece of the process's own code so large that it may be a library's? Or are all ``beside`` bytes of that
-    code, which may be the pieces of a library?"""
+    """Is a piece of the process's own code large enough to be a library's? Or are all ``beside`` bytes of that code,
+    which may be the pieces of a library?"""
     try:
         size = os.path.getsize(mapped.path) if mapped.path else 0
     except OSError:
-        # a file that is gone says nothing of itself
+        # the size of a deleted file is unknown
         size = _LARGE
     return size >= _LARGE_FILE or max(mapped.high - mapped.low, beside) >= _LARGE
 
 
 def own_bytes(maps: Sequence[Mapped]) -> int:
-    """Bytes of a process's executable memory that no installed file is behind."""
-    mine = (m for m in maps if not m.path or not (m.path in SYSTEM_CODE or _installed(m.path)))
-    return sum(m.high - m.low for m in mine)
+    """Bytes of a process's executable memory without an installed file."""
+    own = (m for m in maps if not m.path or not (m.path in SYSTEM_CODE or _installed(m.path)))
+    return sum(m.high - m.low for m in own)
 
 
 def copied_from(code: Sequence[bytes]) -> str:
-    """The short name of the library of the packages in which each of these pieces of code lies; "" for none."""
+    """The short name of the installed library that contains each of these pieces of code; "" if there is none."""
     for path in _computing():
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
             if code and all(whole.find(piece) >= 0 for piece in code):
@@ -174,7 +174,8 @@ def copied_from(code: Sequence[bytes]) -> str:
 
 @lru_cache(maxsize=1)
 def _computing() -> tuple[str, ...]:
-    """The largest objects of packages and system that compute, small ones first: libraries, NumPy's and SciPy's own."""
+    """The largest objects of packages and system that compute, small ones first: libraries, and NumPy's and SciPy's
+    own."""
     places = [(root, p) for root in _packages() for p in ("*/lib*.so*", "*/lib/lib*.so*")]
     places += [(root, p) for root in ("/usr/lib", "/usr/lib64") for p in ("lib*.so.*", "*/lib*.so.*")]
     candidates = [path for root, pattern in places for path in Path(root).glob(pattern)]
@@ -184,12 +185,12 @@ def _computing() -> tuple[str, ...]:
 
 
 def symbol_at(path: str, place: int) -> str:
-    """The mangled name of the function at a place of a file; "" where its table names none."""
+    """The mangled name of the function at a place of a file; "" if its table names none."""
     return function_at(path, place)[0]
 
 
 def function_at(path: str, place: int) -> tuple[str, int]:
-    """The mangled name of the function at a place of a file, and bytes from its beginning; "" where none is named."""
+    """The mangled name of the function at a place of a file, and the byte offset in it; "" if none is named."""
     try:
         table = _symbols(path)
     except (OSError, ValueError, IndexError, OverflowError, struct.error):
@@ -198,7 +199,7 @@ def function_at(path: str, place: int) -> tuple[str, int]:
 
 
 class _Symbols:
-    """The functions of one ELF file (64 bit, little endian) by the addresses that they begin at."""
+    """The functions of an ELF file (64 bit, little endian) by start address."""
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
@@ -214,7 +215,7 @@ class _Symbols:
             if kind == 1:
                 self.segments.append((offset, address, size))
         headers = [struct.unpack_from("<IIQQQQII", data, sections + i * section_size) for i in range(section_count)]
-        # the full table where it was not stripped, else what is exported
+        # the full table unless it was stripped, otherwise the exported symbols
         tables = [h for h in headers if h[1] == 2] or [h for h in headers if h[1] == 11]
         if not tables:
             raise ValueError("no table of symbols")

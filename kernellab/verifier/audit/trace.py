@@ -1,7 +1,7 @@
-"""What a task's reference costs, counted on tensors without memory: FLOPs, bytes, peak memory, operator classes.
+"""The cost of a task's reference, counted on tensors without memory: FLOPs, bytes, peak memory, operator classes.
 
-The reference runs once on the meta device at the task's own sizes, whatever they are, in milliseconds. (On the CPU
-device attention is one operator of which nothing is known; on meta it is the products that it is made of.)
+The reference runs once on the meta device at the task's own sizes, in milliseconds for any sizes. (On the CPU device
+attention is one opaque operator; on meta it is decomposed into products.)
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kernellab.task.sample.sizes import input_bytes
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
 
-#: a reference of more operators than this (a recurrence written out) is counted no further
+#: counting stops after this many operators (an unrolled recurrence)
 _MOST_OPERATORS = 4_000
-#: a reference that needs its arguments' values is run for real up to this size
+#: a reference that needs its arguments' values runs with real memory up to this size
 _REAL_BYTES = 64 << 20
-#: operator class of an output, by the role of what it depends on
+#: operator class of an output, by the role of the operators that it depends on
 _CLASSES = {Role.CONVOLUTION: "conv", Role.PRODUCT: "matmul", Role.ATTENTION: "matmul"}
 
 
 class Cost(Record):
     """``flops`` by the operands' dtype (products, convolutions, attention), ``other_flops`` of all other operators.
 
-    ``compulsory_bytes`` are those of all arguments and outputs, once; ``unfused_bytes`` what every operator reads and
-    writes by itself; ``peak_bytes`` the most that is alive at once, arguments included. ``classes`` has, for each
-    output, the operator classes ("matmul", "conv") that it depends on. ``problem`` says why nothing was counted.
+    ``compulsory_bytes`` counts all arguments and outputs once; ``unfused_bytes`` what every operator reads and writes
+    separately; ``peak_bytes`` the most that is alive at once, including arguments. ``classes`` has, for each output,
+    the operator classes ("matmul", "conv") that it depends on. ``problem`` says why nothing was counted.
     """
 
     flops: dict[str, int] = Field(default_factory=dict)
@@ -43,7 +43,7 @@ class Cost(Record):
     peak_bytes: int = 0
     operators: int = 0
     classes: list[list[str]] = Field(default_factory=list)
-    #: operators whose arithmetic is a guess: those without a row in the table, and those whose work no formula tells
+    #: operators with a guessed FLOP count: those without a row in the table, and those without a formula
     guessed: list[str] = Field(default_factory=list)
     problem: str = ""
 
@@ -53,7 +53,7 @@ class Cost(Record):
 
 
 def trace(task: Task) -> Cost:
-    """The cost of one run of the reference at the task's own sizes; nothing of that size is ever made."""
+    """The cost of one run of the reference at the task's own sizes; nothing of that size is allocated."""
     from kernellab.errors import KernellabError
     from kernellab.task.faking import without_memory
 
@@ -93,7 +93,7 @@ def trace(task: Task) -> Cost:
 
 
 class _Enough(BaseException):
-    """More operators than are counted; no Exception, which a reference could catch."""
+    """More operators than are counted; not an Exception, which a reference could catch."""
 
 
 def _run(task: Task, module: TaskModule, counter: _Counter) -> Sequence[Any]:
@@ -132,7 +132,7 @@ class _Counter:
         self._known: set[int] = set()
 
     def holds(self, value: Any) -> None:
-        """A tensor is alive from now on, until its storage goes."""
+        """Count a tensor as alive from now on, until its storage is freed."""
         import torch
         from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -145,8 +145,8 @@ class _Counter:
                 self.alive += size
 
     def seen(self, value: Any) -> set[str]:
-        found: set[str] = self._classes.get(value, set())
-        return found
+        classes: set[str] = self._classes.get(value, set())
+        return classes
 
     def count(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         import torch
@@ -156,45 +156,45 @@ class _Counter:
         if self.operators >= _MOST_OPERATORS:
             raise _Enough
         packet = func.overloadpacket
-        given = list(_tensors((args, kwargs)))
-        made = list(_tensors(result))
-        own = set().union(*(self.seen(t) for t in given))
+        inputs = list(_tensors((args, kwargs)))
+        outputs = list(_tensors(result))
+        classes = set().union(*(self.seen(t) for t in inputs))
         if packet in self.registry:
             work = int(self.registry[packet](*args, **kwargs, out_val=result))
-        elif role_of(packet.__name__) is Role.PRODUCT and all(t.dim() < 2 for t in made):
-            # torch's counter leaves products with a vector out
-            work = 2 * max(t.numel() for t in given)
+        elif role_of(packet.__name__) is Role.PRODUCT and all(t.dim() < 2 for t in outputs):
+            # torch's counter omits products with a vector
+            work = 2 * max(t.numel() for t in inputs)
         else:
             work = 0
         if work:
-            dtype = str(given[0].dtype).removeprefix("torch.") if given else "float32"
+            dtype = str(inputs[0].dtype).removeprefix("torch.") if inputs else "float32"
             self.flops[dtype] = self.flops.get(dtype, 0) + work
         name = packet.__name__
         if not work and not func.is_view and not _makes_nothing(name):
-            self.other_flops += flops_beside_products(name, args, given, made)
+            self.other_flops += flops_beside_products(name, args, inputs, outputs)
             if is_guess(name):
                 self.guessed.add(name)
-        own |= {_CLASSES[role]} if (role := role_of(name)) in _CLASSES else set()
-        for tensor in made:
-            self._classes[tensor] = own | self.seen(tensor)
+        classes |= {_CLASSES[role]} if (role := role_of(name)) in _CLASSES else set()
+        for tensor in outputs:
+            self._classes[tensor] = classes | self.seen(tensor)
         if not func.is_view and not _makes_nothing(name):
-            self.bytes += sum(t.numel() * t.element_size() for t in (*given, *made) if t.layout is torch.strided)
-        self._settle(made)
+            self.bytes += sum(t.numel() * t.element_size() for t in (*inputs, *outputs) if t.layout is torch.strided)
+        self._settle(outputs)
         return result
 
     def _settle(self, made: Sequence[Any]) -> None:
         for tensor in made:
             self.holds(tensor)
         if self.alive > self.peak:
-            # what has gone is looked for only where the peak would rise
-            kept = []
+            # freed storages are searched only if the peak would rise
+            alive = []
             for ref, size in self._storages:
                 if ref.expired():
                     self.alive -= size
                     self._known.discard(ref.cdata)
                 else:
-                    kept.append((ref, size))
-            self._storages = kept
+                    alive.append((ref, size))
+            self._storages = alive
             self.peak = max(self.peak, self.alive)
 
 
@@ -228,12 +228,12 @@ _METHODS = frozenset(
         Role.GATHER, Role.SCATTER,
     )
 )  # fmt: skip
-#: reductions of one tensor that are elementwise of two
+#: reductions of one tensor that are elementwise for two
 _OF_TWO = ("max", "min")
 
 
 def is_guess(name: str) -> bool:
-    """Is what :func:`flops_beside_products` counts of an operator no figure to compare a kernel's arithmetic with?"""
+    """Is the count of :func:`flops_beside_products` for an operator unsuitable for comparison with a kernel?"""
     row = aten_op(name)
     return row is None or (row.role in _METHODS and row.name not in _CHOLESKY)
 
@@ -244,14 +244,14 @@ def flops_beside_products(name: str, args: Sequence[Any], given: Sequence[Any], 
     An operator whose functional and in-place forms differ by a final underscore counts alike.
     """
     row = aten_op(name)
-    taken = max((t.numel() for t in given), default=0)
-    out = max((t.numel() for t in made), default=0)
+    in_size = max((t.numel() for t in given), default=0)
+    out_size = max((t.numel() for t in made), default=0)
     if row is None:
-        return float(out)
+        return float(out_size)
     if row.name in _CHOLESKY:
-        return float(out * made[0].shape[-1]) / 3
+        return float(out_size * made[0].shape[-1]) / 3
     if row.name == "pow":
-        return sum(OPS[op].flops for op in power(args[1] if len(args) > 1 else None)) * out
+        return sum(OPS[op].flops for op in power(args[1] if len(args) > 1 else None)) * out_size
     if row.role is Role.REDUCE and row.name in _OF_TWO and len(given) > 1:
-        return row.flops * out
-    return row.flops * (taken if row.per is Per.OPERAND else out)
+        return row.flops * out_size
+    return row.flops * (in_size if row.per is Per.OPERAND else out_size)

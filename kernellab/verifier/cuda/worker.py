@@ -1,12 +1,12 @@
-"""A worker on a CUDA device: what :mod:`~kernellab.verifier.worker.calls` does, with arguments in mapped device memory.
+"""A worker on a CUDA device: as :mod:`~kernellab.verifier.worker.calls`, with arguments in mapped device memory.
 
-The context is made here, after the sandbox stands; the fork server never has one. For timed calls the arguments'
-places are prepared, and a call on what lies there warms the host's side (``ready``); the judge then writes contents
-that no one has seen, and flushes the L2. At ``go`` the kernel is called on each set of arguments, and the answer given
-after a device-wide synchronisation. Either the judge's own kernel has the device for a while yet, and launches hide
-behind it as they do behind earlier calls (``led``), or a tiny kernel first brings the device's turn to this process, so
-that no launch can hide behind that. What this module needs of torch it takes before the candidate is imported: a
-``torch.cuda.synchronize`` that was replaced changes nothing here.
+The context is created here, after the sandbox is in place; the fork server never has one. For timed calls the worker
+prepares the arguments' places, and a call on their current contents warms the host side (``ready``); the judge then
+writes new contents and flushes the L2. At ``go`` the kernel is called on each set of arguments, and the answer follows
+a device-wide synchronisation. Either the judge's own kernel occupies the device for a while, and launches hide behind
+it as they do behind earlier calls (``led``), or a tiny kernel first switches the device to this process, so that no
+launch can hide behind the switch. This module takes what it needs of torch before the candidate is imported: a replaced
+``torch.cuda.synchronize`` changes nothing here.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from kernellab.verifier.worker.calls import Worker, _nothing, _poisoned, _wait
 from kernellab.verifier.worker.results import BadOutput, explain, flatten, place
 from kernellab.verifier.worker.shared_poison import SharedPoison
 
-#: descriptors that one message may carry
+#: largest number of descriptors in one message
 _AT_ONCE = 8
 
 
 class DeviceWorker(Worker):
-    """Started like any worker; its first build starts CUDA."""
+    """A worker whose first build starts CUDA; otherwise started like any other."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.device_pool: cuda_pool.Pool | None = None
         self.mapped: dict[int, cuda_driver.Mapping] = {}
         self.tiny: Any = None
-        #: None where the driver does not take it
+        #: None if the driver does not accept it
         self.shared_poison: SharedPoison | None = None
         self.events: tuple[Any, Any] | None = None
         self.synchronize: Callable[[], Any] = _nothing
@@ -54,7 +54,7 @@ class DeviceWorker(Worker):
         super().build(message, fds)
 
     def start_device(self, precision: dict[str, str]) -> None:
-        """Makes the context, and lets torch take its memory from the judge's allocator."""
+        """Create the context, and make torch allocate its memory with the judge's allocator."""
         import torch
 
         if self.tiny is not None:
@@ -65,7 +65,7 @@ class DeviceWorker(Worker):
         library = os.environ.pop(cuda_pool.VARIABLE, "")
         if library:
             self.device_pool = cuda_pool.Pool(library)
-        # both kernels that this module launches itself are loaded here, outside every clock
+        # both kernels that this module launches are loaded here, outside every clock
         self.tiny = torch.zeros(1, device=self.device)
         self.tiny.add_(1)
         make: Any = torch.cuda.Event
@@ -78,7 +78,7 @@ class DeviceWorker(Worker):
     # -- memory
 
     def attach(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Maps the judge's memory, for reading only unless told otherwise, and says at what address."""
+        """Map the judge's memory, read-only unless requested otherwise, and send its address."""
         self.detach(message, [], silent=True)
         access = cuda_driver.READ_WRITE if message.get("write") else cuda_driver.READ
         try:
@@ -92,18 +92,18 @@ class DeviceWorker(Worker):
         wire.post(self.channel, {"ok": True, "base": mapping.address})
 
     def detach(self, message: dict[str, Any], _: list[int], silent: bool = False) -> None:
-        held = self.mapped.pop(message["slot"], None)
-        if held is not None:
-            held.close()
+        mapping = self.mapped.pop(message["slot"], None)
+        if mapping is not None:
+            mapping.close()
         if not silent:
             wire.post(self.channel, {"ok": True})
 
     def segments(self, message: dict[str, Any], _: list[int]) -> None:
-        """Sends descriptors of the allocator's pieces from ``first`` on, and which pieces are in use no more."""
+        """Send descriptors of the allocator's pieces from ``first`` on, and the numbers of freed pieces."""
         table = self.device_pool.segments() if self.device_pool is not None else []
         first = int(message["first"])
         batch = table[first : first + _AT_ONCE]
-        given = [s for s in batch if s.live and s.fd >= 0]
+        live = [s for s in batch if s.live and s.fd >= 0]
         wire.post(
             self.channel,
             {
@@ -111,11 +111,11 @@ class DeviceWorker(Worker):
                 "segments": [[first + i, s.address, s.size] for i, s in enumerate(batch) if s.live and s.fd >= 0],
                 "dead": [i for i, s in enumerate(table[:first]) if not s.live][-1024:],
             },
-            [s.fd for s in given],
+            [s.fd for s in live],
         )  # fmt: skip
 
     def copy(self, message: dict[str, Any], _: list[int]) -> None:
-        """Copies the outputs of the last ``calls``, contiguous and in order, into the judge's memory ``slot``."""
+        """Copy the outputs of the last ``calls``, contiguous and in order, into the judge's memory ``slot``."""
         target, place = self.mapped[message["slot"]], 0
         for tensor in (t for outputs in self.kept[-int(message["calls"]) :] for t in outputs):
             size = tensor.numel() * tensor.element_size()
@@ -175,13 +175,13 @@ class DeviceWorker(Worker):
     def _run(self, args: list[Sequence[Any]], poison: SharedPoison | None) -> None:
         control, done = self.control, self.done
         self.synchronize()
-        for number, given in enumerate(args):
+        for number, call_args in enumerate(args):
             last = control.words[0]
             os.eventfd_write(done, READY)
             go = _wait(control.words, last)
             if poison is not None:
                 poison(0)
-            result = self.function(*given)
+            result = self.function(*call_args)
             self.synchronize()
             outputs = [self._on_device(t) for t in flatten(result, self.role == "candidate")]
             for i, tensor in enumerate(outputs):
@@ -193,9 +193,9 @@ class DeviceWorker(Worker):
             del result, outputs
 
     def timed(self, message: dict[str, Any], _: list[int]) -> None:
-        """``calls`` calls at one go, each on separate arguments, all outputs kept; with ``warm`` one call on what was
-        there before comes first; ``led``: the device is the judge's for a while after the go. With ``echo`` the same
-        road with one tiny kernel on it: what a handshake takes."""
+        """``calls`` calls in one go, each on separate arguments, with all outputs stored. With ``warm``, a call on the
+        earlier contents comes first; ``led``: the judge has the device for a while after the go. With ``echo``, the
+        same path with one tiny kernel on it, which measures a handshake."""
         try:
             sets = self._sets(message)
             function, kept = self.function, iter(self.kept)
@@ -231,8 +231,8 @@ class DeviceWorker(Worker):
             tiny.add_(1)
             synchronize()
         begin.record()
-        for i, given in enumerate(sets):
-            results[i] = function(*given)
+        for i, call_args in enumerate(sets):
+            results[i] = function(*call_args)
         end.record()
         synchronize()
         seconds = begin.elapsed_time(end) * 1e-3
@@ -244,12 +244,16 @@ class DeviceWorker(Worker):
         return outputs
 
     def _tell(self, outputs: Sequence[Sequence[Any]]) -> None:
-        """Says where all outputs lie; quickly, for the clock still runs: all calls' are mostly like the first's."""
+        """Report the places of all outputs; quickly, since the clock runs: all calls' are mostly like the first's."""
         control, number = self.control, 0
-        like = [(t.shape, t.stride(), t.dtype, t.storage_offset()) for t in outputs[0]]
-        for call, given in enumerate(outputs):
-            for i, t in enumerate(given):
-                if call and i < len(like) and (t.shape, t.stride(), t.dtype, t.storage_offset()) == like[i]:
+        first_forms = [(t.shape, t.stride(), t.dtype, t.storage_offset()) for t in outputs[0]]
+        for call, call_outputs in enumerate(outputs):
+            for i, t in enumerate(call_outputs):
+                if (
+                    call
+                    and i < len(first_forms)
+                    and (t.shape, t.stride(), t.dtype, t.storage_offset()) == first_forms[i]
+                ):
                     control.write_like(number, i, t.data_ptr())
                 else:
                     control.write_output(number, *place(t))
@@ -268,20 +272,20 @@ class DeviceWorker(Worker):
         raise BadOutput(f"kernel returned a tensor on {tensor.device}, not on {self.device}")
 
     def trace(self, message: dict[str, Any], _: list[int]) -> None:
-        """What calls on one set of arguments do on the device (:func:`cuda_trace.activity`)."""
+        """Trace device activity of calls on one set of arguments (:func:`cuda_trace.activity`)."""
         try:
             args = self._arguments(message)[0]
             start = time.perf_counter()
             flush = int(message.get("flush", 0))
-            found = cuda_trace.activity(lambda: self.function(*args), flush, self.synchronize)
-            wire.post(self.channel, {"ok": True, **found, "seconds": time.perf_counter() - start})
+            activity = cuda_trace.activity(lambda: self.function(*args), flush, self.synchronize)
+            wire.post(self.channel, {"ok": True, **activity, "seconds": time.perf_counter() - start})
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
 
 def _count_devices() -> None:
-    """Lets torch take the number of devices from the driver, as anywhere else. Where torch asks NVML, as the fork
-    server must, it may hear in a sandbox that there is none, and then gives None for the current device."""
+    """Make torch get the number of devices from the driver, as usual. If torch queries NVML, as the fork server must,
+    it may find none in a sandbox, and then returns None for the current device."""
     import torch
 
     os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)

@@ -1,4 +1,4 @@
-"""The judge's fork servers (one an environment) and the baselines' workers, kept warm between verifications."""
+"""The judge's fork servers (one per environment) and the baselines' workers, kept warm between verifications."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ from kernellab.verifier.sandbox import landlock
 
 #: the allocator with guards
 HEAP = Path(__file__).parents[1] / "worker" / "heap.c"
-#: two tasks with two workers of eager and one of torch.compile each
+#: two tasks, each with two workers of eager and one of torch.compile
 _BASELINES = 6
-#: inductor would begin by precompiling torch's headers, once for each worker since they lie in its temporary folder:
-#: that takes longer (10 s of a core) than all kernels of a usual task do without them (3 s each). A pool of processes
-#: that compile would each import torch first, which takes longer than the few kernels of a task
+#: inductor would first precompile torch's headers, once for each worker since they go to its temporary folder: that
+#: takes longer (10 s of a core) than all kernels of a usual task without them (3 s each). Processes of a compile pool
+#: would each import torch first, which takes longer than the few kernels of a task
 INDUCTOR = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-#: options of the widest vector instructions that torch writes, by what /proc/cpuinfo calls them
+#: options for the widest vector instructions that torch uses, by their names in /proc/cpuinfo
 _WIDEST = {"avx512_bf16": "-mavx512bf16", "amx_tile": "-mamx-tile", "amx_bf16": "-mamx-bf16", "amx_int8": "-mamx-int8",
            "amx_fp16": "-mamx-fp16", "avx10_2": "-mavx10.2"}  # fmt: skip
-#: a fork server, 180 MB, is kept so long without a question once a kernel for another environment comes
+#: seconds for which an unused fork server (180 MB) stays once a kernel for another environment arrives
 IDLE_SECONDS = 20.0
-#: what a worker of torch.compile imports before it compiles anything (4 s), imported by a separate fork server
+#: modules that a worker of torch.compile imports before it compiles (4 s), preloaded by a separate fork server
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton",
              "torch._inductor.codegen.cpp")  # fmt: skip
 
 
 def memory_limit(task: Task, backend: Backend) -> int:
-    """Resident bytes that a worker may have for calls of ``task``."""
+    """Largest resident bytes of a worker for calls of ``task``."""
     context = DEVICE.context_bytes if backend is Backend.CUDA else 0
     return CAPS.memory + CAPS.memory_factor * input_bytes(task) + context
 
 
 @cache
 def inductor() -> dict[str, str]:
-    """:data:`INDUCTOR`, and where the compiler knows the processor's vector instructions, that they are right: else
-    torch tries each set by a process that imports torch (2.5 s each, thirteen of them with torch 2.11)."""
+    """:data:`INDUCTOR`, plus, if the compiler supports the processor's vector instructions, a statement that they work:
+    otherwise torch tests each set in a process that imports torch (2.5 s each, thirteen of them with torch 2.11)."""
     try:
         options = [option for flag, option in _WIDEST.items() if flag in cpu_flags()]
-        tried = [os.environ.get("CXX") or "g++", "-mavx512f", *options, "-E", "-x", "c++", "/dev/null"]
-        known = not subprocess.run(tried, capture_output=True, timeout=10, check=False).returncode
+        command = [os.environ.get("CXX") or "g++", "-mavx512f", *options, "-E", "-x", "c++", "/dev/null"]
+        is_known = not subprocess.run(command, capture_output=True, timeout=10, check=False).returncode
     except (OSError, subprocess.SubprocessError):
-        known = False
-    return INDUCTOR | ({"TORCHINDUCTOR_VEC_ISA_OK": "1"} if known else {})
+        is_known = False
+    return INDUCTOR | ({"TORCHINDUCTOR_VEC_ISA_OK": "1"} if is_known else {})
 
 
 def _key(preload: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -70,22 +70,22 @@ def _key(preload: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str,
 
 
 class Pool:
-    """Closed with the judge; a fork server that has ended is started again."""
+    """The judge's fork servers and baseline workers. Closed with the judge; restarts a fork server that has ended."""
 
     def __init__(self) -> None:
         self._servers: dict[tuple[str, ...], ForkServer] = {}
         self._asked: dict[tuple[str, ...], float] = {}
         self._baselines: OrderedDict[tuple[str, str, str, int, int], Worker] = OrderedDict()
-        #: the allocator that workers on a CPU have, once it was asked for
+        #: the allocator of workers on a CPU, once requested
         self._allocators: list[Path | None] = []
-        #: what a ranking leaves for the next one of its task
+        #: what a ranking stores for the next one of its task
         self.recent = Recent()
         self._root = Path(tempfile.mkdtemp(prefix="kernellab-judge-"))
-        # a worker may be another user's, and must come to the compile cache that it shares
+        # a worker may belong to another user, and must reach the compile cache that it shares
         self._root.chmod(0o711)
 
     def server(self, dsl: str, backend: Backend, compiles: bool = False) -> ForkServer:
-        """The warm process for a DSL on a backend, or for what ``compiles`` its baseline by torch.compile."""
+        """The warm fork server for a DSL on a backend, or with ``compiles`` for its baseline by torch.compile."""
         preload, environment = self._needs(dsl, backend, compiles)
         key = _key(preload, environment)
         self._asked[key] = time.monotonic()
@@ -98,16 +98,16 @@ class Pool:
         return server
 
     def _needs(self, dsl: str, backend: Backend, compiles: bool) -> tuple[tuple[str, ...], dict[str, str]]:
-        """What a server imports, and its environment."""
+        """The modules that a server imports, and its environment."""
         adapter = get_adapter(dsl)
-        # some compilers end the process that imports them where there is no HOME
+        # some compilers end the process that imports them if HOME is not set
         home = {"HOME": str(self._root)}
         environment = {**home, **adapter.environment(backend, self._root), **(inductor() if compiles else {})}
         return (*adapter.preload, *(_COMPILER if compiles else ())), environment
 
     def end_idle(self, dsl: str, backend: Backend) -> None:
-        """Between verifications, before one for a DSL on a backend: ends other servers that no one has asked for a
-        while, with the baselines' workers that came from them."""
+        """Between verifications, before one for a DSL on a backend: end other servers that were idle for a while, with
+        the baselines' workers forked from them."""
         needed = {_key(*self._needs(dsl, backend, compiles)) for compiles in (False, True)}
         for key in self._servers.keys() - needed:
             if time.monotonic() - self._asked[key] > IDLE_SECONDS:
@@ -117,30 +117,34 @@ class Pool:
                 server.close()
 
     def _allocator(self, backend: Backend) -> Path | None:
-        """The allocator with guards for the workers of a CPU; None where this machine cannot have it."""
+        """The allocator with guards for workers on a CPU; None if this machine does not support it."""
         if backend is not Backend.CPU:
             return None
         if not self._allocators:
-            found = built(HEAP, self._root, ("-Wl,-z,now",))
-            self._allocators.append(found if found is not None and preloadable(found) else None)
+            library = built(HEAP, self._root, ("-Wl,-z,now",))
+            self._allocators.append(library if library is not None and preloadable(library) else None)
             NEUTRAL.update(str(path) for path in self._allocators if path is not None)
         return self._allocators[0]
 
     def worker(
         self, dsl: str, backend: Backend, role: str, threads: int, cache: Path | None = None, seen_at: str = ""
     ) -> Worker:
-        """A fresh worker with the DSL's caches in its own scratch folder, or in ``cache``, another one's; it sees its
-        folder at ``seen_at``, if that is given and its namespace can show it there."""
+        """A fresh worker with the DSL's caches in its own scratch folder, or in another worker's, ``cache``. It sees
+        its folder at ``seen_at``, if that is set and its namespace supports it."""
         adapter = get_adapter(dsl)
         compiles = role in COMPILED
         shared = self._shared() if compiles else None
 
         def environment(scratch: Path) -> dict[str, str]:
             own = dict(adapter.environment(backend, cache or scratch / "cache"))
-            ahead = backend is Backend.CPU and adapter.compiles_in_calls  # who compiles ahead shares this cache
-            there = role == "ordinary" and not seen_at if backend is Backend.CUDA else role in USERS and not ahead
-            if there and cache is None:
-                # a user has no variables for caches: those of the home folder serve
+            compiles_ahead = (
+                backend is Backend.CPU and adapter.compiles_in_calls
+            )  # who compiles ahead shares this cache
+            uses_home = (
+                role == "ordinary" and not seen_at if backend is Backend.CUDA else role in USERS and not compiles_ahead
+            )
+            if uses_home and cache is None:
+                # a user has no variables for caches: the defaults in the home folder apply
                 own = {name: value for name, value in own.items() if str(scratch) not in value}
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
@@ -155,8 +159,8 @@ class Pool:
         return Worker(server, role, threads, environment=environment, seen_at=seen_at, writable=writable)
 
     def _shared(self) -> Path | None:
-        """The compile cache of torch.compile's workers, which run nothing but tasks' own texts; None where nothing
-        would keep a candidate from planting in it what they then load."""
+        """The compile cache of torch.compile's workers, which only run tasks' own code; None if nothing would prevent a
+        candidate from writing into it."""
         if not landlock.abi():
             return None
         shared = self._root / "inductor"
@@ -166,26 +170,26 @@ class Pool:
     def begin_baseline(
         self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int = 0
     ) -> Worker | None:
-        """The worker of a baseline, its build begun but not waited for; kept for the next candidate of the task.
+        """The worker of a baseline, with its build started but not awaited; reused for the next candidate of the task.
 
-        Workers of another ``number`` run the same code in a separate process. None while the fork server that it
-        is to come from still imports: this does not wait for that.
+        Workers with another ``number`` run the same code in a separate process. None while its fork server still
+        imports modules: this does not wait.
         """
-        held = self._held(kind, task, threads, number)
-        if held is None and self.server(dsl, backend, kind in COMPILED).is_ready():
+        worker = self._held(kind, task, threads, number)
+        if worker is None and self.server(dsl, backend, kind in COMPILED).is_ready():
             return self._begun(dsl, backend, kind, task, threads, number)
-        return held
+        return worker
 
     def _held(self, kind: str, task: Task, threads: int, number: int) -> Worker | None:
-        """The baseline's worker, which was begun before; the newest of all from now on."""
+        """An existing worker of the baseline, which becomes the most recently used; None if there is none."""
         key = (kind, task.name, task.hash, threads, number)
-        held = self._baselines.pop(key, None)
-        if held is None or held.gone():
+        worker = self._baselines.pop(key, None)
+        if worker is None or worker.gone():
             return None
-        self._baselines[key] = held
-        # its server is in use with it
-        self._asked |= {k: time.monotonic() for k, server in self._servers.items() if server is held.server}
-        return held
+        self._baselines[key] = worker
+        # its server is in use too
+        self._asked |= {k: time.monotonic() for k, server in self._servers.items() if server is worker.server}
+        return worker
 
     def _begun(self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, number: int) -> Worker:
         worker = self.worker(dsl, backend, kind, threads)
@@ -205,7 +209,7 @@ class Pool:
     def baseline(
         self, dsl: str, backend: Backend, kind: str, task: Task, threads: int, deadline: float, number: int = 0
     ) -> Worker:
-        """The worker of a baseline, built. Raises WorkerFailure when it cannot be."""
+        """The worker of a baseline, built. Raises WorkerFailure if the build fails."""
         worker = self._held(kind, task, threads, number)
         worker = worker or self._begun(dsl, backend, kind, task, threads, number)
         try:
@@ -217,7 +221,7 @@ class Pool:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nothing of ours but the measured workers runs inside: fork servers and running builds are halted."""
+        """Run nothing of this judge's but the measured workers while entered: halts fork servers and running builds."""
         building = [w for w in self._baselines.values() if w.building and not w.stopped]
         for server in self._servers.values():
             server.pause()
@@ -232,24 +236,24 @@ class Pool:
                 worker.resume()
 
     def drop_kind(self, kind: str, task: Task) -> None:
-        """Ends the workers of one baseline of ``task``."""
+        """End the workers of one baseline of ``task``."""
         for key, worker in list(self._baselines.items()):
             if key[0] == kind and key[2] == task.hash:
                 self.drop(worker)
 
     def release(self) -> None:
-        """Ends all baselines' workers and forgets what rankings share; the fork servers stay warm."""
+        """End all baselines' workers and forget what rankings share; the fork servers stay warm."""
         self.recent = Recent()
         while self._baselines:
             self._baselines.popitem()[1].close()
 
     def drop(self, worker: Worker) -> None:
-        """Ends a baseline's worker that misbehaved."""
+        """End a baseline's worker that misbehaved."""
         self._baselines = OrderedDict((k, w) for k, w in self._baselines.items() if w is not worker)
         worker.close()
 
     def versions(self) -> dict[str, str]:
-        """Of the packages that decide what a verdict says."""
+        """Versions of the packages that influence a verdict."""
         return dict(_versions())
 
     def close(self) -> None:
@@ -262,8 +266,8 @@ class Pool:
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in ("kernellab", "torch", "triton", "apache-tvm-ffi"):
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions

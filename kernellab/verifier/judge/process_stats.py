@@ -1,4 +1,4 @@
-"""What the system says of processes and of the machine: memory, descendants, who waited for a core."""
+"""What the system reports about processes and the machine: memory, descendants, waits for a core."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-#: where more of the machine's work than this many times its cores waits, a call that is late hangs
+#: largest factor by which a busy machine may slow down a call; beyond it, a late call hangs
 _MOST_PRESSED = 4.0
 
 
 def crowding() -> float:
-    """How many times as long as alone a call may take since others want the cores too: 1 to 4, by the load average."""
+    """The factor by which a call may take longer because others use the cores: 1 to 4, from the load average."""
     return min(_MOST_PRESSED, max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0))))
 
 
 def descendants(first: int, most: int) -> list[int]:
     """Processes below ``first``, at most about ``most``."""
-    found: list[int] = []
+    pids: list[int] = []
     stack = [first]
-    while stack and len(found) <= most:
+    while stack and len(pids) <= most:
         pid = stack.pop()
         try:
             tasks = os.listdir(f"/proc/{pid}/task")
@@ -31,12 +31,12 @@ def descendants(first: int, most: int) -> list[int]:
         except OSError:
             continue
         if pid != first:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def _content(path: str) -> bytes:
-    """A small file of the system; some thousand of them are read in a verification, most before or after a call."""
+    """Read a small system file; a verification reads several thousand, most of them before or after a call."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(file, 1 << 20)
@@ -52,7 +52,7 @@ def count_threads(pid: int) -> int:
 
 
 def is_halted(pid: int) -> bool:
-    """Have all threads of a process been halted, or ended? One that waits for its vfork's end does nothing either."""
+    """Are all threads of a process halted, or ended? A thread that waits for a vfork to end counts as halted."""
     try:
         return all(_state(f"/proc/{pid}/task/{task}/stat") in b"TtZXD" for task in os.listdir(f"/proc/{pid}/task"))
     except OSError:
@@ -67,8 +67,8 @@ def _state(path: str) -> bytes:
 
 
 def used(pid: int) -> float:
-    """Seconds of the processor that all threads of a process have used, those that have ended too; 0 when it is gone.
-    What runs at this moment is behind by up to a tick (clock_getcpuclockid(3): the clock of another process)."""
+    """Processor seconds of all threads of a process, including ended ones; 0 if it is gone. Time of a running thread
+    lags by up to a tick (clock_getcpuclockid(3): the clock of another process)."""
     try:
         return time.clock_gettime_ns((~pid << 3) | 2) * 1e-9
     except OSError:
@@ -76,7 +76,7 @@ def used(pid: int) -> float:
 
 
 class Sizes(NamedTuple):
-    """Bytes of a process: what lies in memory, and its private memory (heap, data and stacks), touched or not."""
+    """Bytes of a process: resident memory, and its private memory (heap, data and stacks), touched or not."""
 
     resident: int = 0
     private: int = 0
@@ -87,7 +87,7 @@ class Sizes(NamedTuple):
 
 
 def sizes(pid: int) -> Sizes:
-    """By proc_pid_statm(5), which counts pages; zeros when the process is gone."""
+    """From proc_pid_statm(5), which counts pages; zeros if the process is gone."""
     try:
         pages = [int(word) for word in Path(f"/proc/{pid}/statm").read_text().split()]
         return Sizes(pages[1] * os.sysconf("SC_PAGESIZE"), pages[5] * os.sysconf("SC_PAGESIZE"))
@@ -96,7 +96,7 @@ def sizes(pid: int) -> Sizes:
 
 
 class Pages(NamedTuple):
-    """What memory is: of several mappings, ``writable`` says it of all and the others of any."""
+    """Properties of memory: for several mappings, ``writable`` holds for all of them, the others for any."""
 
     writable: bool = True
     lazily_freed: bool = False
@@ -104,28 +104,28 @@ class Pages(NamedTuple):
 
 
 def pages(pid: int, low: int, high: int) -> Pages:
-    """Of the memory of a process from one address to another; the judge's own (memfd) counts as no file."""
-    found, here = Pages(), False
+    """Properties of a process's memory between two addresses; the judge's own (memfd) does not count as a file."""
+    result, is_inside = Pages(), False
     try:
         lines = Path(f"/proc/{pid}/smaps").read_text("utf-8", "surrogateescape").split("\n")
     except OSError:
-        return found
+        return result
     for line in lines:
         first, _, rest = line.partition(" ")
         if not first.endswith(":") and "-" in first:
             begin, end = (int(address, 16) for address in first.split("-"))
-            here = begin < high and low < end
-            if here:
+            is_inside = begin < high and low < end
+            if is_inside:
                 rights, _, _, inode, *path = rest.split(None, 4)
                 in_file = inode != "0" and not (path and path[0].startswith("/memfd:"))
-                found = Pages(found.writable and rights[:2] == "rw", found.lazily_freed, found.of_a_file or in_file)
-        elif here and first == "LazyFree:":
-            found = found._replace(lazily_freed=found.lazily_freed or int(rest.split()[0]) > 0)
-    return found
+                result = Pages(result.writable and rights[:2] == "rw", result.lazily_freed, result.of_a_file or in_file)
+        elif is_inside and first == "LazyFree:":
+            result = result._replace(lazily_freed=result.lazily_freed or int(rest.split()[0]) > 0)
+    return result
 
 
 def proportional(pid: int) -> int:
-    """Resident bytes with shared pages divided among their holders; slow to ask."""
+    """Resident bytes with shared pages divided among their users; slow to read."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -135,35 +135,34 @@ def proportional(pid: int) -> int:
     return sizes(pid).resident
 
 
-#: folders within folders
+#: largest depth of nested folders
 _DEEPEST = 100
 
 
 class Files(NamedTuple):
-    """What files hold: bytes on disk or in memory, and how many they are."""
+    """Contents of files: bytes on disk or in memory, and their number."""
 
     bytes: int
     number: int
 
 
 def files(pids: Sequence[int], folder: str, most: int) -> Files:
-    """What lies in ``folder``, and what ``pids`` hold open that has no name; no more than about ``most`` are looked
-    at."""
-    held: dict[tuple[int, int], int] = {}
+    """Files in ``folder``, and unnamed files that ``pids`` hold open; examines at most about ``most``."""
+    blocks: dict[tuple[int, int], int] = {}
     stack = [(folder, 0)]
-    while stack and len(held) < most:
+    while stack and len(blocks) < most:
         path, depth = stack.pop()
         if depth > _DEEPEST:
-            # paths beyond the system's longest could not be looked at: as many files as may be
-            return Files(sum(held.values()), most)
+            # paths beyond the system's longest cannot be examined: count as many files as are allowed
+            return Files(sum(blocks.values()), most)
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    found = entry.stat(follow_symlinks=False)
-                    held[found.st_dev, found.st_ino] = found.st_blocks * 512
+                    status = entry.stat(follow_symlinks=False)
+                    blocks[status.st_dev, status.st_ino] = status.st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         stack.append((entry.path, depth + 1))
-                    if len(held) >= most:
+                    if len(blocks) >= most:
                         break
         except OSError:
             continue
@@ -174,39 +173,39 @@ def files(pids: Sequence[int], folder: str, most: int) -> Files:
             continue
         for name in names:
             with contextlib.suppress(OSError):
-                found = os.stat(f"/proc/{pid}/fd/{name}")
-                if not found.st_nlink and not found.st_rdev:
-                    held[found.st_dev, found.st_ino] = found.st_blocks * 512
-    return Files(sum(held.values()), len(held))
+                status = os.stat(f"/proc/{pid}/fd/{name}")
+                if not status.st_nlink and not status.st_rdev:
+                    blocks[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return Files(sum(blocks.values()), len(blocks))
 
 
 class Times(NamedTuple):
-    """Nanoseconds that a thread ran, and was ready to run while something else had its core."""
+    """Nanoseconds that a thread ran, and that it was runnable while something else had its core."""
 
     ran: int
     waited: int
 
 
 def threads(pid: int) -> dict[int, Times]:
-    """The times of each thread of ``pid``; empty where the system does not count them. What runs at this moment is
-    behind by up to a tick, so ask of a halted process."""
-    found = {}
+    """The times of each thread of ``pid``; empty if the system does not count them. Time of a running thread lags by up
+    to a tick, so use it on a halted process."""
+    times = {}
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             ran, waited = _content(f"/proc/{pid}/task/{task}/schedstat").split()[:2]
-            found[int(task)] = Times(int(ran), int(waited))
+            times[int(task)] = Times(int(ran), int(waited))
     except (OSError, ValueError):
-        return found
-    return found
+        return times
+    return times
 
 
 def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: float, beside: float = 0.0) -> float:
-    """Seconds that a thread which worked in a call of ``seconds`` waited for a core, the one that waited longest: the
-    others wait for it.
+    """Seconds that a thread which worked in a call of ``seconds`` waited for a core: the longest wait, since the other
+    threads wait for that one.
 
-    A thread that only woke to sleep again held nothing up, and none waited longer for the call than it took. Between
-    the two accounts there were ``beside`` seconds more than the call, in which the judge itself may have had a
-    thread's core.
+    A thread that only woke to sleep again delayed nothing, and no thread's wait counts beyond the call's time. The two
+    readings are ``beside`` seconds further apart than the call, in which the judge itself may have had a thread's
+    core.
     """
     nothing = Times(0, 0)
     longest = 0.0
@@ -218,7 +217,7 @@ def waited(before: Mapping[int, Times], after: Mapping[int, Times], seconds: flo
 
 
 def stolen() -> tuple[int, int]:
-    """Ticks that the hypervisor gave to others, and all ticks, since the machine started; zeros where not counted."""
+    """Ticks that the hypervisor gave to others, and all ticks, since the machine started; zeros if not counted."""
     try:
         ticks = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         return ticks[7], sum(ticks)
@@ -227,8 +226,8 @@ def stolen() -> tuple[int, int]:
 
 
 def busy(cores: Collection[int]) -> float | None:
-    """Seconds since the machine started in which ``cores`` ran something, or were given to others by a hypervisor, all
-    of them together; None where that is not counted. Exact to a tick (10 ms) each."""
+    """Total seconds since the machine started in which ``cores`` ran something, or a hypervisor gave them to others;
+    None if not counted. Exact to a tick (10 ms) each."""
     total = 0
     try:
         for line in Path("/proc/stat").read_text().splitlines():
@@ -242,7 +241,7 @@ def busy(cores: Collection[int]) -> float | None:
 
 
 def pressure() -> float:
-    """Seconds since the machine started in which some process waited for a core; 0 where that is not counted."""
+    """Seconds since the machine started in which some process waited for a core; 0 if not counted."""
     try:
         line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
         return int(line.rpartition("total=")[2]) * 1e-6

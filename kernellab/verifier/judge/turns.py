@@ -1,10 +1,10 @@
-"""Takes turns at the clock between processes that work at once: many build and check, one is timed.
+"""Takes turns at the clock between concurrent processes: many build and check, one is timed.
 
-A lock file that ``KERNELLAB_TURNS`` names (``all:PATH`` or ``device:PATH``) is held shared by whoever works and alone
-by whoever times; without it nothing waits for anything. A second file is the gate of those who work: whoever times
-keeps it shut from asking for the clock until it has been timed, so that the clock goes from one to the next and is not
-waited for again each time. ``all`` is for a CPU, where designing disturbs a timing as well; under ``device`` only what
-runs on the device does.
+A process holds the lock file that ``KERNELLAB_TURNS`` names (``all:PATH`` or ``device:PATH``) shared while it works and
+exclusively while it times; without the variable nothing waits. A second file is the gate of working processes: one that
+times keeps it shut from its request for the clock until it has been timed, so that the clock passes from one to the
+next without another wait for the workers. ``all`` is for a CPU, where designing also disturbs a timing; under
+``device`` only work on the device counts.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from contextlib import contextmanager
 
 VARIABLE = "KERNELLAB_TURNS"
 
-#: parts that the device's memory is shared out in
+#: number of parts into which the device's memory is divided
 _SLOTS = 120
-#: seconds between two looks for free ones; and after which no process passes one that waits for its slots
+#: seconds between two searches for free parts; and after which no process may overtake one that waits for its parts
 _LOOK_SECONDS, _PASSED_SECONDS = 0.05, 20.0
 
 _LOCK = threading.RLock()
 _open: dict[str, tuple[int, int]] = {}
 _depth = 0
-#: what this process set by itself
+#: the value that this process set itself
 _own = ""
 
 
 def environment() -> dict[str, str]:
-    """What a child needs in its environment to take its turns too."""
+    """The environment variables that make a child take turns too."""
     value = os.environ.get(VARIABLE, "")
     return {VARIABLE: value} if value else {}
 
 
 def by_default(value: str) -> None:
-    """Takes turns by ``value`` where no parent has named another."""
+    """Take turns by ``value`` unless a parent has set another."""
     global _own
     if VARIABLE not in os.environ:
         os.environ[VARIABLE] = value
@@ -47,14 +47,14 @@ def by_default(value: str) -> None:
 
 
 def are_given() -> bool:
-    """Has a parent named the turns, as one that keeps several judges at work does?"""
+    """Has a parent set the turns, for example one that runs several judges?"""
     value = os.environ.get(VARIABLE, "")
     return bool(value) and value != _own
 
 
 @contextmanager
 def working(designing: bool = False) -> Iterator[None]:
-    """Nothing is timed inside. ``designing`` is work off the device. One thread of a process works at a time."""
+    """Time nothing while entered. ``designing`` is work off the device. One thread of a process works at a time."""
     global _depth
     place = _place(designing)
     if place is None:
@@ -74,7 +74,7 @@ def working(designing: bool = False) -> Iterator[None]:
 
 
 def wanted() -> bool:
-    """Does somebody wait for the clock while this process works?"""
+    """Does a process wait for the clock while this process works?"""
     place = _place(False)
     if place is None or not _depth:
         return False
@@ -86,8 +86,8 @@ def wanted() -> bool:
 
 
 def give_way() -> float:
-    """Lets those who wait for the clock have it, from inside :func:`working`; the seconds it took. Nothing of this
-    process's may work on meanwhile."""
+    """Let processes that wait for the clock have it, from inside :func:`working`. Returns the seconds it took. Nothing
+    of this process may work meanwhile."""
     began = time.monotonic()
     with aside():
         pass
@@ -96,21 +96,20 @@ def give_way() -> float:
 
 @contextmanager
 def share(part: float) -> Iterator[float]:
-    """Holds ``part`` of the device's memory (0 to 1) while others may hold the rest; yields the seconds that were
-    waited for it.
+    """Hold ``part`` of the device's memory (0 to 1) while others may hold the rest; yields the seconds waited for it.
 
-    Who needs little passes who waits for much, but not for long.
+    A process that needs little may overtake one that waits for much, but only for a limited time.
     """
     _, _, path = os.environ.get(VARIABLE, "").partition(":")
     if not path:
         yield 0.0
         return
-    wanted = min(_SLOTS, max(1, math.ceil(part * _SLOTS)))
+    slot_count = min(_SLOTS, max(1, math.ceil(part * _SLOTS)))
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     queue, slots = (os.open(f"{path}.memory{name}", flags, 0o600) for name in ("", "-slots"))
     began = time.monotonic()
     try:
-        while not _hold(slots, queue, wanted, began + _PASSED_SECONDS):
+        while not _hold(slots, queue, slot_count, began + _PASSED_SECONDS):
             time.sleep(_LOOK_SECONDS)
         yield time.monotonic() - began
     finally:
@@ -119,7 +118,8 @@ def share(part: float) -> Iterator[float]:
 
 
 def _hold(slots: int, queue: int, wanted: int, passed_until: float) -> bool:
-    """All of ``wanted`` or none; who has been passed for long enough keeps the queue, so that no other may look."""
+    """Lock all of ``wanted`` slots or none; a process overtaken for long enough keeps the queue, which blocks
+    others."""
     fcntl.flock(queue, fcntl.LOCK_EX)
     held: list[int] = []
     for slot in range(_SLOTS):
@@ -127,7 +127,7 @@ def _hold(slots: int, queue: int, wanted: int, passed_until: float) -> bool:
             held.append(slot)
     if len(held) < wanted:
         if time.monotonic() > passed_until:
-            # what is held so far is kept, too: it is taken again at the next look
+            # the slots held so far are kept too, and locked again at the next attempt
             return False
         _record(slots, fcntl.F_UNLCK, 0, _SLOTS)
     fcntl.flock(queue, fcntl.LOCK_UN)
@@ -135,7 +135,7 @@ def _hold(slots: int, queue: int, wanted: int, passed_until: float) -> bool:
 
 
 def _record(file: int, kind: int, start: int, length: int = 1) -> bool:
-    """Locks bytes of a file, or lets go of them; the lock is the descriptor's, not the process's."""
+    """Lock or unlock bytes of a file; the lock belongs to the descriptor, not to the process."""
     try:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0))
     except (BlockingIOError, PermissionError):
@@ -144,7 +144,7 @@ def _record(file: int, kind: int, start: int, length: int = 1) -> bool:
 
 
 def _free(gate: int) -> bool:
-    """Takes the gate where no process keeps it."""
+    """Lock the gate if no process holds it."""
     try:
         fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -154,7 +154,7 @@ def _free(gate: int) -> bool:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """For one who waits inside :func:`working` for another process to take its turns."""
+    """For use inside :func:`working` while waiting for another process to take its turns."""
     place = _place(False)
     if place is None or not _depth:
         yield
@@ -169,8 +169,8 @@ def aside() -> Iterator[None]:
 
 @contextmanager
 def off_device() -> Iterator[None]:
-    """For work inside :func:`working` of which hardly any is on a device, a compiler's most of all: under ``device``
-    others may be timed meanwhile."""
+    """For work inside :func:`working` that hardly uses a device, such as compilation: under ``device`` others may be
+    timed meanwhile."""
     if not os.environ.get(VARIABLE, "").startswith("device:"):
         yield
         return
@@ -180,7 +180,7 @@ def off_device() -> Iterator[None]:
 
 @contextmanager
 def on_device() -> Iterator[None]:
-    """For a part of what is done inside :func:`off_device` that is on the device after all: nothing is timed inside."""
+    """For the parts inside :func:`off_device` that do use the device: nothing is timed while entered."""
     place = _place(False)
     if place is None or not _depth or not os.environ.get(VARIABLE, "").startswith("device:"):
         yield
@@ -195,9 +195,9 @@ def on_device() -> Iterator[None]:
 
 @contextmanager
 def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
-    """No other process works or is timed inside; yields the seconds that were waited for that.
+    """Let no other process work or be timed while entered; yields the seconds waited for that.
 
-    ``before`` is done first. It is work of which hardly any is on the device: on one, others may be timed meanwhile.
+    ``before`` runs first. It hardly uses the device: with a device, others may be timed meanwhile.
     """
     global _depth
     place = _place(False)
@@ -207,16 +207,16 @@ def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
         yield 0.0
         return
     main, gate = place
-    beside = os.environ[VARIABLE].startswith("device:")
-    if before is not None and not beside:
+    is_device = os.environ[VARIABLE].startswith("device:")
+    if before is not None and not is_device:
         before()
     if _depth:
         fcntl.flock(main, fcntl.LOCK_UN)
     try:
-        if before is not None and beside:
+        if before is not None and is_device:
             before()
         began = time.monotonic()
-        # the gate is shared by all who time: once the workers have come out, one is timed after the other
+        # all processes that time share the gate: once the workers have left, one is timed after the other
         fcntl.flock(gate, fcntl.LOCK_SH)
         fcntl.flock(main, fcntl.LOCK_EX)
         _depth += 1
@@ -226,12 +226,12 @@ def alone(before: Callable[[], None] | None = None) -> Iterator[float]:
             _depth -= 1
     finally:
         fcntl.flock(gate, fcntl.LOCK_UN)
-        # not by the gate, which others who time keep shut: whoever was timed would wait for all of them
+        # not through the gate, which others that time keep shut: this process would wait for all of them
         fcntl.flock(main, fcntl.LOCK_SH if _depth else fcntl.LOCK_UN)
 
 
 def _work(main: int, gate: int) -> None:
-    """Begins to work, when no process waits for the clock."""
+    """Begin to work once no process waits for the clock."""
     fcntl.flock(gate, fcntl.LOCK_EX)
     try:
         fcntl.flock(main, fcntl.LOCK_SH)

@@ -1,7 +1,7 @@
-"""The shared page between judge and worker: go, done, and where the outputs lie.
+"""The shared page between judge and worker: go, done, and the places of the outputs.
 
-The go is a random number that no one can know before it is given, and the answer must repeat it. Everything a worker
-writes here is a claim; the judge checks each number before it uses it.
+The go is a random number that cannot be known in advance, and the answer must repeat it. Everything that a worker
+writes here is a claim; the judge checks each number before use.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _HEAD = struct.Struct("<QQIId")  # go, done, status, outputs, the worker's own s
 _OUTPUT = struct.Struct(f"<QQQii{CAPS.rank}q{CAPS.rank}q")  # data, storage, storage bytes, dtype, rank, shape, strides
 _PLACE = struct.Struct("<QQ")
 _FIRST = 64
-#: beyond the outputs of as many calls as one go may cover
+#: after the outputs of the largest number of calls in one go
 _ERROR = 256 * 1024
 _LENGTH = struct.Struct("<I")
 
 OK, RAISED, BAD_OUTPUT = 0, 1, 2
-#: what a worker adds to its event: arguments are ready, a call is done
+#: values that a worker adds to its event: arguments are ready, a call is done
 READY, DONE = 1, 1 << 32
 
 DTYPES = (
@@ -42,7 +42,7 @@ _ITEM = dict(zip(DTYPES, (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1, 8, 16, 2, 4, 8), s
 
 @dataclass(frozen=True)
 class Output:
-    """Where one output of the worker lies in its memory, as it says."""
+    """The place of one output in the worker's memory, as reported by the worker."""
 
     data: int
     storage: int
@@ -53,31 +53,31 @@ class Output:
 
     @property
     def overlaps(self) -> bool:
-        """Does an element lie where another does?"""
+        """Do two of its elements share memory?"""
         return overlaps(self.shape, self.strides)
 
     def lies_in(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Does any place from its first element to its last lie between two of these addresses? Where it begins says
-        nothing of the rest: memory can be mapped twice, and behind a page of one's own."""
+        """Does the span from its first to its last element overlap one of these address ranges? Its beginning is not
+        enough: memory can be mapped twice, and directly after a page of one's own."""
         if 0 in self.shape:
             return False
         return any(self.data < high and low < self.end for low, high in ranges)
 
     @property
     def end(self) -> int:
-        """The address behind its last element."""
+        """The address after its last element."""
         return self.data if 0 in self.shape else self.data + self._span * _ITEM[self.dtype]
 
     def some(self, draw: random.Random, count: int) -> list[tuple[int, int]]:
-        """Addresses and bytes of so many elements at random, and of the last."""
+        """Addresses and sizes (bytes) of ``count`` random elements, and of the last."""
         if 0 in self.shape:
             return []
         item = _ITEM[self.dtype]
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        # the span is looked at, whatever the order of its elements
+        # samples the span, regardless of the order of its elements
         places = [last, *(int(draw.random() * (last + 1)) for _ in range(count))]
         if last + 1 > prod(self.shape):
-            # between rows with gaps lies what is no output
+            # gaps between rows are not part of the output
             places = [last, *(
                 sum(int(draw.random() * n) * s for n, s in zip(self.shape, self.strides, strict=True))
                 for _ in range(count)
@@ -85,23 +85,23 @@ class Output:
         return [(self.data + place * item, item) for place in places]
 
     def shares(self, other: Output) -> bool:
-        """Has it a byte where another output has one?"""
+        """Does it share a byte with another output?"""
         low, high = max(self.data, other.data), min(self.end, other.end)
         if low >= high or 0 in (*self.shape, *other.shape):
             return False
         return bool((self._bytes(low, high) & other._bytes(low, high)).any())
 
     def _bytes(self, low: int, high: int) -> Any:
-        """Which addresses from ``low`` to ``high`` hold a byte of it."""
+        """A mask of the addresses from ``low`` to ``high`` that hold one of its bytes."""
         import numpy as np
 
         item, at = _ITEM[self.dtype], np.array([self.data - low], np.int64)
         for n, step in zip(self.shape, self.strides, strict=True):
             at = (at[:, None] + np.arange(n) * (step * item)).reshape(-1)
-        held = np.zeros(high - low, bool)
+        mask = np.zeros(high - low, bool)
         for byte in range(item):
-            held[at[(at + byte >= 0) & (at + byte < high - low)] + byte] = True
-        return held
+            mask[at[(at + byte >= 0) & (at + byte < high - low)] + byte] = True
+        return mask
 
     @property
     def _span(self) -> int:
@@ -109,7 +109,7 @@ class Output:
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Does an element of these strides (in elements) lie where another does?"""
+    """Do two elements share memory, for these strides (in elements)?"""
     end = 1
     for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if stride < end:
@@ -119,7 +119,7 @@ def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Do elements of these strides (in elements) lie one after the other?"""
+    """Are elements with these strides (in elements) contiguous?"""
     step = 1
     for n, stride in zip(reversed(shape), reversed(strides), strict=True):
         if n > 1 and stride != step:
@@ -130,8 +130,8 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Written(Output):
-    """An argument that the reference writes into, as a call has left it: it lies in the judge's own memory, in the
-    arena ``slot``."""
+    """An argument that the reference writes into, as a call has left it: in the judge's own memory, in the arena
+    ``slot``."""
 
     slot: int
     position: int
@@ -156,7 +156,7 @@ class Control:
 
     def __init__(self, fd: int) -> None:
         self.map = mmap.mmap(fd, SIZE)
-        #: reading one word of a cast view is the fastest wait that Python has
+        #: a cast view gives the fastest busy-wait on one word in Python
         self.words = memoryview(self.map).cast("Q")
 
     @staticmethod
@@ -167,15 +167,16 @@ class Control:
         self.words[0] = nonce
 
     def answered(self, nonce: int) -> None:
-        """The worker's proof that it has seen the go."""
+        """Store the worker's proof that it has seen the go."""
         self.words[1] = nonce
 
     def proves(self, nonce: int) -> bool:
-        """Does the newest answer repeat the go?"""
+        """Does the latest answer repeat the go?"""
         return self.words[1] == nonce
 
     def watch(self, nonce: int, end: float) -> bool:
-        """Waits without sleep until an answer repeats the go, to the time ``end`` (time.perf_counter). Has it come?"""
+        """Wait without sleep until an answer repeats the go, or until ``end`` (time.perf_counter). Returns whether it
+        did."""
         words = self.words
         while words[1] != nonce:
             if time.perf_counter() > end:
@@ -197,17 +198,18 @@ class Control:
         )
 
     def write_like(self, i: int, first: int, data: int) -> None:
-        """Says that output ``i`` lies at ``data`` and is in all else like output ``first``: quicker than all of it."""
+        """Report that output ``i`` is at ``data`` and otherwise equal to output ``first``; faster than a full
+        report."""
         at, like = (_FIRST + n * _OUTPUT.size for n in (i, first))
-        was, storage = _PLACE.unpack_from(self.map, like)
+        first_data, storage = _PLACE.unpack_from(self.map, like)
         self.map[at : at + _OUTPUT.size] = self.map[like : like + _OUTPUT.size]
-        _PLACE.pack_into(self.map, at, data, data - was + storage)
+        _PLACE.pack_into(self.map, at, data, data - first_data + storage)
 
     def write_done(self, outputs: int, seconds: float) -> None:
         struct.pack_into("<IId", self.map, 16, OK, outputs, seconds)
 
     def read(self, calls: int = 1) -> Answer:
-        """The worker's claims of ``calls`` calls. Raises ValueError when they cannot be."""
+        """The worker's claims about ``calls`` calls. Raises ValueError if they are impossible."""
         _, _, status, count, seconds = _HEAD.unpack_from(self.map, 0)
         if status != OK:
             (length,) = _LENGTH.unpack_from(self.map, _ERROR)
@@ -223,7 +225,7 @@ class Control:
         if not 0 <= dtype < len(DTYPES) or not 0 <= rank <= CAPS.rank:
             raise ValueError("an output's dtype or rank")
         shape, strides = tuple(rest[:rank]), tuple(rest[CAPS.rank : CAPS.rank + rank])
-        # a tensor of nothing has no address
+        # an empty tensor has no address
         placed = 0 in shape or storage <= data <= storage + size
         if any(s < 0 for s in (*shape, *strides)) or size > 1 << 44 or not placed:
             raise ValueError("an output's place")
@@ -231,7 +233,7 @@ class Control:
 
     @staticmethod
     def nonce() -> int:
-        """A go that no earlier one tells anything of; never 0, which stands there at first."""
+        """A go that earlier ones do not reveal; never 0, the initial value."""
         return secrets.randbits(64) or 1
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A sealed bundle: binaries and the list of what is done with them, as pure data with caps.
+"""A sealed bundle: binaries and the list of steps that use them, as pure data with caps.
 
-A folder with ``bundle.json`` and one file for each binary, named after its SHA-256. Pointers are never addresses but
-places in numbered buffers; offsets and sizes are bytes.
+A folder with ``bundle.json`` and one file per binary, named after its SHA-256. Pointers are never addresses but places
+in numbered buffers; offsets and sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernellab.verifier.seal import Unsealable
 
 FILE = "bundle.json"
 MIB = 1 << 20
-#: what a bundle may hold: far more than any honest one, far less than would harm the judge
+#: limits of a bundle: far more than any honest one needs, far less than would harm the judge
 MAX_JSON, MAX_BINARY, MAX_BINARIES, MAX_STEPS, MAX_ARGUMENT = 8 * MIB, 256 * MIB, 64, 4096, 4096
 
 Count = Annotated[int, Field(ge=0, le=1 << 40)]
@@ -39,14 +39,14 @@ class Place(Record):
 
 
 class Buffer(Record):
-    """Memory that the steps use: argument ``input`` of the call, or memory of the call's own."""
+    """Memory that the steps use: argument ``input`` of the call, or memory that the call allocates."""
 
     bytes: Count
     input: Count | None = None
 
 
 class Input(Record):
-    """An argument that is a tensor, as it was when recorded: the bundle holds for this shape and layout only."""
+    """A tensor argument as it was when recorded: the bundle is valid for this shape and layout only."""
 
     dtype: str = Field(max_length=32)
     shape: tuple[Count, ...] = Field(max_length=12)
@@ -54,7 +54,7 @@ class Input(Record):
 
 
 class Output(Record):
-    """A result: where it lies; strides are in elements."""
+    """A result and its place; strides are in elements."""
 
     place: Place
     dtype: str = Field(max_length=32)
@@ -115,7 +115,7 @@ class Value(Record):
     """One argument of an object's function: an address, a tensor at a place, or a constant."""
 
     place: Place | None = None
-    #: with ``place``: a tensor's dtype, shape and strides; without: the address alone
+    #: with ``place``: a tensor's dtype, shape and strides; without: only the address
     dtype: str = Field(default="", max_length=32)
     shape: tuple[Count, ...] = Field(default=(), max_length=12)
     strides: tuple[Count, ...] = Field(default=(), max_length=12)
@@ -152,11 +152,11 @@ class Bundle(Record):
 
     @property
     def hash(self) -> str:
-        """Names the bundle with all its binaries."""
+        """A name for the bundle with all its binaries."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def check(self) -> None:
-        """Does everything lie where it says? Raises Unsealable."""
+        """Check that everything is within its bounds. Raises Unsealable."""
         for buffer in self.buffers:
             if buffer.input is not None and (buffer.input >= len(self.inputs) or self.inputs[buffer.input] is None):
                 raise Unsealable("its bundle names an argument that is not a tensor")
@@ -179,7 +179,7 @@ class Bundle(Record):
             raise Unsealable(f"its bundle asks for {own >> 30} GiB of memory")
 
     def _places(self) -> Iterator[tuple[Place, int]]:
-        """Every place with the bytes that are known to be used there."""
+        """Every place with the number of bytes known to be used there."""
         for output in self.outputs:
             if len(output.shape) != len(output.strides):
                 raise Unsealable("its bundle has an output with more strides than a tensor may have")
@@ -199,7 +199,7 @@ class Bundle(Record):
                         yield value.place, span(value.shape, value.strides, value.dtype) if value.dtype else 0
 
 
-#: bytes of an element; what is not here cannot be in a bundle
+#: bytes of an element; a bundle supports no other dtypes
 SIZES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complex64": 8, "complex128": 16,
@@ -216,7 +216,7 @@ def span(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
 
 
 def write(folder: Path, bundle: Bundle, binaries: Mapping[str, bytes]) -> None:
-    """Puts the bundle and its ``binaries`` (by SHA-256) into ``folder``, which is made."""
+    """Write the bundle and its ``binaries`` (by SHA-256) into ``folder``, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     for binary in bundle.binaries:
         (folder / binary.sha256).write_bytes(binaries[binary.sha256])
@@ -224,7 +224,7 @@ def write(folder: Path, bundle: Bundle, binaries: Mapping[str, bytes]) -> None:
 
 
 def read(folder: Path) -> tuple[Bundle, dict[str, bytes]]:
-    """A bundle and its binaries by SHA-256, from a folder that somebody else wrote. Raises Unsealable."""
+    """A bundle and its binaries by SHA-256, from an untrusted folder. Raises Unsealable."""
     try:
         bundle = Bundle.model_validate_json(_content(folder / FILE, MAX_JSON))
     except ValidationError as error:
@@ -242,7 +242,7 @@ def read(folder: Path) -> tuple[Bundle, dict[str, bytes]]:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """A plain file's bytes; links, pipes and what is too large are refused, whoever made them."""
+    """A plain file's bytes; refuses links, pipes and files that are too large."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""Contents of one shape for timed calls that no one has met before: no two of them are equal, in whatever domain."""
+"""Contents of one shape for timed calls that no side has seen before: no two sets are equal, in any domain."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from kernellab.verifier.cases import device
 from kernellab.verifier.cases.input_specs import legal_of
 from kernellab.verifier.protocol.rules import TIMING
 
-#: elements from which a tensor is mixed in pieces as long as a cache's line: single numbers from all over memory take
-#: ten times as long
+#: tensors from this size on are mixed in pieces as long as a cache line: single numbers from all over memory take ten
+#: times as long
 _LARGE, _LINE = 1 << 14, 16
-#: elements of a tensor that its print is taken from, and of one on a device, from which they are copied
+#: number of elements that a tensor's fingerprint samples, and the same on a device, from which they are copied
 _PRINTED, _COPIED = 1 << 16, 1 << 13
-#: integers of an argument of which it cannot be said whether they are in order by chance
+#: an integer argument with fewer elements may be in order by chance
 _FEW = 16
-#: where contents may be mixed, the share of those that are drawn nevertheless: so much that drawing costs a call these
-#: seconds on average, and at least so much
+#: where contents may be mixed, the share of sets that are drawn nevertheless: so that drawing costs a call these
+#: seconds on average, and at least this share
 _DRAW_SECONDS, _DRAWN_LEAST = 4e-3, 0.25
-#: does a task's reference take mixed contents of these shapes, of the last so many; the buffer of those that it is
-#: asked with
+#: whether a task's reference accepts mixed contents of these shapes; for the last ``_REMEMBERED`` keys. ``_ASKED`` is
+#: the buffer for the contents that test this
 _ANSWERED: dict[tuple[Any, ...], bool] = {}
 _REMEMBERED, _ASKED = 1 << 8, 1 << 10
 
 
 class Contents:
-    """Ever new contents of one shape. Each set comes from one of two sources, mixing and drawing.
+    """New contents of one shape for each call. Each set comes from one of two sources, mixing and drawing.
 
-    Floats that may be any numbers of a sign are mixed, where the reference takes such sets: lines from all over the
-    first set, each shrunk by a separate factor, so that nothing known of earlier contents tells a sum of new ones.
-    Where any other tensor may change (integers, masks, probabilities, sorted or complex numbers), the task's own inputs
-    are drawn with a new seed, all of one, since one argument may count another's places. Arguments marked static and a
-    model's parameters are what they are for all calls.
+    Floats that may be any numbers of a sign are mixed, if the reference accepts such sets: lines from all over the
+    first set, each scaled by a separate factor, so that earlier contents do not reveal a sum of new ones. If any other
+    tensor may change (integers, masks, probabilities, sorted or complex numbers), all of the task's own inputs are
+    drawn with a new seed, since one argument may count another's elements. Arguments marked static and a model's
+    parameters are the same for all calls.
 
-    Lines that were met before can be known again, whatever they were multiplied with. So ``anew`` a secret share of the
-    sets that could be mixed is drawn all the same, all of them where that takes no time.
+    A kernel can recognize earlier lines, even if they were scaled. So with ``anew`` a secret share of the sets that
+    could be mixed is drawn instead; all of them if drawing takes no time.
     """
 
     def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool], anew: bool = False) -> None:
@@ -62,28 +62,28 @@ class Contents:
         self.loose = [a and b for a, b in zip(loose, self.free, strict=True)]
         if any(self.loose) and not self._is_answered(task):
             self.loose = [False] * len(self.loose)
-        #: the task's own inputs, where some of what may change cannot be mixed: then all sets are drawn
+        #: the task's own inputs, if some of what may change cannot be mixed: then all sets are drawn
         self._inputs = Inputs(task, self.base, self.free) if self.loose != self.free else None
         self._prints: set[int] = set()
-        #: sets that were equal to an earlier one: a task whose inputs are the same for every seed
+        #: number of sets equal to an earlier one: a task whose inputs are the same for every seed
         self.repeated = 0
         self._warming: dict[int, tuple[Any, ...]] = {}
-        #: the last timed sets, from one that was timed before the block that comes next
+        #: the last timed sets, beginning with one that was timed before the next block
         self._last_timed: deque[tuple[Any, ...]] = deque([self.base] * (TIMING.block + 1), TIMING.block + 1)
-        #: was the last set drawn, and not mixed of lines of the first?
+        #: was the last set drawn, not mixed?
         self.drawn = self._inputs is not None
         self._random = random.Random(secrets.randbits(64))
-        #: where sets are mixed: the task's own inputs, and the share of the sets that are drawn nevertheless
+        #: where sets are mixed: the task's own inputs, and the share of sets that are drawn nevertheless
         self._draws, self._chance = self._drawing(task) if anew and self._inputs is None else (None, 0.0)
 
     @property
     def seconds(self) -> float:
-        """What drawing the task's own inputs took so far."""
+        """Seconds spent so far on drawing the task's own inputs."""
         return self._inputs.seconds if self._inputs is not None else 0.0
 
     def _is_answered(self, task: Task) -> bool:
-        """Does the reference take mixed contents? Elements of elsewhere leave no positive definite matrix, say. Asked
-        once for each task and form."""
+        """Does the reference accept mixed contents? (Mixed elements do not form a positive definite matrix, for
+        example.) Evaluated once for each task and form."""
         shapes = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else () for a in self.base)
         key = (task.text, task.name, device.current(), shapes)
         if key not in _ANSWERED:
@@ -100,7 +100,7 @@ class Contents:
         return _ANSWERED[key]
 
     def _drawing(self, task: Task) -> tuple[Inputs | None, float]:
-        """The task's own inputs, and how often they are drawn; none where they are the same for each seed."""
+        """The task's own inputs, and the share of sets to draw; (None, 0) if they are the same for each seed."""
         if not any(self.free):
             return None, 0.0
         inputs = Inputs(task, self.base, self.free)
@@ -110,14 +110,14 @@ class Contents:
         return inputs, max(_DRAWN_LEAST, _DRAW_SECONDS / inputs.seconds)
 
     def next(self, buffer: int = 0, timed: bool = True) -> tuple[Any, ...]:
-        """New contents; those that were mixed before in the same ``buffer`` are gone. What is not ``timed`` is never
-        :meth:`uncounted` later."""
+        """New contents; those mixed earlier in the same ``buffer`` are overwritten. Contents that are not ``timed`` are
+        never returned by :meth:`uncounted` later."""
         for _ in range(TIMING.redrawn):
             self.drawn = self._inputs is not None or self._random.random() < self._chance
             contents = self._draws.next() if self._draws is not None and self.drawn else self._made(buffer)
-            seen = len(self._prints)
+            count = len(self._prints)
             self._prints.add(fingerprint([a for a, free in zip(contents, self.free, strict=True) if free]))
-            if len(self._prints) > seen:
+            if len(self._prints) > count:
                 break
         else:
             self.repeated += 1
@@ -126,20 +126,20 @@ class Contents:
         return contents
 
     def uncounted(self, buffer: int = 0) -> tuple[Any, ...]:
-        """Contents for calls that do not count; ones that cost nothing to make, and none that are still to be timed:
-        a kernel that keeps its answers must not find one there."""
+        """Contents for uncounted calls; they cost nothing to make, and will not be timed later: a kernel that stores
+        its answers must not find one there."""
         return self._last_timed[0] if self._inputs is not None else self._made(buffer)
 
     def warming(self, number: int = 0) -> tuple[Any, ...]:
-        """As :meth:`uncounted`, the same for a ``number`` until :meth:`refresh`: for calls that only make pages, teams
-        and caches ready, which a kernel may know for what they are."""
+        """As :meth:`uncounted`, the same for a ``number`` until :meth:`refresh`: for calls that only warm pages, teams
+        and caches, which a kernel may recognize as such."""
         if number not in self._warming:
-            # in separate buffers: timed contents come and go in the others
+            # in separate buffers, since timed contents replace those in the others
             self._warming[number] = self.uncounted(-1 - number)
         return self._warming[number]
 
     def refresh(self) -> None:
-        """:meth:`warming` gives other contents from here on."""
+        """Make :meth:`warming` return other contents from here on."""
         self._warming = {}
 
     def _made(self, buffer: int) -> tuple[Any, ...]:
@@ -159,12 +159,12 @@ class Contents:
         whole = count // length * length
         lines = flat[:whole].view(-1, length)
         picked = torch.randint(len(lines), (len(lines),), generator=generator, device=base.device)
-        # a lone number is only made smaller or larger, within the sign that it has
+        # a single number is only scaled, and keeps its sign
         low, wide = (0.5, 1.0) if count < 2 else (0.9, 0.1)
         factors = torch.rand(len(lines) + 1, 1, generator=generator, device=base.device).mul_(wide).add_(low)
         factors = factors.to(base.dtype)
         if base.device.type == "cpu" and base.dtype != torch.bfloat16:
-            # half the time of torch's
+            # takes half the time of torch's
             np.take(lines.numpy(), picked.numpy(), 0, new[:whole].view(-1, length).numpy(), "clip")
         else:
             torch.index_select(lines, 0, picked, out=new[:whole].view(-1, length))
@@ -180,7 +180,7 @@ class Contents:
 
 
 class Inputs:
-    """Sets of arguments that the task's own inputs give for one new seed after another."""
+    """Sets of arguments from the task's own inputs, with a new seed for each."""
 
     def __init__(self, task: Task, args: Sequence[Any], free: Sequence[bool]) -> None:
         self.task, self.first, self.free = task, tuple(args), free
@@ -190,57 +190,57 @@ class Inputs:
     def next(self) -> tuple[Any, ...]:
         began = time.perf_counter()
         drawn = device.sample(self.task.module(), self.sizes, secrets.randbits(31), device.current())
-        found = tuple(
+        contents = tuple(
             b if free and a.shape == b.shape and a.dtype == b.dtype else a
             for a, b, free in zip(self.first, drawn, self.free, strict=True)
         )
         self.seconds += time.perf_counter() - began
-        return found
+        return contents
 
 
 def fingerprint(tensors: Sequence[Tensor]) -> int:
-    """A number that two sets of contents share only when they are equal, or nearly everywhere; of large tensors some
-    elements from all over are looked at."""
-    found = 0
+    """A checksum that two sets of contents share only if they are equal, or nearly everywhere; for large tensors it
+    samples elements from all over."""
+    checksum = 0
     for tensor in tensors:
         flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.reshape(-1)
-        most = _PRINTED if flat.device.type == "cpu" else _COPIED
-        some = flat[:: max(1, flat.numel() // most)].contiguous().cpu()
-        found = zlib.crc32(some.view(torch.uint8).numpy().data, found)
-    return found
+        limit = _PRINTED if flat.device.type == "cpu" else _COPIED
+        sample = flat[:: max(1, flat.numel() // limit)].contiguous().cpu()
+        checksum = zlib.crc32(sample.view(torch.uint8).numpy().data, checksum)
+    return checksum
 
 
 def loose_arguments(task: Task, args: Sequence[Any]) -> list[bool]:
-    """Which arguments may be mixed freely: floats whose support is a set of single numbers, closed under shrinking (not
-    float8, in which torch computes nothing)."""
+    """Which arguments may be mixed freely: floats whose support is a set of single numbers, closed under scaling down
+    (not float8, which torch does not compute in)."""
     legal = legal_of(task, args, device.current())
     return [
-        found is not None and found.support in (*OPEN, Support.UNIT) and not found.is_sorted and not is_float8(arg)
-        for found, arg in zip(legal, args, strict=True)
+        domain is not None and domain.support in (*OPEN, Support.UNIT) and not domain.is_sorted and not is_float8(arg)
+        for domain, arg in zip(legal, args, strict=True)
     ]
 
 
 def independent(args: Sequence[Any], others: Sequence[Any], position: int) -> bool:
-    """Are the integers or bools of an argument drawn each by itself, as far as two draws of all arguments tell? Places
-    in order, those of a permutation, counts that add up, masks of one form, symmetric tables, and beginnings below
-    another argument's ends are not: one of these cannot change alone."""
-    value, other = args[position], others[position]
+    """Are the integers or bools of an argument drawn independently, as far as two draws of all arguments show? Sorted
+    places, permutations, counts with a fixed sum, masks of one form, symmetric tables, and beginnings below another
+    argument's ends are not: one of these cannot change without the others."""
+    value, other_value = args[position], others[position]
     if not _is_whole(value) or value.numel() < _FEW:
         return False
-    one, two = computable(value).long(), computable(other).long()
-    if one.shape != two.shape or bool(one.sum() == two.sum()):
+    values, other_values = computable(value).long(), computable(other_value).long()
+    if values.shape != other_values.shape or bool(values.sum() == other_values.sum()):
         return False
-    for dim in range(one.dim()):
-        steps = one.diff(dim=dim)
+    for dim in range(values.dim()):
+        steps = values.diff(dim=dim)
         if steps.numel() and (bool((steps >= 0).all()) or bool((steps <= 0).all())):
             return False
-    # rows of which each is in order, as the mask of a length is
-    steps = one.diff(dim=-1)
+    # rows that are each in order, as in a mask of lengths
+    steps = values.diff(dim=-1)
     if steps.numel() and bool(((steps >= 0).all(-1) | (steps <= 0).all(-1)).all()):
         return False
-    if any(_ordered(value, b) and _ordered(other, others[i]) for i, b in enumerate(args) if i != position):
+    if any(_ordered(value, b) and _ordered(other_value, others[i]) for i, b in enumerate(args) if i != position):
         return False
-    return one.dim() < 2 or one.shape[-1] != one.shape[-2] or not bool(torch.equal(one, one.mT))
+    return values.dim() < 2 or values.shape[-1] != values.shape[-2] or not bool(torch.equal(values, values.mT))
 
 
 def _is_whole(value: Any) -> bool:
@@ -248,7 +248,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _ordered(one: Any, two: Any) -> bool:
-    """Are integers of one shape nowhere above others, or nowhere below, though their ranges overlap?"""
+    """Are integers of one shape nowhere above others, or nowhere below, although their ranges overlap?"""
     if not _is_whole(two) or one.shape != two.shape or torch.bool in (one.dtype, two.dtype):
         return False
     a, b = computable(one).long(), computable(two).long()
@@ -257,7 +257,7 @@ def _ordered(one: Any, two: Any) -> bool:
 
 
 def apart(value: Tensor) -> list[int]:
-    """The dimensions along which integers are never equal, as the places that a row selects are."""
+    """The dimensions along which integers are never equal, like the places that a row selects."""
     if value.dtype == torch.bool:
         return []
     whole = computable(value).long()

@@ -1,4 +1,4 @@
-"""What a measurement is made of: its sides and their times, and what it can end with."""
+"""The parts of a measurement: its sides with their times, and its possible outcomes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Side:
-    """One side of the measurement: its worker, and times in seconds less the cost of the handshake."""
+    """One side of the measurement: its worker, and times in seconds minus the cost of the handshake."""
 
     name: str
     worker: Worker
     seconds: list[float] = field(default_factory=list)
     claimed: list[float] = field(default_factory=list)
-    #: seconds that each call's threads waited for cores that something else had
+    #: seconds that each call's threads waited for cores used by something else
     waited: list[float] = field(default_factory=list)
-    #: was the call held up by that?
+    #: did that delay the call?
     disturbed: list[bool] = field(default_factory=list)
 
 
@@ -42,7 +42,7 @@ class Team(Side):
     """A side whose calls are made by several workers of the same code in turn."""
 
     workers: list[Worker] = field(default_factory=list)
-    #: which of them made each call
+    #: the worker that made each call
     maker: list[int] = field(default_factory=list)
 
 
@@ -50,7 +50,7 @@ T = TypeVar("T", bound=Team)
 
 
 class WrongWhenTimed(Exception):
-    """A timed call gave a wrong answer."""
+    """A timed call returned a wrong answer."""
 
     def __init__(self, wrong: Wrong) -> None:
         super().__init__(wrong.mismatch.message)
@@ -58,7 +58,7 @@ class WrongWhenTimed(Exception):
 
 
 class DishonestWhenTimed(Exception):
-    """A timed call did what no check has seen of the kernel; ``signature`` in a word."""
+    """A timed call did something that no check had observed; ``signature`` in a word."""
 
     def __init__(self, signature: str, message: str) -> None:
         super().__init__(message)
@@ -67,17 +67,17 @@ class DishonestWhenTimed(Exception):
 
 @dataclass(frozen=True)
 class Canary:
-    """A call among the timed ones that is none: its time does not count, and ``judge`` compares its outputs with what
-    the reference says, and raises WrongWhenTimed. One of other sizes than the timed has its ``layout``, and ``before``
-    for the calls that warm the caches."""
+    """An uncounted call among the timed ones: ``judge`` compares its outputs with the reference's, and raises
+    WrongWhenTimed. A canary of other sizes than the timed calls has its ``layout``, and ``before`` for the calls that
+    warm the caches."""
 
     args: tuple[Any, ...]
     judge: Callable[[Sequence[Tensor]], None]
     layout: Layout | None = None
     before: tuple[Any, ...] = ()
-    #: entered for some more calls that do not count either
+    #: entered for additional uncounted calls
     watch: AbstractContextManager[object] | None = None
-    #: is it kept for after the last timed call, which only the judge knows to be the last?
+    #: does it come after the last timed call, which only the judge knows to be the last?
     last: bool = False
 
 
@@ -98,49 +98,49 @@ class Result:
     handshake: float
     #: the two clocks disagree: medians of judge and worker, s
     clocks: tuple[float, float]
-    #: share of the pairs of calls that something else disturbed; they are left out where enough others remain
+    #: share of the pairs of calls that something else disturbed; they are left out if enough others remain
     disturbed: float = 0.0
     #: share by which two workers of the same baseline differ
     noise: float = 0.0
-    #: the machine was too busy for the figures to be as sharp as they look
+    #: was the machine too busy for the figures to be as sharp as they look?
     busy: bool = False
     #: did judge and workers run with priority over other jobs?
     ahead: bool = False
-    #: what else must be said of the figures
+    #: further conditions that apply to the figures
     conditions: tuple[Condition, ...] = ()
-    #: cores that the candidate's timed calls had on average; 0 where that is not known
+    #: average number of cores of the candidate's timed calls; 0 if unknown
     cores: float = 0.0
-    #: the candidate's time on the device alone, s, where it has one
+    #: the candidate's time on the device (s), if it has one
     device: float | None = None
-    #: what the clocks showed, in words
+    #: the clocks' readings, in words
     note: str = ""
-    #: pairs that were left out as disturbed, and for how long other processes used the cores meanwhile (s)
+    #: number of pairs left out as disturbed, and seconds for which other processes used the cores meanwhile
     left_out: int = 0
     others: float = 0.0
 
 
 def teams(sides: Sequence[Side], kind: type[T]) -> list[T]:
-    """One team for each name among ``sides``, with nothing measured yet."""
-    found: dict[str, T] = {}
+    """One team for each name among ``sides``, without measurements."""
+    by_name: dict[str, T] = {}
     for side in sides:
-        found.setdefault(side.name, kind(side.name, side.worker)).workers.append(side.worker)
-    return list(found.values())
+        by_name.setdefault(side.name, kind(side.name, side.worker)).workers.append(side.worker)
+    return list(by_name.values())
 
 
 def secret_rounds(canaries: Sequence[Canary], rounds: int, most: int, draw: random.Random) -> dict[int, list[Canary]]:
-    """The ``canaries`` by the round that each comes in: half of them, by chance, one of the first ``rounds``, which all
-    measurements have; the others later, as many soon as late, up to ``most``. What a measurement does not come to is
-    for after its end, so that at no call a kernel may know that there are none any more."""
-    found: dict[int, list[Canary]] = {}
+    """Assign each of the ``canaries`` to a round: half of them, at random, to the first ``rounds``, which all
+    measurements have; the others later, up to ``most``, as likely early as late. Those that a measurement does not
+    reach come after its end, so that a kernel never knows that no more will come."""
+    by_round: dict[int, list[Canary]] = {}
     for canary in canaries:
         late = int(rounds * (most / rounds) ** draw.random())
         number = most if canary.last else late if draw.random() < 0.5 else draw.randrange(rounds)
-        found.setdefault(number, []).append(canary)
-    return found
+        by_round.setdefault(number, []).append(canary)
+    return by_round
 
 
 def between(team: Team, beside: Side) -> float:
-    """The largest share by which workers of one team differ, measured against ``beside``, beyond chance."""
+    """The largest share by which workers of one team differ, relative to ``beside``, beyond chance."""
     ratios: dict[int, list[float]] = {}
     for maker, ours, theirs in zip(team.maker, team.seconds, beside.seconds, strict=True):
         ratios.setdefault(maker, []).append(ours / theirs)
@@ -149,13 +149,13 @@ def between(team: Team, beside: Side) -> float:
 
 
 def calm_pairs(sides: Sequence[Side]) -> list[bool]:
-    """Which pairs of calls nothing disturbed on any side."""
+    """Which pairs of calls were undisturbed on all sides."""
     return [not any(pair) for pair in zip(*(side.disturbed for side in sides), strict=True)]
 
 
 def enough(sides: Sequence[Side], spent: float, budget: float) -> bool:
-    """Would the rest of the ``budget`` tell little more, after ``spent`` seconds of it? Asked of the pairs that nothing
-    disturbed, where those will be told; where there will be too few of them, of the number of all pairs.
+    """Would the rest of the ``budget`` add little information, after ``spent`` seconds of it? Considers the undisturbed
+    pairs if those will be reported; if there will be too few of them, the number of all pairs.
 
     The width of an interval and the number of pairs decide, never which side is ahead.
     """
@@ -169,7 +169,7 @@ def enough(sides: Sequence[Side], spent: float, budget: float) -> bool:
 
 
 def leave_out(sides: Sequence[Side], keep: Sequence[bool]) -> None:
-    """Drops the pairs that are not to be kept."""
+    """Drop the pairs that are not in ``keep``."""
     for side in sides:
         side.seconds = list(compress(side.seconds, keep))
         side.claimed = list(compress(side.claimed, keep))
@@ -180,28 +180,28 @@ def leave_out(sides: Sequence[Side], keep: Sequence[bool]) -> None:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a measurement runs: pairs of calls at least, what comes before the first, and what ends it early."""
+    """How long a measurement runs: least number of pairs, the preparation, and the condition to stop early."""
 
     least: int = TIMING.least
     warm_seconds: float = TIMING.warm_seconds
     calibration_calls: int = TIMING.calibration_calls
-    #: it ends when the interval of each paired ratio reaches so far to either side (a share); None: when the rest of
-    #: the budget would tell little more
+    #: stop when the interval of each paired ratio extends at most this far to either side (a share); None: when the
+    #: rest of the budget would add little information
     sharp: float | None = None
 
     @property
     def ranking(self) -> bool:
-        """Is a quick order of candidates wanted, not a verdict?"""
+        """Is the result a quick order of candidates instead of a verdict?"""
         return self.sharp is not None
 
 
-#: of a verdict
+#: for a verdict
 VERDICT = Pace()
 
 
 def is_sharp(sides: Sequence[Side], share: float) -> bool:
-    """Do the intervals of the candidate's paired ratios, by chance alone, reach no further than ``share`` to either
-    side? Of pairs that nothing disturbed, where there are enough of them."""
+    """Do the intervals of the candidate's paired ratios, from chance only, extend at most ``share`` to either side?
+    Uses the undisturbed pairs if there are enough of them."""
     keep = calm_pairs(sides)
     if sum(keep) < RANK.least:
         keep = [True] * len(keep)
@@ -210,20 +210,20 @@ def is_sharp(sides: Sequence[Side], share: float) -> bool:
 
 
 def mark_disturbed(sides: Sequence[Side], others: float | None = None) -> None:
-    """Says of each call whether other work held it up, of processes that used the cores for ``others`` seconds in all
-    (None: not known). Where the first side's calls waited longer than that, they waited for their own threads, and
-    nothing disturbed them.
+    """Mark the calls that other work delayed, given that other processes used the cores for ``others`` seconds in total
+    (None: unknown). If the first side's calls waited longer than that, they waited for their own threads and count as
+    undisturbed.
 
-    What most calls wait is the time that this system takes to wake a thread on an idle core (tens of microseconds in a
-    virtual machine), which is no one's work. Where the first side's calls wait all the time and those of no other, its
-    threads wait for each other: nothing disturbed it.
+    The wait of most calls is the time that this system takes to wake a thread on an idle core (tens of microseconds in
+    a virtual machine), which is not other work. If the first side's calls always wait and no other side's do, its
+    threads wait for each other: they count as undisturbed.
     """
     waits = sorted(w for side in sides for w in side.waited)
     usual = min(2 * waits[len(waits) // 2], TIMING.waking_seconds) if waits else 0.0
-    least = max(TIMING.waited_seconds, usual)
+    limit = max(TIMING.waited_seconds, usual)
     for side in sides:
         pairs = zip(side.seconds, side.waited, strict=True)
-        side.disturbed = [waited > max(TIMING.waited_share * seconds, least) for seconds, waited in pairs]
+        side.disturbed = [waited > max(TIMING.waited_share * seconds, limit) for seconds, waited in pairs]
     first = sides[0]
     ours, *theirs = (sum(side.disturbed) / max(len(side.disturbed), 1) for side in sides)
     by_itself = bool(theirs) and ours > TIMING.waits_often and max(theirs) < TIMING.waits_seldom
@@ -233,11 +233,11 @@ def mark_disturbed(sides: Sequence[Side], others: float | None = None) -> None:
 
 
 def less_handshake(seconds: float, handshake: float) -> float:
-    """What a call took without the handshake's cost; some of it always remains, since the two vary apart."""
+    """A call's time without the handshake's cost; a part always remains, since the two vary independently."""
     return seconds - min(handshake, TIMING.handshake_share * seconds)
 
 
 def median(values: Sequence[float]) -> float:
-    """The upper of the two in the middle; 0 of nothing."""
+    """The median (the upper one of an even number); 0 for no values."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else 0.0

@@ -1,11 +1,11 @@
-"""Triton's interpreter in a worker: accesses stay within the tensors of their launch, and none meets another program's;
-an autotuned kernel runs one configuration, since there is nothing here by which it could be tuned. What a GPU and its
-compiler refuse is refused (grids, small products), and products in TF32 are rounded as its units round them.
+"""Triton's interpreter in a worker: accesses must stay within the tensors of their launch, and must not race. An
+autotuned kernel runs one configuration, since there is nothing here to measure. What a GPU and its compiler refuse is
+refused (grids, small products), and products in TF32 are rounded as its units round them.
 
-The programs of a launch run one after another here and at once on a GPU: where one touches what another stores, or a
-thread what another thread of its program has stored before a barrier, the order decides. A program that has used an
-atomic operation or a volatile load may have waited for the other: its accesses are not looked at for that.
-Pointers that a kernel makes of integers may lead to any tensor: accesses of such a launch are not looked at.
+The programs of a launch run one after another here and concurrently on a GPU: if one accesses what another stores, or
+a thread what another thread of its program has stored before a barrier, the order decides. A program that has used an
+atomic operation or a volatile load may have waited for the other, so its accesses are not checked for races.
+Pointers made from integers may point into any tensor, so accesses of such a launch are not checked.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from kernellab.verifier.worker.guards import Trespass
 
 
 class Race(Exception):
-    """Programs or threads of a launch touch one place, in an order that a GPU does not keep."""
+    """Programs or threads of a launch access one place, in an order that a GPU does not guarantee."""
 
 
 class Limit(Exception):
-    """A GPU cannot launch what is asked for."""
+    """A GPU cannot execute the requested launch."""
 
 
 class _Unrun(Exception):
-    """Ends a launch of which only the grid was asked for."""
+    """Ends a launch of which only the grid was requested."""
 
 
 #: programs along each axis of a grid (CUDA C++ Programming Guide, compute capabilities)
@@ -41,7 +41,7 @@ _PROGRAMS = ((1 << 31) - 1, 65535, 65535)
 
 @dataclass
 class _Span:
-    """The bytes from the first element of an argument to behind its last."""
+    """The bytes from the first element of an argument to the end of its last."""
 
     name: str
     begin: int
@@ -50,24 +50,24 @@ class _Span:
 
     @cached_property
     def history(self) -> dict[str, Any]:
-        """Of each element: which program stored and which loaded it last (0: none), at which place of the store, and
-        how many barriers had been passed then."""
+        """For each element: the programs that last stored and loaded it (0: none), the position of the store in its
+        program, and the number of barriers passed by then."""
         count = -(-(self.end - self.begin) // self.size)
         return {name: np.zeros(count, dtype=np.int64) for name in ("stored", "loaded", "place", "barriers")}
 
 
 @dataclass
 class Bounds:
-    """Where the accesses of the launch that runs may go, and who has touched what."""
+    """Where the accesses of the current launch may go, and which programs accessed what."""
 
     spans: list[_Span] = field(default_factory=list)
-    #: has the launch made a pointer of an integer?
+    #: has the launch made a pointer from an integer?
     free: bool = False
     program: int = 0
     barriers: int = 0
-    #: may the program that runs have waited for another?
+    #: may the current program have waited for another?
     ordered: bool = False
-    #: is only the grid of a launch looked at, and none of its programs run?
+    #: is only the grid of a launch checked, without running its programs?
     dry: bool = False
 
     def begin(self, arguments: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Bounds:
         self.program = self.barriers = 0
 
     def grid(self, *programs: int) -> None:
-        """Raises Limit for a grid that no GPU has."""
+        """Raises Limit for a grid that no GPU supports."""
         for axis, count, most in zip("xyz", programs, _PROGRAMS, strict=False):
             if count > most:
                 raise Limit(f"launches {count} programs along axis {axis} of the grid, where a GPU has {most} at most")
@@ -86,11 +86,11 @@ class Bounds:
         self.program, self.ordered = self.program + 1, False
 
     def check(self, what: str, pointers: Any, mask: Any, size: int, changes: Callable[[], Any] | None = None) -> None:
-        """``changes``: which of the elements a store makes another value of; None for what no store is.
+        """Check one access. ``changes`` returns which elements a store changes; None for other accesses.
 
         Raises:
-            Trespass: an access of ``size`` bytes that the mask lets through is in no tensor.
-            Race: another program, or without a barrier another thread of this one, has touched what it touches.
+            Trespass: an access of ``size`` bytes that the mask allows is in no tensor.
+            Race: another program, or without a barrier another thread of this one, has accessed the same place.
         """
         at = np.asarray(pointers).reshape(-1)
         place = np.arange(at.size)
@@ -108,44 +108,50 @@ class Bounds:
                 self._meet(span, what, (at[here] - span.begin) // span.size, place[here], changes)
 
     def _meet(self, span: _Span, what: str, element: Any, place: Any, changes: Callable[[], Any] | None) -> None:
-        element, mine, held = element.astype(np.int64), self.program, span.history
-        stored, loaded = held["stored"][element], held["loaded"][element]
-        others = (stored != 0) & (stored != mine)
+        element, program, history = element.astype(np.int64), self.program, span.history
+        stored, loaded = history["stored"][element], history["loaded"][element]
+        conflicts = (stored != 0) & (stored != program)
         if what == "reads":
-            threads = (
-                (stored == mine) & (held["place"][element] != place) & (held["barriers"][element] == self.barriers)
+            thread_conflicts = (
+                (stored == program)
+                & (history["place"][element] != place)
+                & (history["barriers"][element] == self.barriers)
             )
-            held["loaded"][element] = np.where((loaded == 0) | (loaded == mine), mine, -1)
-            words = "where another program of the launch stores"
-            if not others.any():
-                others, words = (
-                    threads,
+            history["loaded"][element] = np.where((loaded == 0) | (loaded == program), program, -1)
+            reason = "where another program of the launch stores"
+            if not conflicts.any():
+                conflicts, reason = (
+                    thread_conflicts,
                     "what another thread of its program has stored, with no tl.debug_barrier() between",
                 )
         else:
-            others |= (loaded != 0) & (loaded != mine)
-            words = "where another program of the launch reads or stores"
-            others = others & changes()[place] if changes is not None and others.any() else others
-            held["stored"][element], held["place"][element], held["barriers"][element] = mine, place, self.barriers
-        if others.any() and not self.ordered and what != "changes memory":
-            raise Race(f"{what} {span.name} (element {element[others][0]}) {words}: race")
+            conflicts |= (loaded != 0) & (loaded != program)
+            reason = "where another program of the launch reads or stores"
+            conflicts = conflicts & changes()[place] if changes is not None and conflicts.any() else conflicts
+            history["stored"][element], history["place"][element], history["barriers"][element] = (
+                program,
+                place,
+                self.barriers,
+            )
+        if conflicts.any() and not self.ordered and what != "changes memory":
+            raise Race(f"{what} {span.name} (element {element[conflicts][0]}) {reason}: race")
 
     def _told(self, what: str, address: int) -> str:
         def distance(span: _Span) -> int:
             return max(span.begin - address, address - span.end, 0)
 
-        near = min(self.spans, key=distance)
-        place, count = (address - near.begin) // near.size, (near.end - near.begin) // near.size
-        side = "before the beginning" if address < near.begin else "beyond the end"
-        return f"{what} {side} of {near.name} (element {place} of {count})"
+        nearest = min(self.spans, key=distance)
+        place, count = (address - nearest.begin) // nearest.size, (nearest.end - nearest.begin) // nearest.size
+        side = "before the beginning" if address < nearest.begin else "beyond the end"
+        return f"{what} {side} of {nearest.name} (element {place} of {count})"
 
 
-#: of the launches of this process
+#: for the launches of this process
 BOUNDS = Bounds()
 
 
 def install() -> None:
-    """Has every kernel of this process run so. Called before the candidate is imported."""
+    """Make every kernel of this process run in this way. Called before the candidate is imported."""
     from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
     from triton.backends.nvidia.compiler import min_dot_size  # type: ignore[import-untyped]
     from triton.runtime import interpreter  # type: ignore[import-untyped]
@@ -187,8 +193,8 @@ def install() -> None:
         return multiplied(a, b, total, precision, *rest)
 
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        known = inspect.getfullargspec(self.fn)
-        named = {k: v for k, v in kwargs.items() if k in known.args or k in known.kwonlyargs}
+        signature = inspect.getfullargspec(self.fn)
+        named = {k: v for k, v in kwargs.items() if k in signature.args or k in signature.kwonlyargs}
         bounds.begin(inspect.getcallargs(self.fn, *args, **named))
         with contextlib.suppress(_Unrun):
             return launched(self, *args, **kwargs)
@@ -200,7 +206,7 @@ def install() -> None:
     builder.create_int_to_ptr, executor.__call__, Autotuner.run = made_of_integer, launch, run
     accept_one_element_bounds()
     builder.set_grid_idx, builder.create_masked_load = program, loaded
-    # a reduction, a scan and a product have barriers in them
+    # reductions, scans and products contain barriers
     builder.create_barrier, builder.create_dot = waiting(builder.create_barrier), waiting(product)
     builder.set_grid_dim = sized
     builder.codegen_fns["min_dot_size"] = min_dot_size(GPUTarget("cuda", 90, 32))
@@ -209,8 +215,8 @@ def install() -> None:
 
 
 def _patching(interpreter: Any) -> Callable[..., None]:
-    """What a launch, and each call of a function in it, has done to a module of the language: its builtins are found
-    once a process, where Triton looks through all that the module has each time (half of what a small launch takes)."""
+    """A replacement for the patch of a language module that each launch, and each function call in it, makes. It finds
+    the builtins once per process, while Triton searches the whole module each time (half of a small launch's time)."""
     names: dict[Any, list[str]] = {}
     is_builtin = interpreter.tl.core.is_builtin
 
@@ -226,15 +232,15 @@ def _patching(interpreter: Any) -> Callable[..., None]:
 
 
 def _tf32(values: Any) -> Any:
-    """float32 as a tensor core reads it: the last 13 bits of the fraction are not there."""
+    """float32 as a tensor core reads it: without the last 13 bits of the fraction."""
     if values.dtype != np.float32:
         return values
-    cut = (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    return np.where(np.isfinite(values), cut, values)
+    truncated = (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(values), truncated, values)
 
 
 class _Checked:
-    """The interpreter's access to memory, looked at before."""
+    """The interpreter's access to memory, with a check before each access."""
 
     def __init__(self, real: Any, bounds: Bounds) -> None:
         self._real, self._bounds = real, bounds
