@@ -1,11 +1,11 @@
 """Program counters within the timed calls themselves, by interrupts of the system's clock (perf_event_open(2)).
 
-A look (:mod:`kernellab.verifier.attribution.inspection`) halts threads, which a kernel can feel: so it has a call that
-does not count, and a kernel may rest from then on. An interrupt takes a microsecond, halts nothing, and comes in the
-calls of all sides, those that count among them: whoever rests when it comes rests in the calls that make its time. Each
-sample knows its call, so that whose work the calls are that a verdict tells is asked of those calls alone.
+A look (:mod:`kernellab.verifier.attribution.inspection`) halts threads, which a kernel can notice: so it needs a call
+that does not count, and a kernel may idle from then on. An interrupt takes a microsecond, halts nothing, and occurs in
+the calls of all sides, including those that count: a kernel that idles when it occurs idles in its own timed calls.
+Each sample knows its call, so the decision whose work the reported calls are uses only those calls.
 
-Allowed to root, with CAP_PERFMON, or where kernel.perf_event_paranoid is 0 or less.
+Requires root, CAP_PERFMON, or a kernel.perf_event_paranoid of 0 or less.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from kernellab.verifier.protocol import stats
 if TYPE_CHECKING:
     from kernellab.verifier.judge.worker_client import Call, Worker
 
-#: perf_event_open's number, and the stack pointer's among perf's registers, by machine
+#: number of perf_event_open, and of the stack pointer among perf's registers, by machine
 _MACHINES = {"x86_64": (298, 7), "aarch64": (241, 31)}
 _SOFTWARE, _CPU_CLOCK = 1, 0
-#: what a sample holds: counter, process and thread, time, registers and stack of the program
+#: contents of a sample: counter, process and thread, time, registers and stack of the program
 _HOLDS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 12 | 1 << 13
-#: off at first, not in the kernel or a hypervisor, by a clock that is named: the one of perf_counter
+#: initially off, excluding kernel and hypervisor, with a chosen clock: that of perf_counter
 _FLAGS, _MONOTONIC = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 25, 1
 _CLOSE_ON_EXEC = 8
 _ENABLE, _PERIOD = 0x2400, 0x40082404
 _SAMPLE = 9
-#: places of the head, the tail, and offset and size of the data in a ring's first page
+#: offsets of the head, the tail, and the offset and size of the data in a ring's first page
 _HEAD, _TAIL, _DATA = 1024, 1032, 1040
-#: pages of a ring (a power of two), and bytes of a stack in which the caller of code without a file is looked for
+#: pages of a ring (a power of two), and bytes of a stack that are searched for the caller of code without a file
 _PAGES, _STACK = 64, 2048
-#: seconds between two samples of a core, on average and at random, and the most samples that a call has of each core
+#: mean random spacing of a core's samples (s), and the largest number of samples in a call for each core
 _SPACING, _MOST = 200e-6, 40
-#: samples of one call that are looked up
+#: number of samples of one call that are resolved
 _LOOKED_UP = 24
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,7 +55,7 @@ _libc.syscall.restype = ctypes.c_long
 
 @dataclass(frozen=True)
 class Seen:
-    """Looks at a worker's program counters; the attributes of a Sampler, as they were at one time."""
+    """Looks at a worker's program counters: a snapshot of a Sampler's attributes."""
 
     worker: Worker
     looks: list[list[Sample]]
@@ -64,9 +64,9 @@ class Seen:
 
 
 class Profile:
-    """Samples of the timed calls of ``worker``; a context manager.
+    """Samples the timed calls of ``worker``; a context manager.
 
-    Raises Unseen where the system does not let this process see what runs.
+    Raises Unseen if the system does not allow it.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -76,7 +76,7 @@ class Profile:
         self._random = random.Random(secrets.randbits(64))
         self._places = Places()
         self._rings: list[_Ring] = []
-        #: of each timed call in turn: its seconds, and samples
+        #: seconds, and samples, of each timed call in order
         self._seconds: list[float] = []
         self._calls: list[list[Sample]] = []
         try:
@@ -98,19 +98,19 @@ class Profile:
         self._rings = []
 
     def begin(self, usual: float) -> None:
-        """Some calls of about ``usual`` seconds come: samples at other instants than before, from which no kernel can
-        tell the next ones."""
+        """Prepare for calls of about ``usual`` seconds: samples come at other instants than before, so that a kernel
+        cannot predict them."""
         for ring in self._rings:
             ring.period(max(_SPACING, usual / _MOST) * self._random.uniform(0.5, 1.5))
 
     def skip(self) -> None:
-        """A call comes; what ran before it is not asked for."""
+        """Discard all samples before the next call."""
         for ring in self._rings:
             ring.skip()
 
     def take(self, worker: Worker, call: Call) -> None:
-        """The call has ended, and ``worker`` is halted. Samples of other workers than the one are dropped, after as
-        much work on them."""
+        """Read the samples of a call that has ended, with ``worker`` halted. Samples of other workers are dropped,
+        after the same amount of work."""
         pids = {worker.pid, *worker.halted}
         low, high = (int(t * 1e9) for t in (call.began, call.began + call.seconds))
         records = [r for ring in self._rings for r in ring.records() if r.pid in pids and low <= r.time <= high]
@@ -120,7 +120,7 @@ class Profile:
             self._calls.append(samples)
 
     def keep(self, kept: Sequence[bool]) -> None:
-        """Of the calls so far only those count that are ``kept``."""
+        """Drop all calls so far but those that are ``kept``."""
         self._calls = list(compress(self._calls, kept))
         self._seconds = list(compress(self._seconds, kept))
 
@@ -128,9 +128,9 @@ class Profile:
         return self._seen(self._calls)
 
     def of_calm(self) -> Seen:
-        """Of the calls that give the reported time on a busy machine: the fastest."""
-        most = max(stats.calm(self._seconds), default=0.0)
-        return self._seen([c for c, seconds in zip(self._calls, self._seconds, strict=True) if seconds <= most])
+        """The fastest calls, which give the reported time on a busy machine."""
+        slowest = max(stats.calm(self._seconds), default=0.0)
+        return self._seen([c for c, seconds in zip(self._calls, self._seconds, strict=True) if seconds <= slowest])
 
     def _seen(self, calls: Sequence[Sequence[Sample]]) -> Seen:
         looks = [[sample] for call in calls for sample in call]
@@ -151,17 +151,17 @@ class _Record:
 
 
 class _Ring:
-    """The samples of one core, as the system lays them into memory that is shared with it."""
+    """The samples of one core, which the system writes into shared memory."""
 
     def __init__(self, core: int) -> None:
         number, pointer = _MACHINES[platform.machine()]
-        asked = bytearray(128)
+        attributes = bytearray(128)
         struct.pack_into(
-            "<IIQQQQQ", asked, 0, _SOFTWARE, len(asked), _CPU_CLOCK, int(_SPACING * 1e9), _HOLDS, 0, _FLAGS
+            "<IIQQQQQ", attributes, 0, _SOFTWARE, len(attributes), _CPU_CLOCK, int(_SPACING * 1e9), _HOLDS, 0, _FLAGS
         )
-        struct.pack_into("<QIi", asked, 80, 1 << pointer, _STACK, _MONOTONIC)
-        kept = (ctypes.c_char * len(asked)).from_buffer(asked)
-        self.fd = int(_libc.syscall(number, kept, -1, core, -1, _CLOSE_ON_EXEC))
+        struct.pack_into("<QIi", attributes, 80, 1 << pointer, _STACK, _MONOTONIC)
+        buffer = (ctypes.c_char * len(attributes)).from_buffer(attributes)
+        self.fd = int(_libc.syscall(number, buffer, -1, core, -1, _CLOSE_ON_EXEC))
         if self.fd < 0:
             raise OSError(ctypes.get_errno(), "perf_event_open")
         try:
@@ -183,7 +183,7 @@ class _Ring:
         self._memory[_TAIL : _TAIL + 8] = self._memory[_HEAD : _HEAD + 8]
 
     def records(self) -> Iterator[_Record]:
-        """The samples since the last time."""
+        """The samples since the last read."""
         head, tail = struct.unpack_from("<QQ", self._memory, _HEAD)
         while tail < head:
             kind, _, size = struct.unpack("<IHH", self._bytes(tail, 8))
@@ -201,16 +201,16 @@ class _Ring:
 
 
 def _record(body: bytes) -> _Record:
-    counter, pid, _, time, held = struct.unpack_from("<QIIQQ", body)
-    # the registers are left out where the thread is about to end
-    at = 32 + (8 if held else 0)
+    counter, pid, _, time, register_abi = struct.unpack_from("<QIIQQ", body)
+    # the registers are missing if the thread is about to end
+    at = 32 + (8 if register_abi else 0)
     (length,) = struct.unpack_from("<Q", body, at)
     used = struct.unpack_from("<Q", body, at + 8 + length)[0] if length else 0
     return _Record(counter, pid, time, body[at + 8 : at + 8 + used])
 
 
 def _online() -> list[int]:
-    """The numbers of the machine's cores that are on."""
+    """The numbers of the machine's online cores."""
     with open("/sys/devices/system/cpu/online") as file:
         spans = [part.split("-") for part in file.read().strip().split(",")]
     return [core for span in spans for core in range(int(span[0]), int(span[-1]) + 1)]

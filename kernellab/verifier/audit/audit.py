@@ -1,6 +1,6 @@
-"""The audit of a task, once: what it costs, whether its inputs tell right from wrong, whether every input matters.
+"""The audit of a task: its cost, whether its inputs distinguish right from wrong, and whether every input matters.
 
-Kept in this process and, by the task's hash, in the user's cache folder.
+Cached in this process and, by the task's hash, in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: raised when what is found changes, so that older results are computed again
+#: incremented when results change, so that older ones are computed again
 _VERSION = 3
-#: elements of one argument that are changed one by one where the gradient does not show that they matter
+#: number of elements of one argument that are changed separately if the gradient does not show that they matter
 _CHANGED = 6
-#: an argument of more elements than this is judged by its gradient alone
+#: a larger argument is judged only by its gradient
 _LARGE = 1 << 21
-#: flags that say nothing of whether the inputs tell right from wrong
+#: flags that do not concern whether the inputs distinguish right from wrong
 _NEUTRAL = ("not-audited",)
 
 
 class Audit(Record):
     """``flags`` are the reasons why the task proves little (rule, reason); ``family`` is the first on which all
-    degenerate kernels fail ("" when none is). ``impact`` has for each tensor argument the share of its elements
-    that change an output; ``every_element`` is true where all do, so that no right kernel can read less."""
+    degenerate kernels fail ("" if there is none). ``impact`` holds for each tensor argument the share of its elements
+    that change an output; ``every_element`` is true if all do, so that no right kernel can read less."""
 
     version: int = _VERSION
     cost: Cost = Field(default_factory=Cost)
@@ -56,12 +56,12 @@ class Audit(Record):
 
     @property
     def discriminating(self) -> bool:
-        """Do the task's own inputs tell a right kernel from a degenerate one? If not it counts in no headline."""
+        """Do the task's own inputs distinguish a right kernel from a degenerate one? If not, no headline counts it."""
         return not any(rule not in _NEUTRAL for rule, _ in self.flags)
 
 
 def audit(task: Task) -> Audit:
-    """The audit of ``task``: from the cache, else a few runs of the reference at a small size."""
+    """The audit of ``task``: from the cache, or from a few runs of the reference at a small size."""
     return _audit(task)
 
 
@@ -70,14 +70,14 @@ def _audit(task: Task) -> Audit:
     path = _file(task)
     if path is not None:
         with contextlib.suppress(OSError, ValidationError):
-            found = Audit.model_validate_json(path.read_text())
-            if found.version == _VERSION:
-                return found
-    found = _made(task)
+            result = Audit.model_validate_json(path.read_text())
+            if result.version == _VERSION:
+                return result
+    result = _made(task)
     if path is not None:
         with contextlib.suppress(KernellabError):  # what cannot be kept is found again
-            written(path, found.model_dump_json())
-    return found
+            written(path, result.model_dump_json())
+    return result
 
 
 def _made(task: Task) -> Audit:
@@ -94,28 +94,30 @@ def _made(task: Task) -> Audit:
 
 
 def _family(task: Task) -> str:
-    """The first legal family that tells right from wrong; where none does, one over all real numbers, if that does."""
-    found = proposed(task)
-    if found is not None:
-        return found.value
+    """The first legal family that distinguishes right from wrong; otherwise one over all real numbers, if that does."""
+    family = proposed(task)
+    if family is not None:
+        return family.value
     free = replace(task, domain={a.name: "real" for a in task.tensors if a.is_float})
-    found = proposed(free)
-    return f"{found.value} over all reals" if found is not None and found is not Family.OWN else ""
+    family = proposed(free)
+    return f"{family.value} over all reals" if family is not None and family is not Family.OWN else ""
 
 
 def _structured(task: Task) -> bool:
     """Are some elements of an input the same number for all seeds (the lower half of a triangular matrix)?"""
     import torch
 
-    one, two = small_sample(task, 3), small_sample(task, 4)
-    if one is None or two is None:
+    first, second = small_sample(task, 3), small_sample(task, 4)
+    if first is None or second is None:
         return True
-    pairs = [(a, b) for a, b, s in zip(one, two, task.args, strict=True) if s.is_float and not s.key and s.is_tensor]
+    pairs = [
+        (a, b) for a, b, s in zip(first, second, task.args, strict=True) if s.is_float and not s.key and s.is_tensor
+    ]
     return any(a.numel() > 8 and not torch.equal(a, b) and float((a == b).double().mean()) > 0.01 for a, b in pairs)
 
 
 def _file(task: Task) -> Path | None:
-    """One file for each task text and torch; None when the caller gave no folder."""
+    """One file for each task text and torch version; None if the caller set no folder."""
     import torch
 
     folder = os.environ.get(CACHE)
@@ -129,10 +131,10 @@ def _file(task: Task) -> Path | None:
 
 
 def _impact(task: Task) -> dict[str, float]:
-    """For each tensor argument the share of its elements that change an output when they change.
+    """For each tensor argument, the share of its elements whose change changes an output.
 
-    A gradient shows all that matter smoothly; those without one (below a maximum, left of zero) are changed one by
-    one, a few at random and the last, upwards and downwards.
+    The gradient shows all that matter smoothly; those without one (below a maximum, left of zero) are changed
+    separately: a few at random and the last, upwards and downwards.
     """
     args = small_sample(task, 3)
     if args is None:
@@ -155,7 +157,7 @@ def _share(task: Task, args: Sequence[Any], position: int) -> float:
     silent = torch.nonzero(~smooth.reshape(-1)).reshape(-1)
     if not silent.numel():
         return 1.0
-    # the last one, where tails are forgotten, and some at random
+    # the last one, where kernels forget tails, and some at random
     generator = torch.Generator().manual_seed(position)
     picked = silent[torch.randint(silent.numel(), (_CHANGED - 1,), generator=generator)].tolist()
     picked = list(dict.fromkeys([int(silent[-1]), *(int(i) for i in picked)]))
@@ -167,20 +169,20 @@ def _share(task: Task, args: Sequence[Any], position: int) -> float:
 
 
 def _gradient(task: Task, args: Sequence[Any], position: int) -> Tensor:
-    """Where the gradient of a random sum of the outputs is not zero."""
+    """A mask of the elements where the gradient of a random sum of the outputs is not zero."""
     import torch
 
     from kernellab.task.values import outputs_of
 
     value = args[position]
-    none = torch.zeros(value.shape, dtype=torch.bool)
+    nothing = torch.zeros(value.shape, dtype=torch.bool)
     if not value.is_floating_point() or task.framework == "numpy":
-        return none
+        return nothing
     leaf = value.detach().clone().requires_grad_(True)
-    given = [leaf if i == position else a for i, a in enumerate(args)]
+    call_args = [leaf if i == position else a for i, a in enumerate(args)]
     try:
         with torch.enable_grad():
-            outputs = [o for o in outputs_of(task.module().call(given)) if isinstance(o, torch.Tensor)]
+            outputs = [o for o in outputs_of(task.module().call(call_args)) if isinstance(o, torch.Tensor)]
             generator = torch.Generator().manual_seed(5)
             total = sum(
                 (o.double() * torch.rand(o.shape, generator=generator, dtype=torch.float64)).sum()
@@ -188,10 +190,10 @@ def _gradient(task: Task, args: Sequence[Any], position: int) -> Tensor:
                 if o.is_floating_point() and o.requires_grad
             )
         if not isinstance(total, torch.Tensor):
-            return none
+            return nothing
         (slope,) = torch.autograd.grad(total, leaf)
     except Exception:  # whatever a reference's backward cannot do, changing elements one by one still can
-        return none
+        return nothing
     matters: Tensor = (slope != 0) & slope.isfinite()
     return matters
 
@@ -208,11 +210,11 @@ def _changes(task: Task, args: Sequence[Any], position: int, index: int, up: boo
         size = float(value.double().abs().max()) + 1.0
         flat[index] = flat[index] + (2 * size if up else -2 * size)
     else:
-        # another index that is legal because it is one of the argument's own
-        others = value[value != flat[index]]
-        if not others.numel():
+        # another index that is legal because the argument already contains it
+        other_values = value[value != flat[index]]
+        if not other_values.numel():
             return True  # nothing else is known to be legal
-        flat[index] = others.max() if up else others.min()
+        flat[index] = other_values.max() if up else other_values.min()
     changed = [flat.reshape(value.shape) if i == position else a for i, a in enumerate(args)]
     try:
         after = task.module().reference(changed)

@@ -1,4 +1,4 @@
-"""The speed of light of a task: what its compulsory bytes and FLOPs cost on this machine's measured roofs."""
+"""The speed of light of a task: the time for its compulsory bytes and FLOPs at this machine's measured roofs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernellab.verifier.protocol.rules import DEVICE
 
 _COPY_BYTES = 64 << 20
 _GEMM = 768
-#: data this small may stay in the caches, where no byte floor holds
+#: data up to this size may stay in the caches, where no byte floor applies
 _CACHED_BYTES = 256 << 20
 _SYSTEM = Path("/sys/devices/system/cpu")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -35,7 +35,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 @dataclass(frozen=True)
 class Roofs:
     """Bytes/s of a copy (read + write) into pages in use and into fresh ones, and FLOP/s of a float32 and of a float64
-    matmul; ``day`` is when they were measured last."""
+    matmul; ``day`` is the date of the last measurement."""
 
     copy: float
     copy_fresh: float
@@ -46,10 +46,11 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Bound:
-    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` only where data is well past the caches.
+    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` is set only for data well beyond the
+    caches.
 
-    ``bandwidth`` in bytes/s, ``rate`` and ``doubles`` of a product of float32 and of float64 in FLOP/s were measured
-    on ``day``; 0 where they were not. ``by_bytes``: the bytes take the longer.
+    ``bandwidth`` (bytes/s), ``rate`` and ``doubles`` (FLOP/s of a float32 and a float64 product) were measured on
+    ``day``; 0 if they were not. ``by_bytes``: the byte time is the larger one.
     """
 
     bytes: int
@@ -64,31 +65,32 @@ class Bound:
 
     @property
     def measured(self) -> dict[str, Any]:
-        """The rates as an :class:`~kernellab.records.Environment` keeps them."""
+        """The rates in the form of an :class:`~kernellab.records.Environment`."""
         return {"bandwidth": self.bandwidth, "flops": self.rate, "doubles": self.doubles, "rated": self.day}
 
 
 @lru_cache(maxsize=4)
 def roofs(threads: int) -> Roofs:
-    """The best of several runs, since a roof is a maximum; 0.3 s once a machine, then from the user's cache folder."""
+    """The best of several runs, since a roof is a maximum; 0.3 s once per machine, then from the user's cache
+    folder."""
     return _known(threads) or _kept(threads, _measured(threads))
 
 
 def roofs_again(threads: int) -> Roofs:
-    """The roofs measured once more; of each the best that was ever measured."""
-    known, found = roofs(threads), _measured(threads)
+    """Measure the roofs again, and return the best ever measured of each."""
+    best, measured = roofs(threads), _measured(threads)
     roofs.cache_clear()
-    copy, fresh, flops, double, _ = (max(pair) for pair in zip(astuple(known), astuple(found), strict=True))
-    return _kept(threads, Roofs(copy, fresh, flops, double, found.day))
+    copy, fresh, flops, double, _ = (max(pair) for pair in zip(astuple(best), astuple(measured), strict=True))
+    return _kept(threads, Roofs(copy, fresh, flops, double, measured.day))
 
 
 def _known(threads: int) -> Roofs | None:
     path = _cache_file(threads)
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            kept = Roofs(**json.loads(path.read_text()))
-            # of an unknown day: measured again
-            return kept if kept.day else None
+            stored = Roofs(**json.loads(path.read_text()))
+            # without a date: measured again
+            return stored if stored.day else None
     return None
 
 
@@ -104,7 +106,7 @@ def _measured(threads: int) -> Roofs:
     import torch
 
     torch.set_num_threads(threads)
-    # what other work leaves over is no fact of the machine, and timed calls go first, too
+    # other work must not reduce a roof, and timed calls have priority too
     with as_timed(os.getpid()):
         count = _COPY_BYTES // 4
         source, target = torch.rand(count), torch.rand(count)
@@ -123,7 +125,7 @@ def today() -> str:
 
 
 def _cache_file(threads: int) -> Path | None:
-    """One file for each machine, torch and number of threads; None when the caller gave no folder."""
+    """One file for each machine, torch version and number of threads; None if the caller set no folder."""
     import torch
 
     folder = os.environ.get(CACHE)
@@ -136,31 +138,31 @@ def _cache_file(threads: int) -> Path | None:
 
 @lru_cache(maxsize=4)
 def caches(system: Path = _SYSTEM) -> int:
-    """Bytes of the machine's last-level caches together, each shared one once; 0 where the system does not say."""
-    found: dict[tuple[int, str], int] = {}
+    """Total bytes of the machine's last-level caches, with shared ones counted once; 0 if the system does not say."""
+    sizes: dict[tuple[int, str], int] = {}
     for folder in system.glob("cpu[0-9]*/cache/index[0-9]*"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             level, shared, size = ((folder / n).read_text().strip() for n in ("level", "shared_cpu_list", "size"))
-            found[int(level), shared] = int(size[:-1]) * _UNITS[size[-1]]
-    last = max((level for level, _ in found), default=0)
-    return sum(size for (level, _), size in found.items() if level == last)
+            sizes[int(level), shared] = int(size[:-1]) * _UNITS[size[-1]]
+    last = max((level for level, _ in sizes), default=0)
+    return sum(size for (level, _), size in sizes.items() if level == last)
 
 
 def speed_of_light(task: Task, threads: int) -> Bound | None:
-    """The bound at the task's own sizes; None when the reference's operators cannot be counted."""
+    """The bound at the task's own sizes; None if the reference's operators cannot be counted."""
     cost = counted(task)
     if cost is None:
         return None
-    found = roofs(threads)
+    roof = roofs(threads)
     size = input_bytes(task)
-    by_bytes = size / found.copy * 1e3
-    # nothing that computes float64 is faster than its products
-    flops = found.double if set(cost.flops) == {"float64"} else found.flops
-    rates = Rates(found.copy, flops, flops, shared=True)
+    by_bytes = size / roof.copy * 1e3
+    # no float64 computation is faster than its products
+    flops = roof.double if set(cost.flops) == {"float64"} else roof.flops
+    rates = Rates(roof.copy, flops, flops, shared=True)
     floor = by_bytes if size > max(_CACHED_BYTES, DEVICE.floor_caches * caches()) and reads_everything(task) else None
     line = roofline(cost, rates)
     by_bytes = line.bytes_ms >= line.flops_ms
-    return Bound(size, cost.total_flops, line.ms, floor, found.copy, found.flops, found.double, by_bytes, found.day)
+    return Bound(size, cost.total_flops, line.ms, floor, roof.copy, roof.flops, roof.double, by_bytes, roof.day)
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a task costs at least: the time in ms for its bytes, and for its arithmetic."""
+    """The least cost of a task: the time (ms) for its bytes, and for its arithmetic."""
 
     bytes_ms: float
     flops_ms: float
@@ -186,7 +188,7 @@ class Roofline:
 
 
 def roofline(cost: Cost, rates: Rates) -> Roofline:
-    """The one bound of a task, by whoever asks: each byte once, and all of the reference's arithmetic."""
+    """The bound of a task, the same for every caller: each byte once, and all of the reference's arithmetic."""
     products = cost.total_flops / rates.products if cost.total_flops else 0.0
     other = cost.other_flops / rates.other if cost.other_flops else 0.0
     arithmetic = products + other if rates.shared else max(products, other)
@@ -194,12 +196,12 @@ def roofline(cost: Cost, rates: Rates) -> Roofline:
 
 
 def reads_everything(task: Task) -> bool:
-    """Does every input element matter, so that no right kernel can do with fewer bytes?"""
+    """Does every input element matter, so that no right kernel can read fewer bytes?"""
     return audit(task).every_element
 
 
 def counted(task: Task) -> Cost | None:
-    """What one run of the reference takes at the task's own sizes; None when its operators cannot be counted."""
+    """The cost of one run of the reference at the task's own sizes; None if its operators cannot be counted."""
     cost = audit(task).cost
     if task.framework == "numpy":
         return Cost(compulsory_bytes=cost.compulsory_bytes)

@@ -1,7 +1,7 @@
 """One go of a timed run on a CUDA device: new contents in memory that all sides have mapped, and the worker's calls.
 
-One piece of device memory holds the arguments of all calls of a go; the judge alone writes it, while the worker is
-halted and nothing of a candidate's can have seen what is to come.
+One piece of device memory holds the arguments of all calls of a go. Only the judge writes it, while the worker is
+halted, so that no part of a candidate can see the contents in advance.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kernellab.verifier.protocol.memory import fresh_copy, lay_out
 from kernellab.verifier.protocol.rules import DEVICE, TIMING
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
-#: puts in what was withheld of the contents
+#: writes the withheld contents
 Complete = Callable[[], None]
 #: one set of arguments for each call of a go
 Sets = Sequence[tuple[Any, ...]]
 
-#: elements of a tensor that its support is read from
+#: number of elements from which a tensor's support is determined
 _SEEN = 1 << 22
 
 
@@ -37,8 +37,8 @@ class Goes:
     """The memory, the contents and the judge's own kernels of one timed run.
 
     Args:
-        workers: the accesses to all that take part, the candidate's first.
-        owners: those of them that may write their arguments: all, where the reference writes into its own.
+        workers: the accesses to all participants, the candidate's first.
+        owners: those of them that may write their arguments: all, if the reference writes into its own.
     """
 
     def __init__(
@@ -52,29 +52,30 @@ class Goes:
         self.deadline = deadline
         self.contents = Contents(task, args, loose_arguments(task, [_part(a) for a in args]))
         self.layout = lay_out(args)
-        #: of the arguments that are written again for each call
+        #: bytes of the arguments that are written again for each call
         self.bytes = fresh_copy(self.layout)
         self.calls = 0
-        #: seconds for which the judge keeps the device, starting at a go
+        #: seconds for which the judge occupies the device from a go on
         self.lead = 0.0
         self.flush = Flush()
         self._draw = random.Random(secrets.randbits(64))
         self.tiny = torch.zeros(1, device="cuda")
         self.arena: DeviceArena | None = None
         self.windows: list[Window] = []
-        #: what lies in the arena
+        #: contents of the arena
         self._lies: Sets = ()
-        #: what the candidate is still to be timed on in this round
+        #: contents on which the candidate will still be timed in this round
         self.ahead: Sequence[Sets] = ()
-        #: seconds of the newest go of each worker, over its calls
+        #: seconds of the latest go of each worker, divided by its calls
         self.last: dict[int, float] = {}
-        # arguments of the earlier stages need not stay in memory with those of the timed calls
+        # arguments of the earlier stages need not stay in memory next to those of the timed calls
         for slot in list(self.candidate.arenas):
             self.candidate.release(slot)
         torch.cuda.empty_cache()
 
     def make(self, calls: int) -> None:
-        """Memory for the arguments of so many calls, mapped by all workers, with the task's own contents in all.
+        """Allocate memory for the arguments of ``calls`` calls, mapped by all workers, with the task's own contents in
+        each.
 
         Raises WorkerFailure("memory").
         """
@@ -90,28 +91,28 @@ class Goes:
         self._write([tuple(self.contents.base)] * calls)
 
     def fresh(self, turn: int) -> list[tuple[Any, ...]]:
-        """New contents of one go; those that were made before for the same ``turn`` are gone."""
+        """New contents of one go; those made earlier for the same ``turn`` are overwritten."""
         return [self.contents.next(turn * self.calls + i) for i in range(self.calls)]
 
     def turn(self, worker: DeviceAccess, sets: Sets) -> TimedCalls:
-        """The worker's calls on ``sets``. Raises WorkerFailure."""
-        mine = worker is self.candidate
+        """Make the worker's calls on ``sets``. Raises WorkerFailure."""
+        is_candidate = worker is self.candidate
 
         def prepare() -> Complete:
-            # a baseline is shown nothing early; only a reference that works in place changes what lies there
-            if mine or self._lies is not sets or self.owners:
+            # a baseline may see contents early; only a reference that works in place changes them
+            if is_candidate or self._lies is not sets or self.owners:
                 self._write(sets)
             return self._cold()
 
-        if mine and any(self._lies is given for given in self.ahead):
-            # where a baseline had its turn first: the candidate's first call of a go, before the clock, is on what
-            # lies there
+        if is_candidate and any(self._lies is planned for planned in self.ahead):
+            # if a baseline had its turn first: the candidate's first call of a go, before the clock, runs on the
+            # current contents
             self._write([tuple(self.contents.base)] * self.calls)
         warm = self.last.get(id(worker), float("inf")) < DEVICE.warm_seconds
         return self._timed(worker, prepare, warm=warm)
 
     def warm(self, worker: DeviceAccess, met: Callable[[TimedCalls], None], most: float = TIMING.warm_seconds) -> None:
-        """Calls that do not count, until several in a row agree or ``most`` seconds are over; ``met`` is given each."""
+        """Make uncounted calls until several in a row agree or ``most`` seconds have passed; ``met`` receives each."""
         start = time.monotonic()
         times: list[float] = []
         while len(times) < TIMING.warm_calls:
@@ -127,22 +128,22 @@ class Goes:
         self.last[id(worker)] = last[len(last) // 2] / self.calls
 
     def handshakes(self, worker: DeviceAccess, calls: int = DEVICE.calibration_calls) -> list[float]:
-        """What a go with one tiny kernel on it takes (s); the judge's own work is done before each as before a call."""
+        """Seconds of a go with one tiny kernel on it; the judge's own work is done before each as before a call."""
 
         return [self._timed(worker, self._cold, echo=True).seconds for _ in range(calls)]
 
     def written(self, call: int) -> list[Tensor]:
-        """What one call of the newest go has left in the arguments that the reference writes into."""
+        """Contents of the arguments that the reference writes into, after one call of the latest go."""
         views = [self.windows[call].views()[i] for i in self._written]
         return [view.clone() for view in views if view is not None]
 
     def changed(self, sets: Sets) -> int | None:
-        """The first argument, of any call of the newest go on ``sets``, that was changed and is none of those; looked
-        at where somebody may."""
+        """The first argument that a call of the latest go on ``sets`` changed although the reference does not write
+        into it; checked only if a worker may write."""
         for window, args in zip(self.windows, sets, strict=True) if self.owners else ():
-            found = window.changed(args, self._written)
-            if found is not None:
-                return found
+            position = window.changed(args, self._written)
+            if position is not None:
+                return position
         return None
 
     def close(self) -> None:
@@ -175,7 +176,7 @@ class Goes:
         self._lies = sets
 
     def _cold(self) -> Complete:
-        """Withholds some of what lies there and empties the caches; what puts the rest in."""
+        """Withhold some of the contents and empty the caches. Returns what writes the rest."""
         assert self.arena is not None
         complete = withhold(self.arena._flat(torch.uint8, self.arena.size, 0), self.windows, self._draw)
         self.flush()
@@ -199,12 +200,12 @@ class Goes:
 
 
 def synchronize() -> None:
-    """Waits for the judge's own work on the device."""
+    """Wait for the judge's own work on the device."""
     torch.cuda.synchronize()
 
 
 def _part(value: Any) -> Any:
-    """Enough of a tensor to tell what its values may be."""
+    """Enough of a tensor to determine what its values may be."""
     if not hasattr(value, "numel") or value.numel() <= _SEEN or not value.dim():
         return value
     rows = max(1, _SEEN * value.shape[0] // value.numel())

@@ -1,7 +1,7 @@
-"""Which clock a figure on a CUDA device is taken from, and when clocks that contradict each other refuse it.
+"""The clock that gives the figures on a CUDA device, and the contradictions between clocks that refuse them.
 
 One ``go`` covers several calls of a short kernel, so that the handshake, which varies by tens of microseconds, is
-shared out among them. What the judge's clock still cannot tell apart from the handshake is never given as a time.
+divided among them. What the judge's clock still cannot distinguish from the handshake is never reported as a time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _TINY = 1e-7
 
 @dataclass(frozen=True)
 class Reading:
-    """The clocks of one side, medians in s; ``calls`` calls at a go.
+    """The clocks of one side, medians in s, with ``calls`` calls per go.
 
     Args:
-        judge: the judge's clock less the handshake, a call.
-        gross: the judge's clock with it, a go: whatever happened between go and done took no longer.
-        spread: by how much handshakes differ, a go.
-        events: CUDA events on the worker's stream, a call.
-        device: for how long the device was busy in a traced call; None without CUPTI.
+        judge: the judge's clock minus the handshake, per call.
+        gross: the judge's clock with it, per go: an upper bound for everything between go and done.
+        spread: the spread of handshakes, per go.
+        events: CUDA events on the worker's stream, per call.
+        device: time for which the device was busy in a traced call; None without CUPTI.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Reading:
 
     @property
     def resolved(self) -> bool:
-        """Can the judge's clock tell these calls from a handshake?"""
+        """Can the judge's clock distinguish these calls from a handshake?"""
         return self.judge > 0 and self.judge * self.calls >= DEVICE.resolve * self.spread
 
     @property
     def short(self) -> bool:
-        """Does the judge's clock say less than the device worked, by more than the two may differ?"""
+        """Does the judge's clock show less than the device's work, by more than the allowed difference?"""
         if self.device is None:
             return False
         noise = min(DEVICE.clock_seconds, 2 * self.spread / self.calls)
@@ -61,13 +61,13 @@ class Reading:
 
 
 def calls_at_a_go(fastest: float, slowest: float, size: int, free: int) -> int:
-    """How many calls one go covers.
+    """The number of calls in one go.
 
     Args:
-        fastest, slowest: seconds of a call of the quickest and of the slowest side. The quickest decides, so that a
-            side which claims to be slow gains nothing.
-        size: bytes that one call's arguments and outputs take.
-        free: bytes of device memory that are free.
+        fastest, slowest: seconds of a call of the fastest and of the slowest side. The fastest decides, so that a side
+            which claims to be slow gains nothing.
+        size: bytes of one call's arguments and outputs.
+        free: bytes of free device memory.
     """
     wanted = ceil(DEVICE.go_seconds / max(fastest, _TINY))
     fits = min(DEVICE.go_bytes, free // DEVICE.go_copies) // max(size, 1)
@@ -76,20 +76,20 @@ def calls_at_a_go(fastest: float, slowest: float, size: int, free: int) -> int:
 
 
 def handshake(seconds: Sequence[float]) -> tuple[float, float]:
-    """What is subtracted, the median, and by how much handshakes differ, from the lowest tenth to the highest (s).
+    """The subtracted handshake, the median, and the spread of handshakes, from the lowest tenth to the highest (s).
 
-    One value for all sides, so that no ratio gains by it; a lower one would leave what a go costs in each call."""
+    One value for all sides, so that no ratio gains by it; a lower one would leave part of a go's cost in each call."""
     ordered = sorted(seconds)
     tenth = len(ordered) // 10
     return ordered[len(ordered) // 2], ordered[-1 - tenth] - ordered[tenth]
 
 
 def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[Clock, str]:
-    """The clock that the figures of all sides are taken from, and why it is not the judge's ("" when it is).
+    """The clock that gives the figures of all sides, and why it is not the judge's ("" if it is).
 
-    The judge's is the only clock that no candidate can reach. It gives way to the device's where a side is too short
-    for it, or where it says less than the device worked: what the device's clock says is then the larger number. A
-    ``ranking`` tells kernels apart, not launchers, and all of a task's by the same clock: the device's, where there is
+    The judge's is the only clock that no candidate can influence. The device's replaces it if a side is too short for
+    it, or if it shows less than the device's work: the device's clock then gives the larger number. A ``ranking``
+    compares kernels, not launchers, and uses the same clock for all candidates of a task: the device's, if there is
     one.
     """
     for r in readings:
@@ -111,8 +111,8 @@ def clock_of(readings: Sequence[Reading], ranking: bool = False) -> tuple[Clock,
 
 
 def left_running(tails: tuple[float, float] | None) -> float:
-    """Seconds of a go that the device worked on after the answer, beyond what turns of it differ by. They are the
-    candidate's time: a go ends when the device has come to its end, whoever says so earlier.
+    """Seconds of a go for which the device worked after the answer, beyond the noise of its turns. They count as the
+    candidate's time: a go ends when the device has finished, even if the worker answers earlier.
 
     Args:
         tails: seconds of the judge's own kernel after the answer, the candidate's and the baselines'.
@@ -121,38 +121,38 @@ def left_running(tails: tuple[float, float] | None) -> float:
 
 
 def disagreement(r: Reading, tails: tuple[float, float] | None, beside: Sequence[Reading] = ()) -> str:
-    """Which clock contradicts the judge's beyond what launches explain, in a sentence without its period; empty when
+    """The clock that contradicts the judge's beyond what launches explain, as a sentence without its period; empty if
     none does. All in seconds of one go.
 
     Args:
         r: the candidate's clocks.
         tails: seconds of the judge's own kernel after the answer, the candidate's and the baselines'.
-        beside: the baselines' clocks in the same rounds. What a busy machine adds between the worker's events and the
-            judge's clock, it adds to them as well.
+        beside: the baselines' clocks in the same rounds. A busy machine adds the same to the baselines between the
+            worker's events and the judge's clock.
     """
     wall, events, device = r.judge * r.calls, r.events * r.calls, (r.device or 0.0) * r.calls
-    most = max(DEVICE.clock_share * wall, DEVICE.clock_seconds, r.spread)
-    # a little is counted, as left_running says; more may outlast the judge's kernel, since the device's processes share
-    # it in slices of time
-    left = max(DEVICE.turn_seconds, min(DEVICE.clock_share * wall, DEVICE.tail_seconds))
-    if tails is not None and tails[0] - tails[1] > left:
+    tolerance = max(DEVICE.clock_share * wall, DEVICE.clock_seconds, r.spread)
+    # a little is counted (see left_running); more may outlast the judge's kernel, since the device's processes share
+    # it in time slices
+    tail_limit = max(DEVICE.turn_seconds, min(DEVICE.clock_share * wall, DEVICE.tail_seconds))
+    if tails is not None and tails[0] - tails[1] > tail_limit:
         return f"work continues {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
-    if events - r.gross > most:
+    if events - r.gross > tolerance:
         return f"events say {events * 1e6:.0f} us, the judge's clock {r.gross * 1e6:.0f} us"
     usual = max((b.calls * (b.judge - b.events) for b in beside), default=0.0)
-    # of a call that its launches bound, what the host does after the last of them is the call's as well
-    hosts = r.launch_bound and r.resolved
-    if not hosts and wall - events - max(usual, 0.0) > DEVICE.turn_seconds + most:
+    # in a launch-bound call, the host's work after the last launch also belongs to the call
+    host_decides = r.launch_bound and r.resolved
+    if not host_decides and wall - events - max(usual, 0.0) > DEVICE.turn_seconds + tolerance:
         return f"the judge's clock says {wall * 1e6:.0f} us, events on the worker's stream {events * 1e6:.0f} us"
-    # the traced calls are others, at other clocks
-    if device - r.gross > 2 * most:
+    # the traced calls are other calls, at other clock rates
+    if device - r.gross > 2 * tolerance:
         return f"the device was busy for {device * 1e6:.0f} us, the judge's clock says {r.gross * 1e6:.0f} us"
-    if device - events > 2 * most:
+    if device - events > 2 * tolerance:
         return f"the device was busy for {device * 1e6:.0f} us, of which its stream's events saw {events * 1e6:.0f} us"
     return ""
 
 
 def on_device(readings: Sequence[Reading]) -> float | None:
-    """The ratio of eager's time to the candidate's by the device's clock; None where there is nothing to compare."""
+    """The ratio of eager's time to the candidate's by the device's clock; None if either is missing."""
     ours, eager = readings[0].device, next((r.device for r in readings[1:] if r.name == "eager"), None)
     return eager / ours if ours and eager else None

@@ -1,9 +1,8 @@
 """Device memory that two processes share, through the CUDA driver's virtual memory interface.
 
-A piece of physical memory (``cuMemCreate``) becomes a file descriptor, travels over a Unix socket, and is mapped by
-the other process at a separate address, for reading only where that is all it needs (CUDA Driver API, "Virtual
-Memory Management"). Nothing but that piece is shared: ``cudaIpc`` would export the whole block of an allocator, with
-whatever lies next to it.
+A piece of physical memory (``cuMemCreate``) is exported as a file descriptor, sent over a Unix socket, and mapped by
+the other process at a separate address, read-only if that is enough (CUDA Driver API, "Virtual Memory Management").
+Only that piece is shared: ``cudaIpc`` would export an allocator's whole block, with everything next to it.
 
 Both processes need a current context (``torch.cuda.init()`` and one operation make torch's own current).
 """
@@ -62,12 +61,12 @@ class Access(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """libcuda. Raises OSError where there is no driver."""
+    """libcuda. Raises OSError if there is no driver."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 def call(name: str, *args: Any) -> None:
-    """One function of the driver by name. Raises DriverError."""
+    """Call a function of the driver by name. Raises DriverError."""
     code = getattr(library(), name)(*args)
     if code:
         raise DriverError(name, code)
@@ -85,7 +84,7 @@ def properties(device: int) -> AllocationProperties:
 
 
 def granularity(device: int) -> int:
-    """Bytes that physical memory comes in multiples of (2 MiB on the GPUs known)."""
+    """Granularity of physical memory in bytes (2 MiB on known GPUs)."""
     size = ctypes.c_size_t()
     call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(properties(device)), ctypes.c_int(0))
     return size.value
@@ -97,8 +96,8 @@ def round_up(count: int, step: int) -> int:
 
 @dataclass
 class Mapping:
-    """Physical memory mapped in this process: address and bytes. ``close`` unmaps it; the memory itself lives until
-    the last process has done so."""
+    """Physical memory mapped in this process: address and bytes. ``close`` unmaps it; the memory exists until the last
+    process has unmapped it."""
 
     address: int
     size: int
@@ -118,7 +117,7 @@ class Mapping:
         if not self.closed:
             self.closed = True
             lib, address, size = library(), ctypes.c_ulonglong(self.address), ctypes.c_size_t(self.size)
-            # a context that a kernel has broken refuses; the memory then goes with the process
+            # a context broken by a kernel refuses; the memory is then freed with the process
             lib.cuMemUnmap(address, size)
             lib.cuMemAddressFree(address, size)
             lib.cuMemRelease(ctypes.c_ulonglong(self.handle))
@@ -155,8 +154,8 @@ def _map(handle: int, size: int, device: int, access: int) -> Mapping:
                 "cuMemMap", address, ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_ulonglong(handle),
                 ctypes.c_ulonglong(0),
             )  # fmt: skip
-            described = Access(Location(_DEVICE, device), access)
-            call("cuMemSetAccess", address, ctypes.c_size_t(size), ctypes.byref(described), ctypes.c_size_t(1))
+            access_desc = Access(Location(_DEVICE, device), access)
+            call("cuMemSetAccess", address, ctypes.c_size_t(size), ctypes.byref(access_desc), ctypes.c_size_t(1))
         except DriverError:
             lib.cuMemUnmap(address, ctypes.c_size_t(size))
             lib.cuMemAddressFree(address, ctypes.c_size_t(size))
@@ -168,12 +167,12 @@ def _map(handle: int, size: int, device: int, access: int) -> Mapping:
 
 
 def reset_persisting_lines() -> None:
-    """Lines that a kernel asked the L2 to keep lose that privilege; nothing where the device has no such lines."""
+    """Clear the persisting state of L2 lines; does nothing if the device has no such lines."""
     library().cuCtxResetPersistingL2Cache()
 
 
 class _Raw:
-    """Raw device bytes in the form that torch.as_tensor takes without a copy."""
+    """Raw device bytes in the form that torch.as_tensor accepts without a copy."""
 
     def __init__(self, address: int, count: int, keep: object) -> None:
         self.keep = keep
@@ -188,7 +187,7 @@ class _Raw:
 
 
 def bytes_at(address: int, count: int, keep: object = None) -> Any:
-    """``count`` bytes at ``address`` as a uint8 tensor on the device, not copied; ``keep`` lives as long as it does."""
+    """``count`` bytes at ``address`` as a uint8 tensor on the device, not copied; it keeps ``keep`` alive."""
     import torch
 
     return torch.as_tensor(_Raw(address, count, keep), device="cuda")

@@ -1,7 +1,7 @@
-"""Arguments of a CUDA call in device memory of the judge's own, and the memory of a worker in which its outputs lie.
+"""Arguments of a CUDA call in the judge's own device memory, and the memory of a worker that holds its outputs.
 
-Layout, poison and guard zones are those of ``protocol.memory``. The judge makes the memory and gives the
-worker a descriptor of it; nothing else is shared, and references never lie in such memory.
+Layout, poison and guard zones are those of ``protocol.memory``. The judge allocates the memory and passes the worker a
+descriptor of it; nothing else is shared, and references are never in such memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class DeviceArena(Arena):
 
 
 class Window(Arena):
-    """One of several sets of arguments in a device arena, ``start`` bytes from its begin. The arena owns the memory."""
+    """One of several sets of arguments in a device arena, ``start`` bytes from its beginning. The arena owns the
+    memory."""
 
     device = "cuda"
 
@@ -74,22 +75,22 @@ class Window(Arena):
 
 
 def withhold(memory: Tensor, windows: Sequence[Window], draw: random.Random) -> Callable[[], None]:
-    """Puts something else in a few elements of each argument of all ``windows``, at secret places of ``memory``;
-    what puts the right ones in, by one kernel, and waits for it. ``memory`` is uint8."""
+    """Change a few elements of each argument of all ``windows``, at secret places of ``memory`` (uint8). Returns a
+    function that restores them with one kernel, and waits for it."""
     return _withheld(memory, [at for window in windows for at in drawn(window, window.start, draw)])
 
 
 def drawn(arena: Arena, start: int, draw: random.Random) -> list[int]:
-    """The bytes of a few elements at random of each argument, ``start`` bytes further."""
+    """Byte offsets of a few random elements of each argument, shifted by ``start`` bytes."""
     assert arena.layout is not None
-    found: list[int] = []
+    addresses: list[int] = []
     for place, view in zip(arena.layout.places, arena.views(), strict=True):
         for _ in range(TIMING.withheld if view is not None and place.span else 0):
             assert view is not None
             item = view.element_size()
             at = start + place.offset + item * draw.randrange(place.span)
-            found += range(at, at + item)
-    return found
+            addresses += range(at, at + item)
+    return addresses
 
 
 def _withheld(memory: Tensor, places: Sequence[int]) -> Callable[[], None]:
@@ -112,23 +113,23 @@ class Segment:
     address: int
     size: int
     mapping: cuda_driver.Mapping
-    #: bytes from the mapping's start to what lies at ``address``
+    #: bytes from the mapping's start to the contents of ``address``
     offset: int = 0
-    #: its place in the table of the worker's allocator
+    #: its index in the table of the worker's allocator
     number: int = -1
 
     def holds(self, address: int, count: int) -> bool:
         return self.address <= address and address + count <= self.address + self.size
 
     def bytes(self, address: int, count: int) -> Tensor:
-        """What lies at the worker's ``address``, not copied."""
+        """The contents at the worker's ``address``, not copied."""
         at = self.mapping.address + self.offset + address - self.address
         raw: Tensor = cuda_driver.bytes_at(at, count, self.mapping)
         return raw
 
 
 def output_bytes(output: Output) -> int:
-    """Bytes from an output's first element to its last. Raises Unreadable when they cannot be."""
+    """Bytes from an output's first element to its last. Raises Unreadable for impossible values."""
     if 0 in output.shape:
         return 0
     item = torch.empty(0, dtype=getattr(torch, output.dtype)).element_size()
@@ -139,7 +140,7 @@ def output_bytes(output: Output) -> int:
 
 
 def span_bytes(output: Output) -> int:
-    """As :func:`output_bytes`; 0 where they cannot be."""
+    """As :func:`output_bytes`, but 0 for impossible values."""
     try:
         return output_bytes(output)
     except Unreadable:
@@ -164,7 +165,7 @@ def read_from(segment: Segment | None, output: Output, count: int) -> Tensor:
 
 
 def free_cached(size: int) -> None:
-    """Gives back what torch caches in this process when ``size`` more bytes would not fit in addition."""
+    """Free torch's cached memory in this process if ``size`` more bytes would not fit otherwise."""
     with contextlib.suppress(RuntimeError):
         if torch.cuda.mem_get_info()[0] < size + (1 << 30):
             torch.cuda.empty_cache()
@@ -176,12 +177,12 @@ def current_device() -> int:
 
 @lru_cache(maxsize=1)
 def l2_bytes() -> int:
-    """Bytes of the device's L2 cache, as the driver tells (32 MiB where it does not)."""
+    """Bytes of the device's L2 cache, as the driver reports them (32 MiB if it does not)."""
     return int(getattr(torch.cuda.get_device_properties(current_device()), "L2_cache_size", 0)) or 32 << 20
 
 
 class Flush:
-    """Takes the contents of the L2 cache away: writes twice its size, and frees lines that were asked to persist."""
+    """Empties the L2 cache: writes twice its size, and releases persisting lines."""
 
     def __init__(self) -> None:
         self._buffer = torch.empty(flush_words(l2_bytes()), dtype=torch.int32, device="cuda")
@@ -194,5 +195,5 @@ class Flush:
 
 
 def flush_words(l2: int) -> int:
-    """32-bit words that a flush of a cache of ``l2`` bytes writes: twice its size."""
+    """Number of 32-bit words that a flush of a cache of ``l2`` bytes writes: twice its size."""
     return 2 * l2 // 4

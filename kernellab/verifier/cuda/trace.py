@@ -1,8 +1,8 @@
-"""What a call does on the device, by CUPTI through torch's profiler: kernels by name, own code or a library's.
+"""Device activity of a call, from CUPTI through torch's profiler: kernels by name, own code or a library's.
 
 Memory copies and fills, and torch's kernels that only allocate, fill or move, are free: a kernel may prepare its own
-arguments. A Triton function of the candidate's own files counts as its own whatever its name. The names are the
-worker's claim, as all that is measured inside a candidate's process is.
+arguments. A Triton function in the candidate's own files counts as its own whatever its name. The names are the
+worker's claim, as everything measured inside a candidate's process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch.autograd.profiler import profile
 
 from kernellab.verifier.protocol.rules import DEVICE
 
-#: what ran on the device: name, start and seconds, stream
+#: one activity of the device: name, start and duration (s), stream
 Activity = tuple[str, float, float, int]
 
-#: kernels of the libraries that torch brings
+#: kernels of the libraries that ship with torch
 _LIBRARY = re.compile(
     r"at::native|at_cuda_detail|at::cuda|cublas|cudnn|nvjet|cask|_xmma_|xmma_|gemv2|gemvNSP|splitKreduce|"
     r"^(void )?(cutlass__?\d|cutlass::Kernel2)|^(volta|turing|ampere|hopper|maxwell|sm\d\d)_|implicit_convolve|"
@@ -34,9 +34,9 @@ _FREE = re.compile(
     r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|copy_device_to_device|_copy_kernel|arange|"
     r"^Memcpy|^Memset|memcpy|memset", re.IGNORECASE,
 )  # fmt: skip
-#: those of them that move what a task may be about
+#: those of them that move data which a task may be about
 _COPIES = re.compile(r"direct_copy_kernel|CatArrayBatchedCopy|_copy_kernel", re.IGNORECASE)
-#: what CUPTI lists in addition to kernels and copies
+#: entries of CUPTI besides kernels and copies
 _WAIT = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")
 
 
@@ -46,25 +46,25 @@ def is_library(name: str, own: frozenset[str] = frozenset()) -> bool:
 
 
 def is_move(name: str) -> bool:
-    """Does a kernel of this name only fill or move, as any may?"""
+    """Does a kernel of this name only fill or move, which any candidate may do?"""
     return bool(_FREE.search(name))
 
 
 def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]) -> dict[str, Any]:
-    """Some warm calls' activity, in seconds of device time: ``samples`` for which anything at all ran, one a call;
-    of the call in the middle ``busy``, the same, ``total`` and ``library`` by name, ``moves`` by name, which are in
-    neither, ``kernels`` by number of launches;
-    ``unordered``, a kernel that the caller's stream does not order, and ``unseen``, whether that could not be seen.
-    ``host`` is what launching takes. ``flush`` bytes are written before each call.
+    """Activity of some warm calls, in seconds of device time: ``samples``, the time in which anything ran, one per
+    call. For the median call: ``busy``, the same; ``total`` and ``library`` by name; ``moves`` by name, which are in
+    neither; ``kernels`` by number of launches. ``unordered`` is a kernel that the caller's stream does not order, and
+    ``unseen`` says whether that could not be determined. ``host`` is the time of launching. ``flush`` bytes are written
+    before each call.
 
-    Where CUPTI does not work, ``total`` and ``library`` are the dispatcher's, in seconds of host time, and ``busy``
-    is None.
+    If CUPTI does not work, ``total`` and ``library`` come from the dispatcher, in seconds of host time, and ``busy`` is
+    None.
     """
     call()
     synchronize()
     host = min(_launching(call, synchronize) for _ in range(3))
-    found, held = _profiled(call, flush, host, synchronize)
-    samples, unordered, unseen = framed(found, held, bool(flush))
+    activities, queued = _profiled(call, flush, host, synchronize)
+    samples, unordered, unseen = framed(activities, queued, bool(flush))
     samples = [s for s in samples if s]
     if not samples:
         from kernellab.verifier.worker.dispatch import told
@@ -79,17 +79,17 @@ def activity(call: Callable[[], Any], flush: int, synchronize: Callable[[], Any]
 
 
 def _launching(call: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
-    """Seconds until a call that finds the device idle returns."""
+    """Seconds until a call on an idle device returns."""
     began = time.perf_counter()
-    kept = call()
+    result = call()
     host = time.perf_counter() - began
     synchronize()
-    del kept
+    del result
     return host
 
 
 def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """From activities (name, start, seconds) what :func:`activity` gives."""
+    """Summarize activities (name, start, seconds) for :func:`activity`."""
     library: dict[str, float] = {}
     moves: dict[str, float] = {}
     kernels: dict[str, int] = {}
@@ -100,7 +100,7 @@ def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozen
             library[short] = library.get(short, 0.0) + seconds
         elif name not in own and _COPIES.search(name):
             moves[short] = moves.get(short, 0.0) + seconds
-    # fills and moves are free: they are in neither part of the share
+    # fills and moves are free: neither part of the share includes them
     total = sum(seconds for name, _, seconds in events if name in own or not _FREE.search(name))
     top = dict(sorted(library.items(), key=lambda kv: -kv[1])[:16])
     return {
@@ -110,8 +110,8 @@ def summary(events: list[tuple[str, float, float]], own: frozenset[str] = frozen
 
 
 def busy(events: list[tuple[str, float, float]]) -> float:
-    """Seconds in which at least one of the activities (name, start, seconds) ran. The gaps between them are the
-    profiler's as much as the call's."""
+    """Seconds in which at least one of the activities (name, start, seconds) ran. Gaps between them come as much from
+    the profiler as from the call."""
     total, end = 0.0, float("-inf")
     for _, start, seconds in sorted(events, key=lambda e: e[1]):
         total += max(0.0, start + seconds - max(start, end))
@@ -121,52 +121,54 @@ def busy(events: list[tuple[str, float, float]]) -> float:
 
 def own_names() -> frozenset[str]:
     """Names of the Triton functions that the candidate's own files define."""
-    found = set()
+    names = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None) or ""
         if getattr(module, "__name__", "") == "kernel_source" or ("/src/" in file and "kernellab-" in file):
             for value in vars(module).values():
                 inner = getattr(value, "fn", value)
                 if type(value).__module__.startswith("triton.") and hasattr(inner, "__name__"):
-                    found.add(inner.__name__)
-    return frozenset(found)
+                    names.add(inner.__name__)
+    return frozenset(names)
 
 
 def _profiled(
     call: Callable[[], Any], flush: int, host: float, synchronize: Callable[[], Any]
 ) -> tuple[list[Activity], list[bool]]:
-    """Device activities of some calls by their start, empty where there is no CUPTI; and of each call, whether all of
-    it was queued before the device came to it.
+    """Device activities of some calls by start, empty without CUPTI; and for each call, whether it was queued
+    completely before the device reached it.
 
-    Each call is queued behind a delay on the caller's stream and before a marker there. A delay that was over before
-    the call returned shows nothing of the order (launches are slow under a profiler, and a short kernel of a stream
-    that nothing orders then lies between delay and marker as if it had waited), so the next is longer. ``host`` is what
-    launching takes, s.
+    Each call is queued after a delay on the caller's stream and before a marker there. A delay that ended before the
+    call returned does not show the order (launches are slow under a profiler, and a short kernel on an unordered stream
+    then runs between delay and marker as if it had waited), so the next delay is longer. ``host`` is the time of
+    launching (s).
     """
-    # torch.profiler would import the whole of inductor before it begins (seconds)
+    # torch.profiler would first import all of inductor (seconds)
     marker = torch.zeros(1, device="cuda")
     lines = torch.empty(max(flush, 1), dtype=torch.uint8, device="cuda")
     marker.add_(1)
     synchronize()
-    held: list[bool] = []
+    queued: list[bool] = []
     event: Any = torch.cuda.Event
     delay = min(max(DEVICE.delay_least, 4 * host), DEVICE.delay_most)
     try:
         with profile(use_device="cuda", use_kineto=True, use_cpu=False) as profiler:
             began = time.perf_counter()
-            while len(held) < DEVICE.traced and (len(held) < 3 or time.perf_counter() - began < DEVICE.traced_seconds):
+            while len(queued) < DEVICE.traced and (
+                len(queued) < 3 or time.perf_counter() - began < DEVICE.traced_seconds
+            ):
                 if flush:
-                    lines.fill_(len(held))
+                    lines.fill_(len(queued))
                     synchronize()
                 torch.cuda._sleep(int(delay * DEVICE.cycles))  # type: ignore[no-untyped-call]
-                over = event()
-                over.record()
-                kept = call()
-                held.append(not over.query())
+                delay_end = event()
+                delay_end.record()
+                result = call()
+                queued.append(not delay_end.query())
                 marker.add_(1)
                 synchronize()
-                del kept
-                if not held[-1]:
+                del result
+                if not queued[-1]:
                     delay = min(4 * delay, DEVICE.delay_most)
     except (AssertionError, RuntimeError) as error:
         if "CUDA error" in str(error):
@@ -175,49 +177,49 @@ def _profiled(
     results: Any = profiler.kineto_results
     if results is None:
         return [], []
-    found = sorted(
+    activities = sorted(
         (e.start_ns() * 1e-9, e.duration_ns() * 1e-9, int(e.device_resource_id()), e.name())
         for e in results.events()
         if str(e.device_type()).endswith("CUDA") and e.duration_ns() > 0 and not _WAIT.search(e.name())
     )
-    first = found[0][0] if found else 0.0
-    return [(name, start - first, seconds, stream) for start, seconds, stream, name in found], held
+    first = activities[0][0] if activities else 0.0
+    return [(name, start - first, seconds, stream) for start, seconds, stream, name in activities], queued
 
 
 def framed(
     found: Sequence[Activity], held: Sequence[bool], flushed: bool
 ) -> tuple[list[list[tuple[str, float, float]]], str, bool]:
-    """What :func:`_profiled` found, by calls: the activities (name, start, seconds) of each, without the delay and the
-    marker around them and the flush before; a kernel that is out of order in any of them, or ""; and whether other
-    streams' order could not be seen, because every call waits for the device itself."""
+    """Split the result of :func:`_profiled` by call: the activities (name, start, seconds) of each, without the delay
+    and the marker around them and the flush before; a kernel that is out of order in any of them, or ""; and whether
+    the order of other streams could not be seen, because every call waits for the device itself."""
     starts = [i for i, e in enumerate(found) if "spin_kernel" in e[0]]
     if len(starts) > len(held):
-        # only the candidate can have launched more
+        # only the candidate can have launched the others
         return [], "spin_kernel", False
     samples: list[list[tuple[str, float, float]]] = []
-    unordered, other = "", False
+    unordered, has_other_streams = "", False
     for i, at in enumerate(starts):
         last = i + 1 == len(starts)
         part = list(found[at : len(found) if last else starts[i + 1]])
         if flushed and not last:
-            # the next call's flush is the last on the caller's stream before its delay
+            # the next call's flush is the last activity on the caller's stream before its delay
             flush = [e for e in part if e[3] == part[0][3]][-1]
             part = [e for e in part if e[1] < flush[1]]
-        events, wrong = without_frame(part)
+        events, name = without_frame(part)
         samples.append(events)
-        unordered = unordered or wrong
-        other = other or any(e[3] != part[0][3] for e in part)
-    return samples, unordered, other and not any(held)
+        unordered = unordered or name
+        has_other_streams = has_other_streams or any(e[3] != part[0][3] for e in part)
+    return samples, unordered, has_other_streams and not any(held)
 
 
 def without_frame(found: Sequence[Activity]) -> tuple[list[tuple[str, float, float]], str]:
-    """One call's activities, by start, less the delay that comes first and the marker that is the last on its stream;
-    and the first on another stream that does not wait for the delay, or that the marker does not wait for: "" when all
+    """One call's activities, by start, without the delay that comes first and the marker that is last on its stream;
+    and the first on another stream that does not wait for the delay, or that the marker does not wait for: "" if all
     are in order."""
     delay, *others = found
     marker = next((e for e in reversed(others) if e[3] == delay[3]), None)
     if marker is None:
-        # CUPTI has lost it: the call's own are all that can be told
+        # CUPTI has lost it: only the call's own activities remain
         return [(name, start, seconds) for name, start, seconds, _ in others], ""
     rest = [e for e in others if e is not marker]
     over, slack = delay[1] + delay[2], DEVICE.stamps

@@ -1,4 +1,4 @@
-"""How the judge reaches a worker's arguments and outputs: here in the host's memory, by descriptors and by its pid."""
+"""The judge's access to a worker's arguments and outputs: here in host memory, by descriptors and by its pid."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ _GUARDS = int.from_bytes(bytes([GUARD]) * 8, "little", signed=True)
 
 
 class Access(Protocol):
-    """What a worker's memory must allow, on a host or on a device."""
+    """Access to a worker's memory, on a host or on a device."""
 
     #: shared memory by slot, one for each set of arguments
     arenas: dict[int, Arena]
-    #: do outputs lie in the worker's own memory, where the system lets them be read at any time?
+    #: are outputs in the worker's own memory, which the system lets the judge read at any time?
     on_host: bool
 
     def write(self, slot: int, layout: Layout, args: Sequence[Any]) -> Arena:
-        """Puts ``args`` into the arena ``slot``, which grows when it must."""
+        """Write ``args`` into the arena ``slot``, which grows if needed."""
 
     def drop(self) -> None:
-        """The worker has given all arenas up; what is written next makes new ones."""
+        """Forget all arenas, which the worker has released; the next write creates new ones."""
 
     def see(self, outputs: Sequence[Output]) -> None:
-        """Makes sure that the ``outputs`` of the last call can be read."""
+        """Make sure that the ``outputs`` of the last call can be read."""
 
     def read(self, output: Output) -> Tensor:
-        """A copy of one output's contents. Raises WorkerFailure("protocol") where it cannot be read."""
+        """A copy of one output's contents. Raises WorkerFailure("protocol") if it cannot be read."""
 
     def trespassed(self, output: Output) -> bool:
-        """Were the guards around an output written over? False where it lies in memory without guards."""
+        """Were the guards around an output overwritten? False for memory without guards."""
 
     def input_ranges(self) -> list[tuple[int, int]]:
-        """Addresses at which the worker has the inputs mapped: (first byte, one behind the last)."""
+        """Addresses at which the worker has mapped the inputs: (first byte, one after the last)."""
 
     def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
-        """The same addresses, and the numbers of the outputs of which a byte lies at a second address of these outputs
-        too: memory that is mapped twice."""
+        """The same addresses, and the numbers of the outputs that share a byte with a second address of these outputs
+        (memory that is mapped twice)."""
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
-        """The worker's account of one call on ``slot``: what it launched and called. Raises WorkerFailure."""
+        """The worker's report of one call on ``slot``: its launches and calls. Raises WorkerFailure."""
 
     def close(self) -> None:
-        """Gives the arenas back; the worker has ended."""
+        """Free the arenas; the worker has ended."""
 
 
 class HostAccess:
@@ -77,8 +77,8 @@ class HostAccess:
         return arena
 
     def renew(self) -> None:
-        """Moves every arena to other memory: how fast a place is for being shared in a cache is luck, and must not be
-        one worker's for as long as it lives."""
+        """Move every arena to other memory: some places are faster because of shared caches, and one worker must not
+        keep such a place for its lifetime."""
         for slot, arena in list(self.arenas.items()):
             self._arena(slot, arena.size)
 
@@ -87,7 +87,7 @@ class HostAccess:
             self.arenas.popitem()[1].close()
 
     def see(self, outputs: Sequence[Output]) -> None:
-        """The process's memory can be read wherever an output lies."""
+        """Nothing to do: all of the process's memory can be read."""
 
     def read(self, output: Output) -> Tensor:
         try:
@@ -136,7 +136,7 @@ class HostAccess:
             arena.close()
 
     def _arena(self, slot: int, size: int) -> Arena:
-        """A new arena at ``slot``; the one that was there is closed."""
+        """A new arena at ``slot``; closes the previous one."""
         self.worker.resume()
         old = self.arenas.pop(slot, None)
         if old is not None:
@@ -146,7 +146,7 @@ class HostAccess:
         return arena
 
     def _unreadable(self, error: Unreadable) -> WorkerFailure:
-        """A worker that has ended since its answer is reported as ended."""
+        """The failure for an unreadable output; a worker that has ended since its answer is reported as ended."""
         if self.worker.gone():
             return self.worker.ended()
         return WorkerFailure("protocol", f"An output cannot be read: {error}.", log=self.worker.log)
@@ -157,32 +157,32 @@ def _inputs(maps: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def doubled(maps: Sequence[str], outputs: Sequence[Output]) -> set[int]:
-    """The outputs of which a byte of a file lies at two addresses of the outputs, by the lines of a process's map."""
+    """The outputs that have a byte of a file at two addresses of the outputs, from the lines of a process's map."""
     pieces: dict[tuple[str, str], list[tuple[int, int, int, int]]] = {}
     for number, output in enumerate(outputs):
-        # the map is in the order of addresses, and long
+        # the map is sorted by address, and long
         for line in maps[max(bisect_right(maps, output.data, key=lambda line: _span(line)[0]) - 1, 0) :]:
             low, high = _span(line)
             if low >= output.end:
                 break
             _, _, offset, device, inode, *_ = line.split(None, 5)
             first, last = max(low, output.data), min(high, output.end)
-            # bytes that nothing else maps have no file behind them, not even one without a name
+            # memory mapped only once has no file behind it, not even an unnamed one
             if first < last and inode != "0":
                 at = int(offset, 16) + first - low
                 pieces.setdefault((device, inode), []).append((at, at + last - first, first, number))
-    found: set[int] = set()
-    for held in pieces.values():
-        held.sort()
-        widest = held[0]
-        for piece in held:
+    numbers: set[int] = set()
+    for file_pieces in pieces.values():
+        file_pieces.sort()
+        widest = file_pieces[0]
+        for piece in file_pieces:
             if piece[0] < widest[1] and piece[2] - piece[0] != widest[2] - widest[0]:
-                found |= {widest[3], piece[3]}
+                numbers |= {widest[3], piece[3]}
             widest = max(widest, piece, key=lambda p: p[1])
-    return found
+    return numbers
 
 
 def _span(line: str) -> tuple[int, int]:
-    """The first address of a line of a process's map, and the one behind its last."""
+    """The first address of a line of a process's map, and the one after its last."""
     low, high = line.split(" ", 1)[0].split("-")
     return int(low, 16), int(high, 16)

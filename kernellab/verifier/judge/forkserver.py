@@ -1,8 +1,7 @@
 """A warm process that forks workers: torch and the DSL are imported, no torch operation has run, no GPU context exists.
 
-Started by the judge as ``-m kernellab.verifier.judge.forkserver FD``, one for each environment. Each request on FD
-carries the worker's file descriptors; the answer names the process that ends the worker and its descendants when it
-is killed.
+The judge starts it as ``-m kernellab.verifier.judge.forkserver FD``, one per environment. Each request on FD carries
+the worker's file descriptors; the answer names the process whose death ends the worker and its descendants.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ def main() -> None:
     sandbox.become_subreaper()
     sandbox.dumpable(False)
     failed = {}
-    # what is imported here is kept as bytecode, where it was installed without: torch's compiler takes 15 s else, each
-    # time. A worker writes none
-    unkept, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    # store the bytecode of imports if the installation has none: torch's compiler otherwise takes 15 s each time. A
+    # worker writes none
+    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     for name in sys.argv[2:]:
         try:
             with _unasked():
@@ -49,9 +48,9 @@ def main() -> None:
         _ready_triton()
     import kernellab.verifier.worker.main  # noqa: F401  (a worker must find it warm)
 
-    sys.dont_write_bytecode = unkept
+    sys.dont_write_bytecode = dont_write
 
-    # what is imported stays: a worker that looked through it for garbage would pause, and copy each page of it
+    # imports stay: a worker that searched them for garbage would pause, and copy each of their pages
     gc.collect()
     gc.freeze()
     wire.post(channel, {"ready": True, "failed": failed, "threads": len(os.listdir("/proc/self/task"))})
@@ -59,9 +58,9 @@ def main() -> None:
 
 
 def _ready_triton() -> None:
-    """Has Triton's helper for the driver built and one kernel compiled here, so that workers, whose caches are empty,
-    inherit the helper (0.35 s of the C compiler) and what a first compile reads and hashes (all of Triton, 0.4 s).
-    Neither asks the driver anything. A Triton that has it otherwise is left as it is."""
+    """Make Triton build its driver helper and compile one kernel here, so that workers, whose caches are empty, inherit
+    the helper (0.35 s of the C compiler) and what a first compile reads and hashes (all of Triton, 0.4 s). Neither uses
+    the driver. Does nothing for a Triton with another structure."""
     if not os.path.exists("/dev/nvidiactl") or os.environ.get("TRITON_INTERPRET") == "1":
         return
     before = os.environ.get("TRITON_CACHE_DIR")
@@ -69,7 +68,7 @@ def _ready_triton() -> None:
         driver = importlib.import_module("triton.backends.nvidia.driver")
         os.environ["TRITON_CACHE_DIR"] = folder
         driver.CudaUtils()
-        # there is one object of the class, which each use of the class would build again
+        # the class has a single instance, which each use of the class would build again
         driver.CudaUtils.__init__ = lambda self: None
         _compile_one()
     os.environ.pop("TRITON_CACHE_DIR", None)
@@ -78,7 +77,7 @@ def _ready_triton() -> None:
 
 
 def _compile_one() -> None:
-    """Compiles a kernel for some device; none is asked for."""
+    """Compile a kernel for an arbitrary device; no device is queried."""
     triton: Any = importlib.import_module("triton")
     backends: Any = importlib.import_module("triton.backends.compiler")
     compiler: Any = importlib.import_module("triton.compiler")
@@ -92,24 +91,24 @@ def _nothing() -> None:
 
 @contextlib.contextmanager
 def _unasked() -> Iterator[None]:
-    """What is imported inside may ask torch whether there is a GPU (tvm_ffi does), and gets what the device files
-    say. Asked of the driver, no child could start CUDA; asked of NVML, children inherit an NVML that counts no device
-    from within their sandbox, and torch then gives them None for the current device."""
+    """Imports while entered may ask torch whether there is a GPU (tvm_ffi does); the answer comes from the device
+    files. If the driver were queried, no child could start CUDA; if NVML were, children would inherit an NVML that
+    finds no device in their sandbox, and torch would then return None for the current device."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
         return
-    asked, hidden = torch.cuda.is_available, os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    is_available, is_hidden = torch.cuda.is_available, os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     compiled = hasattr(torch._C, "_cuda_getDeviceCount")
-    torch.cuda.is_available = lambda: compiled and not hidden and os.path.exists("/dev/nvidiactl")
+    torch.cuda.is_available = lambda: compiled and not is_hidden and os.path.exists("/dev/nvidiactl")
     try:
         yield
     finally:
-        torch.cuda.is_available = asked
+        torch.cuda.is_available = is_available
 
 
 def serve(channel: socket.socket) -> None:
-    """Answers requests until the judge closes the channel; then everything that was forked ends with it."""
+    """Answer requests until the judge closes the channel; all forked processes then end with it."""
     children: set[int] = set()
     ended: dict[int, int] = {}
     while True:
@@ -137,7 +136,7 @@ def serve(channel: socket.socket) -> None:
 
 
 def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tuple[int, str]:
-    """Forks a worker; the process to kill, and the namespaces reached.
+    """Fork a worker. Returns the process to kill, and the namespaces reached.
 
     Three forks: one that enters the namespaces, their first process (which only waits), and the worker.
     """
@@ -164,7 +163,7 @@ def spawn(request: dict[str, Any], fds: list[int], channel: socket.socket) -> tu
 
 
 def _first_process(request: dict[str, Any], fds: dict[str, int], level: str) -> None:
-    """Waits for the worker and for the judge; its own end takes the whole PID namespace with it."""
+    """Wait for the worker and for the judge; the end of this process ends the whole PID namespace."""
     try:
         os.setsid()
         proc = sandbox.own_proc() if "pid" in level else False
@@ -213,7 +212,7 @@ def _reap(children: set[int], ended: dict[int, int]) -> None:
 
 
 def _code(pid: int, children: set[int], ended: dict[int, int]) -> int | None:
-    """The exit code that a worker's first process ended with (minus the worker's signal), for evidence only."""
+    """The exit code of a worker's first process (minus the worker's signal), for evidence only."""
     limit = time.monotonic() + 1.0
     while pid not in ended and time.monotonic() < limit:
         _reap(children, ended)

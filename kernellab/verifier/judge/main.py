@@ -1,7 +1,7 @@
-"""The judge: its own process, started by exec with a clean environment, that owns inputs, references, clock, verdict.
+"""The judge: its own process, started by exec with a clean environment, which owns inputs, references, clock, verdict.
 
-``-m kernellab.verifier.judge.main FD [FOLDER]``; each request on FD is answered by progress messages and one verdict
-or one error. It ends, with everything below it and the FOLDER made for it, when the other side of FD closes.
+``-m kernellab.verifier.judge.main FD [FOLDER]``; it answers each request on FD with progress messages and one verdict
+or one error. It ends, with all its descendants and its FOLDER, when the other side closes FD.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from kernellab.verifier.sandbox import folders, sandbox
 from kernellab.verifier.stages.context import Request, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.pipeline import Verification
 
-#: what the stages of a first verification import
+#: imports of the stages of a first verification
 _FIRST = (
     "torch", "kernellab.verifier.seal.sanitizer", "kernellab.verifier.seal.stage",
     "kernellab.verifier.stages.correct", "kernellab.verifier.stages.fast", "kernellab.verifier.stages.honest",
     "kernellab.verifier.stages.robust",
 )  # fmt: skip
 
-#: seconds without a request after which freed memory is the machine's again
+#: seconds without a request after which freed memory goes back to the machine
 _QUIET = 1.0
 
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     sandbox.dumpable(False)
-    # a worker of another user must be able to read what is written for it in its own folder
+    # a worker of another user must be able to read files in its own folder
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pool = Pool()
@@ -59,17 +59,17 @@ def main() -> None:
 
 
 def serve(channel: socket.socket, pool: Pool) -> None:
-    """Answers requests, one at a time, until the client closes."""
-    known = 0
+    """Answer requests, one at a time, until the client closes the channel."""
+    module_count = 0
     while True:
         try:
             message = wire.receive(channel)
             if message is None:
                 return
             wire.send(channel, answer(message, channel, pool))
-            if len(sys.modules) != known:
-                # torch's objects stay: looking through them for garbage takes 0.2 s, in the middle of a stage
-                known = len(sys.modules)
+            if len(sys.modules) != module_count:
+                # torch's objects stay: searching them for garbage takes 0.2 s, in the middle of a stage
+                module_count = len(sys.modules)
                 gc.collect()
                 gc.freeze()
             if not select.select([channel], [], [], _QUIET)[0]:
@@ -79,7 +79,8 @@ def serve(channel: socket.socket, pool: Pool) -> None:
 
 
 def _give_back() -> None:
-    """What freed tensors took, which the allocator of :data:`~kernellab.verifier.judge.servers.ALLOCATOR` keeps."""
+    """Free memory of released tensors that the allocator of :data:`~kernellab.verifier.judge.servers.ALLOCATOR`
+    keeps."""
     with contextlib.suppress(AttributeError):  # glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -110,10 +111,10 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
             wire.send(channel, {"progress": result.model_dump(mode="json")})
 
         ranks, options = message["op"] == "rank", message["options"]
-        asked = (
+        parsed_options = (
             RankOptions.model_validate(options).as_verification() if ranks else VerifyOptions.model_validate(options)
         )
-        request = requested(message, asked)
+        request = requested(message, parsed_options)
         pool.end_idle(request.source.dsl, request.backend)
         if ranks:
             return {"ranking": Ranked(request, pool, progress).run().model_dump(mode="json")}
@@ -133,17 +134,17 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
 
 
 def _import() -> None:
-    """What a first verification would wait for, kept as bytecode where it was installed without."""
-    unkept, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    """Import what a first verification needs, and store its bytecode if the installation has none."""
+    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         for name in _FIRST:
             import_module(name)
     finally:
-        sys.dont_write_bytecode = unkept
+        sys.dont_write_bytecode = dont_write
 
 
 def requested(message: dict[str, Any], options: VerifyOptions) -> Request:
-    """What a message asks to be looked at."""
+    """The request that a message describes."""
     return Request(
         task_text=message["task"],
         task_name=message["name"],
@@ -155,7 +156,7 @@ def requested(message: dict[str, Any], options: VerifyOptions) -> Request:
 
 
 def release(pool: Pool) -> None:
-    """Gives back what is kept for the next candidate of a task, in memory and on the device."""
+    """Free what is stored for the next candidate of a task, in memory and on the device."""
     pool.release()
     forget_modules()
     from kernellab.verifier.cases import device
@@ -164,18 +165,18 @@ def release(pool: Pool) -> None:
 
 
 def prepare(message: dict[str, Any], pool: Pool) -> bool:
-    """Begins the builds of the baselines asked for; True when all have come to their end."""
+    """Start the builds of the requested baselines. Returns whether all have finished."""
     task = load_task(message["task"], message["name"])
     options, backend = VerifyOptions.model_validate(message["options"]), Backend(message["backend"])
-    found = [
+    workers = [
         pool.begin_baseline(message["dsl"], backend, name, task, threads_of(options), number)
         for name, number in numbered(baselines_of(options, task))
     ]
-    return all(worker is not None and worker.built() for worker in found)
+    return all(worker is not None and worker.built() for worker in workers)
 
 
 def _end_with_client(channel: socket.socket, pool: Pool) -> None:
-    """Ends this process at once when the client is gone, whatever it is doing."""
+    """End this process at once when the client is gone."""
     poller = select.poll()
     poller.register(channel, select.POLLRDHUP | select.POLLHUP)
     poller.poll()
@@ -183,9 +184,10 @@ def _end_with_client(channel: socket.socket, pool: Pool) -> None:
 
 
 def _end(pool: Pool) -> None:
-    """Two threads may come to it; the interpreter's own end would list Triton's types on the client's terminal."""
+    """End the process; two threads may call this. The interpreter's own exit would print Triton's types on the
+    terminal."""
     pool.close()
-    # a client that was killed does not come to it
+    # a client that was killed does not remove it
     for folder in sys.argv[2:]:
         folders.clear(folder)
         sandbox.remove(folder)

@@ -1,4 +1,4 @@
-"""The few cases that find most plain errors for the least time."""
+"""The few cases that find most plain errors in the least time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from kernellab.verifier.cases.last_elements import decided_last
 from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import DRAWN, RANK
 
-#: what each case looks for, by the first family that the task takes: rows of all kinds in one batch; values at which
-#: exp overflows; means that hide the spread; edges
+#: purpose of each case, by the first family that the task accepts: rows of all kinds in one batch; values at which exp
+#: overflows; means that hide the spread; edges
 _KINDS = (
     (Family.MIXED, Family.NORMAL, Family.OWN),
     (Family.LARGE, Family.HEAVY, Family.SCALED, Family.OWN),
     (Family.OFFSET, Family.UNIFORM, Family.OWN),
     (Family.EDGES, Family.STRUCTURED, Family.OWN),
 )
-#: tile sizes whose neighbours the small sizes visit, and draws of a size until the task takes one
+#: tile sizes whose neighbours the small sizes include, and attempts to draw a size that the task accepts
 _AROUND, _TRIES = (16, 64), 12
 
 Sizes = dict[str, int]
 
 
 class RankCases:
-    """The smallest shape, three families at least and what is timed, each made once, while the candidate is built as
-    far as that takes."""
+    """The smallest shape, at least three families and the timed case, each made once, as far as possible during the
+    candidate's build."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -41,11 +41,11 @@ class RankCases:
         legal = families(task)
         chosen = [next((f for f in kinds if f in legal), Family.OWN) for kinds in _KINDS]
         self.families = [_case(task, sizes, family) for sizes, family in zip(_sizes(task), chosen, strict=True)]
-        # the others' extents are odd
+        # the extents of the others are odd
         powers = _powers(task)
         self.powers = [_case(task, powers, of_all(legal))] if powers else []
         small = dict(self.families[1].sizes)
-        #: what many calls are made of; of much data they would take too long
+        #: used for many calls; None for much data, which would take too long
         self.small = _case(task, small, Family.OWN) if input_bytes(task, small) <= RANK.case_bytes else None
         full = dict(task.module().default_sizes())
         ends = [decided_last(_case(task, s, of_all(legal))) for s in at_ends(task, full)]
@@ -54,32 +54,32 @@ class RankCases:
         self.timed = _case(task, task.module().default_sizes(), Family.OWN)
 
     def made(self) -> Iterator[None]:
-        """Makes them with the reference's answers, one at each step."""
-        # a step that takes nothing, for a source that is built at once
+        """Make the cases with the reference's answers, one per step."""
+        # an empty step, for a source that is built at once
         yield
-        for found in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
+        for case_to_run in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
             try:
-                _ = found.native
+                _ = case_to_run.native
             except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
                 return
             yield
         try:
-            # no `yield from`: a build that ends closes this iterator, and would close the survey's steps with it
+            # not `yield from`: when a build ends, it closes this iterator, which would also close the survey's steps
             for _ in self._steps:
                 yield
         except Exception:  # likewise
             self._begin_survey()
-        # what a call of it may take is what the reference takes
+        # the reference's time determines the limit for a call
         _ = self.timed.reference_seconds
         yield
 
     def drawn(self) -> Survey:
-        """The inputs drawn from what the task declares, of the kinds on which a wrong answer is a failure."""
+        """Inputs drawn from the task's declaration, of the kinds on which a wrong answer is a failure."""
         try:
             for _ in self._steps:
                 pass
         except Exception:
-            # an iterator that has raised ends in silence when the next ranking asks
+            # an iterator that has raised would end silently at the next ranking
             self._begin_survey()
             raise
         return self.survey
@@ -91,10 +91,10 @@ class RankCases:
 
 @dataclass
 class Recent:
-    """The cases of the task that was ranked last, for some rankings more.
+    """The cases of the last ranked task, for some further rankings.
 
-    A search ranks one candidate of a task after the other, and to draw tens of megabytes of inputs takes longer than
-    anything else of a ranking on a CPU. Each candidate has a separate process, which knows nothing of an earlier one's.
+    A search ranks one candidate of a task after the other, and drawing tens of megabytes of inputs takes longer than
+    the rest of a ranking on a CPU. Each candidate has a separate process, which knows nothing about earlier ones.
     """
 
     task: Task | None = None
@@ -102,26 +102,26 @@ class Recent:
     uses: int = 0
 
     def of(self, task: Task, make: Callable[[Task], RankCases]) -> RankCases:
-        """Cases for ``task``: those of the ranking before, or where that was of another task, or they have been used
-        often, what ``make`` makes."""
+        """Cases for ``task``: those of the previous ranking, or new ones from ``make`` if that had another task, or if
+        they have been used often."""
         if self.cases is None or self.task != task or self.uses >= RANK.uses:
             self.task, self.cases, self.uses = task, make(task), 0
         self.uses += 1
-        found = self.cases
+        cases = self.cases
         if any(arg.static for arg in task.args) or input_bytes(task) > RANK.kept_bytes:
-            # what is static is another for each candidate
+            # static arguments differ for each candidate
             self.cases = None
-        return found
+        return cases
 
 
 def _case(task: Task, sizes: Sizes, family: Family) -> Case:
-    # float64 is asked of much data only where the reference at the declared dtype does not decide
+    # for much data, float64 is used only if the reference at the declared dtype does not decide
     return replace(case(task, sizes, family), double=input_bytes(task, sizes) <= RANK.case_bytes)
 
 
 def _sizes(task: Task) -> list[Sizes]:
-    """One for each kind of case: the task's own where it has no other; else just next to the task's own, a small one,
-    one from all over the range, and a small one again. Where they may be, extents are odd: no multiple of any tile."""
+    """One for each kind of case: the task's own sizes if it has no others; otherwise just next to them, small ones,
+    some from the whole range, and small ones again. Extents are odd if possible: not a multiple of any tile."""
     full = dict(task.module().default_sizes())
     if not task.dims:
         return [full] * len(_KINDS)
@@ -136,24 +136,24 @@ def _sizes(task: Task) -> list[Sizes]:
     def anywhere() -> Sizes:
         return {k: round(exp(draw.uniform(log(low), log(high)))) for k, (low, high) in bounds.items()}
 
-    wanted = (beside, lambda: draw.choice(several), anywhere, lambda: draw.choice(several))
-    return [_drawn(task, make) or several[-1] for make in wanted]
+    makers = (beside, lambda: draw.choice(several), anywhere, lambda: draw.choice(several))
+    return [_drawn(task, make) or several[-1] for make in makers]
 
 
 def _powers(task: Task) -> Sizes | None:
-    """Each extent a power of two; None where that is nothing else than the task's own."""
+    """Sizes with each extent a power of two; None if those are only the task's own."""
     draw = random.SystemRandom()
     full = task.module().default_sizes()
     exponents = {d.name: [k for k in range(1, 31) if d.min <= 1 << k <= d.max] for d in task.dims}
     for _ in range(_TRIES if task.dims and all(exponents.values()) else 0):
-        sizes = {k: 1 << draw.choice(of) for k, of in exponents.items()}
+        sizes = {k: 1 << draw.choice(choices) for k, choices in exponents.items()}
         if sizes != full and input_bytes(task, sizes) <= RANK.case_bytes and runs_at(task, tuple(sizes.items())):
             return sizes
     return None
 
 
 def _drawn(task: Task, make: Callable[[], Sizes]) -> Sizes | None:
-    """Odd sizes of little data that the task takes; None where there are none."""
+    """Odd sizes of little data that the task accepts; None if there are none."""
     for _ in range(_TRIES):
         sizes = _odd(task, make())
         while input_bytes(task, sizes) > RANK.case_bytes:
@@ -168,5 +168,5 @@ def _drawn(task: Task, make: Callable[[], Sizes]) -> Sizes | None:
 
 
 def _odd(task: Task, sizes: Sizes) -> Sizes:
-    """The same with each extent odd, as far as the Dims' ranges allow."""
+    """The same sizes with each extent odd, as far as the Dims' ranges allow."""
     return {d.name: max(d.min, min(d.max, sizes[d.name] | 1)) for d in task.dims}

@@ -1,7 +1,7 @@
-"""A filter on a worker's system calls: what no kernel needs, and what would reach around the rest of the sandbox.
+"""A filter on a worker's system calls: refuses what no kernel needs, and what would circumvent the rest of the sandbox.
 
-Everything else stays allowed: a list of what compilers and frameworks may call would never be whole. Refused calls
-fail with EPERM (``clone3`` with ENOSYS, so that the C library falls back on ``clone``, whose flags can be looked at).
+Everything else stays allowed: a list of what compilers and frameworks may call would never be complete. Refused calls
+fail with EPERM (``clone3`` with ENOSYS, so that the C library falls back to ``clone``, whose flags can be checked).
 Numbers are those of linux/asm/unistd_64.h and asm-generic/unistd.h.
 """
 
@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Collection
 
-#: without this flag older kernels would also slow every branch down (speculative store bypass)
+#: without this flag older kernels would also slow down every branch (speculative store bypass)
 _SECCOMP, _SET_FILTER, _SPECULATE = (317, 277), 1, 4
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _REFUSE = _ERRNO | errno.EPERM
@@ -25,9 +25,9 @@ _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0
 #: a process that shares its parent's memory is a thread, or a vfork whose caller waits for it
 _CLONE_VM, _THREAD_OR_VFORK = 0x100, 0x00010000 | 0x00004000
 
-#: system call: (x86_64, aarch64); -1 where there is none
+#: system call: (x86_64, aarch64); -1 if it does not exist
 REFUSED: dict[str, tuple[int, int]] = {
-    # into other processes
+    # access to other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
     "kcmp": (312, 272), "process_madvise": (440, 440), "perf_event_open": (298, 241),
     # another view of the system
@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[int, int]] = {
     "chroot": (161, 51), "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "open_by_handle_at": (304, 265),
-    # the kernel itself; io_uring does calls that no filter sees
+    # the kernel itself; io_uring makes calls that no filter sees
     "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
@@ -46,19 +46,19 @@ REFUSED: dict[str, tuple[int, int]] = {
     # the machine's clocks and name
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
     "sethostname": (170, 161), "setdomainname": (171, 162),
-    # memory that no process's account shows
+    # memory that no process accounting shows
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "memfd_secret": (447, 447),
 }  # fmt: skip
-#: also memory outside the accounts, but a GPU's driver may want it
+#: also memory outside the accounting, but a GPU driver may need it
 MEMFD: dict[str, tuple[int, int]] = {"memfd_create": (319, 279)}
-#: what may not be done to the namespace's first process, which is the judge's: limits, cores, priority
+#: not allowed on the namespace's first process, which is the judge's: limits, cores, priority
 OF_FIRST: dict[str, tuple[int, int]] = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274),
 }  # fmt: skip
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
-#: calls with a file's mode, and which argument it is: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; of
-#: open and openat the argument before it is the flags
+#: calls with a file mode, and its argument index: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; for open
+#: and openat the preceding argument is the flags
 _MODES = (
     ((90, -1), 1), ((91, 52), 1), ((268, 53), 2), ((452, 452), 2), ((85, -1), 1), ((133, -1), 1), ((259, 33), 2),
 )  # fmt: skip
@@ -74,9 +74,9 @@ class _Program(ctypes.Structure):
 
 
 def restrict(device: bool = False) -> bool:
-    """Filters this process's calls for good; ``no_new_privs`` must be set. True when the filter holds.
+    """Filter this process's calls permanently; requires ``no_new_privs``. Returns whether the filter applies.
 
-    ``device``: a GPU's driver works in it, which may open local sockets and anonymous files.
+    ``device``: the process uses a GPU driver, which may open local sockets and anonymous files.
     """
     place, arch = _ARCHES.get(platform.machine(), (0, 0))
     if not arch:
@@ -85,15 +85,15 @@ def restrict(device: bool = False) -> bool:
 
 
 def refuse(name: str) -> bool:
-    """Refuses one call of :data:`REFUSED` to this process, else as :func:`restrict`."""
+    """Refuse one call of :data:`REFUSED` in this process; otherwise as :func:`restrict`."""
     place, arch = _ARCHES.get(platform.machine(), (0, 0))
     lines = [*_head(place, arch), _line(_EQUAL, REFUSED[name][place], 0, 1), _line(_RETURN, _REFUSE)]
     return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
 
 
 def no_local_sockets() -> bool:
-    """Refuses this process sockets by which a program of this machine is reached by a path or an abstract name, also
-    one that begins to listen later; pairs of sockets, and the network, stay. Else as :func:`restrict`."""
+    """Refuse this process sockets that reach a program of this machine by a path or an abstract name, including later
+    listeners; socket pairs, and the network, stay. Otherwise as :func:`restrict`."""
     place, arch = _ARCHES.get(platform.machine(), (0, 0))
     lines = [*_head(place, arch), _line(_EQUAL, _SOCKET[place], 0, 3), _line(_LOAD, _FIRST_ARGUMENT)]
     lines += [_line(_EQUAL, socket.AF_UNIX, 0, 1), _line(_RETURN, _ERRNO | errno.EACCES)]
@@ -101,15 +101,15 @@ def no_local_sockets() -> bool:
 
 
 def keep_modes() -> bool:
-    """Refuses this process to make a file that runs as its owner or group (set-uid, set-gid), and the calls that could
-    do so unseen (openat2, io_uring); else as :func:`restrict`."""
+    """Prevent this process from creating set-uid and set-gid files, and refuse the calls that could do so unseen
+    (openat2, io_uring); otherwise as :func:`restrict`."""
     place, arch = _ARCHES.get(platform.machine(), (0, 0))
     lines = _head(place, arch)
     refused = [_line(_ANY_BIT, _SET_IDS, 0, 1), _line(_RETURN, _REFUSE), _line(_RETURN, _ALLOW)]
     for numbers, mode in _MODES:
         lines += [_line(_EQUAL, numbers[place] & 0xFFFFFFFF, 0, 4), _line(_LOAD, _FIRST_ARGUMENT + 8 * mode), *refused]
     for numbers, mode in _OPENS:
-        # without these flags the mode is whatever stands in the register
+        # without these flags the mode register is undefined
         lines += [
             _line(_EQUAL, numbers[place] & 0xFFFFFFFF, 0, 6), _line(_LOAD, _FIRST_ARGUMENT + 8 * (mode - 1)),
             _line(_ANY_BIT, _CREATES, 0, 3), _line(_LOAD, _FIRST_ARGUMENT + 8 * mode), *refused,
@@ -120,12 +120,12 @@ def keep_modes() -> bool:
 
 
 def _installed(body: bytes, place: int) -> bool:
-    filled = _Program(len(body) // 8, body)
-    return int(_libc.syscall(_SECCOMP[place], _SET_FILTER, _SPECULATE, ctypes.byref(filled))) == 0
+    filter_program = _Program(len(body) // 8, body)
+    return int(_libc.syscall(_SECCOMP[place], _SET_FILTER, _SPECULATE, ctypes.byref(filter_program))) == 0
 
 
 def _head(place: int, arch: int) -> list[bytes]:
-    """Loads a call's number; a call of another architecture ends the process, x32 names of the same are refused."""
+    """Load a call's number; a call of another architecture kills the process, x32 variants are refused."""
     lines = [
         _line(_LOAD, _ARCH), _line(_EQUAL, arch, 1, 0), _line(_RETURN, _KILL), _line(_LOAD, _NUMBER),
     ]  # fmt: skip
@@ -133,7 +133,7 @@ def _head(place: int, arch: int) -> list[bytes]:
 
 
 def program(place: int, arch: int, families: Collection[int], device: bool) -> bytes:
-    """The filter as BPF; ``families`` are the sockets that may be made."""
+    """The filter as BPF; ``families`` are the allowed socket families."""
     numbers = {pair[place] for pair in (REFUSED if device else REFUSED | MEMFD).values()} - {-1}
     lines = _head(place, arch)
     for number in sorted(numbers):

@@ -1,7 +1,8 @@
-"""Sees every kernel that reaches the driver, whoever launches it: cuda.core, the CUDA runtime in C++ that nvcc built.
+"""Observes every kernel that reaches the driver, from any launcher: cuda.core, or the CUDA runtime in C++ built by
+nvcc.
 
-CUPTI's callbacks (part of the CUDA toolkit, and of what torch brings along) give each launch before it is done, and
-each device binary when it is loaded; the numbers are those of ``cupti_driver_cbid.h`` and ``cupti_callbacks.h``.
+CUPTI's callbacks (part of the CUDA toolkit, and shipped with torch) report each launch before it happens, and each
+device binary when it is loaded; the numbers are those of ``cupti_driver_cbid.h`` and ``cupti_callbacks.h``.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from kernellab.verifier.seal.driver import Driver, LaunchConfig
 from kernellab.verifier.seal.record import Recorder
 
 _DRIVER, _RESOURCE, _MODULE_LOADED, _ENTER = 1, 3, 6, 0
-#: functions by their callback numbers, those with a stream of one's own a thread included
+#: functions by callback number, including their variants for per-thread streams
 _LAUNCH, _LAUNCH_EX, _COOPERATIVE = {307, 442}, {652, 653}, {477, 478}
 _MEMSET = {216: 1, 428: 1, 218: 2, 429: 2, 220: 4, 430: 4}
 _MEMCPY = {64, 281, 423, 306, 418}
 _GRAPH, _HOST = {514, 515}, {527, 528, 831, 832}
 _WATCHED = _LAUNCH | _LAUNCH_EX | _COOPERATIVE | set(_MEMSET) | _MEMCPY | _GRAPH | _HOST
 _CLUSTER, _IS_COOPERATIVE, _SPREAD, _OVERLAPPING = 4, 2, 5, 6
-#: images kept at most
+#: largest total size of stored images
 _MOST = 256 << 20
 
 
@@ -68,7 +69,7 @@ _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint3
 
 
 class _Watch:
-    """The process's one subscription."""
+    """The only subscription of this process."""
 
     def __init__(self) -> None:
         self.lib = ctypes.CDLL(_library())
@@ -88,7 +89,7 @@ class _Watch:
         self.recorder, self.stream = recorder, torch.cuda.current_stream().cuda_stream
         try:
             for number in _WATCHED:
-                # an older CUPTI does not know the youngest functions, and so no one can call them
+                # an older CUPTI does not know the newest functions, which nothing can then call
                 with contextlib.suppress(Unsealable):
                     self._enable(_DRIVER, number, True)
             yield
@@ -123,8 +124,8 @@ class _Watch:
 
     def _note(self, recorder: Recorder, number: int, call: _Call) -> None:
         if number in _LAUNCH or number in _COOPERATIVE:
-            given = _Launch.from_address(call.parameters)
-            self._launch(recorder, call.symbol, given, given.function, given.parameters, [(_IS_COOPERATIVE, [1])]
+            launch = _Launch.from_address(call.parameters)
+            self._launch(recorder, call.symbol, launch, launch.function, launch.parameters, [(_IS_COOPERATIVE, [1])]
                          if number in _COOPERATIVE else [])  # fmt: skip
         elif number in _LAUNCH_EX:
             extended = _LaunchEx.from_address(call.parameters)
@@ -167,8 +168,8 @@ class _Watch:
         if (given.stream or 0) != self.stream:
             recorder.refuse("it launches on a private stream")
         cluster = next(((v[0], v[1], v[2]) for n, v in attributes if n == _CLUSTER), None)
-        held = {_CLUSTER, _IS_COOPERATIVE, _SPREAD, _OVERLAPPING, 0}
-        strange = [n for n, _ in attributes if n not in held]
+        known_attributes = {_CLUSTER, _IS_COOPERATIVE, _SPREAD, _OVERLAPPING, 0}
+        strange = [n for n, _ in attributes if n not in known_attributes]
         if strange:
             recorder.refuse(f"it launches with the attribute {strange[0]}")
         on = {n for n, v in attributes if v[0]}
@@ -197,8 +198,8 @@ class _Watch:
         """Bytes of each parameter; a handle may be a function's or a kernel's."""
         offset, size, sizes = ctypes.c_size_t(), ctypes.c_size_t(), list[int]()
         for name in ("cuFuncGetParamInfo", "cuKernelGetParamInfo"):
-            ask, where = getattr(self.driver.lib, name), ctypes.c_void_p(function)
-            while not ask(where, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size)):
+            query, handle = getattr(self.driver.lib, name), ctypes.c_void_p(function)
+            while not query(handle, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size)):
                 sizes.append(size.value)
             if sizes:
                 break
@@ -209,20 +210,20 @@ _watch: list[_Watch] = []
 
 
 def remember() -> None:
-    """From now on every device binary that is loaded is kept. Raises Unsealable where CUPTI is not available."""
+    """Store every device binary loaded from now on. Raises Unsealable if CUPTI is not available."""
     if not _watch:
         _watch.append(_Watch())
 
 
 def launches(recorder: Recorder) -> contextlib.AbstractContextManager[None]:
-    """A hook that notes each launch; :func:`remember` must have been called before the binaries were loaded."""
+    """A hook that records each launch; requires :func:`remember` before the binaries are loaded."""
     if not _watch:
         raise Unsealable("its launches were not watched from the start")
     return _watch[0].recording(recorder)
 
 
 def _library() -> str:
-    """CUPTI as torch has loaded it, else as the system has it."""
+    """The CUPTI library that torch has loaded, otherwise the system's."""
     maps = Path("/proc/self/maps").read_text("utf-8", "surrogateescape")
     for line in maps.splitlines():
         if "libcupti.so" in line:

@@ -1,7 +1,7 @@
-"""C++ on the host: which functions of its shared object kernel.py calls, and with what.
+"""C++ on the host: the functions of its shared object that kernel.py calls, and their arguments.
 
-A replay then needs none of its Python. The object is looked at first: what it imports, and whether loading it runs
-any of its code. It is host code all the same, so this earns the label ``native`` and no higher level of trust.
+A replay then needs none of its Python. The object is inspected first: its imports, and whether loading it runs any of
+its code. It is still host code, so this earns the label ``native`` but no higher level of trust.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIBRARIES = {
     "libc", "libm", "libstdc++", "libc++", "libc++abi", "libgcc_s", "libgomp", "libomp", "libiomp5", "libpthread",
     "libtvm_ffi", "ld-linux-x86-64", "ld-linux-aarch64",
 }  # fmt: skip
-#: functions of libc with which an object does more than compute
+#: libc functions with which an object does more than compute
 _DOES_MORE = re.compile(
     r"^(dl(m?open|v?sym|addr|_iterate_phdr)|v?fork|clone\d?|exec\w+|posix_spawnp?|system|popen|ptrace|p?kill|syscall|"
     r"process_vm_\w+|pthread_create|thrd_create|socket\w*|connect|bind|sendto|sendmsg|recv\w*|f?open(64|at|at64)?|"
@@ -37,7 +37,7 @@ _active: list[Callable[[Any, str], Any]] = []
 
 
 def remember() -> None:
-    """From now on it is known which function has which name: a function object does not tell."""
+    """Track the name of each function from now on; a function object does not contain it."""
     from tvm_ffi import Module
 
     original = Module.get_function
@@ -51,7 +51,7 @@ def remember() -> None:
 
 
 def calls(scratch: Path) -> Callable[[Recorder], contextlib.AbstractContextManager[None]]:
-    """A hook that notes each call of a function from an object below ``scratch``."""
+    """A hook that records each call of a function from an object below ``scratch``."""
 
     @contextlib.contextmanager
     def hook(recorder: Recorder) -> Iterator[None]:
@@ -71,7 +71,7 @@ def calls(scratch: Path) -> Callable[[Recorder], contextlib.AbstractContextManag
 
 
 class _StandIn:
-    """Notes a call and does it. With slots, so that no dictionary holds the function that it stands for."""
+    """Records a call and makes it. Has slots, so that no dictionary holds the original function."""
 
     __slots__ = ("function", "name", "objects", "recorder")
 
@@ -87,18 +87,18 @@ class _StandIn:
 
 
 def _replace(old: Any, new: Any) -> list[tuple[Any, Any, Any]]:
-    """Puts ``new`` wherever a name, a place of a list or a closure holds ``old``; where that was."""
-    found: list[tuple[Any, Any, Any]] = []
+    """Put ``new`` into every dictionary, list and closure that holds ``old``. Returns those places."""
+    places: list[tuple[Any, Any, Any]] = []
     for holder in gc.get_referrers(old):
         if isinstance(holder, dict):
-            found += [(holder, key, old) for key, value in holder.items() if value is old]
+            places += [(holder, key, old) for key, value in holder.items() if value is old]
         elif isinstance(holder, list):
-            found += [(holder, i, old) for i, value in enumerate(holder) if value is old]
+            places += [(holder, i, old) for i, value in enumerate(holder) if value is old]
         elif isinstance(holder, types.CellType):
-            found.append((holder, None, old))
-    for holder, key, _ in found:
+            places.append((holder, None, old))
+    for holder, key, _ in places:
         _put(holder, key, new)
-    return found
+    return places
 
 
 def _put(holder: Any, key: Any, value: Any) -> None:
@@ -120,11 +120,11 @@ def _objects(scratch: Path) -> list[bytes]:
 
 def _note(recorder: Recorder, objects: list[bytes], name: str, args: tuple[Any, ...]) -> None:
     symbol = f"\0__tvm_ffi_{name}\0".encode()
-    found = [o for o in objects if symbol in o]
-    if len(found) != 1:
-        return recorder.refuse(f"{name} is in {'more than one' if found else 'no'} object that it has built")
+    matches = [o for o in objects if symbol in o]
+    if len(matches) != 1:
+        return recorder.refuse(f"{name} is in {'more than one' if matches else 'no'} object that it has built")
     values = tuple(_value(recorder, name, i, a) for i, a in enumerate(args))
-    recorder.add(Call(module=recorder.binary(found[0], "object"), name=name, arguments=values))
+    recorder.add(Call(module=recorder.binary(matches[0], "object"), name=name, arguments=values))
 
 
 def _value(recorder: Recorder, name: str, number: int, value: Any) -> Value:
@@ -146,7 +146,7 @@ def _value(recorder: Recorder, name: str, number: int, value: Any) -> Value:
 
 
 def inspect(content: bytes) -> None:
-    """Raises Unsealable for an object that runs any of its code when it is loaded, or that can do more than compute."""
+    """Raises Unsealable for an object that runs any of its code on loading, or that can do more than compute."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
@@ -172,7 +172,7 @@ def inspect(content: bytes) -> None:
 
 
 def _constructors(elf: Any) -> list[str]:
-    """Names (or addresses) of the functions that run at loading, without the toolchain's own."""
+    """Names (or addresses) of the functions that run on loading, without the toolchain's own."""
     names: dict[int, str] = {}
     table = elf.get_section_by_name(".symtab")
     for symbol in table.iter_symbols() if table is not None else ():
@@ -182,14 +182,14 @@ def _constructors(elf: Any) -> list[str]:
     if section is None:
         return []
     low, high = section["sh_addr"], section["sh_addr"] + section["sh_size"]
-    found = []
+    names_found = []
     for part in elf.iter_sections():
         for relocation in part.iter_relocations() if part.name in (".rela.dyn", ".rela.plt") else ():
             if low <= relocation["r_offset"] < high:
-                # an exported function is named there, another's address stands in the addend
+                # an exported function is referenced by name, another by the address in the addend
                 number, address = relocation["r_info_sym"], relocation["r_addend"]
                 symbols = elf.get_section(part["sh_link"])
-                found.append(symbols.get_symbol(number).name if number else names.get(address, hex(address)))
-    # crtbegin's only entry; where the symbols were stripped, the first is taken for it
-    own = [n for n in found if n != "frame_dummy"]
+                names_found.append(symbols.get_symbol(number).name if number else names.get(address, hex(address)))
+    # crtbegin's only entry; in a stripped object, assumed to be the first one
+    own = [n for n in names_found if n != "frame_dummy"]
     return own[1:] if not names and own else own

@@ -1,8 +1,8 @@
-"""NVIDIA's compute-sanitizer on what a candidate gave the device: accesses outside of allocations, which a place of
-memory next to another hides from every comparison, and races in shared memory, which few runs show.
+"""NVIDIA's compute-sanitizer on a candidate's device code: accesses outside of allocations, which adjacent memory
+hides from every comparison, and races in shared memory, which few runs show.
 
-What is watched is a recorded call, done again by a process of ours: the tool works from within the process, which no
-sandbox allows, so that none of the candidate's host code is in it.
+The tools watch a recorded call, repeated by a process of the verifier: they work from within the process, which no
+sandbox allows, so it contains none of the candidate's host code.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
-#: the tools, each with the signature of what it finds
+#: the tools, each with the signature of its findings
 _TOOLS = {"memcheck": "out-of-bounds", "racecheck": "race"}
-#: the last line of a report, and its number of errors
+#: the last line of a report, with its number of errors
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: .*\((\d+) errors?,")
 
 
 @cache
 def tool() -> str:
-    """Where compute-sanitizer lies: on PATH, or in a CUDA toolkit; else ""."""
+    """The path of compute-sanitizer: from PATH, or a CUDA toolkit; otherwise ""."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), *sorted(glob("/usr/local/cuda*"), reverse=True)]
-    near = (os.path.join(home, "bin", "compute-sanitizer") for home in homes if home)
-    return shutil.which("compute-sanitizer") or next(filter(os.path.exists, near), "")
+    paths = (os.path.join(home, "bin", "compute-sanitizer") for home in homes if home)
+    return shutil.which("compute-sanitizer") or next(filter(os.path.exists, paths), "")
 
 
 def sanitized(stages: Stages) -> str:
-    """Has the tools look at recorded calls, of the declared sizes and of ragged ones; the note. What keeps them from
-    it is a condition, and so is a race that is told of code whose compiler placed the barriers.
+    """Run the tools on recorded calls, of the declared sizes and of ragged ones. Returns the note. What prevents this
+    is a condition, and so is a race reported for code whose compiler placed the barriers.
 
     Raises:
-        Refused: a place outside of the memory that was given or made is read or written; threads race.
+        Refused: memory outside of that passed in or allocated is read or written; threads race.
     """
     findings = stages.context.findings
     try:
@@ -67,11 +67,11 @@ def sanitized(stages: Stages) -> str:
     except (Unsealable, WorkerFailure, OSError, Refused) as failure:
         evidence = failure.evidence if isinstance(failure, Refused) else None
         if evidence is None or evidence.signature not in _TOOLS.values():
-            # a deadline, or a tool that could not look
-            found = NotSealed(sanitized=True, reason=str(failure).strip().splitlines()[0].rstrip("."))
-            findings.add(found)
-            return found.label
-        # no figure is told of what is refused
+            # a deadline, or a tool that could not run
+            condition = NotSealed(sanitized=True, reason=str(failure).strip().splitlines()[0].rstrip("."))
+            findings.add(condition)
+            return condition.label
+        # a refused candidate has no figures
         findings.time, findings.sol_ms, findings.replay, findings.hot = None, None, None, None
         findings.sealed = False
         findings.comparisons.clear()
@@ -87,14 +87,14 @@ def _sanitized(stages: Stages) -> str:
         folders = list(_recorded(stages, Path(place)))
         for name, signature in _TOOLS.items():
             stages.context.tell(f"compute-sanitizer, {name}")
-            found = _reported(stages, name, Path(place), folders)
-            if not found:
+            report = _reported(stages, name, Path(place), folders)
+            if not report:
                 continue
-            # racecheck does not know every kind of barrier: those that compilers place, and asynchronous ones
+            # racecheck does not know every kind of barrier: those placed by compilers, and asynchronous ones
             if name == "racecheck" and (stages.source.dsl != "cuda_c" or _asynchronous(stages.source)):
                 stages.context.findings.add(Mark(kind="hazards-in-shared-memory"))
                 continue
-            raise Refused(f"compute-sanitizer's {name}: {found}.", Evidence(signature=signature))
+            raise Refused(f"compute-sanitizer's {name}: {report}.", Evidence(signature=signature))
     return f"{' and '.join(_TOOLS)} of compute-sanitizer looked at {counted(len(folders), 'recorded call')}"
 
 
@@ -105,18 +105,18 @@ def _asynchronous(source: Source) -> bool:
 
 
 def _recorded(stages: Stages, place: Path) -> Iterator[str]:
-    """Folders with a recorded call and its contents: of the sizes that are timed, and of ragged ones."""
+    """Folders with a recorded call and its contents: of the timed sizes, and of ragged ones."""
     from kernellab.verifier.seal.stage import recorded, replayer_of, require_right
 
     ragged = [case for kind, case in cases.aligned_and_ragged(stages.task) if kind == "ragged"]
-    wanted = [own_case(stages), *ragged[:1]]
-    wanted = [c for c in wanted if input_bytes(stages.task, dict(c.sizes) or None) <= SEAL.sanitizer_bytes]
-    if not wanted:
+    selected = [own_case(stages), *ragged[:1]]
+    selected = [c for c in selected if input_bytes(stages.task, dict(c.sizes) or None) <= SEAL.sanitizer_bytes]
+    if not selected:
         raise Unsealable(f"its inputs have more than {SEAL.sanitizer_bytes >> 20} MiB")
-    for number, case in enumerate(wanted):
+    for number, case in enumerate(selected):
         try:
             content, binaries = recorded(stages, [case, cases.case(stages.task, dict(case.sizes), case.family)])
-            # what is not the call itself, or lacks what was set up before it, tells nothing of the candidate
+            # a record of something else, or without its setup, says nothing about the candidate
             with replayer_of(stages, content, binaries) as replayer:
                 require_right(stages, replayer, cases.case(stages.task, dict(case.sizes), case.family))
             folder = place / str(number)
@@ -136,8 +136,8 @@ def _contents(folder: Path, content: Bundle, case: Case) -> None:
         if buffer.input is None or not buffer.bytes:
             continue
         form, value = content.inputs[buffer.input], case.args[buffer.input]
-        given = (str(value.dtype).removeprefix("torch."), tuple(value.shape))
-        if form is None or (form.dtype, tuple(form.shape)) != given or len(form.strides) != value.dim():
+        actual_form = (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        if form is None or (form.dtype, tuple(form.shape)) != actual_form or len(form.strides) != value.dim():
             raise Unsealable("its record has other arguments than the call")
         count = 1 + sum((n - 1) * s for n, s in zip(form.shape, form.strides, strict=True))
         if not 0 < count * value.element_size() <= buffer.bytes <= SEAL.sanitizer_bytes:
@@ -148,47 +148,51 @@ def _contents(folder: Path, content: Bundle, case: Case) -> None:
 
 
 def _reported(stages: Stages, name: str, place: Path, folders: list[str]) -> str:
-    """What a tool reports first, in words; "" for nothing. Raises Unsealable where it did not get to its end."""
+    """The first report of a tool in words; "" for none. Raises Unsealable if the tool did not finish."""
     log, finished = place / f"{name}.log", Path(folders[0]) / again.DONE
     finished.unlink(missing_ok=True)
     command = [
         tool(), "--tool", name, "--log-file", str(log), "--report-api-errors", "no", "--print-limit", "8",
         "--target-processes", "all", *module_command("kernellab.verifier.seal.again", *folders),
     ]  # fmt: skip
-    # as a worker's: without the path of its packages, the process would end at an import
-    given = {**passed(), "LC_ALL": "C", "TMPDIR": str(place), "HOME": str(place)}
+    # as for a worker: without the path of its packages, the process would end at an import
+    environment = {**passed(), "LC_ALL": "C", "TMPDIR": str(place), "HOME": str(place)}
     seconds, errors = stages.context.left(SEAL.sanitizer_seconds), place / f"{name}.errors"
     with (
         errors.open("wb") as file,
-        subprocess.Popen(command, env=given, stdout=file, stderr=file, start_new_session=True) as running,
+        subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True) as process,
     ):
         try:
-            running.wait(seconds)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Unsealable(f"{name} takes longer than {seconds:.3g} s") from None
         finally:
-            # the process that it watches, too
+            # including the process that it watches
             with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
-    # a file of the tool's: what a kernel prints is not in it
-    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    ends = _SUMMARY.findall(said)
-    found = first_report(said)
-    counted_any = any(int(number or 0) for end in ends for number in end)
-    if found and counted_any:
-        return found
-    if found or counted_any or not ends or not finished.is_file():
-        # what ended the process says more than what the tool saw of its end
-        told = errors.read_text(encoding="utf-8", errors="replace") if not finished.is_file() else ""
-        lines = [line.removeprefix("=========").strip() for line in (said + "\n" + told).splitlines() if line.strip()]
+                os.killpg(process.pid, signal.SIGKILL)
+    # the tool's own file: it contains nothing that a kernel prints
+    output = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    summaries = _SUMMARY.findall(output)
+    report = first_report(output)
+    counted_any = any(int(number or 0) for end in summaries for number in end)
+    if report and counted_any:
+        return report
+    if report or counted_any or not summaries or not finished.is_file():
+        # the process's own error output says more than the tool's report of its end
+        error_output = errors.read_text(encoding="utf-8", errors="replace") if not finished.is_file() else ""
+        lines = [
+            line.removeprefix("=========").strip()
+            for line in (output + "\n" + error_output).splitlines()
+            if line.strip()
+        ]
         last = next((line for line in reversed(lines) if "SUMMARY" not in line), "it said nothing")
         raise Unsealable(f"{name} could not look at it: {shown(last)[:200]}")
     return ""
 
 
 def first_report(said: str) -> str:
-    """The first report of compute-sanitizer in one line: what, where, by which thread; "" for none that is a kernel's
-    (the tool tells of its own errors too)."""
+    """The first report of compute-sanitizer in one line: what, where, by which thread; "" if no report concerns a
+    kernel (the tool also reports its own errors)."""
     lines = [line.removeprefix("=========").rstrip() for line in said.splitlines() if line.startswith("=========")]
     begins = (
         n for n, line in enumerate(lines) if re.match(r" (Error: |ERROR: )?(Invalid|Race|Barrier|Misaligned)", line)

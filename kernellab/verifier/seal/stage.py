@@ -1,9 +1,8 @@
-"""The judge's part: has a call recorded, reads the record as data, lets a worker of ours replay it, decides.
+"""The judge's part: requests a recorded call, reads the record as data, lets a trusted worker replay it, and decides.
 
-A candidate is sealed when its replay is right on contents that it never saw, each timed output included, and when what
-the figure says of the candidate is no better than what its device code alone takes. The reverse is no fault: a call
-whose host code takes longer than its kernels (small ones, several in a row) is slower than its replay, and the note
-says by how much.
+A candidate is sealed if its replay is right on contents that it never saw, including each timed output, and if the
+candidate's figure is not better than the time of its device code. The reverse is not a fault: a call whose host code
+takes longer than its kernels (small ones, several in a row) is slower than its replay, and the note says by how much.
 """
 
 from __future__ import annotations
@@ -36,20 +35,21 @@ if TYPE_CHECKING:
 
 
 def sealed(stages: Stages) -> str:
-    """Seals the candidate, or says why not, in its findings; the note. It never fails a verification."""
+    """Seal the candidate, or record the reason why not in its findings. Returns the note. Never fails a
+    verification."""
     findings, on_host = stages.context.findings, stages.context.request.backend is Backend.CPU
     word = "native" if on_host else "sealed"
     try:
-        found, ratio = _sealed(stages)
+        replay, ratio = _sealed(stages)
     except (Unsealable, Refused, WorkerFailure) as failure:
         return _not(stages, word, str(failure).strip().splitlines()[0].rstrip("."))
-    assert found.time is not None and found.called is not None
-    findings.replay = found
-    replayed, called = found.time.median_ms * 1e-3, found.called.median_ms * 1e-3
-    steps = "1 step" if len(found.steps) == 1 else f"{len(found.steps)} steps"
+    assert replay.time is not None and replay.called is not None
+    findings.replay = replay
+    replayed, called = replay.time.median_ms * 1e-3, replay.called.median_ms * 1e-3
+    steps = "1 step" if len(replay.steps) == 1 else f"{len(replay.steps)} steps"
     note = (
-        f"{word}: {steps} replayed from {found.hash}, right on {found.right_on} unseen contents and "
-        f"{found.checked} timed ones, {_us(replayed)} against {_us(called)}"
+        f"{word}: {steps} replayed from {replay.hash}, right on {replay.right_on} unseen contents and "
+        f"{replay.checked} timed ones, {_us(replayed)} against {_us(called)}"
     )
     if ratio.high * (1 + SEAL.share) < 1 and replayed - called > SEAL.seconds:
         return _not(stages, word, f"its replay takes {_us(replayed)} where its call takes {_us(called)}")
@@ -69,7 +69,7 @@ def _not(stages: Stages, word: str, reason: str) -> str:
 
 
 def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
-    """What was replayed, and the call's time over the replay's."""
+    """The replay, and the ratio of the call's time to the replay's."""
     content, binaries = recorded(stages, [own_case(stages), own_case(stages)])
     if stages.context.request.backend is Backend.CPU:
         from kernellab.verifier.seal import native
@@ -81,18 +81,18 @@ def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
         for case in unseen:
             require_right(stages, replayer, case)
         result = _timed(stages, replayer, unseen[-1])
-        beside = next(side for side in result.baselines if side.name == "called")
-        called, ours = beside.seconds, result.candidate.seconds
-        waited = beside.waited, result.candidate.waited
-        found = Replay(
+        called_side = next(side for side in result.baselines if side.name == "called")
+        called, ours = called_side.seconds, result.candidate.seconds
+        waited = called_side.waited, result.candidate.waited
+        replay = Replay(
             hash=content.hash, steps=_steps(content, replayer), right_on=len(unseen), checked=result.checked,
             time=stats.timing(ours), called=stats.timing(called),
         )  # fmt: skip
-        return found, stats.compare("called", called, ours, busy=result.busy, noise=result.noise, waited=waited)
+        return replay, stats.compare("called", called, ours, busy=result.busy, noise=result.noise, waited=waited)
 
 
 def recorded(stages: Stages, pair: Sequence[Case]) -> tuple[Bundle, dict[str, bytes]]:
-    """What the candidate's worker has recorded of two calls at the same sizes, checked as data."""
+    """The candidate's recording of two calls at the same sizes, checked as data."""
     worker = stages.worker
     layout = lay_out(pair[0].args)
     for slot, case in enumerate(pair):
@@ -109,7 +109,7 @@ def recorded(stages: Stages, pair: Sequence[Case]) -> tuple[Bundle, dict[str, by
 
 @contextmanager
 def replayer_of(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> Iterator[Worker]:
-    """A worker of our code with the bundle loaded, in a sandbox like the candidate's."""
+    """A trusted worker with the bundle loaded, in a sandbox like the candidate's."""
     worker = stages.context.pool.worker(stages.source.dsl, stages.context.request.backend, "replayer", stages.threads)
     try:
         worker.memory_limit = stages.worker.memory_limit
@@ -126,7 +126,7 @@ def replayer_of(stages: Stages, content: Bundle, binaries: dict[str, bytes]) -> 
 
 
 def require_right(stages: Stages, replayer: Worker, case: Case) -> None:
-    """Raises Unsealable where the replay of a case is wrong."""
+    """Raises Unsealable if the replay of a case is wrong."""
     layout = lay_out(case.args)
     try:
         replayer.write(0, layout, case.args)
@@ -146,7 +146,7 @@ def require_right(stages: Stages, replayer: Worker, case: Case) -> None:
 
 
 def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
-    """Replay, candidate and eager in one run, on the same contents, the replay's outputs checked."""
+    """Time replay, candidate and eager in one run, on the same contents, with the replay's outputs checked."""
     from kernellab.verifier.cuda.timed import Inconsistent
     from kernellab.verifier.cuda.timed import measure as on_device
     from kernellab.verifier.timing.sides import BaselineFailed, Side, WrongWhenTimed
@@ -178,7 +178,7 @@ def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
 
 
 def _steps(content: Bundle, replayer: Worker) -> list[ReplayStep]:
-    """The steps in words, with what the replayer found of each kernel when it loaded it."""
+    """The steps in words, with the properties of each kernel that the replayer reported when it loaded it."""
     loaded: list[dict[str, Any]] = json.loads((replayer.scratch / inside.LOADED).read_text())
     facts = iter(loaded)
     return [

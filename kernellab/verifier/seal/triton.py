@@ -1,7 +1,7 @@
-"""Sees every kernel that Triton launches: binary, grid, warps, shared memory, parameters.
+"""Observes every kernel that Triton launches: binary, grid, warps, shared memory, parameters.
 
-Triton's launcher class is called for each launch with the grid, the stream, the function's handle and the arguments;
-so it is for autotuned kernels, with the configuration that was chosen. Read from Triton 3.2 to 3.9.
+Triton calls its launcher class for each launch with the grid, the stream, the function's handle and the arguments, also
+for autotuned kernels, with the chosen configuration. Checked with Triton 3.2 to 3.9.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _FORMATS = {
 
 @contextlib.contextmanager
 def launches(recorder: Recorder) -> Iterator[None]:
-    """While it holds, each launch is noted in ``recorder``, and done."""
+    """While entered, record each launch in ``recorder``, and run it."""
     from triton.runtime import driver  # type: ignore[import-untyped]
 
     launcher: Any = driver.active.launcher_cls
     original = launcher.__call__
-    seen = _Launches(recorder)
+    recorded = _Launches(recorder)
 
     def call(
         self: Any, x: int, y: int, z: int, stream: int, function: int, packed: Any, data: Any, enter: Any, leave: Any,
         *args: Any,
     ) -> Any:  # fmt: skip
         if not recorder.inside:
-            seen.note(self, (x, y, z), stream, function, args)
+            recorded.note(self, (x, y, z), stream, function, args)
         return original(self, x, y, z, stream, function, packed, data, enter, leave, *args)
 
     launcher.__call__ = call
@@ -86,9 +86,9 @@ class _Launches:
 
     def _kernel(self, handle: int) -> Any:
         if handle not in self.kernels:
-            for thing in gc.get_objects():
-                if type(thing).__name__ == "CompiledKernel" and getattr(thing, "function", None) is not None:
-                    self.kernels[thing.function] = thing
+            for candidate in gc.get_objects():
+                if type(candidate).__name__ == "CompiledKernel" and getattr(candidate, "function", None) is not None:
+                    self.kernels[candidate.function] = candidate
         return self.kernels.get(handle)
 
     def _arguments(self, kernel: Any, args: Sequence[Any]) -> list[Argument]:
@@ -96,18 +96,18 @@ class _Launches:
         if len(args) != len(types):  # older ones are called without the constants
             types = [t for t in types if t != "constexpr"]
         maps = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
-        found: list[Argument] = []
+        arguments: list[Argument] = []
         for kind, value in _flat(types, args):
             if kind.startswith("tensordesc"):
-                found += self._descriptor(value, next(maps, None))
+                arguments += self._descriptor(value, next(maps, None))
             else:
-                found.append(self._argument(kind, value))
-        return found
+                arguments.append(self._argument(kind, value))
+        return arguments
 
     def _descriptor(self, value: Any, meta: Mapping[str, Any] | None) -> list[Argument]:
         """The parameters that Triton makes of a tensor descriptor: the copy engine's map, sizes (i32), strides (i64).
 
-        ``meta`` is what Triton compiled for it; None where the kernel takes the descriptor apart.
+        ``meta`` is what Triton compiled for it; None if the kernel decomposes the descriptor.
         """
         if meta is None or meta.get("is_im2col"):
             self.recorder.refuse("it passes a tensor descriptor that is not the copy engine's map of tiles")
@@ -123,7 +123,7 @@ class _Launches:
             value.base.data_ptr(), kind, meta["swizzle"], packed, [item * s for s in strides[:-1]], meta["block_size"],
             value.padding == "nan",
         )  # fmt: skip
-        # its first eight bytes are the tensor's address: elsewhere two records of a call would differ
+        # its first eight bytes are the tensor's address, which otherwise would make two records of a call differ
         return [
             self.recorder.argument(data, self.driver.is_address),
             *(Argument(data=struct.pack("<i", n).hex()) for n in shape),
@@ -152,7 +152,7 @@ class _Launches:
 
 
 def _flat(types: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Each parameter's type and value: constants are compiled in, a tuple is as many parameters as it has members."""
+    """Each parameter's type and value: constants are compiled in, and a tuple expands to its members."""
     for kind, value in zip(types, values, strict=True):
         if isinstance(kind, tuple):
             yield from _flat(kind, value)

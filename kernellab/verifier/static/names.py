@@ -1,7 +1,7 @@
-"""What a name in a Python source means: import aliases, names bound once, and names put together from constants.
+"""The meaning of names in a Python source: import aliases, names bound once, and names composed of constants.
 
 ``getattr(os, "_ex" + "it")``, ``vars(os)["_exit"]`` and ``from os import _exit as leave`` all mean ``os._exit``. Only
-constants are folded and only names that are bound once in a file are followed: what remains is the later stages' part.
+constants are folded, and only names that are bound once in a file are followed: later stages handle the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 _DEPTH = 12
-#: characters of a constant that is followed; what is longer is no name and no path
+#: largest length of a constant that is followed; longer ones are neither names nor paths
 _LONGEST = 4096
 
 
@@ -22,29 +22,29 @@ class Names:
     def __init__(self, tree: ast.AST) -> None:
         self._aliases = dict(_imports(tree))
         self._bound = _bound_once(tree)
-        #: each node is folded once, or a name that is joined of itself takes time without end
+        #: each node is folded once, since a name joined from itself would otherwise take unlimited time
         self._names: dict[ast.AST, str] = {}
         self._texts: dict[ast.AST, str | None] = {}
 
     def of(self, node: ast.AST, depth: int = 0) -> str:
-        """The dotted name that ``node`` means; empty where it means none that can be told."""
+        """The dotted name that ``node`` means; empty if it cannot be determined."""
         if depth > _DEPTH:
             return ""
         if node not in self._names:
-            # what is made of itself means nothing
+            # a name defined by itself has no meaning
             self._names[node] = ""
-            found = self._of(node, depth)
-            self._names[node] = found if len(found) <= _LONGEST else ""
+            name = self._of(node, depth)
+            self._names[node] = name if len(name) <= _LONGEST else ""
         return self._names[node]
 
     def text(self, node: ast.AST, depth: int = 0) -> str | None:
-        """The constant string that ``node`` makes, if it is not very long; None where it is not constant."""
+        """The constant string that ``node`` evaluates to, if it is not very long; None if it is not constant."""
         if depth > _DEPTH:
             return None
         if node not in self._texts:
             self._texts[node] = None
-            found = self._text(node, depth)
-            self._texts[node] = found if found is not None and len(found) <= _LONGEST else None
+            text = self._text(node, depth)
+            self._texts[node] = text if text is not None and len(text) <= _LONGEST else None
         return self._texts[node]
 
     def _of(self, node: ast.AST, depth: int) -> str:
@@ -52,7 +52,7 @@ class Names:
             if node.id in self._aliases:
                 return self._aliases[node.id]
             value = self._bound.get(node.id)
-            # a name for a name; a call's result is none, except where the call fetches something by its name
+            # follow a name bound to a name; a call's result has no name, unless the call fetches something by name
             return (self.of(value, depth + 1) if value is not None else "") or node.id
         if isinstance(node, ast.Attribute):
             base = self.of(node.value, depth + 1)
@@ -162,9 +162,9 @@ def _character(node: ast.AST) -> str | None:
 
 
 def _joined(parts: list[str | None], between: str) -> str | None:
-    known = [p for p in parts if p is not None]
-    length = sum(map(len, known)) + len(between) * len(known)
-    return between.join(known) if parts and len(known) == len(parts) and length <= _LONGEST else None
+    constants = [p for p in parts if p is not None]
+    length = sum(map(len, constants)) + len(between) * len(constants)
+    return between.join(constants) if parts and len(constants) == len(parts) and length <= _LONGEST else None
 
 
 def _minus_one(node: ast.expr | None) -> bool:
@@ -183,7 +183,8 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _bound_once(tree: ast.AST) -> dict[str, ast.expr]:
-    """Names that the file binds once, by a plain assignment, to their values. Parameters and loops count as binding."""
+    """Names that the file binds once, by a plain assignment, with their values. Parameters and loops count as
+    bindings."""
     count: Counter[str] = Counter()
     values: dict[str, ast.expr] = {}
     for node in ast.walk(tree):

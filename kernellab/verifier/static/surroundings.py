@@ -1,5 +1,5 @@
-"""What a source reads by which a judge's process may be told from a user's: the environment, files that the system
-shows of processes and machines, and how often it was called. Each is flagged by name; none is refused for it."""
+"""Reads by which a source may distinguish a judge's process from a user's: the environment, system files about
+processes and machines, and the number of its calls. Each is flagged by name; none is refused for this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from kernellab.verifier.sandbox.seccomp import MEMFD, OF_FIRST, REFUSED
 from kernellab.verifier.static.names import Names
 
-#: files that tell of this process, the machine or the person
+#: files with information about this process, the machine or the user
 PATHS = re.compile(
     r"/proc/(?:self|thread-self|cpuinfo|meminfo|stat|uptime|loadavg|version|mounts|sys|pressure|\d+|%d|\{\})|"
     r"/sys/(?:devices|class|fs|kernel|hypervisor)|/etc/(?:hostname|passwd|machine-id|os-release|localtime)|"
@@ -22,9 +22,9 @@ _BUILD = re.compile(
     r"TORCH\w*|TVM_\w+|XDG_CACHE_HOME|MAX_JOBS)$"
 )
 _READERS = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault", "os.getenvb", "os.environb.get")
-#: calls that the sandbox refuses, which a user's program may make
+#: calls that the sandbox refuses but a user's program may make
 _REFUSED = "|".join([*(name for name in {**REFUSED, **MEMFD, **OF_FIRST} if "_" in name), "ptrace", "unshare", "setns"])
-#: the same in C++: pattern, and what to say of it
+#: the same in C++: pattern and description
 IN_CPP = (
     (rf"(?<![\w.>])(?:{_REFUSED}|(?:shm|msg|sem)get|socket(?:pair)?)\s*\(", "makes a call that the sandbox refuses"),
     (r"\b(?:secure_)?getenv\s*\(\s*\"(?!OMP_)(\w+)\"", "reads the environment"),
@@ -53,11 +53,11 @@ _GETENV_OF_THREADS = re.compile(r"\b(?:secure_)?getenv\s*\(\s*\"OMP_")
 
 
 def asks_for_threads_alone(text: str) -> bool:
-    """Does C++ read the environment, and no variables but those of a team of threads?"""
+    """Does C++ code read the environment, and only variables for a team of threads?"""
     return 0 < len(_GETENV.findall(text)) == len(_GETENV_OF_THREADS.findall(text))
 
 
-#: what may leave files for a later process, which would tell that from this one
+#: names that may leave files for a later process, which could recognize it by them
 _WRITES = re.compile(
     r"\b(?:open(?:at)?|fopen\w*|[io]?fstream|[fd]?write\w*|creat|mk\w*temp\w*|rename\w*|(?:sym)?link\w*|shutil|subprocess|"
     r"system|popen|exec[vl]\w*|tempfile|syscall|touch|mk(?:dir|nod|fifo)\w*|makedirs|dump\w*|save\w*|__import__|eval|exec|"
@@ -66,19 +66,19 @@ _WRITES = re.compile(
 
 
 def writes_files(text: str) -> bool:
-    """May a source leave files by what it names?"""
+    """May a source leave files, judging by the names in it?"""
     return _WRITES.search(text) is not None
 
 
 def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
-    """What an expression reads of its surroundings, in words; None where it reads nothing of them, or a variable of
-    the source's own DSL, whose name begins with the DSL's."""
+    """Describe what an expression reads of its surroundings; None if it reads nothing of them, or a variable of the
+    source's own DSL, whose name begins with the DSL's."""
     text = names.text(node) if isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr, ast.Call)) else None
     if text is not None:
         return f"names {text[:60]}" if PATHS.search(text) and "\n" not in text else None
-    asked = _asked(node, names)
-    if asked is not None:
-        return asked
+    question = _asked(node, names)
+    if question is not None:
+        return question
     variable = _variable(node, names)
     if isinstance(node, ast.Compare) and any(names.of(c) == "os.environ" for c in node.comparators):
         name = names.text(node.left)
@@ -88,11 +88,11 @@ def read_by(node: ast.expr, names: Names, dsl: str) -> str | None:
     name = names.text(variable)
     if name is None:
         return "reads the environment"
-    its_own = name.startswith(f"{dsl.upper()}_")
-    return None if its_own or _BUILD.match(name) else f"reads the environment's {name[:40]}"
+    is_own = name.startswith(f"{dsl.upper()}_")
+    return None if is_own or _BUILD.match(name) else f"reads the environment's {name[:40]}"
 
 
-#: what a source compares, and what it learns by that
+#: what a source compares, and what it learns from that
 _COMPARED = {
     "sys.modules": "asks which modules are loaded", "__file__": "asks where its file lies",
     "__name__": "asks what its module is called", "os.sched_getaffinity": "asks which cores it may use",
@@ -101,15 +101,15 @@ _COMPARED = {
     "tempfile.tempdir": "asks where files may be left",
     "pathlib.Path.home": "asks for the home folder", "os.path.expanduser": "asks for the home folder",
 }  # fmt: skip
-#: what tells a tensor of a program that trains, or shares memory, from one of a program that infers
+#: attributes that distinguish a training or memory-sharing program's tensors from an inference program's
 _OF_TENSORS = ("requires_grad", "grad_fn", "is_inference", "is_leaf", "is_shared")
-#: what reads memory at an address
+#: functions that read memory at an address
 _BY_ADDRESS = ("from_address", "cast", "string_at", "memmove", "c_void_p")
-#: methods that give a tensor's storage, and those that give its size
+#: methods that return a tensor's storage, and those that return its size
 _STORAGES, _SIZES = ("untyped_storage", "storage", "_typed_storage"), ("nbytes", "size", "__len__")
 
 
-#: state of the interpreter, and of a machine, by which a program is known
+#: state of the interpreter and the machine that identifies a program
 _STATE = {
     "warnings.filters": "reads the filters of warnings", "sys.ps1": "asks whether it runs in a shell",
     "builtins.get_ipython": "asks whether it runs in a notebook", "get_ipython": "asks whether it runs in a notebook",
@@ -123,7 +123,7 @@ def _is_set(node: ast.expr, names: Names) -> bool:
 
 
 def _variable(node: ast.expr, names: Names) -> ast.expr | None:
-    """The name of the environment's variable that an expression reads."""
+    """The name of the environment variable that an expression reads."""
     if isinstance(node, ast.Call) and node.args and names.of(node.func) in _READERS:
         return node.args[0]
     if isinstance(node, ast.Subscript) and names.of(node.value) in ("os.environ", "os.environb"):
@@ -132,20 +132,20 @@ def _variable(node: ast.expr, names: Names) -> ast.expr | None:
 
 
 def _is_size_of_storage(node: ast.expr, names: Names) -> bool:
-    """Does a call give the size of the storage that a tensor lies in?"""
+    """Does a call return the size of a tensor's storage?"""
     if not isinstance(node, ast.Call):
         return False
-    held: ast.expr | None = None
+    storage: ast.expr | None = None
     if isinstance(node.func, ast.Attribute) and node.func.attr in _SIZES:
-        held = node.func.value
+        storage = node.func.value
     elif names.of(node.func) == "len" and node.args:
-        held = node.args[0]
-    return isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in _STORAGES
+        storage = node.args[0]
+    return isinstance(storage, ast.Call) and isinstance(storage.func, ast.Attribute) and storage.func.attr in _STORAGES
 
 
 def _asked(node: ast.expr, names: Names) -> str | None:
-    """What an expression asks of the program that it runs in: how it was started, what is loaded, where its file is,
-    what its module is called, which mode torch is in, which cores it may use."""
+    """Describe what an expression queries about its program: how it was started, what is loaded, where its file is, its
+    module's name, torch's mode, the cores it may use."""
     if names.of(node) in ("sys.argv", "sys.orig_argv"):
         return f"reads {names.of(node)}"
     loops = node.generators if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else []
@@ -164,8 +164,8 @@ def _asked(node: ast.expr, names: Names) -> str | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "storage_offset":
         return "asks where in its storage a tensor begins"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BY_ADDRESS:
-        given = [part for argument in node.args for part in ast.walk(argument)]
-        if any(isinstance(part, ast.Call) and names.of(part.func) == "id" for part in given):
+        parts = [part for argument in node.args for part in ast.walk(argument)]
+        if any(isinstance(part, ast.Call) and names.of(part.func) == "id" for part in parts):
             return "reads an object's own memory, as how often it is held"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "isatty":
         return None if names.of(node.func) == "os.isatty" else "asks whether it has a terminal"
@@ -188,15 +188,15 @@ def _asked(node: ast.expr, names: Names) -> str | None:
         modules = names.of(node.func.value) == "sys.modules" and node.func.attr == "get"
         searched = node.func.attr in ("startswith", "endswith", "find", "index", "count")
         compared = [node.func.value] if modules or searched else []
-    asked = {names.of(part) for part in compared}
-    asked |= {names.of(n.func) for p in compared for n in ast.walk(p) if isinstance(n, ast.Call)}
-    return next((what for name, what in _COMPARED.items() if name in asked), None)
+    values = {names.of(part) for part in compared}
+    values |= {names.of(n.func) for p in compared for n in ast.walk(p) if isinstance(n, ast.Call)}
+    return next((what for name, what in _COMPARED.items() if name in values), None)
 
 
 def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The names, with lines, of what functions count up outside of themselves and compare: how often they were called.
+    """Names, with lines, that functions increment outside of themselves and compare: they may count the calls.
 
-    A loop's own counter is none: it is bound in its function.
+    A loop's own counter does not count: it is bound in its function.
     """
     compared = {
         part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
@@ -224,7 +224,7 @@ def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def swallowed(function: ast.FunctionDef) -> str | None:
-    """The name under which a function takes all keyword arguments, and reads none of them."""
+    """The name under which a function accepts all keyword arguments without reading any of them."""
     rest = function.args.kwarg
     if rest is None or any(isinstance(n, ast.Name) and n.id == rest.arg for n in ast.walk(function)):
         return None

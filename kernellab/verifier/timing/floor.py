@@ -1,7 +1,7 @@
-"""Times that cannot be: less than this machine's fastest caches and arithmetic need for a task's bytes and FLOPs.
+"""Impossible times: less than this machine's fastest caches and arithmetic need for a task's bytes and FLOPs.
 
-The rates are the judge's own measurements, the best that it ever had on the machine, kept in the user's cache folder;
-no verdict ever adds to them. They are far above what a kernel reaches, since a time below is refused.
+The rates are the judge's own measurements, the best ever on the machine, stored in the user's cache folder; verdicts
+never add to them. They are far above what a kernel reaches, since a shorter time is refused.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kernellab.verifier.audit.folder import CACHE
 from kernellab.verifier.judge.placement import as_timed
 from kernellab.verifier.protocol.rules import TIMING
 
-#: bytes of a copy that stays in the caches, and the side of a product
+#: bytes of a copy that stays in the caches, and the side length of a product
 _CACHED_BYTES, _GEMM = 512 << 10, 512
 _RUNS = 12
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes/s that a copy within the caches reads and writes, and FLOP/s of the fastest product of two matrices: of
-    any dtype, and of float64 (0: not known)."""
+    """Bytes/s that a copy within the caches reads and writes, and FLOP/s of the fastest product of two matrices: of any
+    dtype, and of float64 (0: unknown)."""
 
     cached: float
     flops: float
@@ -53,54 +53,53 @@ class Rates:
 
 @dataclass(frozen=True)
 class Floor:
-    """Seconds below which no time is believed, and what it is that needs them."""
+    """Seconds below which a time is not believed, and the reason."""
 
     seconds: float
     why: str
 
 
 def cpu_rates(threads: int, again: bool = False) -> Rates:
-    """The best ever measured here with so many threads; measured once a machine, or ``again``."""
+    """The best rates ever measured here with ``threads`` threads; measured once per machine, or ``again``."""
     path = _file(threads)
-    known = _read(path)
-    if known is None or again:
-        found = _measured(threads)
-        known = found if known is None else known.best(found)
-        _keep(path, known)
-    return known
+    rates = _read(path)
+    if rates is None or again:
+        measured = _measured(threads)
+        rates = measured if rates is None else rates.best(measured)
+        _keep(path, rates)
+    return rates
 
 
 def floor(task: Task, rates: Rates, rewritten: bool = False, reached: float = math.inf) -> Floor | None:
-    """What one call of ``task`` needs at least at its own sizes; None where nothing can be said.
+    """The least time of one call of ``task`` at its own sizes; None if it cannot be determined.
 
-    FLOPs count where the reference is one product or convolution: what is left of a longer one after a legal rewrite
-    is not known here. ``rewritten``: the rules have proved that the kernel computes the same with fewer. ``reached``
-    are the seconds of the reference's own fastest timed call: rates that were measured on a busy machine may lie below
-    what it reached.
+    FLOPs count if the reference is one product or convolution: what remains of a longer one after a legal rewrite is
+    unknown. ``rewritten``: the rules have proved that the kernel computes the same with fewer. ``reached`` is the time
+    (s) of the reference's own fastest timed call: rates measured on a busy machine may be lower than that implies.
     """
-    found = []
+    floors = []
     if rates.cached and reads_everything(task):
         size = input_bytes(task)
         seconds = min(size / rates.cached, reached) / TIMING.cached_factor
-        found.append(Floor(seconds, f"{size} bytes in the fastest cache"))
+        floors.append(Floor(seconds, f"{size} bytes in the fastest cache"))
     cost = audit(task).cost if task.framework != "numpy" and rates.flops and not rewritten else None
     # nothing is between the arguments and the outputs
     if cost is not None and cost.total_flops and not cost.problem and cost.unfused_bytes <= cost.compulsory_bytes:
-        # Winograd's and FFT's convolutions need a fraction of the products
-        fewer = TIMING.convolution_factor if any("conv" in kinds for kinds in cost.classes) else 1.0
-        plain = set(cost.flops) <= {"float32", "float64"}
-        faster = TIMING.flops_factor if plain else TIMING.other_flops_factor
+        # Winograd and FFT convolutions need a fraction of the products
+        product_factor = TIMING.convolution_factor if any("conv" in kinds for kinds in cost.classes) else 1.0
+        is_plain = set(cost.flops) <= {"float32", "float64"}
+        rate_factor = TIMING.flops_factor if is_plain else TIMING.other_flops_factor
         needed = sum(flops / rates.of(dtype) for dtype, flops in cost.flops.items())
-        seconds = min(needed, reached) / (faster * fewer)
-        found.append(Floor(seconds, f"{cost.total_flops} FLOPs at the fastest rate"))
-    return max(found, key=lambda f: f.seconds, default=None)
+        seconds = min(needed, reached) / (rate_factor * product_factor)
+        floors.append(Floor(seconds, f"{cost.total_flops} FLOPs at the fastest rate"))
+    return max(floors, key=lambda f: f.seconds, default=None)
 
 
 def _measured(threads: int) -> Rates:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        # other work must not hold up what a timed call, which goes first, is compared with
+        # other work must not delay what a timed call, which has priority, is compared with
         with as_timed(os.getpid()):
             count = threads * _CACHED_BYTES // 4
             source, target = torch.rand(count), torch.rand(count)
@@ -110,9 +109,9 @@ def _measured(threads: int) -> Rates:
                 a = torch.randn(_GEMM, _GEMM).to(kind)
                 best[kind] = 2 * _GEMM**3 / _best(lambda a=a: a @ a)  # type: ignore[misc]
                 if kind != torch.bfloat16:
-                    # another library's product may be the faster one on this processor
-                    other = a.numpy()
-                    best[kind] = max(best[kind], 2 * _GEMM**3 / _best(lambda a=other: a @ a))  # type: ignore[misc]
+                    # another library's product may be faster on this processor
+                    array = a.numpy()
+                    best[kind] = max(best[kind], 2 * _GEMM**3 / _best(lambda a=array: a @ a))  # type: ignore[misc]
     finally:
         torch.set_num_threads(before)
     double = best.pop(torch.float64)
@@ -149,9 +148,9 @@ _in_memory: dict[Path | None, Rates] = {}
 def _read(path: Path | None) -> Rates | None:
     if path not in _in_memory and path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            known = Rates(**json.loads(path.read_text()))
-            if known.double:
-                _in_memory[path] = known
+            rates = Rates(**json.loads(path.read_text()))
+            if rates.double:
+                _in_memory[path] = rates
     return _in_memory.get(path)
 
 

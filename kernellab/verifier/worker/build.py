@@ -1,4 +1,4 @@
-"""What a worker builds: the candidate from its files, or a baseline from the task's own text."""
+"""Builds in a worker: the candidate from its files, or a baseline from the task's own text."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ Load = Callable[[Sequence[Any]], Sequence[Any]]
 
 @dataclass
 class Built:
-    """What is called, what makes its arguments of the judge's, and the tensors that a model's last ones are put in."""
+    """The function to call, the conversion of the judge's arguments to its own, and the tensors that receive a model's
+    last arguments."""
 
     function: Callable[..., Any]
     load: Load = lambda args: args
     parameters: list[Any] = field(default_factory=list)
-    #: arguments that it is given, where its last ones are left out
+    #: number of arguments passed to it, if its last ones are left out
     taken: int | None = None
 
 
 def candidate(message: dict[str, Any], device: str) -> Built:
-    """Imports ``entry_file`` below ``root``, after the command that its DSL names; as a user does where the message has
-    the ``module``'s name. What that raises goes through."""
+    """Import ``entry_file`` below ``root``, after the build command of its DSL; in the same way as a user if the
+    message has the ``module``'s name. Exceptions propagate."""
     root = message["root"]
     path = os.path.join(root, message["entry_file"])
     sys.path.insert(0, root)
@@ -55,7 +56,7 @@ def candidate(message: dict[str, Any], device: str) -> Built:
 
 
 def ready() -> None:
-    """Makes Triton's interpreter look at bounds, and run one configuration of what would ask a GPU for the best."""
+    """Make Triton's interpreter check bounds, and run one configuration where autotuning would need a GPU."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         from kernellab.verifier.worker import interpreter
 
@@ -63,8 +64,8 @@ def ready() -> None:
 
 
 def taken(entry: Any, arguments: int, defaults: int) -> int | None:
-    """How many of ``arguments`` an entry takes that leaves out some of the last ones, which are ``defaults`` numbers
-    with a default; None where it takes all, or does not say."""
+    """The number of ``arguments`` of an entry that omits some of the last ones, which are ``defaults`` numbers with a
+    default; None if it accepts all, or has no signature."""
     try:
         parameters = inspect.signature(entry).parameters.values()
     except (TypeError, ValueError):
@@ -91,29 +92,29 @@ def _model(cls: Any, message: dict[str, Any], device: str) -> Built:
     def load(args: Sequence[Any]) -> Sequence[Any]:
         split = len(args) - count
         if built is not None:
-            # the reference holds what its constructor drew of the same seed
+            # the reference holds what its constructor drew with the same seed
             return args[:split]
         own = model.state_dict()
-        given = dict(zip(names, args[split:], strict=True))
-        if given.keys() < own.keys() and all(own[n].shape == v.shape for n, v in given.items()):
-            # in addition to the reference's it has further buffers, which are its business
-            given = {**own, **given}
-        elif set(own) != set(given):
-            # strictly by name first, else by order and shape
-            if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in given.values()]:
+        new_state = dict(zip(names, args[split:], strict=True))
+        if new_state.keys() < own.keys() and all(own[n].shape == v.shape for n, v in new_state.items()):
+            # it has further buffers in addition to the reference's, which keep their values
+            new_state = {**own, **new_state}
+        elif set(own) != set(new_state):
+            # first strictly by name, otherwise by order and shape
+            if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in new_state.values()]:
                 raise ValueError(
                     f"ModelNew's state_dict ({list(own)}) fits the reference's ({names}) neither by name nor by "
                     "order and shape"
                 )
-            given = dict(zip(own, given.values(), strict=True))
-        model.load_state_dict(given, strict=True)
+            new_state = dict(zip(own, new_state.values(), strict=True))
+        model.load_state_dict(new_state, strict=True)
         return args[:split]
 
     return Built(_no_grad(model), load, parameters)
 
 
 def _seed(seed: int) -> None:
-    """Sets the generators as the reference's were when it was constructed."""
+    """Set the generators to the state in which the reference was constructed."""
     import random
 
     import numpy as np
@@ -125,33 +126,33 @@ def _seed(seed: int) -> None:
 
 
 def baseline(message: dict[str, Any], role: str, device: str) -> Built:
-    """The task's own reference, by torch.compile where the ``role`` says so; that has compiled when this returns."""
+    """The task's own reference, compiled by torch.compile if the ``role`` requires it, before this returns."""
     from kernellab.task import TaskForm
     from kernellab.task.module import TaskModule
     from kernellab.verifier.cases.device import sample
 
-    # not the Task: what describes one takes 2 s of imports, which would make this process unlike a candidate's
+    # not Task, whose imports take 2 s and would make this process differ from a candidate's
     module = TaskModule(message["name"], message["text"])
     module.numpy = message["numpy"]
     native = module.form is TaskForm.NATIVE
     load, function = _native(module) if native else _model_of(module.model(None if device == "cpu" else device))
     import torch
 
-    # once for the whole process, which runs nothing else: in a wrapper it would be part of each timed call
+    # once for the whole process, which runs nothing else: a wrapper would be part of each timed call
     torch.set_grad_enabled(False)
     if role not in COMPILED:
         return Built(function, load)
     _precompile_no_headers()
     compiled = Built(torch.compile(function, mode=COMPILED[role]), load)
-    # the first calls compile; they happen here, so that the judge need not wait for them
+    # the first calls compile; they run here, so that the judge need not wait for them
     for _ in range(2):
         compiled.function(*load(sample(module, message["sizes"], 0, device)))
     return compiled
 
 
 def _precompile_no_headers() -> None:
-    """Inductor would write torch's headers, precompiled, into the temporary folder of the process that imported it,
-    which this one may not write to. Releases before torch 2.12 read no variable for it (judge/pool.py sets that)."""
+    """Inductor would write torch's precompiled headers into the temporary folder of the process that imported it, where
+    this one may not write. Releases before torch 2.12 read no variable for this (set in judge/pool.py)."""
     from torch._inductor import config
 
     if hasattr(config, "cpp_cache_precompile_headers"):
@@ -159,7 +160,7 @@ def _precompile_no_headers() -> None:
 
 
 def _model_of(model: Any) -> tuple[Load, Callable[..., Any]]:
-    """A reference's Model, which takes its state from the last arguments."""
+    """A reference's Model, which gets its state from the last arguments."""
 
     def load(args: Sequence[Any]) -> Sequence[Any]:
         state = model.state_dict()
@@ -171,15 +172,15 @@ def _model_of(model: Any) -> tuple[Load, Callable[..., Any]]:
 
 
 def _native(module: Any) -> tuple[Load, Callable[..., Any]]:
-    """A native reference's own call with its keywords bound outside the clock."""
+    """A native reference's own call, with its keywords bound outside the clock."""
     from kernellab.task.values import to_numpy
 
     bound: dict[str, Any] = {}
     reference = module.namespace["reference"]
 
     def load(args: Sequence[Any]) -> Sequence[Any]:
-        given = [to_numpy(a) for a in args] if module.numpy else list(args)
-        positional, keywords = module.bind(given)
+        values = [to_numpy(a) for a in args] if module.numpy else list(args)
+        positional, keywords = module.bind(values)
         bound["keywords"] = keywords
         return tuple(positional)
 
@@ -201,7 +202,7 @@ def _no_grad(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_build(command: Sequence[str], root: str) -> None:
-    """The command that a DSL's spec.toml names, in the source's folder. Raises RuntimeError with its log."""
+    """Run the command of a DSL's spec.toml in the source's folder. Raises RuntimeError with its log."""
     import subprocess
 
     done = subprocess.run(list(command), cwd=root, capture_output=True, text=True, check=False)
@@ -210,7 +211,7 @@ def _run_build(command: Sequence[str], root: str) -> None:
 
 
 def write_files(root: Path, files: dict[str, str]) -> None:
-    """The source's files under ``root``. Raises ValueError for a path that leaves it."""
+    """Write the source's files under ``root``. Raises ValueError for a path outside of it."""
     for name, text in files.items():
         path = (root / name).resolve()
         if not path.is_relative_to(root.resolve()):

@@ -1,8 +1,8 @@
-"""Inside the worker: a candidate's own kernels made to do nothing, to see whether its results rest on them.
+"""Inside the worker: replace a candidate's own kernels by no-ops, to see whether its results depend on them.
 
-Launches are found where they are bound: Triton's launchers; functions and modules of tvm-ffi, ctypes and extension
-modules in the candidate's own namespaces; launch functions of cuda-core and cupy. Nothing that is reported from here
-is believed: a kernel is let off only where the judge, which has the reference, sees the outputs go wrong without it
+Launches are intercepted where they are bound: Triton's launchers; functions and modules of tvm-ffi, ctypes and
+extension modules in the candidate's own namespaces; launch functions of cuda-core and cupy. Nothing reported from here
+is trusted: a kernel counts as used only if the judge, which has the reference, sees the outputs go wrong without it
 and right with it, under the same wrappers.
 """
 
@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-#: switches every kernel off
+#: disables every kernel
 ALL = "*"
 _MOST_OBJECTS = 4000
 _MOST_NAMES = 64
@@ -24,7 +24,7 @@ _FOREIGN: Any = ctypes.__dict__["_CFuncPtr"]
 
 
 class Ghost:
-    """Armed, it notes each launch by name and leaves out those whose names are in ``off``."""
+    """While armed, records each launch by name and skips those whose names are in ``off``."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class Ghost:
         self._undo = []
 
     def runs(self, name: str) -> bool:
-        """Notes a launch; shall it be done?"""
+        """Record a launch. Returns whether it should run."""
         if len(self.seen) < _MOST_NAMES:
             self.seen.setdefault(name)
         return ALL not in self.off and name not in self.off
@@ -183,7 +183,7 @@ class _Launch:
 
 
 class _Holder:
-    """A library or module whose functions launch."""
+    """A stand-in for a library or module whose functions launch."""
 
     def __init__(self, ghost: Ghost, held: Any) -> None:
         object.__setattr__(self, "_parts", (ghost, held))
@@ -202,7 +202,7 @@ class _Holder:
 
 
 class _Loader:
-    """A cached function that gives a library: what it gives is stood in for."""
+    """A stand-in for a cached function that returns a library, which is replaced too."""
 
     def __init__(self, ghost: Ghost, function: Any) -> None:
         self._parts = (ghost, function)
@@ -218,7 +218,7 @@ class _Loader:
 
 
 def _is_own(module: Any, root: str) -> bool:
-    """Does a module come from the candidate's folders (its sources, or what it has built)?"""
+    """Does a module come from the candidate's folders (its sources, or its build products)?"""
     if getattr(module, "__name__", "") == "kernel_source":
         return True
     scratch = root.rsplit("/src", 1)[0]

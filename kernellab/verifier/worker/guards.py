@@ -1,8 +1,8 @@
-"""Allocations between guard zones: a kernel that writes past the end of its output damages poison, and is seen.
+"""Allocations between guard zones, which reveal a kernel that writes past the end of its output.
 
-Around outputs the judge looks by itself. Around the rest, a kernel's workspaces, the worker does: that finds errors,
-and no kernel that wants to deceive would gain by them. What its own objects and NumPy take from malloc, calloc or
-operator new has pages for guards, by an allocator that is preloaded (``heap.c``) where the machine could build it.
+The judge checks the guards around outputs. The worker checks those around the rest, a kernel's workspaces: that finds
+errors, and a kernel that wants to deceive gains nothing there. What its own objects and NumPy get from malloc, calloc
+or operator new has guard pages, from a preloaded allocator (``heap.c``) if the machine could build it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 from kernellab.verifier.protocol.rules import CAPS
 
-#: NaN where the kernel must write; the guards differ from it, since a NaN that was read may be what is written there
+#: NaN where the kernel must write; the guards differ from it, since a kernel may write a NaN that it read
 _POISON = 0xFF
 GUARD = 0xA5
-#: bytes of workspaces that are held, so that their guards can be looked at
+#: bytes of workspaces that are kept alive, so that their guards can be checked
 _HELD = 1 << 30
-#: bytes to which what begins in the midst of a page is aligned, and where memory that is fenced lies in its pages
+#: alignment of memory that begins inside a page, and the alternating position of fenced memory in its pages
 _LINE, _SIDES = 64, itertools.cycle((0, 1))
-#: mallopt(3): each byte of new memory is the complement of this, which makes large numbers of all floats
+#: mallopt(3): each byte of new memory is the complement of this, which gives large numbers in all float formats
 _PERTURB, _BYTE = -6, 0x01
 #: the object of NumPy that allocates arrays
 _NUMPY = b"_multiarray_umath"
 
 
 class Trespass(Exception):
-    """A call wrote next to memory that it allocated, or read or wrote outside of the tensors that it was given."""
+    """A call wrote next to memory that it allocated, or accessed memory outside of the tensors passed to it."""
 
 
 class Workspaces:
-    """The memory of the host that a call allocates between guards, as arrays of bytes with the bytes of each guard."""
+    """Host memory that a call allocates between guards, as byte arrays with the size (bytes) of each guard."""
 
     def __init__(self, heap: Any = None) -> None:
         self.heap = heap
@@ -48,8 +48,7 @@ class Workspaces:
             self._bytes += whole.nbytes
 
     def look(self, but: Sequence[int] = ()) -> None:
-        """Ends the watching of memory. Raises Trespass where a guard is damaged; not of memory at the addresses
-        ``but``."""
+        """Stop watching memory. Raises Trespass if a guard is damaged, except for memory at the addresses ``but``."""
         if self.heap is not None:
             self.heap.kernellab_heap_unwatch()
         size = self.heap.kernellab_heap_disarm() if self.heap is not None else 0
@@ -67,18 +66,18 @@ def _trespass(size: int) -> Trespass:
 
 
 def heap() -> Any:
-    """The allocator that was preloaded into this process; None where there is none."""
-    found = ctypes.CDLL(None)
-    if not hasattr(found, "kernellab_heap_arm"):
+    """The allocator that was preloaded into this process; None if there is none."""
+    process = ctypes.CDLL(None)
+    if not hasattr(process, "kernellab_heap_arm"):
         return None
-    found.kernellab_heap_disarm.restype = ctypes.c_size_t
-    found.kernellab_heap_watch.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    return found
+    process.kernellab_heap_disarm.restype = ctypes.c_size_t
+    process.kernellab_heap_watch.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return process
 
 
 @contextlib.contextmanager
 def perturbed() -> Iterator[None]:
-    """While it holds, what malloc gives holds no zeros by chance (glibc)."""
+    """While entered, memory from malloc is not zero by chance (glibc)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         yield
@@ -92,10 +91,10 @@ def perturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[Workspaces]:
-    """While it holds, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
-    forms) lie between two guard zones and start poisoned; and so does what NumPy and objects that lie ``below`` a
-    folder take from the C library, where an allocator was preloaded. ``slow``: threads that touch torch's allocations
-    are held up there by chance, as ``heap.c`` says."""
+    """While entered, torch's plain allocations on a device of ``kind`` (empty, zeros and their ``_like`` and ``new_``
+    forms) are between two guard zones and start poisoned; so is memory that NumPy and objects ``below`` a folder get
+    from the C library, if an allocator was preloaded. ``slow``: threads that access torch's allocations are delayed
+    there at random (see ``heap.c``)."""
     import torch
 
     originals: dict[tuple[Any, str], Callable[..., Any]] = {
@@ -104,12 +103,13 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
     originals |= {(torch.Tensor, name): getattr(torch.Tensor, name) for name in ("new_empty", "new_zeros")}
     empty = torch.empty
     allocator = heap() if kind == "cpu" and below else None
-    # held here: the library keeps no copies
+    # kept alive here: the library makes no copies
     names = f"{below}/".encode(), _NUMPY
-    made = Workspaces(allocator)
+    workspaces = Workspaces(allocator)
 
     def fenced(count: int, dtype: Any, zero: bool) -> Any:
-        """Whole pages that begin, or end within a line, where the next page cannot be touched, in turn."""
+        """Whole pages between inaccessible pages; the data alternately begins, or ends within a line, at one of
+        them."""
         size = count * empty(0, dtype=dtype).element_size()
         room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)
@@ -128,15 +128,15 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
         edge = CAPS.output_guard // item
         count = prod(shape)
         if kind == "cpu":
-            # on this thread alone: a team that was woken to fill a megabyte spins on all cores for milliseconds
+            # only on this thread: a team woken to fill a megabyte spins on all cores for milliseconds
             size = (count + 2 * edge) * item
             if slow and count:
                 return fenced(count, dtype, zero).view(shape)
             every = none.set_(torch.UntypedStorage(size), 0, (size // item,), (1,))  # type: ignore[no-untyped-call]
-            held = every.view(torch.uint8).numpy()
-            held[: edge * item] = held[len(held) - edge * item :] = GUARD
-            held[edge * item : len(held) - edge * item] = 0 if zero else _POISON
-            made.add(held, edge * item)
+            raw = every.view(torch.uint8).numpy()
+            raw[: edge * item] = raw[len(raw) - edge * item :] = GUARD
+            raw[edge * item : len(raw) - edge * item] = 0 if zero else _POISON
+            workspaces.add(raw, edge * item)
             return every[edge : edge + count].view(shape)
         whole = empty(count + 2 * edge, dtype=dtype, device=device)
         whole.view(torch.uint8).fill_(GUARD)
@@ -185,7 +185,7 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
         allocator.kernellab_heap_forget()
         allocator.kernellab_heap_arm(*names)
     try:
-        yield made
+        yield workspaces
     finally:
         if allocator is not None:
             allocator.kernellab_heap_unwatch()
@@ -195,7 +195,7 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
 
 
 def protect(memory: Any, place: int, size: int, rights: int) -> None:
-    """Sets what may be done with ``size`` bytes, whole pages, of memory that is mapped."""
+    """Set the access rights of ``size`` bytes, whole pages, of mapped memory."""
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     ctypes.CDLL(None).mprotect(ctypes.c_void_p(base + place), ctypes.c_size_t(size), rights)
 
