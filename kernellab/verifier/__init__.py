@@ -1,4 +1,4 @@
-"""Right, honest, fast; and believed: a judge process decides on a kernel that runs in a separate process.
+"""Right, honest, fast; and trusted: a judge process decides on a kernel that runs in a separate process.
 
 The judge owns inputs, references, comparisons, clock and verdict. Candidate code never runs in it, never sees the
 reference or the seeds, never holds the clock.

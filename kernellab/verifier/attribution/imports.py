@@ -1,5 +1,5 @@
-"""What a built object asks of the C library: the symbols that it imports, and those by which it may do more than
-compute. A source hides a name from whoever reads its text; the loader needs it."""
+"""The symbols that a built object imports from the C library, and those by which it may do more than compute. A source
+may hide a name from readers of its text, but the loader needs it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kernellab.verifier.protocol.rules import CAPS
 if TYPE_CHECKING:
     from kernellab.verifier.judge.worker_client import Worker
 
-#: an object that is larger is not looked into
+#: largest object that is inspected
 _MOST = 64 << 20
-#: what of the C library computes, manages memory, threads and errors, or prints; a whole name
+#: functions of the C library that compute, manage memory, threads and errors, or print; whole names
 _COMPUTES = re.compile(
     r"_*(?:w?mem(?:cpy|p?move|pcpy|set|cmp|r?chr|mem|ccpy)|rawmemchr|bcopy|bcmp|bzero|"
     r"(?:str|wcs)(?:n?(?:cpy|cat|cmp|casecmp|len|dup)|r?chr(?:nul)?|str|c?spn|pbrk|tok(?:_r)?|"
@@ -32,7 +32,7 @@ _COMPUTES = re.compile(
     r"v?(?:f|s|sn|as|d)?printf|f?puts|f?putc|putchar|fwrite|fflush|write|perror|stdout|stderr|"
     r"qsort(?:_r)?|bsearch|l?labs|abs|l?l?div|ato(?:i|l|ll|f)|rand(?:_r)?|srand(?:om)?|random|[del]?[jlmn]?rand48(?:_r)?|"
     r"(?:frexp|ldexp|scalbl?n|modf|copysign|isnan|isinf|finite|signbit|fpclassify)[fl]?|"
-    # the page's size and how many processors there are tell no judge from a user
+    # the page size and the number of processors do not distinguish a judge from a user
     r"exit|strerror(?:_r)?|nanosleep|usleep|sleep|getpagesize|sysconf|"
     r"abort|assert(?:_fail|_perror_fail)?|stack_chk_fail|chk_fail|cxa_\w+|errno_location|tls_get_addr|gmon_start__|"
     r"ctype_\w+_loc|to(?:low|upp)er|is(?:al(?:num|pha)|blank|cntrl|x?digit|graph|lower|print|punct|space|upper)|"
@@ -43,26 +43,25 @@ _COMPUTES = re.compile(
 
 
 def imported(elf: Any) -> list[str]:
-    """The names of what an object (pyelftools' ``ELFFile``) leaves to others to define, also where its table of
-    sections was taken out."""
+    """The undefined symbols of an object (pyelftools' ``ELFFile``), also if its section table was removed."""
     table = elf.get_section_by_name(".dynsym")
     tables = [table] if table is not None else [s for s in elf.iter_segments() if s["p_type"] == "PT_DYNAMIC"]
     return [s.name for t in tables for s in t.iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name]
 
 
 def beyond_computing(worker: Worker) -> list[str]:
-    """Names of the C library, sorted, that the objects below a worker's scratch folder import and that do more than
-    compute. What torch.compile wrote there is left out."""
+    """Sorted names of the C library that the objects below a worker's scratch folder import and that do more than
+    compute. Objects written by torch.compile are left out."""
     pids = (worker.first, *process_stats.descendants(worker.first, CAPS.processes))
     paths = {m.path for pid in pids for m in executable(pid)}
     below, compiled = f"{worker.scratch}/", f"{worker.scratch}/cache/inductor/"
-    mine = [p for p in sorted(paths) if p.startswith(below) and not p.startswith(compiled)]
-    return more_than_computes(name for path in mine for name in _imported(path))
+    own_objects = [p for p in sorted(paths) if p.startswith(below) and not p.startswith(compiled)]
+    return more_than_computes(name for path in own_objects for name in _imported(path))
 
 
 def more_than_computes(names: Iterable[str]) -> list[str]:
     """Those of ``names`` that the C library defines and that neither compute nor manage memory, each once, without the
-    underscores that tell aliases apart."""
+    leading underscores of aliases."""
     return sorted({n.lstrip("_") for n in names if not _COMPUTES.fullmatch(n) and _is_of_libc(n)})
 
 
@@ -75,8 +74,8 @@ def _imported(path: str) -> Sequence[str]:
     except OSError:
         return ()
     try:
-        held = os.fstat(file)
-        content = os.pread(file, _MOST, 0) if stat.S_ISREG(held.st_mode) and held.st_size <= _MOST else b""
+        status = os.fstat(file)
+        content = os.pread(file, _MOST, 0) if stat.S_ISREG(status.st_mode) and status.st_size <= _MOST else b""
     except OSError:
         return ()
     finally:
@@ -97,6 +96,6 @@ def _libc() -> ctypes.CDLL | None:
 
 @lru_cache(maxsize=4096)
 def _is_of_libc(name: str) -> bool:
-    # ctypes looks in the library's handle, which is dlsym(3)
+    # ctypes searches the library's handle, as dlsym(3) does
     library = _libc()
     return library is not None and "\0" not in name and hasattr(library, name)

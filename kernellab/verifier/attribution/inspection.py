@@ -1,10 +1,10 @@
-"""Single looks at a worker's program counters, each at a separate call among the timed ones, which does not count.
+"""Single looks at a worker's program counters, each in a separate uncounted call among the timed ones.
 
-A kernel may notice that its threads were halted for a moment. What it did in that call has been seen by then; of the
-next call it must learn nothing. So whether a call is looked at is drawn for each call by itself, whatever came before:
-after a look as likely as after a timed call. The inputs of both are equally new and lie ready before, and whoever looks
-sleeps until the call has begun. The share of looks that find a library is then, whatever a kernel goes by, on average
-the share of the timed calls that a library does.
+A kernel may notice that its threads were halted for a moment. Its work in that call has been observed by then; it must
+learn nothing about the next call. So each call is drawn independently to be looked at or not: after a look as likely as
+after a timed call. The inputs of both are equally new and prepared in advance, and the looking thread sleeps until the
+call has begun. The share of looks that find a library is then on average, whatever a kernel's strategy, the share of
+the timed calls that a library does.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Looks:
-    """A thread of the judge, while it is entered, that looks once at each call inside of :meth:`at`.
+    """A thread of the judge that, while entered, looks once at each call inside :meth:`at`.
 
-    Raises Unseen where registers cannot be read.
+    Raises Unseen if registers cannot be read.
     """
 
     def __init__(self, worker: Worker, only_moves: bool = False) -> None:
@@ -40,7 +40,7 @@ class Looks:
         self._random = random.Random(secrets.randbits(64))
         self._begun, self._done = threading.Event(), threading.Event()
         self._over = False
-        #: when the call began, seconds into it at which to look, and for how many timed calls the look stands
+        #: time when the call began, delay of the look (s), and number of timed calls that the look stands for
         self._start = self._after = self._weight = 0.0
 
     def __enter__(self) -> Looks:
@@ -54,7 +54,7 @@ class Looks:
         self._thread.join()
 
     def next(self) -> bool:
-        """Is the next call one that is looked at? Drawn again each time."""
+        """Is the next call one with a look? Drawn independently each time."""
         chance = self._chance
         self._weight = (1 - chance) / chance
         return not self.sampler.refused and self._random.random() < chance
@@ -65,7 +65,7 @@ class Looks:
 
     @contextmanager
     def at(self, usual: float) -> Iterator[None]:
-        """The call inside is looked at, at any instant of the ``usual`` seconds that one takes."""
+        """Look at the call inside, at a random instant of the ``usual`` seconds that one takes."""
         self._after = self._random.random() * usual
         self._begun.clear()
         self._done.clear()
@@ -79,7 +79,7 @@ class Looks:
                 self._done.wait(TIMING.look_seconds)
 
     def unsure(self, usual: float) -> bool:
-        """Have most looks at calls of ``usual`` seconds found a library, and were they too few to say how often?"""
+        """Have most looks at calls of ``usual`` seconds found a library, with too few looks to estimate the share?"""
         shares = found_in(self.sampler, usual, self.only_moves)
         return not shares.told and not shares.unseen and shares.library > shares.own
 
@@ -88,7 +88,7 @@ class Looks:
         self._begun.set()
 
     def _run(self) -> None:
-        # what computes may keep every core, with its own priority
+        # computing threads may keep every core, with their own priority
         before_all(threading.get_native_id())
         while True:
             self._begun.wait()

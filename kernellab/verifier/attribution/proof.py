@@ -1,7 +1,8 @@
-"""Whether the code that runs is that of the file which a process's map names, or of one that a candidate's build made.
+"""Is running code that of the file named in a process's map, or of a file that a candidate's build made?
 
-A map tells a path and no contents: memory may be a private mapping that was written over, the file may be gone, and the
-path may lead elsewhere since. So the judge opens the file itself, follows no link, and compares the bytes that ran.
+A map contains a path and no contents: memory may be a private mapping that was overwritten, the file may be gone, and
+the path may lead elsewhere by now. So the judge opens the file itself, follows no link, and compares the bytes that
+ran.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from functools import cached_property, lru_cache
 from kernellab.verifier.attribution.counters import Sample
 from kernellab.verifier.protocol.rules import CAPS
 
-#: bytes that are compared about a program counter; a power of two, so that they lie in one page
+#: bytes compared around a program counter; a power of two, so that they are in one page
 _PIECE = 64
-#: bytes before or behind a program counter by which code without a file is looked for in files
+#: bytes before or after a program counter that are searched in files, for code without a file
 _SOUGHT = 12
-#: a file of a build that is larger is not looked into; bytes of it at a time
+#: largest build file that is searched, and bytes of it per read
 _MOST, _BLOCK = 64 << 20, 1 << 20
-#: what lies at a path may have become a pipe, which would be waited for
+#: non-blocking, since the path may have become a pipe
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def is_of_file(sample: Sample) -> bool:
-    """Is what ran at ``sample`` the contents of the regular file at its path, as the judge finds it there?"""
+    """Do the bytes that ran at ``sample`` equal the contents of the regular file now at its path?"""
     start = sample.place & -_PIECE
     ran = sample.stood(sample.address - (sample.place - start), _PIECE)
     if not ran or os.path.realpath(sample.path) != sample.path:
@@ -42,20 +43,20 @@ def is_of_file(sample: Sample) -> bool:
 
 
 class Build:
-    """The files that a candidate's build made below its scratch folder, as they are when they are first asked for."""
+    """The files that a candidate's build made below its scratch folder, as they are at the first use."""
 
     def __init__(self, scratch: str) -> None:
         self.scratch = scratch
 
     def holds(self, sample: Sample) -> bool:
-        """Do the instructions at ``sample``, in memory without a file, stand in one of them?"""
-        # what lies before or behind a short loop may belong to none
+        """Are the instructions at ``sample``, in memory without a file, contained in one of these files?"""
+        # the bytes before or after a short loop may belong to no file
         pieces = [sample.stood(at, _SOUGHT) for at in (sample.address - _SOUGHT, sample.address)]
         return any(_holds(*file, piece) for file in self._files for piece in pieces if any(piece))
 
     @cached_property
     def _files(self) -> list[tuple[str, tuple[int, int, int]]]:
-        """The regular ones, each with what tells its contents apart: inode, size, time."""
+        """The regular files, each with a key of its contents: inode, size, time."""
         files: list[tuple[str, tuple[int, int, int]]] = []
         number = 0
         for folder, _, names in os.walk(self.scratch):
@@ -64,11 +65,11 @@ class Build:
                 if number > CAPS.files:
                     return files
                 try:
-                    held = os.lstat(path)
+                    status = os.lstat(path)
                 except OSError:
                     continue
-                if stat.S_ISREG(held.st_mode) and _SOUGHT <= held.st_size <= _MOST:
-                    files.append((path, (held.st_ino, held.st_size, held.st_mtime_ns)))
+                if stat.S_ISREG(status.st_mode) and _SOUGHT <= status.st_size <= _MOST:
+                    files.append((path, (status.st_ino, status.st_size, status.st_mtime_ns)))
         return files
 
 
@@ -80,7 +81,7 @@ def _holds(path: str, key: tuple[int, int, int], piece: bytes) -> bool:
         return False
     before = b""
     try:
-        # read, not mapped: a file that is cut short meanwhile would end the judge
+        # read, not mapped: truncating a mapped file would kill the judge
         for _ in range(-(-key[1] // _BLOCK)):
             block = before + os.read(file, _BLOCK)
             if piece in block:

@@ -1,1 +1,1 @@
-"""The audit of a task: its cost, its bound, and whether its inputs tell right from wrong."""
+"""The audit of a task: its cost, its bound, and whether its inputs distinguish right from wrong."""

@@ -1,6 +1,6 @@
-"""Where audits and measured roofs are kept from one judge to the next."""
+"""The folder that stores audits and measured roofs between judges."""
 
 from __future__ import annotations
 
-#: the variable that names the folder; nothing is kept where it is not set
+#: the variable that names the folder; nothing is stored if it is not set
 CACHE = "KERNELLAB_CACHE"

@@ -1,1 +1,1 @@
-"""All that a CUDA device needs: memory, worker, clocks, timed calls."""
+"""Everything for CUDA devices: memory, worker, clocks, timed calls."""

@@ -1,4 +1,4 @@
-"""The speed of light of a task on a CUDA device: its compulsory bytes and FLOPs on roofs measured there."""
+"""The speed of light of a task on a CUDA device: its compulsory bytes and FLOPs at roofs measured there."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from kernellab.verifier.protocol.rules import DEVICE
 
 _COPY_BYTES = 256 << 20
 _GEMM = 4096
-#: for how long a roof is measured
+#: seconds for which a roof is measured
 _RAMP_SECONDS = 0.05
 
 
 def speed_of_light(task: Task, tf32: bool) -> Bound | None:
-    """The bound at the task's own sizes, with the device's roofs of the task's precision class; None when the
+    """The bound at the task's own sizes, with the device's roofs for the task's precision class; None if the
     reference's operators cannot be counted."""
     cost = counted(task)
     if cost is None:
         return None
     size, flops = input_bytes(task), cost.total_flops
     dtype = next((o.dtype for o in task.outputs if "float" in o.dtype), "float32")
-    # what is no product runs on the units of float32 products, in parallel with the matrix units
+    # operations other than products run on the units of float32 products, in parallel with the matrix units
     products = matmul_rate(dtype, tf32) if flops else 1.0
-    found = roofline(cost, Rates(copy_rate(), products, matmul_rate("float32", False), shared=False))
-    past_caches = size > DEVICE.floor_caches * l2_bytes() and reads_everything(task)
-    return Bound(size, flops, found.ms, found.bytes_ms if past_caches else None, copy_rate(), day=today())
+    line = roofline(cost, Rates(copy_rate(), products, matmul_rate("float32", False), shared=False))
+    exceeds_caches = size > DEVICE.floor_caches * l2_bytes() and reads_everything(task)
+    return Bound(size, flops, line.ms, line.bytes_ms if exceeds_caches else None, copy_rate(), day=today())
 
 
 def copy_rate(again: bool = False) -> float:
-    """Bytes read and written per second by the device's own copy: the best of several, and of those before when it is
-    measured ``again``, since what others do on the device meanwhile only ever lowers it."""
+    """Bytes read and written per second by the device's own copy: the best of several runs, including earlier ones if
+    it is measured ``again``, since other work on the device only lowers it."""
     if again or not _copy_rates:
         source = torch.empty(_COPY_BYTES, dtype=torch.uint8, device="cuda").fill_(1)
         target = torch.empty_like(source)
@@ -65,8 +65,8 @@ def matmul_rate(dtype: str, tf32: bool) -> float:
 
 
 def fastest_product(again: bool = False) -> float:
-    """FLOP/s of the device's fastest unit that torch's products reach, whatever the task's precision; the best of
-    those before when it is measured ``again``."""
+    """FLOP/s of the device's fastest unit that torch's products use, for any precision of the task; the best including
+    earlier measurements if it is measured ``again``."""
     if again or not _products:
         matmul_rate.cache_clear()
         _products.append(
@@ -79,7 +79,7 @@ _products: list[float] = []
 
 
 def _best(work: Callable[[], Any]) -> float:
-    """Seconds of the fastest of many, over which a device that was idle reaches its clocks."""
+    """Seconds of the fastest of many runs, during which an idle device reaches its clocks."""
     event: Any = torch.cuda.Event
     best = float("inf")
     # the first call of a kind loads its library and its kernel, for longer than the clocks need
@@ -89,7 +89,7 @@ def _best(work: Callable[[], Any]) -> float:
     while best == float("inf") or time.monotonic() < until:
         begin, end = event(enable_timing=True), event(enable_timing=True)
         torch.cuda.synchronize()
-        # one more before it, behind which its launch is hidden
+        # one more call before it, which hides its launch
         work()
         begin.record()
         work()

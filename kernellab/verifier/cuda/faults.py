@@ -1,8 +1,8 @@
-"""What the CUDA driver's words for a fault mean for a kernel."""
+"""The meaning of the CUDA driver's fault messages for a kernel."""
 
 from __future__ import annotations
 
-#: the driver's words -> kind of failure, what to say
+#: the driver's words -> kind of failure, description
 _FAULTS = (
     ("illegal memory access", "crash", "reads or writes memory that is not its own (illegal memory access)"),
     ("misaligned address", "crash", "uses a misaligned address"),
@@ -17,7 +17,7 @@ _FAULTS = (
 
 
 def device_fault(message: str) -> tuple[str, str] | None:
-    """What a CUDA error means: kind of failure, and words to follow "the kernel"; None for another error."""
+    """The meaning of a CUDA error: kind of failure, and words to follow "the kernel"; None for another error."""
     if "CUDA" not in message and "OutOfMemoryError" not in message:
         return None
     return next(((kind, words) for text, kind, words in _FAULTS if text in message), None)

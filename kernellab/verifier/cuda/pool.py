@@ -1,8 +1,8 @@
-"""The allocator that a worker's torch takes its device memory from, so that the judge can read outputs in place.
+"""The allocator of a worker's device memory for torch, which lets the judge read outputs in place.
 
-``pool.cpp`` hands torch's caching allocator physical memory behind descriptors. The worker sends a descriptor
-when the judge first meets an output in that piece; the judge maps it and from then on reads outputs there by itself, at
-the instant of the answer. A worker that lies about where an output is has another part of its memory judged.
+``pool.cpp`` gives torch's caching allocator physical memory with descriptors. The worker sends a descriptor when the
+judge first sees an output in that piece; the judge maps it and from then on reads outputs there itself, at the moment
+of the answer. If a worker reports a wrong place for an output, another part of its memory is judged.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from kernellab.verifier.judge.libraries import built
 
 SOURCE = Path(__file__).with_name("pool.cpp")
-#: the variable that names the built library to a worker
+#: the variable that passes the path of the built library to a worker
 VARIABLE = "KERNELLAB_POOL"
 
 
 class Segment(ctypes.Structure):
-    """One entry of the allocator's table: address, bytes, handle, descriptor (-1: none), and is it in use?"""
+    """One entry of the allocator's table: address, bytes, handle, descriptor (-1: none), and whether it is in use."""
 
     _fields_ = [
         ("address", ctypes.c_ulonglong), ("size", ctypes.c_uint64), ("handle", ctypes.c_ulonglong),
@@ -30,12 +30,12 @@ class Segment(ctypes.Structure):
 
 
 def build(folder: Path) -> Path | None:
-    """The library, built in ``folder`` if it is not there; None where there is no C++ compiler."""
+    """The library, built in ``folder`` if it is missing; None if there is no C++ compiler."""
     return built(SOURCE, folder, ("-std=c++17",))
 
 
 class Pool:
-    """In a worker: all device memory that torch takes from here on, in this thread, comes from the library."""
+    """In a worker: all device memory that torch allocates from here on, in this thread, comes from the library."""
 
     def __init__(self, library: str) -> None:
         self.library = ctypes.CDLL(library)

@@ -1,1 +1,1 @@
-"""The judge's process and its hold on servers, workers and the clock."""
+"""The judge's process and its control of servers, workers and the clock."""

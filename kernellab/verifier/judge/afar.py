@@ -1,4 +1,4 @@
-"""What answers the requests of another machine's client, by ssh or in a Dask worker."""
+"""Answers the requests of another machine's client, by ssh or in a Dask worker."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def answer(
         if request["op"] == "hello":
             return {"host": host}
         if request["op"] == "target":
-            found = detect_target(request["dsl"], request["chip"])
-            return {"target": TypeAdapter(Target).dump_python(found, mode="json"), "host": host}
+            target = detect_target(request["dsl"], request["chip"])
+            return {"target": TypeAdapter(Target).dump_python(target, mode="json"), "host": host}
         if request.get("backend") == "cpu" and "chip" in request:
             request = {**request, "chip": cpu_chip().name}
         return {**verifier.relay(request, message["wanted"], message["deadline"], progress), "host": host}
@@ -55,8 +55,8 @@ _worker: tuple[str, Verifier] | None = None
 
 
 def at_worker(message: dict[str, Any], topic: str) -> dict[str, Any]:
-    """In a Dask worker, whose judge stays warm for the client that asked last; no two clients share one. An event of
-    ``topic`` for its begin and each stage is its sign of life."""
+    """Answer in a Dask worker, whose judge stays warm for its latest client; clients do not share one. An event of
+    ``topic`` at the beginning and for each stage is its sign of life."""
     global _worker
     if _worker is None or _worker[0] != message["client"]:
         if _worker is not None:
@@ -70,8 +70,8 @@ def at_worker(message: dict[str, Any], topic: str) -> dict[str, Any]:
         parts.append(part.model_dump(mode="json"))
 
     worker.log_event(topic, "begin")
-    found = answer(_worker[1], message, progress)
-    return {**found, "parts": parts}
+    reply = answer(_worker[1], message, progress)
+    return {**reply, "parts": parts}
 
 
 class _Stream:
@@ -89,7 +89,7 @@ class _Stream:
 
 
 def main() -> None:
-    """Answers requests on standard input until it ends."""
+    """Answer requests on standard input until it ends."""
     stream: Any = _Stream(os.dup(0), os.dup(1))
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_connection, daemon=True).start()
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _end_with_connection() -> None:
-    """No one waits for the verdict any more: the judge ends with this process, in the middle of a kernel too."""
+    """End this process, and the judge with it, when the connection ends: nothing waits for the verdict any more."""
     poll = select.poll()
     poll.register(0, select.POLLHUP | select.POLLRDHUP)
     poll.poll()

@@ -1,4 +1,4 @@
-"""How a namespace is halted in one act: by its first process, which belongs to the judge and runs no candidate code."""
+"""Halts a namespace in one action: by its first process, which belongs to the judge and runs no candidate code."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import signal
 import socket
 import time
 
-#: what the judge asks of a first process, and what that answers: all have the signal and its worker has halted; not
-#: all of that one's threads have come to it yet; or it could name no other process than its worker
+#: the judge's request to a first process, and its answers: all got the signal and its worker has halted; not all
+#: threads of the worker have halted yet; or it could signal no process but its worker
 HALT, HALTED, HALTING, HALTED_WORKER = b"halt", b"halted", b"halting", b"halted worker"
-#: what is waited for at most: a thread that a vfork holds halts only with its child, and many that spin on few cores
-#: must each come to run for it
+#: longest wait: a thread blocked by a vfork halts only with its child, and many threads that spin on few cores must
+#: each get to run before they halt
 _MOST_SECONDS = 0.05
 _LOOK_SECONDS = 20e-6
 
 
 def obey(life: socket.socket, worker: int, alone: bool) -> bool:
-    """One request of the judge; False when it has gone. ``alone``: is this the first process of a namespace?"""
+    """Handle one request of the judge; False if the judge is gone. ``alone``: is this the first process of a
+    namespace?"""
     try:
         request = life.recv(16)
     except OSError:
@@ -25,7 +26,7 @@ def obey(life: socket.socket, worker: int, alone: bool) -> bool:
     if request != HALT:
         return False
     try:
-        # one call of the system, whatever a candidate has started meanwhile
+        # one system call, regardless of what a candidate has started meanwhile
         os.kill(-1 if alone else worker, signal.SIGSTOP)
     except OSError:
         return False
@@ -35,7 +36,7 @@ def obey(life: socket.socket, worker: int, alone: bool) -> bool:
 
 
 def _until_halted(worker: int) -> bool:
-    """Waits until every thread of ``worker`` has halted, as the system tells its parent, or it has ended."""
+    """Wait until every thread of ``worker`` has halted, as the system reports to its parent, or it has ended."""
     end = time.monotonic() + _MOST_SECONDS
     flags = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
     while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Small shared objects of the verifier's own, built on this machine where it has a compiler."""
+"""Small shared objects of the verifier, built on this machine if it has a compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMPILERS = {".c": ("gcc", "cc", "clang"), ".cpp": ("g++", "c++", "clang++")}
 
 
 def built(source: Path, folder: Path, flags: Sequence[str] = ()) -> Path | None:
-    """The object of ``source``, built in ``folder`` if it is not there (0.3 s); None where no compiler does it."""
+    """The object of ``source``, built in ``folder`` if it is missing (0.3 s); None if no compiler can build it."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS[source.suffix])), None)
     if compiler is None:
         return None
@@ -29,7 +29,7 @@ def built(source: Path, folder: Path, flags: Sequence[str] = ()) -> Path | None:
 
 
 def preloadable(library: Path) -> bool:
-    """Does the system's loader take it before all others?"""
+    """Can the system's loader preload it?"""
     program = shutil.which("true")
     if program is None:
         return False

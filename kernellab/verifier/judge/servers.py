@@ -1,4 +1,4 @@
-"""Warm processes that fork workers, and the environment that everything below the judge starts with."""
+"""Warm processes that fork workers, and the initial environment of all processes below the judge."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from kernellab.errors import VerifierError
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.rules import DEADLINES
 
-#: what a process below the judge may inherit; keys and tokens are never among it
+#: variables that a process below the judge may inherit; never keys or tokens
 _PASSED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CC", "CXX",
     "USER", "LOGNAME", "SHELL", "TERM",
     "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
 )  # fmt: skip
-#: the judge's own, as :func:`~kernellab.verifier.worker.appearance.keep_pages` in a worker
+#: for the judge itself, like :func:`~kernellab.verifier.worker.appearance.keep_pages` in a worker
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(512 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 
 def passed() -> dict[str, str]:
-    """What of this process's environment may be inherited."""
+    """The part of this process's environment that may be inherited."""
     return {name: os.environ[name] for name in _PASSED if name in os.environ}
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The whitelisted environment that judge, fork servers and workers start with."""
+    """The whitelisted initial environment of judge, fork servers and workers."""
     return {**passed(), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **(extra or {})}
 
 
-#: a thread that waits for its team spins for about a millisecond, enough to be warm for the next call; the default of
-#: tens of milliseconds keeps the thread that it waits for off a core that both share, and a call of 1 ms takes 50
+#: a thread that waits for its team spins for about a millisecond, enough to be warm for the next call. By default it
+#: spins for tens of milliseconds, and keeps the thread that it waits for off a shared core: a call of 1 ms takes 50
 SPINNING = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
-#: bytes of the environment that a process is started with, into which a worker's own is written (worker/appearance.py)
+#: reserved bytes of a process's initial environment, into which a worker writes its own (worker/appearance.py)
 ROOM = {"ROOM": " " * 4096}
-#: what is preloaded may ask whether there is a GPU (tvm_ffi does); asked of the driver, no child could start CUDA
+#: preloaded modules may ask whether there is a GPU (tvm_ffi does); if the driver were queried, no child could start
+#: CUDA
 ASKING = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
@@ -52,7 +53,7 @@ class ForkServer:
     """One warm process for one environment."""
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str], allocator: Path | None = None) -> None:
-        """``allocator`` is loaded before the C library's; what workers start is not told of it."""
+        """``allocator`` is loaded before the C library's; processes that workers start do not inherit it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel = ours
         self.environment = clean_environment({**SPINNING, **ASKING, **environment})
@@ -80,13 +81,13 @@ class ForkServer:
             self.ready = True
 
     def is_ready(self) -> bool:
-        """Has it imported everything? Does not wait."""
+        """Has it finished its imports? Does not wait."""
         if not self.ready and wait([self.channel], 0):
             self.wait_ready()
         return self.ready
 
     def pause(self) -> None:
-        """Halts it until the next request or :meth:`resume`, so that nothing of it runs during a timed call."""
+        """Halt it until the next request or :meth:`resume`, so that it does not run during a timed call."""
         if not self.paused and self.ready and self.alive():
             self.process.send_signal(signal.SIGSTOP)
             self.paused = True

@@ -1,1 +1,1 @@
-"""What judge, worker and caller share: messages, the control page, memory, options, numbers."""
+"""Definitions shared by judge, worker and caller: messages, the control page, memory, options, numbers."""

@@ -1,4 +1,4 @@
-"""A person's words for a verification, in a terminal or a cell, as options."""
+"""A user's words for a verification, in a terminal or a cell, as options."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kernellab.verifier.protocol.options import Baseline, Fidelity, VerifyOption
 
 
 def verify_options(asked: VerificationOptions = VerificationOptions(), dsl: str | None = None) -> VerifyOptions:
-    """The verifier's options. A baseline that is no known word is a kernel's file or folder, in ``dsl`` where that is
-    not detected; where only such are named, eager is measured too.
+    """The verifier's options. A baseline that is not a known word is a kernel's file or folder, in ``dsl`` if that is
+    not detected; if there are only such baselines, eager is measured too.
 
     Raises:
-        KernellabError: naming the option that is wrong.
+        KernellabError: names the wrong option.
     """
     if asked.level not in LEVELS:
         choices = ", ".join((*LEVELS, *LEVEL_WORDS))
@@ -41,10 +41,10 @@ def verify_options(asked: VerificationOptions = VerificationOptions(), dsl: str 
 
 
 def for_design(asked: VerificationOptions) -> dict[str, Any]:
-    """What a design asks of the verifier other than its defaults, by name.
+    """The verifier options of a design that differ from the defaults, by name.
 
     Raises:
-        KernellabError: naming the option that is wrong; SessionError: a level that runs no kernel.
+        KernellabError: names the wrong option; SessionError: a level that runs no kernel.
     """
     if asked.level == LEVELS[0]:
         raise SessionError("--level T0 runs no kernel, so it verifies none.", "Choose T1, T2, T3 or T4.")
@@ -52,7 +52,7 @@ def for_design(asked: VerificationOptions) -> dict[str, Any]:
 
 
 def fidelity(word: str | None) -> Fidelity:
-    """``--precision``'s word. Raises KernellabError: another than strict and framework."""
+    """The value of ``--precision``. Raises KernellabError for words other than strict and framework."""
     if word in (None, "", STRICT, FRAMEWORK):
         return cast(Fidelity, word or "")
     raise KernellabError(
@@ -62,22 +62,22 @@ def fidelity(word: str | None) -> Fidelity:
 
 
 def plain_dsl() -> str:
-    """What a source that shows no DSL (plain PyTorch) is judged as: what this machine designs in."""
+    """The DSL assumed for a source that shows none (plain PyTorch): the one that this machine designs in."""
     from kernellab.dsls.triton import has_cuda_device
 
     return "triton" if has_cuda_device() else "cpp"
 
 
 def _rivals(names: Sequence[str], dsl: str | None) -> dict[str, Source]:
-    """The baselines that are files, by the name that their figures have."""
-    known = get_args(Baseline)
-    found: dict[str, Source] = {}
+    """The baselines that are files, by the name of their figures."""
+    choices = get_args(Baseline)
+    rivals: dict[str, Source] = {}
     for name in names:
-        if name in known:
+        if name in choices:
             continue
         path = Path(name)
         if not path.exists():
-            remedy = f"Give {', '.join(known)}, or the file of a kernel."
+            remedy = f"Give {', '.join(choices)}, or the file of a kernel."
             raise KernellabError(f"--baseline {name}: there is no such baseline or file.", remedy)
-        found[path.name if path.name not in (*found, "") else name] = read_source(path, dsl, plain_dsl())
-    return found
+        rivals[path.name if path.name not in (*rivals, "") else name] = read_source(path, dsl, plain_dsl())
+    return rivals

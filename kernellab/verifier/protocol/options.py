@@ -1,4 +1,4 @@
-"""What a caller may ask of one verification."""
+"""Options of one verification or ranking."""
 
 from __future__ import annotations
 
@@ -31,31 +31,32 @@ class VerifyOptions(Record):
 
     level: Trust = Trust.T2
     allow_library: bool = False
-    #: run code that a person or a model wrote on a machine without a sandbox
+    #: run code written by a person or a model on a machine without a sandbox
     unsandboxed: bool = False
     repeat: int = Field(default=1, ge=1, le=20)
     baselines: tuple[Baseline, ...] = ("eager",)
-    #: the user's own kernels to be timed against too, by the name that their figures have; each has a separate worker
+    #: the user's own kernels that are also timed, by the name of their figures; each has a separate worker
     rivals: dict[str, Source] = Field(default_factory=dict)
-    #: sizes of Dims at which it is tried as well, where another part of it runs; the other Dims are as declared
+    #: additional sizes of Dims, at which another part of it runs; the other Dims are as declared
     sizes: tuple[dict[str, int], ...] = ()
-    #: inputs at which another kernel of the task was wrong; the stage correct tries them first
+    #: inputs for which another kernel of the task was wrong; the stage correct tries them first
     counterexamples: tuple[DrawnCase, ...] = ()
-    #: the rules have proved that the source computes the same by fewer operations: the label ``algebra``, and no floor
-    #: by the reference's FLOPs. Set by who asked the rules for the sketch, never from what a source says
+    #: the rules have proved that the source computes the same with fewer operations: gives the label ``algebra``, and
+    #: no floor by the reference's FLOPs. Set by the caller that ran the rules on the sketch, never from a source's
+    #: claim
     rewritten: bool = False
-    #: have compute-sanitizer look at what it gives the device
+    #: run compute-sanitizer on its device code
     sanitize: bool = False
     deadline: float = Field(default=300.0, gt=0)
     budget: float = Field(default=rules.TIMING.budget, gt=0)
-    #: seconds of the processor's time that a worker of the candidate may use to build and in calls; 0 means no limit
+    #: processor seconds that a worker of the candidate may use for building and calls; 0 means no limit
     processor: float = Field(default=0.0, ge=0)
-    #: bytes of inputs at most, for a quick look (T1) on a machine with little memory, of cases that are far longer than
-    #: the task's; 0 means no limit. What branches on larger sizes is not seen; a timed verification has no such limit
+    #: largest input bytes, for a quick look (T1) on a machine with little memory, of cases far longer than the task's;
+    #: 0 means no limit. Branches on larger sizes are then not seen; a timed verification has no such limit
     longest: int = Field(default=0, ge=0)
-    #: threads of candidate, baselines and reference; 0 means what the machine gives
+    #: threads of candidate, baselines and reference; 0 means the machine's default
     threads: int = Field(default=0, ge=0)
-    #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework
+    #: required accuracy of float32 results (:attr:`kernellab.task.Task.fidelity`); "" means the framework's
     precision: Fidelity = ""
 
 
@@ -72,7 +73,7 @@ class RankOptions(Record):
     precision: Fidelity = ""
 
     def as_verification(self) -> VerifyOptions:
-        """The same as the options that stages read: a quick look, timed against eager or alone."""
+        """The same as the options that stages read: a quick look, timed against eager or without a baseline."""
         return VerifyOptions(
             level=Trust.T1, allow_library=self.allow_library, unsandboxed=self.unsandboxed, deadline=self.deadline,
             budget=self.budget, threads=self.threads, baselines=("eager",) if self.paired else (),

@@ -1,4 +1,4 @@
-"""What to do about a refusal: one sentence for each signature that evidence can have."""
+"""Remedies for refusals: one sentence for each signature that evidence can have."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ REMEDIES = {
 }
 
 
-#: of values that are wrong without a pattern, where every smaller size is right
+#: for wrong values without a pattern, if every smaller size is right
 OF_LARGE_SIZES = (
     "It is right at each smaller size that was tried: look at what changes with size (index width, tails, scratch "
     "memory, a branch on a size)."
@@ -103,7 +103,7 @@ _OF_FORMULAS = frozenset({"wrong-values", "scattered"})
 
 
 def remedy(verdict: Verdict) -> str:
-    """What to do about a verdict that refuses, by its signature; "" where it passed or nothing is known."""
+    """The remedy for a refusing verdict, by its signature; "" if it passed or none is known."""
     evidence = verdict.evidence or Evidence()
     if verdict.passed:
         return ""
@@ -113,18 +113,18 @@ def remedy(verdict: Verdict) -> str:
 
 
 def lost_digits(evidence: Evidence) -> bool:
-    """Is it wrong by roundings that add up, or that a difference of near numbers shows, wherever they lie?"""
+    """Is it wrong because of accumulated roundings, or those exposed by a difference of close numbers, at any place?"""
     return evidence.signature == "accumulate-dtype" or evidence.wrong_fraction == 0.0
 
 
 def right_with_own_inputs(evidence: Evidence) -> bool:
-    """Is it right at the failing sizes with the task's own inputs, so that values decide and not sizes?"""
+    """Is it right at the failing sizes with the task's own inputs, so that values and not sizes decide?"""
     own = [case for case in evidence.tried if case.right and case.family in ("", "inputs")]
     return evidence.family not in (None, "", "inputs") and any(case.sizes == evidence.sizes for case in own)
 
 
 def right_where_smaller(evidence: Evidence) -> bool:
-    """Is it right in each case that was tried, all of them at smaller sizes?"""
+    """Is it right in all tried cases, all of which have smaller sizes?"""
     failing = evidence.sizes or {}
     return bool(evidence.tried) and all(
         case.right and case.sizes != failing and all(n <= failing.get(name, 0) for name, n in case.sizes.items())

@@ -1,25 +1,25 @@
-"""What a candidate or a compiler says, made fit to be shown: no character of it moves a cursor or hides another."""
+"""Makes output of candidates and compilers safe to display: no character of it moves a cursor or hides another."""
 
 from __future__ import annotations
 
 import unicodedata
 from typing import Any
 
-#: categories of characters that are seen nowhere and act on what is: controls, formats, lone surrogates
+#: categories of invisible characters that affect visible ones: controls, formats, lone surrogates
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _KEPT = frozenset("\n\t")
 
 
 def shown(text: str) -> str:
-    """``text`` with every control, format and unpaired character written as an escape (``\\x1b``); lines and tabs
-    stay."""
+    """``text`` with every control, format and unpaired character written as an escape (``\\x1b``); keeps line breaks
+    and tabs."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(_escaped(c) if _hidden(c) else c for c in text.replace("\r\n", "\n"))
 
 
 def shown_all(value: Any) -> Any:
-    """The same for every string of a JSON value, keys too."""
+    """The same for every string of a JSON value, including keys."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, list):

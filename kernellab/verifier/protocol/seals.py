@@ -1,4 +1,4 @@
-"""Anonymous memory whose size whoever is given it cannot change: a page that is gone would end its other holder."""
+"""Anonymous memory whose size its receivers cannot change: a removed page would kill the other holder."""
 
 from __future__ import annotations
 

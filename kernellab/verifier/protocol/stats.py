@@ -18,7 +18,8 @@ def timing(seconds: Sequence[float]) -> Timing:
 
 
 def calm(seconds: Sequence[float]) -> list[float]:
-    """The fastest fifth: what disturbs a call only ever adds to it, so on a busy machine these say most of the code."""
+    """The fastest fifth: disturbances only lengthen a call, so on a busy machine these calls represent the code
+    best."""
     return sorted(seconds)[: max(3, len(seconds) // 5)]
 
 
@@ -33,13 +34,13 @@ def compare(
     draws: int = TIMING.bootstrap,
     waited: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> Comparison:
-    """Speedup (the median ratio of a pair of calls, which what drifts does not move; on a busy machine the ratio of
-    the medians of the :func:`calm` calls) with a 95 % interval.
+    """Speedup with a 95 % interval: the median ratio of pairs of calls, which is robust to drift; on a busy machine the
+    ratio of the medians of the :func:`calm` calls.
 
-    The bootstrap draws whole blocks, since calls of one block share what disturbs them. It is widened by ``noise``, the
-    share by which two workers of the same code differed in this run, and by the noise floor at least. On a ``busy``
-    machine the interval also holds four fifths of all single pairs' ratios, and what the ratio would be had either
-    side not ``waited`` (s, for each call of the baseline and of the candidate) for cores.
+    The bootstrap draws whole blocks, since calls of one block share disturbances. The interval is widened by ``noise``,
+    the share by which two workers of the same code differed in this run, and at least by the noise floor. On a ``busy``
+    machine it also covers four fifths of the ratios of single pairs, and the ratio that would result if either side had
+    not ``waited`` (s, for each call of the baseline and of the candidate) for cores.
     """
     import numpy as np
 
@@ -53,11 +54,11 @@ def compare(
     draw = (first[:, :, None] + np.arange(size)).reshape(draws, -1)
     low, high = np.exp(np.percentile(np.median(logs[draw], axis=1), [2.5, 97.5]))
     if busy:
-        wide = np.percentile(b / c, [10, 90])
-        alone = [_alone(t, w) for t, w in zip((b, c), waited, strict=True)]
+        quantiles = np.percentile(b / c, [10, 90])
+        own_medians = [_alone(t, w) for t, w in zip((b, c), waited, strict=True)]
         speedup = float(np.median(calm(list(b))) / np.median(calm(list(c))))
-        low = min(low, wide[0], alone[0] / np.median(c))
-        high = max(high, wide[1], np.median(b) / alone[1])
+        low = min(low, quantiles[0], own_medians[0] / np.median(c))
+        high = max(high, quantiles[1], np.median(b) / own_medians[1])
     floor = 1 + max(TIMING.noise_floor, noise)
     return Comparison(
         baseline=baseline,
@@ -69,7 +70,7 @@ def compare(
 
 
 def _alone(seconds: Any, waited: Sequence[float]) -> float:
-    """The median with what each call waited taken off."""
+    """The median after subtracting each call's wait."""
     import numpy as np
 
     if len(waited) < len(seconds):
@@ -79,73 +80,73 @@ def _alone(seconds: Any, waited: Sequence[float]) -> float:
 
 
 def apart(a: Sequence[float], b: Sequence[float]) -> float:
-    """The share by which the medians of two samples of ratios differ, less what chance makes of it."""
+    """The share by which the medians of two samples of ratios differ, minus the effect of chance."""
     import numpy as np
 
     if min(len(a), len(b)) < 2:
         return 0.0
-    one, two = np.log(np.asarray(a)), np.log(np.asarray(b))
-    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (one, two))
-    difference = float(np.median(one) - np.median(two))
+    a_logs, b_logs = np.log(np.asarray(a)), np.log(np.asarray(b))
+    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (a_logs, b_logs))
+    difference = float(np.median(a_logs) - np.median(b_logs))
     return float(np.expm1(max(difference**2 - chance, 0.0) ** 0.5))
 
 
-#: standard errors by which two medians differ that are not of one kind
+#: standard errors by which two medians must differ to count as different
 _SURE = 3.0
 
 
 def larger(a: Sequence[float], b: Sequence[float], share: float) -> bool:
-    """Is the median of ``a`` larger than that of ``b`` by more than ``share``, beyond chance? Never of few."""
+    """Is the median of ``a`` larger than that of ``b`` by more than ``share``, beyond chance? False for few values."""
     import numpy as np
 
     if min(len(a), len(b)) < TIMING.least:
         return False
-    one, two = np.log(np.asarray(a)), np.log(np.asarray(b))
-    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (one, two))
-    return bool(float(np.median(one) - np.median(two)) - _SURE * chance**0.5 > float(np.log1p(share)))
+    a_logs, b_logs = np.log(np.asarray(a)), np.log(np.asarray(b))
+    chance = sum((_SPREAD * float(np.subtract(*np.percentile(x, [75, 25])))) ** 2 / len(x) for x in (a_logs, b_logs))
+    return bool(float(np.median(a_logs) - np.median(b_logs)) - _SURE * chance**0.5 > float(np.log1p(share)))
 
 
 def half_width(base: Sequence[float], candidate: Sequence[float]) -> float:
-    """How far, as a share, the interval of the paired ratio reaches to either side of it by chance alone."""
-    found = compare("", base, candidate, draws=200)
+    """How far, as a share, the interval of the paired ratio extends to either side by chance."""
+    comparison = compare("", base, candidate, draws=200)
     floor = 1 + TIMING.noise_floor
-    return (found.high / floor - found.low * floor) / 2 / found.speedup
+    return (comparison.high / floor - comparison.low * floor) / 2 / comparison.speedup
 
 
-#: the standard error of a median is this times the distance of the quartiles, over the root of the number
+#: a median's standard error is this times the interquartile range, divided by the root of the number of values
 _SPREAD = 1.2533 / 1.349
 
 
 def settled(base: Sequence[float], candidate: Sequence[float], noise: float = 0.0, more: float = float("inf")) -> bool:
-    """True when more pairs would change little: the interval is hardly wider than what ``noise`` makes of it, or
-    ``more`` times as many pairs (all that the budget has room for) would hardly narrow it."""
+    """Would more pairs change little? True if the interval is hardly wider than ``noise`` makes it, or if ``more``
+    times as many pairs (all that the budget allows) would hardly narrow it."""
     if min(len(base), len(candidate)) < TIMING.few:
         return False
-    found = compare("", base, candidate, noise=noise, draws=200)
+    comparison = compare("", base, candidate, noise=noise, draws=200)
     floor = max(TIMING.noise_floor, noise)
     beyond = max(TIMING.sharp, TIMING.sharp_part * noise)
-    half = (found.high - found.low) / 2 / found.speedup
-    # what chance makes of a median goes with the root of the number of pairs
-    return half < floor + beyond or (half - floor) * (1 - max(more, 1.0) ** -0.5) < TIMING.sharp
+    width = (comparison.high - comparison.low) / 2 / comparison.speedup
+    # the effect of chance on a median scales with the inverse root of the number of pairs
+    return width < floor + beyond or (width - floor) * (1 - max(more, 1.0) ** -0.5) < TIMING.sharp
 
 
 def one_line_each(stages: Iterable[StageResult]) -> list[StageResult]:
-    """One result a stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
+    """One result per stage, in order: parts of a stage are joined, and a skipped part leaves only its note.
 
-    A stage fails when a part does, and is skipped only when all of it was. What was told of a stage under way counts
-    until its next part comes.
+    A stage fails if a part fails, and counts as skipped only if all parts were. A report of a running stage counts
+    until its next part arrives.
     """
     joined: dict[Stage, StageResult] = {}
     for part in stages:
-        seen = joined.get(part.name)
-        if seen is None or seen.state is StageState.RUNNING:
+        earlier = joined.get(part.name)
+        if earlier is None or earlier.state is StageState.RUNNING:
             joined[part.name] = part
             continue
         if part.state is StageState.RUNNING:
-            joined[part.name] = part.model_copy(update={"seconds": seen.seconds + part.seconds})
+            joined[part.name] = part.model_copy(update={"seconds": earlier.seconds + part.seconds})
             continue
-        states = {seen.state, part.state} - {StageState.SKIPPED}
+        states = {earlier.state, part.state} - {StageState.SKIPPED}
         state = StageState.FAILED if StageState.FAILED in states else next(iter(states), StageState.SKIPPED)
-        notes = "; ".join(filter(None, [seen.note, part.note]))
-        joined[part.name] = StageResult(name=part.name, state=state, seconds=seen.seconds + part.seconds, note=notes)
+        notes = "; ".join(filter(None, [earlier.note, part.note]))
+        joined[part.name] = StageResult(name=part.name, state=state, seconds=earlier.seconds + part.seconds, note=notes)
     return list(joined.values())

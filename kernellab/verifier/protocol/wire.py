@@ -13,23 +13,23 @@ from typing import Any
 from kernellab.verifier.protocol.rules import CAPS
 
 _LENGTH = struct.Struct(">I")
-#: a request carries a task's and a candidate's text
+#: a request contains a task's and a candidate's text
 _STREAM_CAP = 64 << 20
 _FDS = 8
 
 
 class Malformed(Exception):
-    """A message that is too long, cut off, or not a JSON object."""
+    """A message that is too long, truncated, or not a JSON object."""
 
 
 def send(stream: socket.socket, message: dict[str, Any]) -> None:
-    """One length-prefixed message on a stream socket."""
+    """Send one length-prefixed message on a stream socket."""
     body = json.dumps(message, separators=(",", ":")).encode()
     stream.sendall(_LENGTH.pack(len(body)) + body)
 
 
 def receive(stream: socket.socket) -> dict[str, Any] | None:
-    """The next length-prefixed message; None when the other side has closed."""
+    """The next length-prefixed message; None if the other side has closed."""
     head = _exactly(stream, _LENGTH.size)
     if head is None:
         return None
@@ -41,7 +41,7 @@ def receive(stream: socket.socket) -> dict[str, Any] | None:
 
 
 def post(packets: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-    """One packet on a SOCK_SEQPACKET socket, with file descriptors."""
+    """Send one packet on a SOCK_SEQPACKET socket, with file descriptors."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > CAPS.message:
         raise Malformed(f"a control message of {len(body)} bytes (the cap is {CAPS.message})")
@@ -50,7 +50,7 @@ def post(packets: socket.socket, message: dict[str, Any], fds: Sequence[int] = (
 
 
 def take(packets: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """The next packet and its file descriptors; None when the other side has closed."""
+    """The next packet and its file descriptors; None if the other side has closed."""
     body, ancillary, flags, _ = packets.recvmsg(CAPS.message, socket.CMSG_SPACE(_FDS * 4))
     fds = array.array("i")
     for level, kind, data in ancillary:

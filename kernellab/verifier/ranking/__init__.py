@@ -1,1 +1,1 @@
-"""Rankings: a quick look at many candidates, of which a verdict is asked only for the few that are worth it."""
+"""Rankings: a quick look at many candidates; only the few best ones then get a verdict."""

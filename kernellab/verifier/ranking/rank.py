@@ -1,7 +1,7 @@
-"""One ranking: static analysis, build, the smallest shape, three families, and a paired time that is about right.
+"""One ranking: static analysis, build, the smallest shape, three families, and an approximate paired time.
 
-What a search needs of each of its candidates, in about a second after the build. Plain errors are found here; what a
-kernel does to deceive is found by a verification, which alone makes a verdict.
+This is what a search needs of each candidate, in about a second after the build. It finds plain errors; only a
+verification finds what a kernel does to deceive, and only that gives a verdict.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ranked:
         self.steps = Steps(self.context, progress)
 
     def run(self) -> Ranking:
-        """The ranking. Raises TaskError for a bad task, TargetError where nothing can be timed."""
+        """Run the ranking. Raises TaskError for a bad task, TargetError if nothing can be timed."""
         if self.context.interpreted:
             raise TargetError("Triton's interpreter cannot be timed.", "Rank on a GPU, or kernels in C++.")
         self.steps.static()
@@ -44,15 +44,16 @@ class Ranked:
         return self._ranking(time.perf_counter() - built)
 
     def _workers(self, stages: Stages) -> float:
-        """Takes the stages; when the build had ended, on a device with the first calls, in which a JIT compiles."""
+        """Run the stages. Returns the time when the build ended; on a device, including the first calls, where a JIT
+        compiles."""
         from kernellab.verifier.ranking.cases import RankCases
 
         steps, on_cpu = self.steps, self.context.request.backend is Backend.CPU
-        # a GPU draws in no time, and its memory is others' too
+        # a GPU draws quickly, and its memory is shared with others
         cases = stages.context.pool.recent.of(stages.task, RankCases) if on_cpu else RankCases(stages.task)
         with steps.compiling(Stage.BUILD):
             stages.begin_baselines(stages.baselines(), eagers=1)
-            # on a device a step of these, drawn at full size, may take far longer than the build that it is to fill
+            # on a device a step of these, drawn at full size, may take far longer than the build during which it runs
             self.context.findings.build_seconds = stages.build(cases.made() if on_cpu else None)
         built = time.perf_counter()
         if steps.failure is None:
@@ -64,17 +65,17 @@ class Ranked:
         return built
 
     def _ranking(self, seconds: float) -> Ranking:
-        found, steps, failure = self.context.findings, self.steps, self.steps.failure
+        findings, steps, failure = self.context.findings, self.steps, self.steps.failure
         return Ranking(
             ranked=failure is None,
             stage=steps.current,
             reason=failure.reason if failure else "No error found by a quick check; this is no verdict.",
-            conditions=tuple(found.conditions),
+            conditions=tuple(findings.conditions),
             evidence=failure.evidence if failure else None,
             stages=steps.all(),
-            time=found.time,
-            paired=next(iter(found.comparisons), None),
-            build_seconds=found.build_seconds,
+            time=findings.time,
+            paired=next(iter(findings.comparisons), None),
+            build_seconds=findings.build_seconds,
             seconds=seconds,
         )
 
@@ -82,15 +83,15 @@ class Ranked:
 def _smoke(stages: Stages, cases: RankCases) -> str:
     stages.outputs(cases.smoke, "smoke", stages.context.left(DEADLINES.smoke))
     if stages.context.request.backend is Backend.CUDA:
-        # a JIT compiles at its first call of a kind
-        for found in (*cases.families, *cases.powers, cases.timed):
-            stages.outputs(found, "smoke", stages.context.left(DEADLINES.smoke))
+        # a JIT compiles at the first call of each kind
+        for case in (*cases.families, *cases.powers, cases.timed):
+            stages.outputs(case, "smoke", stages.context.left(DEADLINES.smoke))
     stages.check(cases.smoke)
     return cases.smoke.words
 
 
 def _correct(stages: Stages, cases: RankCases) -> str:
-    """The families in memory that is poisoned and guarded, inputs as they were, earlier outputs not overwritten, none
+    """Check the families in poisoned and guarded memory: inputs unchanged, earlier outputs not overwritten, none
     written late; sizes at the Dims' ends, other layouts and other scalars."""
     from kernellab.verifier.boundary_checks.drawn import drawn
     from kernellab.verifier.boundary_checks.fences import reads_inside
@@ -102,39 +103,39 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     stages.check(first)
     untouched(stages, first)
     call = stages.sure_call(first, "correct")
-    kept = [stages.worker.read(o) for o in call.outputs]
-    for i, found in enumerate((*others, *cases.powers)):
-        stages.check(found)
+    first_outputs = [stages.worker.read(o) for o in call.outputs]
+    for i, case in enumerate((*others, *cases.powers)):
+        stages.check(case)
         if not i:
             # the worker holds the outputs of its last two calls
-            overwritten(stages, first, call, kept)
+            overwritten(stages, first, call, first_outputs)
     if stages.context.request.backend is Backend.CPU:
         reads_inside(stages, first)
         late(stages, first)
-        for found in cases.ends:
-            stages.check(found)
+        for case in cases.ends:
+            stages.check(case)
         if cases.small is not None:
             ring(stages, cases.small, cases.families[1])
             cheapest(stages, cases.small)
     drawn(stages, cases.drawn())
-    # nothing is poisoned or guarded around a timed call, and most of those are compared with eager's answer alone
+    # memory around timed calls is not poisoned or guarded, and most of them are compared only with eager's answer
     stages.check(cases.timed)
     names = ", ".join(c.family.value for c in cases.families)
     return f"families {names}, relative error at most {stages.comparison.worst:.1e}; {stages.comparison.tests.words}"
 
 
 def _fast(stages: Stages, cases: RankCases) -> str:
-    """A paired time, all timed calls checked; into the findings."""
+    """Measure a paired time, with all timed calls checked, and store it in the findings."""
     from kernellab.verifier.stages.fast import Setup, measured
     from kernellab.verifier.timing.sides import Pace
 
     pace = Pace(RANK.least, RANK.warm_seconds, RANK.calibration_calls, RANK.sharp)
     setup = Setup(tuple(stages.baselines()), eagers=1, canaries=False, pace=pace, case=cases.timed)
-    found = measured(stages, setup)
-    findings, ours = stages.context.findings, found.candidate.seconds
-    findings.time = stats.timing(stats.calm(ours) if found.busy else ours)
+    result = measured(stages, setup)
+    findings, ours = stages.context.findings, result.candidate.seconds
+    findings.time = stats.timing(stats.calm(ours) if result.busy else ours)
     findings.comparisons = [
-        stats.compare(b.name, b.seconds, ours, busy=found.busy, noise=found.noise) for b in found.baselines
+        stats.compare(b.name, b.seconds, ours, busy=result.busy, noise=result.noise) for b in result.baselines
     ]
-    findings.add(*found.conditions, *([Mark(kind="busy-machine")] if found.busy else []))
-    return f"{len(ours)} timed calls, {found.checked} checked{'; ' + found.note if found.note else ''}"
+    findings.add(*result.conditions, *([Mark(kind="busy-machine")] if result.busy else []))
+    return f"{len(ours)} timed calls, {result.checked} checked{'; ' + result.note if result.note else ''}"

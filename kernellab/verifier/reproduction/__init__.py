@@ -1,1 +1,1 @@
-"""The same again: one case in the caller's process, or a whole verification by a second judge."""
+"""Repeated runs: one case in the caller's process, or a whole verification by a second judge."""

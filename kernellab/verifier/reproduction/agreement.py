@@ -1,4 +1,4 @@
-"""T4: the same verification again by a separate judge, with other seeds; do the figures agree?"""
+"""T4: the same verification by a separate judge, with other seeds; do the figures agree?"""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from kernellab.records import Comparison, Stage, StageResult, StageState, Trust,
 
 
 def reproduced(first: Verdict, again: Verdict, seconds: float) -> Verdict:
-    """``first`` at T4 where ``again`` passed too and the intervals of every ratio that both have overlap.
+    """``first`` at T4 if ``again`` passed too and the intervals of every ratio that both have overlap.
 
-    A kernel that fails the second time is refused for what it failed then. One whose figures differ passes, with the
-    level that it had, the label "not reproduced" and both intervals. ``seconds`` is what the second took.
+    A kernel that fails the second time is refused for that failure. One whose figures differ passes, at its earlier
+    level, with the label "not reproduced" and both intervals. ``seconds`` is the time of the second verification.
     """
     if not again.passed:
         reason = f"Passed once and failed when measured again in a new process: {again.reason}"
         return _with(again.model_copy(update={"reason": reason}), NotReproduced(outcome="failed"))
-    pairs = [(one, other) for one in first.comparisons if (other := again.against(one.baseline)) is not None]
+    pairs = [(ours, theirs) for ours in first.comparisons if (theirs := again.against(ours.baseline)) is not None]
     if not pairs:
         return _with(first, NotReproduced(outcome="no time"))
-    apart = [(one, other) for one, other in pairs if not (one.low <= other.high and other.low <= one.high)]
-    words = "; ".join(f"{_ratio(other).text} {other.baseline}" for _, other in pairs)
+    disjoint = [(ours, theirs) for ours, theirs in pairs if not (ours.low <= theirs.high and theirs.low <= ours.high)]
+    words = "; ".join(f"{_ratio(theirs).text} {theirs.baseline}" for _, theirs in pairs)
     part = StageResult(
         name=Stage.FAST, state=StageState.PASSED, seconds=seconds, note=f"again in a new process: {words}"
     )
-    found = first.model_copy(update={"stages": [*first.stages, part]})
-    if not apart:
-        found = found.model_copy(update={"trust": Trust.T4})
-        return _with(found, Mark(kind="sealed")) if first.trust is Trust.T3 else found
+    verdict = first.model_copy(update={"stages": [*first.stages, part]})
+    if not disjoint:
+        verdict = verdict.model_copy(update={"trust": Trust.T4})
+        return _with(verdict, Mark(kind="sealed")) if first.trust is Trust.T3 else verdict
     return _with(
-        found,
+        verdict,
         *(
-            NotReproduced(outcome="differs", baseline=one.baseline, first=_ratio(one), second=_ratio(other))
-            for one, other in apart
+            NotReproduced(outcome="differs", baseline=ours.baseline, first=_ratio(ours), second=_ratio(theirs))
+            for ours, theirs in disjoint
         ),
     )
 

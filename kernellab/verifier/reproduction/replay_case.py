@@ -1,4 +1,4 @@
-"""Runs one case of a verdict again, in this process, so that a person can look at it."""
+"""Runs one case of a verdict again in this process, for a person to inspect."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def reproduce(
 ) -> tuple[tuple[Any, ...], list[Any], list[Any]]:
     """``(args, got, want)`` of one case: the candidate's own outputs and the reference's, in this process.
 
-    ``change`` is what the case did to the drawn arguments (:func:`kernellab.verifier.cases.changes.changed`).
+    ``change`` is the change applied to the drawn arguments (:func:`kernellab.verifier.cases.changes.changed`).
 
-    Nothing is isolated here: a kernel that crashes takes this process with it.
+    Nothing is isolated here: a kernel that crashes ends this process too.
     """
     from kernellab.verifier.cases.cases import make_args
     from kernellab.verifier.cases.changes import changed

@@ -1,4 +1,4 @@
-"""What stands around a worker: namespaces, Landlock, a system call filter, limits."""
+"""The isolation of a worker: namespaces, Landlock, a system call filter, limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Reads an agent's files as texts. It may put links, pipes and endless files there, also between two looks: each part
-of a path is opened once, below the descriptor of the folder before it, and no link is followed."""
+"""Reads an agent's files as text. The agent may create links, pipes and endless files there at any time, so each part
+of a path is opened once, below its parent folder's descriptor, and no link is followed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 
 from kernellab.errors import MOST_BYTES, KernellabError
 
-#: entries and levels of a folder that are looked at
+#: largest number of entries of a folder, and of levels, that are read
 _MOST_ENTRIES, _DEPTH = 2000, 16
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REMEDY = "Give a kernel's text in plain files; links, pipes and data stay out of it."
 
 
 def read_beneath(folder: Path, name: Path, wanted: Callable[[str], bool] | None) -> str | dict[str, str] | None:
-    """The text of the file ``name`` below ``folder``, or of each ``wanted`` file of the folder ``name``, by its path
-    there; hidden ones are left out. None: there is nothing.
+    """The text of the file ``name`` below ``folder``, or of each ``wanted`` file in the folder ``name``, by its path
+    there; hidden files are left out. None if there is nothing.
 
     Raises:
-        KernellabError: a link, no regular file, no UTF-8, or more than ``MOST_BYTES`` in all.
+        KernellabError: a link, a special file, text that is not UTF-8, or more than ``MOST_BYTES`` in total.
     """
     budget = _Budget()
     try:
         with _opened(folder, name) as descriptor:
             if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 return budget.text(descriptor, str(name))
-            found = budget.walk(descriptor, "", wanted) if wanted else ()
-            return {path: budget.text(one, path) for path, one in found}
+            files = budget.walk(descriptor, "", wanted) if wanted else ()
+            return {path: budget.text(file, path) for path, file in files}
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             return None
@@ -58,13 +58,13 @@ def _opened(folder: Path, name: Path) -> Iterator[int]:
 
 
 class _Budget:
-    """What one reading may still take: bytes, and entries of folders."""
+    """The remaining limits of one reading: bytes, and entries of folders."""
 
     def __init__(self) -> None:
         self._bytes, self._entries = MOST_BYTES, _MOST_ENTRIES
 
     def walk(self, folder: int, before: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
-        """Path and descriptor of each wanted file; the descriptor is closed when the next is asked for."""
+        """Path and descriptor of each wanted file; the descriptor is closed when the iteration continues."""
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if self._counted(before)]
         for name in sorted(names):
@@ -74,7 +74,7 @@ class _Budget:
             try:
                 descriptor = os.open(name, _FLAGS, dir_fd=folder)
             except OSError as error:
-                # what is no kernel's file may be anything
+                # other files may be of any kind
                 if not wanted(name):
                     continue
                 raise _refused(path, error) from None

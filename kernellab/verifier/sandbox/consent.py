@@ -1,4 +1,4 @@
-"""Where a machine has no sandbox: whose code runs, and who must have said so."""
+"""Consent on a machine without a sandbox: whose code may run, and who must have allowed it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kernellab.verifier.sandbox import sandbox
 
 
 def without_sandbox(level: Sequence[str], origin: Author, unsandboxed: bool) -> bool:
-    """May a worker that reached ``level`` run although no sandbox holds it? False where one does.
+    """May a worker that reached ``level`` run although no sandbox holds it? False if one does.
 
     Raises:
-        VerifierError: no sandbox, code that our own rules did not write, and no one has allowed it.
+        VerifierError: no sandbox, code that our own rules did not write, and no permission.
     """
     if sandbox.contains(", ".join(level)):
         return False

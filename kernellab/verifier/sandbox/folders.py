@@ -12,16 +12,16 @@ import time
 
 from kernellab.verifier.sandbox import sandbox
 
-#: seconds after which a folder that no process holds was left behind: before, it may not be locked yet
+#: seconds after which an unlocked folder counts as left behind; a younger one may not be locked yet
 _FRESH = 60.0
-#: in a folder that is held: the names of those outside of it that end with it
+#: subfolder of a held folder, with the names of folders outside of it that are removed with it
 _LISTED = "elsewhere"
-#: how tempfile begins the name of a program's folder that gives none
+#: tempfile's default prefix of a folder name
 _PLAIN = "tmp"
 
 
 def held(prefix: str) -> tuple[str, int]:
-    """A new folder of this name's beginning, and a descriptor whose copies keep it from :func:`sweep`."""
+    """A new folder with this name prefix, and a descriptor whose copies protect it from :func:`sweep`."""
     folder = tempfile.mkdtemp(prefix=prefix)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -29,7 +29,7 @@ def held(prefix: str) -> tuple[str, int]:
 
 
 def elsewhere(held: str) -> str:
-    """A new folder next to ``held``, with a name that any program's may have; :func:`clear` removes it."""
+    """A new folder next to ``held``, with a name that any program may use; :func:`clear` removes it."""
     folder = tempfile.mkdtemp(prefix=_PLAIN, dir=os.path.dirname(held))
     os.makedirs(os.path.join(held, _LISTED), exist_ok=True)
     os.close(os.open(_entry(held, folder), os.O_CREAT | os.O_WRONLY, 0o600))
@@ -43,7 +43,7 @@ def remove_elsewhere(held: str, folder: str) -> None:
 
 
 def clear(held: str) -> None:
-    """Removes what is in the folder, and those elsewhere that it lists."""
+    """Remove the contents of the folder, and the folders elsewhere that it lists."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(os.path.join(held, _LISTED)):
             folder = os.path.join(os.path.dirname(held), name)
@@ -54,14 +54,14 @@ def clear(held: str) -> None:
 
 
 def sweep(prefix: str, listed: bool = True) -> None:
-    """Removes this user's folders of this name's beginning that no process holds: theirs were killed. Those elsewhere
-    that they list go too where ``listed``; an agent writes into its folder, so that its list names nothing."""
+    """Remove this user's folders with this name prefix that no process holds, since their processes were killed; with
+    ``listed`` also the folders that they list. An agent writes into its folder, so its list must not be used."""
     for folder in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{prefix}*")):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                found = os.fstat(descriptor)
-                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _FRESH:
+                status = os.fstat(descriptor)
+                if status.st_uid == os.getuid() and time.time() - status.st_mtime > _FRESH:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if listed:
                         clear(folder)
@@ -75,10 +75,10 @@ def _entry(held: str, folder: str) -> str:
 
 
 def _is_ours(folder: str) -> bool:
-    """Is it a folder of this user's, or of a worker's where root gave it one?"""
+    """Is it a folder of this user, or of a worker to whom root gave it?"""
     try:
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return False
-    mine = found.st_uid == os.getuid() or (os.getuid() == 0 and found.st_uid in sandbox.USERS)
-    return stat.S_ISDIR(found.st_mode) and mine
+    is_owned = status.st_uid == os.getuid() or (os.getuid() == 0 and status.st_uid in sandbox.USERS)
+    return stat.S_ISDIR(status.st_mode) and is_owned

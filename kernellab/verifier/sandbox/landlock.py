@@ -14,22 +14,22 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _MAKE = sum(1 << bit for bit in range(4, 13))
 READ = EXECUTE | READ_FILE | READ_DIR
-#: bits that make sense for a file that is no directory
+#: rights that apply to a file that is not a directory
 _OF_FILE = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def abi() -> int:
-    """The kernel's Landlock version; 0 where there is none."""
+    """The kernel's Landlock version; 0 if there is none."""
     version = _libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return max(int(version), 0)
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str], network: bool = False) -> int:
-    """Confines this process for good: only ``readable`` and ``writable`` trees, no TCP without ``network``, no signals
-    or abstract sockets out of it (from ABI 6), no other process's memory. ``no_new_privs`` must be set. Returns the
-    version, 0 where there is no Landlock.
+    """Confine this process permanently: only ``readable`` and ``writable`` trees, no TCP without ``network``, no
+    signals or abstract sockets out of it (from ABI 6), no other process's memory. Requires ``no_new_privs``. Returns
+    the version, 0 without Landlock.
     """
     version = abi()
     if not version:

@@ -1,8 +1,8 @@
-"""Sealed replay (T3): what a candidate gave the device in one call is recorded, and done again without the candidate.
+"""Sealed replay (T3): a candidate's device work in one call is recorded, and repeated without the candidate.
 
-The record is made in the candidate's worker and so is a claim. Nothing rests on it: the judge reads it as data, a
-worker that runs our code only replays it on contents that the candidate never saw, and its outputs are compared and
-its time is taken as a candidate's are. A record that leaves anything out gives wrong results.
+The record is made in the candidate's worker and so is a claim. Nothing depends on its truth: the judge reads it as
+data, a worker that only runs our code replays it on contents that the candidate never saw, and its outputs are compared
+and its time is measured like a candidate's. A record that leaves anything out gives wrong results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""``-m kernellab.verifier.seal.again FOLDER ...``: does each recorded call once, for a tool that watches this process.
+"""``-m kernellab.verifier.seal.again FOLDER ...``: replays each recorded call once, for a tool that watches the
+process.
 
-Every buffer is an allocation by itself, so that the tool knows where it ends, and those that the call makes begin as
-NaN. No host code of a candidate, and no torch: compute-sanitizer stands in the way of each call of the driver.
+Every buffer is a separate allocation, so that the tool knows where it ends, and those that the call allocates start as
+NaN. Uses no host code of a candidate, and no torch: compute-sanitizer intercepts each call of the driver.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from kernellab.verifier.seal import bundle
 from kernellab.verifier.seal.driver import Driver
 from kernellab.verifier.seal.replay import OnDevice
 
-#: contents of argument N, next to the bundle; and a file that is there when all is done
+#: contents of argument N, next to the bundle; and a file that exists when all is done
 CONTENT = "input-{}"
 DONE = "done"
-#: bytes of it are NaN in each type of numbers that has one
+#: bytes that are NaN in each number format that has one
 _POISON = 0xFF
 
 
@@ -33,10 +34,10 @@ def main() -> None:
 
 
 def _do(driver: Driver, folder: Path) -> None:
-    found, binaries = bundle.read(folder)
-    steps = OnDevice(found, binaries)
+    recorded, binaries = bundle.read(folder)
+    steps = OnDevice(recorded, binaries)
     addresses = []
-    for buffer in found.buffers:
+    for buffer in recorded.buffers:
         address, size = ctypes.c_uint64(), ctypes.c_size_t(max(buffer.bytes, 1))
         driver.do("cuMemAlloc_v2", ctypes.byref(address), size)
         if buffer.input is None:
@@ -47,7 +48,7 @@ def _do(driver: Driver, folder: Path) -> None:
         addresses.append(address.value)
     stream = ctypes.c_void_p()
     driver.do("cuStreamCreate", ctypes.byref(stream), 1)
-    for act in map(steps.act, found.steps):
+    for act in map(steps.act, recorded.steps):
         act(addresses, stream.value or 0)
     driver.do("cuCtxSynchronize")
     for at in addresses:

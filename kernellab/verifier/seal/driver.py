@@ -1,4 +1,4 @@
-"""The few functions of the CUDA driver that a replay needs, through ctypes: wherever a GPU works, libcuda is there."""
+"""The few functions of the CUDA driver that a replay needs, through ctypes: every machine with a GPU has libcuda."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernellab.errors import VerifierError
 _SHARED_MAX, _REGISTERS, _LOCAL = 8, 4, 3
 _PREFER_SHARED = 1
 _CLUSTER, _COOPERATIVE, _SPREAD, _OVERLAPPING = 4, 2, 5, 6
-#: a kernel may use more shared memory than this only when told so
+#: a kernel needs an explicit setting to use more shared memory than this
 _DEFAULT_SHARED = 48 * 1024
-#: a CUtensorMap's bytes, and to how many its address must be a multiple
+#: size of a CUtensorMap in bytes, and the alignment of its address
 _MAP_BYTES, _MAP_ALIGNED = 128, 64
 #: CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 _NOT_INTERLEAVED, _PROMOTED = 0, 2
@@ -39,7 +39,7 @@ class CudaError(VerifierError):
 
 
 class Driver:
-    """Works in the calling thread's current context, which the caller has made."""
+    """Works in the calling thread's current context, which the caller has created."""
 
     def __init__(self) -> None:
         self.lib = ctypes.CDLL("libcuda.so.1")
@@ -65,31 +65,31 @@ class Driver:
         return function
 
     def attributes(self, function: ctypes.c_void_p) -> tuple[int, int]:
-        """Registers a thread, and bytes of local memory a thread (spills)."""
-        found = []
+        """Registers per thread, and bytes of local memory per thread (spills)."""
+        values = []
         for attribute in (_REGISTERS, _LOCAL):
             value = ctypes.c_int()
             self.do("cuFuncGetAttribute", ctypes.byref(value), attribute, function)
-            found.append(value.value)
-        return found[0], found[1]
+            values.append(value.value)
+        return values[0], values[1]
 
     def config(
         self, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int] | None, cooperative: bool,
         overlapping: bool,
     ) -> LaunchConfig:  # fmt: skip
-        """What cuLaunchKernelEx is given; the stream is filled in at the call."""
-        wanted: list[tuple[int, Sequence[int]]] = []
+        """The argument of cuLaunchKernelEx; the stream is set at the call."""
+        settings: list[tuple[int, Sequence[int]]] = []
         if cluster is not None:
-            wanted += [(_CLUSTER, cluster), (_SPREAD, (1,))]
-        wanted += [(_COOPERATIVE, (1,))] if cooperative else []
-        wanted += [(_OVERLAPPING, (1,))] if overlapping else []
-        attributes = (LaunchAttribute * max(len(wanted), 1))()
-        for attribute, (number, values) in zip(attributes, wanted, strict=False):
+            settings += [(_CLUSTER, cluster), (_SPREAD, (1,))]
+        settings += [(_COOPERATIVE, (1,))] if cooperative else []
+        settings += [(_OVERLAPPING, (1,))] if overlapping else []
+        attributes = (LaunchAttribute * max(len(settings), 1))()
+        for attribute, (number, values) in zip(attributes, settings, strict=False):
             attribute.id = number
             for i, value in enumerate(values):
                 attribute.value[i] = value
         config = LaunchConfig((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared)
-        config.attributes, config.count = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)), len(wanted)
+        config.attributes, config.count = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)), len(settings)
         config.keep = attributes
         return config
 
@@ -97,13 +97,13 @@ class Driver:
         self, address: int, kind: int, swizzle: int, shape: Sequence[int], strides: Sequence[int], box: Sequence[int],
         nan: bool,
     ) -> bytes:  # fmt: skip
-        """The copy engine's map (CUtensorMap) of a tensor of device memory, read in boxes.
+        """The copy engine's map (CUtensorMap) of a tensor in device memory, read in boxes.
 
         Args:
             kind, swizzle: CUtensorMapDataType and CUtensorMapSwizzle.
             shape, box: in elements, the last dimension first in memory.
             strides: in bytes, of all dimensions but the last.
-            nan: are elements outside the tensor read as NaN? Else as 0.
+            nan: are elements outside the tensor read as NaN? Otherwise as 0.
         """
         rank = len(shape)
         sizes, steps = (ctypes.c_uint64 * rank)(*reversed(shape)), (ctypes.c_uint64 * rank)(*reversed(strides))
@@ -117,7 +117,7 @@ class Driver:
         return ctypes.string_at(at, _MAP_BYTES)
 
     def is_address(self, word: int) -> bool:
-        """Is it an address of memory that CUDA knows?"""
+        """Is it an address of memory known to CUDA?"""
         kind = ctypes.c_uint()
         code = self.lib.cuPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_uint64(word))
         return code == 0 and kind.value != 0

@@ -1,4 +1,4 @@
-"""What a worker does for sealing: watch a candidate from its import on, record it, or load a bundle in its place."""
+"""A worker's part of sealing: watch a candidate from its import on, record it, or load a bundle in its place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from kernellab.verifier.seal import Unsealable, record
 
-#: the replayer's account of what it has loaded, in its scratch folder
+#: the replayer's report of what it has loaded, in its scratch folder
 LOADED = "work/loaded.json"
 
 
 def watch(dsl: str, device: str) -> None:
-    """Before a candidate is imported: what is only seen at loading is kept from here on."""
+    """Before the import of a candidate: start to store what can only be observed on loading."""
     import contextlib
 
     if device == "cpu" and dsl != "triton":
@@ -25,7 +25,7 @@ def watch(dsl: str, device: str) -> None:
     elif dsl != "triton":
         from kernellab.verifier.seal import cupti
 
-        # without CUPTI the candidate runs as ever, and is reported as unsealable when it is recorded
+        # without CUPTI the candidate runs as usual, and is reported as unsealable when it is recorded
         with contextlib.suppress(Unsealable):
             cupti.remember()
 
@@ -34,7 +34,7 @@ def seal(
     function: Callable[..., Any], sets: Sequence[Sequence[Any]], parameters: Sequence[Any], dsl: str, device: str,
     scratch: Path,
 ) -> dict[str, Any]:  # fmt: skip
-    """Records ``function`` on two sets of arguments and writes the bundle below ``scratch``; returns the reply.
+    """Record ``function`` on two sets of arguments and write the bundle below ``scratch``. Returns the reply.
 
     ``parameters`` are the tensors that a model copies its last arguments into.
     """
@@ -48,7 +48,7 @@ def seal(
 
 
 def load(folder: Path, device: str) -> Callable[..., Any]:
-    """The function that does the bundle in ``folder``. Raises Unsealable."""
+    """The function that replays the bundle in ``folder``. Raises Unsealable."""
     from kernellab.verifier.seal.replay import Replay
 
     replay = Replay(folder, device)

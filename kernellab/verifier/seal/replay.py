@@ -1,6 +1,7 @@
-"""Does a bundle again: memory is made, filled and handed to the recorded binaries. No code of the candidate's Python.
+"""Runs a bundle again: allocates and fills memory, and passes it to the recorded binaries. Runs none of the candidate's
+Python.
 
-What a worker of the role "replayer" calls in the place of a candidate.
+A worker of the role "replayer" calls this in place of a candidate.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 from kernellab.verifier.seal import Unsealable, bundle
 from kernellab.verifier.seal.bundle import Bundle, Call, Copy, Fill, Launch, Output, Place, Step, Value
 
-#: addresses of all buffers, then the stream
+#: receives the addresses of all buffers, then the stream
 Act = Callable[[Sequence[int], int], None]
 
 
 class Replay:
-    """The function of a bundle in ``folder``; called with the arguments of the recorded call's shapes.
+    """The function of the bundle in ``folder``; called with arguments of the recorded shapes.
 
     Raises Unsealable for a bundle that cannot be read, ValueError for arguments of another shape or layout.
     """
@@ -58,33 +59,39 @@ class Replay:
     def _fits(self, args: Sequence[Any]) -> None:
         if len(args) != len(self.bundle.inputs):
             raise ValueError(f"the bundle was recorded with {len(self.bundle.inputs)} arguments")
-        for given, recorded in zip(args, self.bundle.inputs, strict=True):
-            if recorded is not None and (given.shape != recorded.shape or given.stride() != recorded.strides):
+        for value, recorded in zip(args, self.bundle.inputs, strict=True):
+            if recorded is not None and (value.shape != recorded.shape or value.stride() != recorded.strides):
                 raise ValueError(f"the bundle was recorded with the shape {recorded.shape}")
-            if recorded is not None and str(given.dtype) != f"torch.{recorded.dtype}":
+            if recorded is not None and str(value.dtype) != f"torch.{recorded.dtype}":
                 raise ValueError(f"the bundle was recorded with {recorded.dtype}")
 
 
 def _maker(sealed: Bundle, number: int, device: str) -> Callable[[], Any]:
-    """Makes the memory of one buffer; an output that is all of its buffer is made as such, others as bytes."""
+    """Returns a function that allocates one buffer: as its output if that fills the buffer, otherwise as bytes."""
     import torch
 
     count = sealed.buffers[number].bytes
     whole = next((o for o in sealed.outputs if o.place.buffer == number and _alone(sealed, o)), None)
     shape, dtype = (whole.shape, getattr(torch, whole.dtype)) if whole else ((count,), torch.uint8)
-    # looked up at each call: a call that is checked makes poisoned memory between guards
+    # looked up at each call, since a checked call allocates poisoned memory between guards
     return lambda: torch.empty(shape, dtype=dtype, device=device)
 
 
 def _alone(sealed: Bundle, output: Output) -> bool:
-    """Is the output a contiguous tensor that its own buffer holds and nothing else?"""
+    """Is the output a contiguous tensor that fills a buffer of its own?"""
     buffer = sealed.buffers[output.place.buffer]
     contiguous, step = True, 1
     for size, stride in zip(reversed(output.shape), reversed(output.strides), strict=True):
         contiguous, step = contiguous and (size == 1 or stride == step), step * size
-    others = [o for o in sealed.outputs if o.place.buffer == output.place.buffer]
+    buffer_outputs = [o for o in sealed.outputs if o.place.buffer == output.place.buffer]
     size = step * bundle.SIZES[output.dtype]
-    return buffer.input is None and contiguous and len(others) == 1 and not output.place.offset and size == buffer.bytes
+    return (
+        buffer.input is None
+        and contiguous
+        and len(buffer_outputs) == 1
+        and not output.place.offset
+        and size == buffer.bytes
+    )
 
 
 def _view(memory: Any, output: Output) -> Any:
@@ -162,7 +169,7 @@ _SETTERS = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
 
 
 class _OnHost:
-    """Steps as calls of shared objects that were built with tvm-ffi."""
+    """Steps as calls of shared objects built with tvm-ffi."""
 
     def __init__(self, sealed: Bundle, binaries: dict[str, bytes]) -> None:
         import tempfile
@@ -218,7 +225,7 @@ def _host_fill(place: Place, count: int, pattern: bytes) -> Act:
     if pattern == pattern[:1] * len(pattern):
         size, byte = count * len(pattern), pattern[0]
         return lambda at, _: _ignore(ctypes.memset(at[place.buffer] + place.offset, byte, size))
-    # once, so that a replay only copies
+    # created once, so that a replay only copies
     content = pattern * count
     return lambda at, _: _ignore(ctypes.memmove(at[place.buffer] + place.offset, content, len(content)))
 

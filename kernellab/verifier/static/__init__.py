@@ -1,1 +1,1 @@
-"""The static stage: what a source's text says before it is built."""
+"""The static stage: checks of a source's text before the build."""

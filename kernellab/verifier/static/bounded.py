@@ -1,4 +1,4 @@
-"""The static analysis in a child process with limits: whatever a text does to its reader, the judge continues."""
+"""The static analysis in a child process with limits, so that no source can end the judge."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kernellab.verifier.static.check import check
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the texts show: errors of syntax, findings of the rules and of the DSL. ``refused`` says in one sentence why
-    nothing could be told. ``model``: is a class ModelNew what will be called?"""
+    """The result of the analysis: syntax errors, findings of the rules and of the DSL. ``refused`` says in one sentence
+    why the analysis failed. ``model``: is a class ModelNew the thing to call?"""
 
     findings: tuple[Finding, ...] = ()
     errors: tuple[CompilerLine, ...] = ()
@@ -34,10 +34,10 @@ class Analysis:
 
 
 def analyse(source: Source, adapter: Adapter) -> Analysis:
-    """The analysis of ``source``, within limits of size, time, memory and depth.
+    """Analyse ``source`` within limits of size, time, memory and depth.
 
     Raises:
-        JudgeBusy: the machine gave it too little time to say anything.
+        JudgeBusy: the machine was too busy for a result.
     """
     size = sum(len(text) for text in source.files.values())
     if size > MOST_BYTES:
@@ -59,9 +59,9 @@ def _found(source: Source, adapter: Adapter) -> dict[str, Any]:
     findings = list(result.findings)
     if not result.errors and not any(f.rule == "hidden-code" and f.fatal for f in findings):
         findings += adapter.static(source)
-    shown = [_shortened(f) for f in findings[: STATIC.findings]]
+    shortened = [_shortened(f) for f in findings[: STATIC.findings]]
     errors = [line.model_dump() for line in result.errors[: STATIC.findings]]
-    return {"findings": [asdict(f) for f in shown], "errors": errors, "model": result.model}
+    return {"findings": [asdict(f) for f in shortened], "errors": errors, "model": result.model}
 
 
 def _shortened(finding: Finding) -> Finding:
@@ -69,10 +69,10 @@ def _shortened(finding: Finding) -> Finding:
 
 
 def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
-    """What ``work`` gives in a child of this process, or why it gives nothing. Raises JudgeBusy."""
+    """The result of ``work`` in a child of this process, or the reason why there is none. Raises JudgeBusy."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        # the child runs no other thread's code, and ends without the interpreter's own end
+        # the child runs no other thread's code, and ends without the interpreter's own exit
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -102,10 +102,10 @@ def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
 
 
 def _child(work: Callable[[], dict[str, Any]], read: int, write: int) -> None:
-    """Does not return."""
+    """Run ``work`` in the child and send its result. Does not return."""
     try:
         gc.disable()
-        # the parser's warnings would be told on the terminal, in words that the text chooses
+        # the parser's warnings would appear on the terminal, with text that the source controls
         warnings.simplefilter("ignore")
         os.close(read)
         seconds = int(STATIC.seconds)
@@ -130,7 +130,7 @@ def _child(work: Callable[[], dict[str, Any]], read: int, write: int) -> None:
 
 
 def _read(fd: int, end: float) -> bytes | None:
-    """All that comes until the other side closes; None when it takes too long."""
+    """All data until the other side closes; None on timeout."""
     parts: list[bytes] = []
     while True:
         if not wait([fd], max(0.0, end - time.monotonic())):

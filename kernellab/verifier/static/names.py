@@ -89,7 +89,7 @@ class Names:
         return self._bound.get(name)
 
     def _part(self, node: ast.AST, depth: int) -> str | None:
-        """A piece of an f-string; what is not constant stands as ``{}``."""
+        """A piece of an f-string; ``{}`` if it is not constant."""
         inner = node.value if isinstance(node, ast.FormattedValue) else node
         text = self.text(inner, depth + 1)
         return "{}" if text is None else text

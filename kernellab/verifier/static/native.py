@@ -1,4 +1,4 @@
-"""The static rules for C++ and CUDA: in separate files, and in strings of Python. Tokens, comments left out."""
+"""The static rules for C++ and CUDA: in separate files, and in strings of Python. Works on text without comments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kernellab.dsls.text import CPP_ENDINGS, without_comments
 from kernellab.verifier.static.surroundings import IN_CPP
 
 ENDINGS = CPP_ENDINGS
-#: what no honest kernel names: rule, pattern, message
+#: what no honest kernel contains: rule, pattern, message
 _FATAL = (
     ("process-memory", r"/proc/(?:self|\d+|%d)/(?:mem|environ|maps|cmdline)\b", "opens {0}"),
     ("process-memory", r"\b(?:ptrace|process_vm_readv|process_vm_writev)\s*\(", "calls {0}"),
     ("process", r"\b(?:kill|killpg|tgkill)\s*\(\s*getppid", "signals the process that judges it"),
 )
-#: the framework's or a vendor's product under its own name; no dispatcher sees such a call
+#: products of the framework or a vendor by name; no dispatcher sees such a call
 LIBRARY = re.compile(
     r"\b(?:cblas_[sdhb]?\w+|[sdcz]ge(?:mm|mv)_\b|cublas[A-Z]\w*|cublasLt\w+|cudnn[A-Z]\w*|mkl_\w+|dnnl::\w+|cusparse[A-Z]\w*)"
 )
@@ -46,13 +46,13 @@ _FLAGGED = (
     *(("surroundings", pattern, message) for pattern, message in IN_CPP),
     ("hidden-code", r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)\n]*\)[^\n]*##", "pastes tokens together"),
 )  # fmt: skip
-#: a definition that other files see, of what all of a process calls by name: functions of the C library and of OpenMP
+#: externally visible definitions of functions that all of a process calls by name (C library, OpenMP)
 _OF_ALL = re.compile(
     r"(?:^|[;}])([^;{}]*[\w*&]\s*)\b(mem(?:cpy|move|set|cmp)|[mc]alloc|realloc|free|posix_memalign|aligned_alloc|mmap|"
     r"munmap|mprotect|getenv|clock_gettime|gettimeofday|nanosleep|dl(?:sym|open)|pthread_create|GOMP_parallel|"
     r"omp_get_\w+)\s*\([^;{}()]*\)\s*\{"
 )
-#: functions that clocks are made of: code that names one and unprotects memory overwrites it
+#: functions that clocks use: code that names one and unprotects memory overwrites it
 CLOCKS = (
     "clock_gettime", "gettimeofday", "cudaEventElapsedTime", "cudaEventRecord", "cudaDeviceSynchronize",
     "cuEventElapsedTime",
@@ -61,16 +61,16 @@ CLOCKS = (
 
 @lru_cache(maxsize=64)
 def in_file(text: str, file: str, first_line: int = 1) -> tuple[Finding, ...]:
-    """Findings in C++ or CUDA; ``first_line`` is where ``text`` begins in ``file``.
+    """Findings in C++ or CUDA; ``first_line`` is the line of ``file`` at which ``text`` begins.
 
-    Most sources bring the same headers, which are longer than all else in them; they are read once.
+    Most sources contain the same headers, which are longer than the rest; they are read once.
     """
     return () if text in _headers() else tuple(_in_file(text, file, first_line))
 
 
 @lru_cache(maxsize=1)
 def _headers() -> frozenset[str]:
-    """The headers that lowered kernels bring along, to the letter: nothing is hidden in them."""
+    """The exact headers that lowered kernels include: nothing is hidden in them."""
     folder = Path(__file__).parents[2] / "lowering"
     return frozenset(path.read_text(encoding="utf-8") for path in folder.rglob("*.h"))
 
@@ -92,7 +92,7 @@ def _in_file(text: str, file: str, first_line: int) -> Iterator[Finding]:
             yield Finding("patch", f"defines {match[2]}, which others call", file, line(match.start(2)), fatal=True)
     for match in LIBRARY.finditer(code):
         if match[0] in own:
-            # its own function of that name
+            # the source's own function of that name
             continue
         yield Finding("library-call", f"calls {match[0]} of a library", file, line(match.start()), fatal=True)
     clock = re.search(rf"\b(?:{'|'.join(CLOCKS)})\b", code)
@@ -110,12 +110,12 @@ def in_strings(tree: ast.AST, file: str) -> Iterator[Finding]:
 
 
 def own_functions(trees: Iterable[ast.AST], files: Mapping[str, str]) -> frozenset[str]:
-    """The names of all functions that C++ and CUDA of a source define, in ``files`` or in strings of Python."""
-    found = [
+    """The names of all functions that a source's C++ and CUDA define, in ``files`` or in strings of Python."""
+    names = [
         _own(without_comments(text), name.endswith(".c")) for name, text in files.items() if name.endswith(ENDINGS)
     ]
-    found += [_own(without_comments(text)) for tree in trees for text, _ in _code(tree)]
-    return frozenset().union(*found)
+    names += [_own(without_comments(text)) for tree in trees for text, _ in _code(tree)]
+    return frozenset().union(*names)
 
 
 @lru_cache(maxsize=64)
@@ -124,15 +124,15 @@ def _own(code: str, plain_c: bool = False) -> frozenset[str]:
 
 
 def _code(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Strings that hold C++ or CUDA, with their lines. Nothing reads what only stands there (a docstring), unless
-    the file asks for it."""
+    """Strings that contain C++ or CUDA, with their lines. Bare strings (docstrings) are left out unless the file reads
+    ``__doc__``."""
     nodes = list(ast.walk(tree))
-    asked = any(isinstance(n, ast.Attribute) and n.attr == "__doc__" for n in nodes)
-    asked |= any(
+    reads_doc = any(isinstance(n, ast.Attribute) and n.attr == "__doc__" for n in nodes)
+    reads_doc |= any(
         isinstance(n, (ast.Name, ast.Constant)) and "__doc__" in (getattr(n, "id", ""), getattr(n, "value", ""))
         for n in nodes
     )
-    idle = set() if asked else {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    idle = set() if reads_doc else {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
     for node in nodes:
         if (
             isinstance(node, ast.Constant)

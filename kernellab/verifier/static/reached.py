@@ -1,4 +1,4 @@
-"""What of a source can run when it is imported and called: not its ``__main__`` blocks, nor what only they use."""
+"""The parts of a source that can run on import and call: not ``__main__`` blocks, nor what only they use."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator, Mapping
 
 from kernellab.verifier.static.names import Names
 
-#: by these a module's functions are reached without their names
+#: ways to reach a module's functions without their names
 _INDIRECT = frozenset(("globals", "locals", "vars", "exec", "eval", "compile", "__import__", "__name__"))
 _INDIRECT_ATTRIBUTES = frozenset(("__dict__", "__globals__", "modules", "getmembers"))
-#: what fetches an attribute by a name that may be made when it runs
+#: functions that fetch an attribute by a name that may be computed at run time
 _FETCHES = frozenset(("getattr", "attrgetter", "methodcaller"))
-#: what runs a file again, under a name of its choice
+#: functions that run a file again, under a chosen name
 _LOADERS = frozenset(("runpy", "run_path", "run_module", "SourceFileLoader", "spec_from_file_location"))
 
 
 def reached(trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
     """The trees without ``if __name__ == "__main__":`` blocks and the functions that only these call.
 
-    All of them as they are, where a file says ``__main__`` elsewhere or may reach functions by other ways than their
+    All trees are unchanged if a file names ``__main__`` elsewhere or may reach functions in other ways than by their
     names.
     """
     if any(_says_main(tree) for tree in trees.values()):
@@ -38,7 +38,7 @@ def _indirect(node: ast.AST) -> bool:
 
 
 def _fetches(trees: Mapping[str, ast.Module]) -> bool:
-    """Does a file import one of these, and any fetch an attribute by a name that does not stand there?"""
+    """Does a file import one of these, and does any fetch an attribute by a computed name?"""
     own = {"kernel_source", *(file.removesuffix(".py").split("/")[0] for file in trees)}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     modules = (m for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for m in _imported(n))
@@ -62,7 +62,7 @@ def _without_main(tree: ast.Module) -> ast.Module:
 
 
 def _without_unused(tree: ast.Module, whole: ast.Module, words: Counter[str]) -> ast.Module:
-    """Functions that a ``__main__`` block names and nothing else does, to any depth, keep their heads alone."""
+    """Reduce functions that only ``__main__`` blocks name, at any depth, to their heads."""
     main = [n for n in whole.body if _is_main(n)]
     words, dropped = Counter(words), set[str]()
     used = {word for block in main for word in _words(block)}
@@ -83,14 +83,14 @@ def _without_unused(tree: ast.Module, whole: ast.Module, words: Counter[str]) ->
 
 
 def _head(node: ast.stmt) -> ast.stmt:
-    """A function without its body: decorators and defaults run when it is defined."""
+    """A function without its body: decorators and defaults run at its definition."""
     assert isinstance(node, ast.FunctionDef)
     fields = {name: getattr(node, name) for name in node._fields}
     return ast.copy_location(type(node)(**{**fields, "body": [ast.copy_location(ast.Pass(), node)]}), node)
 
 
 def _words(tree: ast.AST) -> Iterator[str]:
-    """Names, attributes, imported names, and texts that could be names."""
+    """Names, attributes, imported names, and strings that could be names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             yield node.id
@@ -103,7 +103,7 @@ def _words(tree: ast.AST) -> Iterator[str]:
 
 
 def _says_main(tree: ast.Module) -> bool:
-    """Does anything but the usual test name ``__main__`` or ``__name__`` as a text, bind that, or load a file again?"""
+    """Does anything but the usual test name ``__main__`` or ``__name__`` in a string, bind it, or load a file again?"""
     tests = {id(part) for n in tree.body if _is_main(n) and isinstance(n, ast.If) for part in ast.walk(n.test)}
     names = Names(tree)
     for node in ast.walk(tree):

@@ -1,1 +1,1 @@
-"""The fast stage: what a timed call is, its contents, its checks, its figures."""
+"""The fast stage: timed calls, their contents, their checks, their figures."""

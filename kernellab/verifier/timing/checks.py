@@ -1,4 +1,4 @@
-"""Whether the outputs of timed calls are right: compared outside the clock, in float64 only where they must be."""
+"""Checks of the outputs of timed calls: compared outside the clock, in float64 only if necessary."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Checks:
     def __init__(self, comparison: Comparison, size: int) -> None:
         self.comparison = comparison
         self.task = comparison.task
-        #: are all outputs compared, of ``size`` bytes of inputs that are written together?
+        #: are all outputs compared, given ``size`` bytes of inputs that are written together?
         self.all = size <= TIMING.check_all_bytes
         self.done = 0
         self._every = len(cores_in_order())
         self._chosen = 0
         self._random = random.Random(secrets.randbits(64))
-        #: seconds of one run of the reference, by threads
+        #: seconds of one run of the reference, by number of threads
         self._took: dict[int, float] = {}
 
     def wanted(self) -> bool:
-        """Shall a call's outputs be compared? All of little data, else the first and a random third."""
-        found = self.all or not self._chosen or self._random.random() < 1 / 3
-        self._chosen += found
-        return found
+        """Should a call's outputs be compared? Always for little data, otherwise for the first and a random third."""
+        is_wanted = self.all or not self._chosen or self._random.random() < 1 / 3
+        self._chosen += is_wanted
+        return is_wanted
 
     def wanted_of(self, calls: int, last: bool) -> list[int]:
-        """The calls of one go whose outputs are compared: all of little data, else the first and the last and a secret
-        random third; of a go of one call a third of the goes, and the ``last``."""
+        """The calls of one go whose outputs are compared: all for little data, otherwise the first, the last and a
+        secret random third; for a go of one call, in a third of the goes and in the ``last``."""
         if self.all:
             return list(range(calls))
         if calls == 1:
@@ -51,8 +51,8 @@ class Checks:
         return [i for i in range(calls) if i in (0, calls - 1) or self._random.random() < 1 / 3]
 
     def check(self, args: tuple[Any, ...], outputs: Sequence[Tensor]) -> None:
-        """Compares as the stage correct does, by every rule. Raises WrongWhenTimed; WorkerFailure where the outputs
-        are not of the reference's number, shapes and dtypes."""
+        """Compare as the stage correct does, by every rule. Raises WrongWhenTimed; WorkerFailure if the outputs differ
+        from the reference's in number, shapes or dtypes."""
         native, seconds = self._reference(args)
         self.done += 1
         unlike = self.comparison.unlike(outputs, native)
@@ -63,16 +63,16 @@ class Checks:
             raise WrongWhenTimed(wrong)
 
     def beside(self, args: tuple[Any, ...], outputs: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
-        """As :meth:`check`, against what a baseline's worker has just computed of the same contents, then against
-        float64's answer; the reference runs at the declared dtype only where neither is near."""
+        """As :meth:`check`, against what a baseline's worker has just computed for the same contents, then against
+        float64's answer; the reference runs at the declared dtype only if neither is close."""
         if self.comparison.as_theirs(outputs, theirs) or self.comparison.as_exact(args, outputs):
             self.done += 1
         else:
             self.check(args, outputs)
 
     def _reference(self, args: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], float]:
-        """The reference's outputs, and the seconds that it took. With one thread or with all, whichever was quicker
-        when tried: on a busy machine one goes before other work, but a team waits for its slowest."""
+        """The reference's outputs, and the seconds that it took. Uses one thread or all, whichever was faster when
+        tried: on a busy machine one has priority over other work, but a team waits for its slowest thread."""
         if device.current() == "cuda":
             return answers.run_reference(self.task, args), 0.0
         untried = [n for n in (self._every, 1) if n not in self._took]
@@ -84,9 +84,9 @@ class Checks:
 
 
 def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
-    """Does the reference's own output lie in an input, or in less memory than it has elements?"""
+    """Is the reference's own output in an input, or in less memory than it has elements?"""
     outputs, inside = task.module().called(tuple(args))
     native = outputs[output]
-    held = native.untyped_storage()
+    storage = native.untyped_storage()
     inputs = [a.untyped_storage().data_ptr() for a in inside if isinstance(a, torch.Tensor)]
-    return held.data_ptr() in inputs or held.nbytes() < native.numel() * native.element_size()
+    return storage.data_ptr() in inputs or storage.nbytes() < native.numel() * native.element_size()

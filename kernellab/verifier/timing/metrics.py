@@ -1,8 +1,8 @@
-"""The field's figures of merit, one function each, with its formula and where the formula comes from.
+"""The field's figures of merit, one function each, with the formula and its source.
 
 Times are milliseconds (or seconds, the same on both sides) and must be positive, finite and normal: a time of zero, a
-denormal one or NaN is a clock that failed, and no figure is made of it. None stands for a candidate, or a task, without
-a right kernel. Every function raises ValueError, saying what was given, rather than return a number that means nothing.
+denormal one or NaN means that a clock failed, and gives no figure. None stands for a candidate, or a task, without a
+right kernel. Every function raises ValueError with the invalid value instead of returning a meaningless number.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ _LEAST = sys.float_info.min
 
 def geomean(values: Iterable[float]) -> float:
     """``exp(1/n * sum_i log v_i)``: the mean of ratios that does not depend on which side is the baseline (Fleming and
-    Wallace 1986). Raises ValueError on nothing, and on values that are not positive and finite."""
-    found = list(values)
-    if not found:
+    Wallace 1986). Raises ValueError if there are no values, or for values that are not positive and finite."""
+    items = list(values)
+    if not items:
         raise ValueError("the geometric mean of nothing")
-    bad = next((v for v in found if not (isfinite(v) and v >= _LEAST)), None)
+    bad = next((v for v in items if not (isfinite(v) and v >= _LEAST)), None)
     if bad is not None:
         raise ValueError(f"the geometric mean needs positive finite values, not {bad}")
-    return exp(sum(log(v) for v in found) / len(found))
+    return exp(sum(log(v) for v in items) / len(items))
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two middle ones. Raises ValueError on nothing, and on NaN."""
-    found = sorted(values)
-    if not found:
+    """The middle value, or the mean of the two middle ones. Raises ValueError if there are no values, or for NaN."""
+    ordered = sorted(values)
+    if not ordered:
         raise ValueError("the median of nothing")
-    if any(v != v for v in found):
+    if any(v != v for v in ordered):
         raise ValueError("the median of values of which one is not a number")
-    half = len(found) // 2
-    return found[half] if len(found) % 2 else (found[half - 1] + found[half]) / 2
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def fast_p(speedups: Sequence[float | None], p: float = 1.0) -> float:
     """``1/N * sum_i [task i is right and speedup_i > p]`` (KernelBench, Ouyang et al. 2025); failures count in N.
 
     The inequality is strict as there: a kernel exactly as fast as the baseline is not in fast_1, and every right one is
-    in fast_0. (The AKG paper's eq. 6 has ``>=``, which differs on exact ties alone.)
+    in fast_0. (The AKG paper's eq. 6 has ``>=``, which differs only on exact ties.)
     """
     if not speedups:
         raise ValueError("fast_p of no tasks")
@@ -51,8 +51,8 @@ def fast_p(speedups: Sequence[float | None], p: float = 1.0) -> float:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """``1 - C(n-c, k) / C(n, k)``: the unbiased estimate of the chance that one of ``k`` samples is right, from ``c``
-    right ones of ``n`` (Chen et al. 2021, eq. 1; AKG kernel agent, eq. 4, for one task)."""
+    """``1 - C(n-c, k) / C(n, k)``: the unbiased estimate of the chance that at least one of ``k`` samples is right,
+    from ``c`` right ones of ``n`` (Chen et al. 2021, eq. 1; AKG kernel agent, eq. 4, for one task)."""
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} needs 0 <= c <= n and 1 <= k <= n, not n={n}, c={c}")
     return 1.0 - comb(n - c, k) / comb(n, k)
@@ -68,8 +68,8 @@ def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
 def sol_score(time: float, baseline: float, bound: float) -> float | None:
     """``S = 1 / (1 + (T - T_sol) / (T_b - T_sol))`` (SOL-ExecBench): 0.5 at the baseline, 1 at the bound.
 
-    Where the baseline is at the bound or under it: 1 for a time at the bound, else 0. None for a time under the bound:
-    either the bound or the measurement is wrong then, and neither is worth a score.
+    If the baseline is at or below the bound: 1 for a time at the bound, otherwise 0. None for a time below the bound:
+    then either the bound or the measurement is wrong, and no score applies.
     """
     _time(time, "time"), _time(baseline, "baseline"), _bound(bound)
     if time < bound:

@@ -1,5 +1,5 @@
-"""What a worker's process shows of how it was started: as little of a judge as can be, and the same in those that a
-candidate is judged in as in one that is as a user's."""
+"""A worker's visible traces of its start: as little of a judge as possible, and the same in processes that judge a
+candidate as in one that resembles a user's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 
-#: mallopt(3), and a threshold that no allocation reaches
+#: mallopt(3) parameters, and a threshold that no allocation reaches
 _TRIM, _MMAP, _NEVER = -1, -3, -1
 _MMAP_BYTES = 512 << 20
-#: places in /proc/self/stat, after the name: where the arguments and the environment lie that it was started with
+#: indices in /proc/self/stat, after the name, of the addresses of the initial arguments and environment
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)
 
 
 def keep_pages() -> None:
-    """Has pages of freed tensors (below 512 MiB) be used again from the first call on: page faults would otherwise be
-    most of what is measured (a copy of 32 MiB takes 4 ms into pages in use, 31 ms into fresh ones)."""
+    """Make pages of freed tensors (below 512 MiB) be reused from the first call on: page faults would otherwise
+    dominate the measurement (a copy of 32 MiB takes 4 ms into pages in use, 31 ms into fresh ones)."""
     with contextlib.suppress(AttributeError):  # a C library that has no such call
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP, _MMAP_BYTES)
@@ -28,7 +28,7 @@ def keep_pages() -> None:
 
 
 def show(environment: Mapping[str, str], command: Sequence[str]) -> None:
-    """Has /proc show this process as started with ``environment`` by ``command``, as far as there is room."""
+    """Make /proc show this process as started with ``environment`` by ``command``, as far as there is room."""
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             words = file.read().rpartition(")")[2].split()
@@ -36,7 +36,7 @@ def show(environment: Mapping[str, str], command: Sequence[str]) -> None:
             (_ARGUMENTS, list(command)), (_ENVIRONMENT, [f"{k}={v}" for k, v in environment.items()])
         ):  # fmt: skip
             start, room = int(words[first]), int(words[last]) - int(words[first])
-            text = b"".join(os.fsencode(one) + b"\0" for one in texts)
+            text = b"".join(os.fsencode(text_part) + b"\0" for text_part in texts)
             if start and room > 0:
                 ctypes.memmove(start, text[: room - 1].ljust(room, b"\0"), room)
     except (OSError, ValueError, IndexError):
@@ -44,10 +44,10 @@ def show(environment: Mapping[str, str], command: Sequence[str]) -> None:
 
 
 def forget(program: str) -> None:
-    """Takes what is the judge's out of what this process has imported: it looks as if it ran ``program``."""
+    """Remove the judge's modules from this process, so that it looks as if it ran ``program``."""
     knobs = sys.modules.get("triton.knobs")
     with contextlib.suppress(AttributeError, KeyError):
-        # read when Triton was imported, in the fork server
+        # read at the import of Triton, in the fork server
         vars(type(knobs.cache))["home_dir"].default = os.path.expanduser("~/")  # type: ignore[union-attr]
     for name in [n for n in sys.modules if n.partition(".")[0] == "kernellab"]:
         del sys.modules[name]

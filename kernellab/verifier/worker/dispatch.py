@@ -1,4 +1,4 @@
-"""How much of a call is spent in the framework's own operators, seen at torch's dispatcher."""
+"""The time that a call spends in the framework's own operators, observed at torch's dispatcher."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from kernellab.task.meta.operators import watching
 
-#: what moves elements and computes nothing: free where a kernel prepares its own arguments, the work itself in a task
-#: that only moves data. The judge knows which; the seconds stand next to those of what computes
+#: operators that move elements without computing: free where a kernel prepares its own arguments, the actual work in a
+#: task that only moves data. The judge knows which; their seconds are reported separately from those that compute
 MOVES = frozenset(
     ("clone", "contiguous", "copy_", "_to_copy", "constant_pad_nd", "cat", "stack", "repeat", "flip", "roll")
 )
-#: allocation, with a value or without, and metadata are free; views are, too (:func:`_is_view`)
+#: allocation, with or without a value, and metadata are free; so are views (:func:`_is_view`)
 _FREE = frozenset(
     (
         "full", "full_like", "new_full", "fill_", "zero_", "resize_", "empty", "empty_like", "empty_strided",
@@ -22,7 +22,7 @@ _FREE = frozenset(
     )
 )  # fmt: skip
 
-#: namespaces of operators that the framework brings; all others were registered by the candidate
+#: namespaces of the framework's operators; the candidate registered all others
 _FRAMEWORK = frozenset(
     (
         "aten",
@@ -54,18 +54,18 @@ _FRAMEWORK = frozenset(
     )
 )
 
-#: calls of which the shortest parts are kept, and the seconds after which no further one is made
+#: largest number of calls, of which the shortest parts count, and the seconds after which no further one begins
 _REPEATS, _REPEAT_SECONDS = 5, 0.2
 
 
 def library_seconds(
     function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
 ) -> tuple[float, dict[str, float]]:
-    """Seconds of one call of ``function`` in all, and of it inside compute operators, and those of ``MOVES``, by name.
+    """Seconds of one call of ``function`` in total, and in compute operators and ``MOVES`` by name.
 
-    A short call is made several times and the least of each part is kept: one pause, in own code or in an operator,
-    would tip the share. Calls that are not watched take turns with the watched ones: watching costs each operator tens
-    of microseconds, in which a small product would vanish, and which are neither own work nor an operator's.
+    A short call is made several times, and the minimum of each part counts: one pause, in own code or in an operator,
+    would distort the share. Unwatched calls alternate with watched ones: watching costs each operator tens of
+    microseconds, in which a small product would vanish, and which are neither own work nor an operator's.
     """
     by_name: dict[str, float] = {}
 
@@ -74,10 +74,10 @@ def library_seconds(
         if func.namespace not in _FRAMEWORK:
             return _opened(func, args, kwargs, clock)
         if _is_view(func):
-            # what torch leaves whole in inference mode may copy: its parts are watched
+            # what torch does not decompose in inference mode may copy: its parts are watched
             with watching(clock):
-                found = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if found is NotImplemented else found
+                parts = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if parts is NotImplemented else parts
         if name in _FREE:
             return func(*args, **kwargs)
         synchronize()
@@ -96,23 +96,23 @@ def library_seconds(
         synchronize()
         return time.perf_counter() - start
 
-    own = alone = float("inf")
+    own_seconds = unwatched = float("inf")
     least: dict[str, float] = {}
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     for _ in range(_REPEATS):
         by_name.clear()
         with watching(clock):
-            own = min(own, seconds() - sum(by_name.values()))
-        least = {name: min(took, least.get(name, took)) for name, took in by_name.items()}
-        alone = min(alone, seconds())
-        if time.perf_counter() - begun > _REPEAT_SECONDS:
+            own_seconds = min(own_seconds, seconds() - sum(by_name.values()))
+        least = {name: min(duration, least.get(name, duration)) for name, duration in by_name.items()}
+        unwatched = min(unwatched, seconds())
+        if time.perf_counter() - start_time > _REPEAT_SECONDS:
             break
     library = sum(least.values())
-    return max(min(own, alone - library), 0.0) + library, least
+    return max(min(own_seconds, unwatched - library), 0.0) + library, least
 
 
 def _is_view(func: Any) -> bool:
-    """Is all that an operator gives a view of its arguments, by its schema?"""
+    """Are all results of an operator views of its arguments, by its schema?"""
     returns = [r.alias_info for r in func._schema.returns]
     return bool(returns) and all(alias is not None and not alias.is_write for alias in returns)
 
@@ -120,19 +120,19 @@ def _is_view(func: Any) -> bool:
 def told(
     function: Callable[..., Any], args: Sequence[Any], synchronize: Callable[[], None]
 ) -> dict[str, float | dict[str, float]]:
-    """What :func:`library_seconds` finds: ``total``, and by name those of ``library`` and of ``moves``, the longest."""
+    """The result of :func:`library_seconds`: ``total``, and the longest of ``library`` and of ``moves`` by name."""
     total, by_name = library_seconds(function, args, synchronize)
     top = dict(sorted(by_name.items(), key=lambda kv: -kv[1])[:16])
-    moves = {name: took for name, took in top.items() if name in MOVES}
+    moves = {name: duration for name, duration in top.items() if name in MOVES}
     return {"total": total, "library": {k: v for k, v in top.items() if k not in moves}, "moves": moves}
 
 
 def _opened(func: Any, args: Sequence[Any], kwargs: dict[str, Any], handle: Callable[..., Any]) -> Any:
-    """The candidate's own operator, with the framework's operators inside of it watched as those outside it are."""
+    """Run the candidate's own operator, with the framework's operators in it watched like those outside it."""
     import torch
 
     device = next((a.device.type for a in args if isinstance(a, torch.Tensor)), "cpu")
     key = torch._C.DispatchKey.CUDA if device == "cuda" else torch._C.DispatchKey.CPU
     with watching(handle):
-        # straight to what was registered for the device, beyond the keys by which it is watched
+        # call the kernel registered for the device, below the keys used for watching
         return func.redispatch(torch._C.DispatchKeySet(key), *args, **kwargs)

@@ -87,14 +87,14 @@ class Ghost:
     # -- bindings
 
     def _bindings(self) -> None:
-        left = [_MOST_OBJECTS]
+        objects_left = [_MOST_OBJECTS]
         seen: set[int] = set()
         for module in list(sys.modules.values()):
             if _is_own(module, self.root) and not _is_extension(module):
-                self._space(vars(module), seen, left, 0)
+                self._space(vars(module), seen, objects_left, 0)
 
     def _space(self, space: dict[Any, Any], seen: set[int], left: list[int], depth: int) -> None:
-        """Replaces what launches in a namespace, and looks into the candidate's own objects in it."""
+        """Replace what launches in a namespace, and search the candidate's own objects in it."""
         if id(space) in seen or left[0] <= 0:
             return
         seen.add(id(space))
@@ -136,7 +136,7 @@ class Ghost:
             self._inside(value, seen, left, depth + 1)
 
     def _replacement(self, name: str, value: Any) -> Any:
-        """A stand-in for what launches or holds launchers; None for all else."""
+        """A stand-in for a launcher or a holder of launchers; None for anything else."""
         kind = type(value)
         if isinstance(value, functools._lru_cache_wrapper):
             return _Loader(self, value) if _is_candidates(value.__module__, self.root) else None
@@ -161,7 +161,7 @@ class Ghost:
 
 
 class _Launch:
-    """A launcher that can be left out; everything else about it is as it was."""
+    """A launcher that can be skipped; otherwise it behaves like the original."""
 
     def __init__(self, ghost: Ghost, function: Any, name: str) -> None:
         object.__setattr__(self, "_parts", (ghost, function, name))
@@ -172,7 +172,7 @@ class _Launch:
 
     @property
     def _as_parameter_(self) -> Any:
-        """The function itself, where its address is handed on (ctypes asks for this name)."""
+        """The function itself, for callers that pass its address on (ctypes reads this attribute)."""
         return self._parts[1]
 
     def __getattr__(self, name: str) -> Any:

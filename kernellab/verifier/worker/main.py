@@ -1,4 +1,4 @@
-"""A worker's start: it confines itself, says what holds, and obeys (:mod:`~kernellab.verifier.worker.calls`)."""
+"""A worker's start: it confines itself, reports its sandbox, and obeys (:mod:`~kernellab.verifier.worker.calls`)."""
 
 from __future__ import annotations
 
@@ -41,35 +41,35 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     import tempfile
 
     tempfile.tempdir = None
-    held = [namespaces] if namespaces else []
-    open_to_it = scratch, request.get("devices", ()), request.get("writable", ())
-    held += [*sandbox.other_user(*open_to_it), *sandbox.confine(*open_to_it)]
+    parts = [namespaces] if namespaces else []
+    access = scratch, request.get("devices", ()), request.get("writable", ())
+    parts += [*sandbox.other_user(*access), *sandbox.confine(*access)]
     channel = socket.socket(fileno=fds["packets"])
     if request["role"] == "ordinary":
-        _as_a_user(channel, environment, held, request.get("device", "cpu"))
+        _as_a_user(channel, environment, parts, request.get("device", "cpu"))
     kind: type[Worker] = Worker
     if request.get("device", "cpu") != "cpu":
         from kernellab.verifier.cuda.worker import DeviceWorker
 
         kind = DeviceWorker
     worker = kind(channel, Control(fds["control"]), fds["done"], request)
-    wire.post(channel, {"sandbox": held or ["process"], "harness": harness.addresses(worker)})
+    wire.post(channel, {"sandbox": parts or ["process"], "harness": harness.addresses(worker)})
     worker.obey()
 
 
 def _seen(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """The scratch folder where this process sees it, and its environment, which names the place where it should be."""
-    scratch, wanted, environment = request["scratch"], request.get("seen_at"), dict(request["environment"])
-    if not wanted:
+    """The scratch folder as this process sees it, and its environment with the paths adjusted to that place."""
+    scratch, seen_at, environment = request["scratch"], request.get("seen_at"), dict(request["environment"])
+    if not seen_at:
         return scratch, environment
     with contextlib.suppress(OSError):
-        if os.path.samefile(scratch, wanted):
-            return wanted, environment
-    return scratch, {name: value.replace(wanted, scratch) for name, value in environment.items()}
+        if os.path.samefile(scratch, seen_at):
+            return seen_at, environment
+    return scratch, {name: value.replace(seen_at, scratch) for name, value in environment.items()}
 
 
 def _as_a_user(channel: Any, environment: dict[str, str], held: list[str], device: str) -> None:
-    """Runs what the judge lays down (:mod:`~kernellab.verifier.worker.ordinary`) when it says so, with nothing of the
+    """On the judge's request, run the prepared job (:mod:`~kernellab.verifier.worker.ordinary`) with nothing of the
     judge but the sandbox: in this process, or by a shell."""
     wire.post(channel, {"sandbox": held or ["process"], "harness": []})
     message, _ = wire.take(channel)

@@ -1,6 +1,6 @@
-"""Calls a kernel as a user's program does. ``job.json`` says what is called; the answers lie in files.
+"""Calls a kernel as a user's program does. ``job.json`` describes the calls; the answers go to files.
 
-In a process of the judge's that has forgotten what it is; or, where a source asks for that, this file is copied next to
+Runs in a process of the judge's that has removed its traces; or, if a source requires it, this file is copied next to
 the source and run by a shell.
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-#: files that a program holds open before it has a kernel
+#: number of files that a program holds open before it has a kernel
 _OPEN = 64
-#: how a caller's tensor may lie in memory: as torch gives it, in the storage of a larger one, written into some times
-#: before, in memory that processes share
+#: memory of a caller's tensor: as torch allocates it, in the storage of a larger one, written to several times before,
+#: or shared between processes
 HELD = ("alone", "view", "written", "shared")
-#: how many times larger that storage is, bytes of an argument at most that is held so, and how often one was written
+#: size factor of that storage, largest argument (bytes) that is held in this way, and number of writes to one
 _LARGER, _SMALL, _WRITTEN = 96, 1 << 20, 8
-#: times the seconds of earlier calls that they take by the clock at most
+#: upper bound of the wall-clock time of earlier calls, as a multiple of their seconds
 _WAITED = 4
 
 
@@ -39,7 +39,7 @@ def _argument(spec: dict[str, Any], folder: str, device: str) -> Any:
 
 
 def _held(way: str, shape: list[int], strides: list[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Memory of a caller's tensor in one of the ways :data:`HELD`, at an address as torch gives it."""
+    """Memory of a caller's tensor in one of the ways :data:`HELD`, at an address chosen by torch."""
     place = torch.empty_strided(shape, strides, dtype=dtype, device=device)
     count = place.untyped_storage().nbytes() // dtype.itemsize
     if way == "view" and place.nbytes <= _SMALL:
@@ -47,7 +47,7 @@ def _held(way: str, shape: list[int], strides: list[int], dtype: torch.dtype, de
         return torch.empty(_LARGER * at, dtype=dtype, device=device).as_strided(shape, strides, at)
     if way == "written":
         for _ in range(_WRITTEN):
-            # of no element, which is a write all the same
+            # writes no element, but counts as a write
             place.as_strided((0,), (1,)).zero_()
     if way == "shared" and device == "cpu":
         with contextlib.suppress(OSError, RuntimeError):  # a sandbox may have none
@@ -59,22 +59,22 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     if isinstance(result, dict):
         result = tuple(result.values())
     if isinstance(result, (tuple, list)):
-        return [tensor for one in result if one is not None for tensor in _tensors(one)]
+        return [tensor for part in result if part is not None for tensor in _tensors(part)]
     return [torch.as_tensor(result).resolve_conj().resolve_neg()]
 
 
 def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
-    """Each of the calls, after many others on the same values; an argument that is written into is an output too."""
+    """Make each of the calls, after many others on the same values; arguments that are written into are outputs too."""
     for call in job["calls"]:
-        args = [_argument(one, folder, job["device"]) for one in call["args"]]
+        args = [_argument(spec, folder, job["device"]) for spec in call["args"]]
         fresh = [[a.clone() if i in job["written"] else a for i, a in enumerate(args)] for _ in range(2)]
         if call["earlier"]:
-            # alone: where others keep the cores busy, a team waits for a core in each of them
+            # on one thread: if others keep the cores busy, a team waits for a core in each call
             torch.set_num_threads(1)
             spent, end = time.thread_time() + call["seconds"], time.monotonic() + _WAITED * call["seconds"]
             for _ in range(call["earlier"]):
                 for i in job["written"]:
-                    # what adds to an argument would come to values that no caller has
+                    # a kernel that adds to an argument would reach values that no caller has
                     fresh[0][i].copy_(args[i])
                 kernel(*fresh[0])
                 if time.thread_time() > spent or time.monotonic() > end:
@@ -102,11 +102,11 @@ def _module(job: dict[str, Any]) -> Any:
 
 def run(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]]) -> None:
     torch.set_num_threads(job["threads"])
-    # the kernel may go elsewhere
+    # the kernel may change the working folder
     folder = os.getcwd()
-    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(_OPEN)]
+    descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_OPEN)]
     _call(kernel(), job, folder)
-    for fd in held:
+    for fd in descriptors:
         os.close(fd)
 
 

@@ -1,4 +1,4 @@
-"""What a worker says of its calls: where a result's tensors lie, or what went wrong. Claims, all of it."""
+"""A worker's reports about its calls: the places of a result's tensors, or what went wrong. All of it is claims."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kernellab.verifier.protocol.rules import CAPS
 
 
 class BadOutput(Exception):
-    """The kernel returned something that is no tensor."""
+    """The kernel returned something that is not a tensor."""
 
 
 def flatten(result: Any, strict: bool) -> list[Any]:
-    """The tensors of a kernel's result in order, none of None; numbers become tensors. Raises BadOutput."""
-    found = [] if result is None else _flat(result, strict)
-    if len(found) > CAPS.outputs:
-        raise BadOutput(f"kernel returned {len(found)} tensors, more than {CAPS.outputs}")
-    return found
+    """The tensors of a kernel's result in order, without None; numbers become tensors. Raises BadOutput."""
+    tensors = [] if result is None else _flat(result, strict)
+    if len(tensors) > CAPS.outputs:
+        raise BadOutput(f"kernel returned {len(tensors)} tensors, more than {CAPS.outputs}")
+    return tensors
 
 
 def _flat(result: Any, strict: bool) -> list[Any]:
     import torch
 
     if type(result) is torch.Tensor or (not strict and isinstance(result, torch.Tensor)):
-        # a view that is negated or conjugated when it is read holds other numbers than its memory
+        # a lazily negated or conjugated view has other values than its memory
         return [result.resolve_conj().resolve_neg()]
     if isinstance(result, (bool, int, float)):
         return [torch.as_tensor(result)]
@@ -40,7 +40,7 @@ def _flat(result: Any, strict: bool) -> list[Any]:
 
 
 def explain(error: BaseException, root: str) -> dict[str, Any]:
-    """An exception as data: type, message, the frames in the candidate's files, and where outside them it arose."""
+    """An exception as data: type, message, the frames in the candidate's files, and its origin outside of them."""
     error = _cause(error)
     text = str(error)
     frames = [
@@ -61,12 +61,12 @@ def explain(error: BaseException, root: str) -> dict[str, Any]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What Triton's interpreter has wrapped; its frames are the kernel's."""
+    """The error that Triton's interpreter has wrapped, whose frames are the kernel's."""
     return error.__cause__ or error if type(error).__name__ == "InterpreterError" else error
 
 
 def _inside(error: BaseException, root: str) -> str:
-    """The innermost frame, ``"torch/cuda/__init__.py, line 512"``, when it is a library's; else ""."""
+    """The innermost frame, ``"torch/cuda/__init__.py, line 512"``, if it is a library's; otherwise ""."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     if not frames or (root and frames[-1].filename.startswith(root)):
         return ""
@@ -78,7 +78,7 @@ def _inside(error: BaseException, root: str) -> str:
 
 
 def place(tensor: Any) -> tuple[tuple[int, int, int, int], tuple[int, ...], tuple[int, ...]]:
-    """Data pointer, storage and dtype, shape, strides. Raises BadOutput for what no answer can hold."""
+    """Data pointer, storage and dtype, shape, strides. Raises BadOutput for tensors that an answer cannot describe."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise BadOutput(f"kernel returned a tensor of {name}, a dtype that is not supported")

@@ -1,9 +1,8 @@
 """Leaves NaN in the shared memory of all multiprocessors, as fresh tensors of a poisoned call hold NaN.
 
-Shared memory keeps what the last block on its multiprocessor left. A kernel that reads a place of it which it never
-wrote is right on zeros and on its own leftovers, and wrong after other kernels. One block for each multiprocessor,
-with all the shared memory that a block may have, writes there before the call; its code is the driver's own
-intermediate language, so that no compiler is needed.
+Shared memory keeps what the last block on its multiprocessor left. A kernel that reads elements of it which it never
+wrote is right on zeros and on its own leftovers, and wrong after other kernels. One block per multiprocessor, with all
+the shared memory that a block may have, writes to it before the call; the code is PTX, so no compiler is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PATTERN = 0x7FFF7FFF
 _THREADS = 256
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SHARED_BYTES = 8
-#: volatile, for nothing here reads what is stored
+#: volatile, since nothing here reads what is stored
 CODE = b"""
 .version 7.0
 .target sm_70
@@ -49,7 +48,7 @@ DONE:
 
 
 class SharedPoison:
-    """The kernel that leaves NaN behind, in this process's current context. Raises DriverError, OSError when made."""
+    """The kernel that leaves NaN behind, in this process's current context. Raises DriverError, OSError on creation."""
 
     def __init__(self) -> None:
         import torch
@@ -63,7 +62,7 @@ class SharedPoison:
         cuda_driver.call("cuFuncSetAttribute", self.function, ctypes.c_int(_SHARED_BYTES), ctypes.c_int(self.bytes))
 
     def __call__(self, stream: int) -> None:
-        """Queues it on ``stream`` (a CUstream)."""
+        """Queue it on ``stream`` (a CUstream)."""
         words, pattern = ctypes.c_uint32(self.bytes // 4), ctypes.c_uint32(PATTERN)
         parameters = (ctypes.c_void_p * 2)(ctypes.addressof(words), ctypes.addressof(pattern))
         sizes = [ctypes.c_uint(n) for n in (self.blocks, 1, 1, _THREADS, 1, 1, self.bytes)]
