@@ -248,7 +248,7 @@ class Verifier:
         except TimeoutError:
             silent = True
         except (OSError, wire.Malformed):
-            pass  # told below, as a judge that has ended
+            pass  # reported below as a judge that has ended
         except KernellabError:
             raise
         except BaseException:

@@ -134,7 +134,7 @@ class Remote:
                             f"There is no connection to {self.where}: {lost}",
                             "See that the machine is up, and ask again: nothing else is lost.",
                         ) from None
-                    heard(alive=True)  # the next request has its whole time
+                    heard(alive=True)  # the repeated request gets its full time
                     time.sleep(_PAUSE)
                 except wire.Malformed as fault:
                     raise VerifierError(
@@ -266,7 +266,7 @@ class _Dask:
             answer: dict[str, Any] = future.result(timeout=_THROUGH)
         except (Lost, KernellabError, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # Dask's own have no stable base
+        except BaseException as error:  # Dask's exceptions have no stable base class
             if type(error).__name__ == "KilledWorker":
                 raise VerifierError(
                     "Several workers died while they judged it.", "See the workers' logs, and verify again."
@@ -281,7 +281,7 @@ class _Dask:
         return answer
 
     def close(self) -> None:
-        with suppress(Exception):  # a scheduler that is gone answers nothing
+        with suppress(Exception):  # the scheduler may be gone
             self._client.close()
 
 

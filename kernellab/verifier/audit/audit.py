@@ -75,7 +75,7 @@ def _audit(task: Task) -> Audit:
                 return result
     result = _made(task)
     if path is not None:
-        with contextlib.suppress(KernellabError):  # what cannot be kept is found again
+        with contextlib.suppress(KernellabError):  # without a cache, the next process audits again
             written(path, result.model_dump_json())
     return result
 
@@ -192,7 +192,7 @@ def _gradient(task: Task, args: Sequence[Any], position: int) -> Tensor:
         if not isinstance(total, torch.Tensor):
             return nothing
         (slope,) = torch.autograd.grad(total, leaf)
-    except Exception:  # whatever a reference's backward cannot do, changing elements one by one still can
+    except Exception:  # if the reference's backward fails, separate changes of elements still work
         return nothing
     matters: Tensor = (slope != 0) & slope.isfinite()
     return matters
@@ -219,5 +219,5 @@ def _changes(task: Task, args: Sequence[Any], position: int, index: int, up: boo
     try:
         after = task.module().reference(changed)
     except KernellabError:
-        return True  # it is looked at, since the reference minds
+        return True  # the reference reads it, since it raises
     return any(not alike(a, b) for a, b in zip(after, before, strict=True))

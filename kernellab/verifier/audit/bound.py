@@ -97,7 +97,7 @@ def _known(threads: int) -> Roofs | None:
 def _kept(threads: int, found: Roofs) -> Roofs:
     path = _cache_file(threads)
     if path is not None:
-        with contextlib.suppress(KernellabError):  # a cache that cannot be written is measured again next time
+        with contextlib.suppress(KernellabError):  # without a cache, the next process measures again
             written(path, json.dumps(asdict(found)))
     return found
 

@@ -156,7 +156,7 @@ class Goes:
                 access.release(TIMED_SLOT)
                 access.worker.stop()
             except WorkerFailure:
-                continue  # it has ended since: its mapping went with it
+                continue  # it has ended, and its mapping with it
         if self.arena is not None:
             self.arena.close()
 

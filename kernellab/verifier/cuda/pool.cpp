@@ -1,6 +1,6 @@
-// Device memory for the caching allocator of torch, each piece of which the judge can map: physical memory of the
-// driver (cuMemCreate) behind a file descriptor, in a table that the worker reads. Built for torch's pluggable
-// allocator; needs no header of CUDA.
+// Device memory for torch's caching allocator, whose pieces the judge can map: the driver's physical memory
+// (cuMemCreate) with a file descriptor, in a table that the worker reads. Built for torch's pluggable allocator; needs
+// no CUDA header.
 
 #include <dlfcn.h>
 
@@ -68,7 +68,7 @@ Driver& driver() {
 
 extern "C" {
 
-// nullptr when there is no memory: torch then frees what it caches, and raises OutOfMemoryError.
+// Returns nullptr if there is no memory: torch then frees its cache, and raises OutOfMemoryError.
 void* kernellab_alloc(ptrdiff_t bytes, int device, void*) {
   Driver& d = driver();
   if (!d.good || bytes <= 0) return nullptr;
@@ -116,7 +116,7 @@ void kernellab_free(void* pointer, ptrdiff_t, int, void*) {
   }
 }
 
-// The segments from `first` on; at most `most` of them. The descriptors stay the table's.
+// Copies up to `most` segments from `first` on. The table keeps ownership of the descriptors.
 int kernellab_segments(int first, int most, Segment* into) {
   std::lock_guard<std::mutex> lock(guard);
   int n = 0;

@@ -258,7 +258,7 @@ class _Run:
 
     def _note(self, readings: Sequence[Reading], tails: tuple[float, float] | None) -> str:
         ours, calls = readings[0], self.goes.calls
-        beside = {r.name: r.device for r in readings[1:] if r.device is not None}
+        baseline_times = {r.name: r.device for r in readings[1:] if r.device is not None}
         return (
             f"clocks: judge {ours.judge * 1e6:.1f} us, events {ours.events * 1e6:.1f} us"
             + (f", device {ours.device * 1e6:.1f} us" if ours.device is not None else "")
@@ -267,7 +267,7 @@ class _Run:
             + f"; handshakes vary by {self.spread * 1e6:.0f} us"
             + (f"; after the answer {tails[0] * 1e6:.0f} us (baselines {tails[1] * 1e6:.0f})" if tails else "")
             + (f", {left_running(tails) * 1e6:.0f} us of it counted" if left_running(tails) else "")
-            + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in beside.items())
+            + "".join(f"; {name} {t * 1e6:.1f} us on the device" for name, t in baseline_times.items())
             + f"; {self.prepared:.1f} s to prepare, {self.rounds:.1f} s of rounds"
         )
 

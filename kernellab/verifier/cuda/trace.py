@@ -216,12 +216,12 @@ def without_frame(found: Sequence[Activity]) -> tuple[list[tuple[str, float, flo
     """One call's activities, by start, without the delay that comes first and the marker that is last on its stream;
     and the first on another stream that does not wait for the delay, or that the marker does not wait for: "" if all
     are in order."""
-    delay, *others = found
-    marker = next((e for e in reversed(others) if e[3] == delay[3]), None)
+    delay, *following = found
+    marker = next((e for e in reversed(following) if e[3] == delay[3]), None)
     if marker is None:
         # CUPTI has lost it: only the call's own activities remain
-        return [(name, start, seconds) for name, start, seconds, _ in others], ""
-    rest = [e for e in others if e is not marker]
+        return [(name, start, seconds) for name, start, seconds, _ in following], ""
+    rest = [e for e in following if e is not marker]
     over, slack = delay[1] + delay[2], DEVICE.stamps
     unordered = next(
         (

@@ -198,14 +198,14 @@ class DeviceWorker(Worker):
         same path with one tiny kernel on it, which measures a handshake."""
         try:
             sets = self._sets(message)
-            function, kept = self.function, iter(self.kept)
+            function, outputs = self.function, iter(self.kept)
             if message["echo"]:
                 launch = iter([self.tiny])
 
                 def function(*_: Any) -> Any:
                     for tiny in launch:
                         tiny.add_(1)
-                    return tuple(next(kept, ()))
+                    return tuple(next(outputs, ()))
 
             else:
                 self.kept = []

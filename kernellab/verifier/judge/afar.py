@@ -91,7 +91,7 @@ class _Stream:
 def main() -> None:
     """Answer requests on standard input until it ends."""
     stream: Any = _Stream(os.dup(0), os.dup(1))
-    os.dup2(2, 1)  # what anything prints is no answer
+    os.dup2(2, 1)  # printed text must not reach the answer stream
     threading.Thread(target=_end_with_connection, daemon=True).start()
     with Verifier() as verifier, suppress(BrokenPipeError):
         while (message := wire.receive(stream)) is not None:
@@ -106,7 +106,7 @@ def _end_with_connection() -> None:
     poll = select.poll()
     poll.register(0, select.POLLHUP | select.POLLRDHUP)
     poll.poll()
-    time.sleep(1.0)  # one that was closed in order has left by then
+    time.sleep(1.0)  # an orderly shutdown has finished by then
     os._exit(0)
 
 

@@ -81,7 +81,7 @@ def serve(channel: socket.socket, pool: Pool) -> None:
 def _give_back() -> None:
     """Free memory of released tensors that the allocator of :data:`~kernellab.verifier.judge.servers.ALLOCATOR`
     keeps."""
-    with contextlib.suppress(AttributeError):  # glibc has it
+    with contextlib.suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -92,7 +92,7 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
             server = pool.server(message["dsl"], backend)
             if message["compiles"]:
                 pool.server(message["dsl"], backend, compiles=True)
-            _import()  # while the fork server imports its own
+            _import()  # meanwhile the fork server does its own imports
             if message["ahead"]:
                 return {"warm": True}
             if backend is Backend.CUDA:

@@ -134,8 +134,8 @@ def before_others(workers: Sequence[int]) -> Iterator[None]:
 
 
 def before_all(thread: int) -> None:
-    """Give a judge's thread in a worker's namespace priority over the worker, which it may fork only afterwards: a
-    candidate's long build with that priority would leave hardly any time for other work of the machine."""
+    """Give a judge's thread in a worker's namespace priority over the worker. Processes that it forks later do not
+    inherit it: a candidate's long build would leave hardly any time for other work of the machine."""
     _go_first(thread, _JUDGE, children=False)
 
 

@@ -139,7 +139,7 @@ class Pool:
             own = dict(adapter.environment(backend, cache or scratch / "cache"))
             compiles_ahead = (
                 backend is Backend.CPU and adapter.compiles_in_calls
-            )  # who compiles ahead shares this cache
+            )  # processes that compile ahead share this cache
             uses_home = (
                 role == "ordinary" and not seen_at if backend is Backend.CUDA else role in USERS and not compiles_ahead
             )

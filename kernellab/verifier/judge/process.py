@@ -451,10 +451,10 @@ class WorkerProcess:
             self._end()
             most = lasting(self.processor_limit)
             raise WorkerFailure("processor", f"used more than {most} of the processor's time", log=self.log)
-        held = process_stats.files(pids, str(self.scratch), CAPS.files + 1)
-        if held.bytes > CAPS.disk or held.number > CAPS.files:
+        files_held = process_stats.files(pids, str(self.scratch), CAPS.files + 1)
+        if files_held.bytes > CAPS.disk or files_held.number > CAPS.files:
             self._end()
-            most = f"{CAPS.disk >> 20} MiB" if held.bytes > CAPS.disk else f"{CAPS.files} files"
+            most = f"{CAPS.disk >> 20} MiB" if files_held.bytes > CAPS.disk else f"{CAPS.files} files"
             raise WorkerFailure("disk", f"wrote more than {most}", log=self.log)
 
     def _counted(self) -> list[int]:

@@ -131,7 +131,7 @@ def proportional(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     except (OSError, IndexError, ValueError):
-        pass  # not ours to read: the plain count stands
+        pass  # not permitted: use the plain count
     return sizes(pid).resident
 
 

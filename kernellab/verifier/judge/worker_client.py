@@ -210,10 +210,10 @@ class Worker(WorkerProcess):
             is_answered = awake and control.watch(nonce, start + TIMING.awake_seconds)
             glance = self._glance() if is_answered else _Glance()
             event = self.event(end)
-            answered = looked = time.perf_counter()
+            answered = glanced = time.perf_counter()
             if late is not None and not is_answered:
                 glance = self._glance()
-                looked = time.perf_counter()
+                glanced = time.perf_counter()
             self.computing = False
             halted = self.stop()
         self.proven(event, nonce)
@@ -225,7 +225,7 @@ class Worker(WorkerProcess):
         seconds = answered - start
         waited = process_stats.waited(before, after, seconds, time.perf_counter() - began - seconds)
         # its processes may have worked until all had halted
-        allowed = TIMING.halting + looked - answered
+        allowed = TIMING.halting + glanced - answered
         ran = self._used - used
         excess = min(halted - answered - allowed, ran - allowed)
         return Call(answer, seconds + max(excess, 0.0), waited, self._written(layout, slot), ran, start)

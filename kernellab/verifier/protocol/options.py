@@ -14,7 +14,7 @@ Fidelity = Literal["", "strict", "framework"]
 
 
 class DrawnCase(Record):
-    """Inputs of a task that a seed draws: ``sizes`` of its Dims, and the family that they are of."""
+    """Inputs of a task drawn from a seed: ``sizes`` of its Dims, and their family."""
 
     sizes: dict[str, int] = Field(default_factory=dict)
     family: str
@@ -23,10 +23,10 @@ class DrawnCase(Record):
 
 class VerifyOptions(Record):
     """``level``: T0 static only; T1 a quick look (small shapes, not timed); T2 everything (the default); T3 also
-    relaunches its recorded device code without it; T4 is the same again by a second judge, with intervals that overlap.
+    replays its recorded device code without it; T4 verifies again with a second judge; the intervals must overlap.
 
-    ``allow_library`` takes a candidate that leans on the framework's own operators; ``repeat`` is how many times the
-    timing is done; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.
+    ``allow_library`` accepts a candidate that relies on the framework's own operators; ``repeat`` is the number of
+    timings; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.
     """
 
     level: Trust = Trust.T2
@@ -61,8 +61,8 @@ class VerifyOptions(Record):
 
 
 class RankOptions(Record):
-    """What a caller may ask of a ranking: as :class:`VerifyOptions`, less what makes a verdict. Where not ``paired``
-    the candidate is timed alone, without eager."""
+    """Options of a ranking: as :class:`VerifyOptions`, without those of a verdict. If not ``paired``, the candidate is
+    timed without eager."""
 
     allow_library: bool = False
     unsandboxed: bool = False

@@ -149,8 +149,8 @@ class StaticRule:
 class CorrectRule:
     #: one in this many checked calls, of up to ``private_bytes``, gets its arguments in private memory
     private_one_in: int = 3
-    #: bytes of a case that an ordinary process gets; maximum of earlier calls of a small size there (minimum: half of
-    #: them), and seconds for those
+    #: largest bytes of a case that an ordinary process gets; largest number of earlier calls of a small size there (at
+    #: least half of it are made), and seconds for those
     ordinary_bytes: int = 256 * MIB
     earlier_calls: int = 16_000
     earlier_seconds: float = 0.4
@@ -553,7 +553,7 @@ class DrawnRule:
     #: that, and if the reference is expected to take at most ``long_seconds``
     long_bytes: tuple[int, int] = (40 * MIB, 64 * MIB)
     long_seconds: float = 0.25
-    #: sizes with each Dim near the upper end of its range, their input bytes, and seconds of the reference
+    #: sizes with each Dim in the upper three quarters of its range, their input bytes, and seconds of the reference
     wide: int = 2
     wide_seconds: float = 0.5
     wide_bytes: int = 128 * MIB

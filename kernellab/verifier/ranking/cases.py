@@ -60,7 +60,7 @@ class RankCases:
         for case_to_run in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
             try:
                 _ = case_to_run.native
-            except Exception:  # whatever it is, the stage that asks for the case meets it again and tells it
+            except Exception:  # the stage that needs the case meets the same error and reports it
                 return
             yield
         try:

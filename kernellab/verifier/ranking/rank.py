@@ -99,12 +99,12 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     from kernellab.verifier.stages.properties import cheapest
     from kernellab.verifier.stages.robust import late, overwritten, ring
 
-    first, *others = cases.families
+    first, *other_cases = cases.families
     stages.check(first)
     untouched(stages, first)
     call = stages.sure_call(first, "correct")
     first_outputs = [stages.worker.read(o) for o in call.outputs]
-    for i, case in enumerate((*others, *cases.powers)):
+    for i, case in enumerate((*other_cases, *cases.powers)):
         stages.check(case)
         if not i:
             # the worker holds the outputs of its last two calls

@@ -219,7 +219,7 @@ def user_of(folders: Sequence[str]) -> bool:
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    os.chdir(os.getcwd())  # what is mounted over it
+    os.chdir(os.getcwd())  # enter the folder now mounted over it
     return True
 
 

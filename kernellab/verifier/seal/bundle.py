@@ -167,8 +167,8 @@ class Bundle(Record):
             if isinstance(step, (Launch, Call)):
                 if step.module >= len(self.binaries):
                     raise Unsealable("its bundle names a binary that is not there")
-                wanted = "cubin" if isinstance(step, Launch) else "object"
-                if self.binaries[step.module].kind != wanted:
+                expected_kind = "cubin" if isinstance(step, Launch) else "object"
+                if self.binaries[step.module].kind != expected_kind:
                     raise Unsealable("its bundle calls a binary of another kind")
             if isinstance(step, Launch):
                 for argument in step.arguments:

@@ -164,9 +164,9 @@ def inspect(content: bytes) -> None:
     strange = [n for n in needed if n.split(".so")[0] not in _LIBRARIES]
     if strange:
         raise Unsealable(f"its object needs the library {strange[0][:64]}")
-    more = sorted(n for n in names if _DOES_MORE.match(n))
-    if more:
-        raise Unsealable(f"its object imports {more[0]}")
+    suspicious = sorted(n for n in names if _DOES_MORE.match(n))
+    if suspicious:
+        raise Unsealable(f"its object imports {suspicious[0]}")
     if constructors:
         raise Unsealable(f"loading its object runs {constructors[0][:64]}, a static constructor")
 

@@ -116,7 +116,7 @@ class Recorder:
         if name in _READS and any(self._ours(t) for t in tensors):
             self.refuse("its host code reads values from the device")
         elif self.device != "cpu" and not any(map(self._ours, (*tensors, *created))):
-            pass  # host arithmetic: what comes of it is a constant of a launch, or differs in the second record
+            pass  # host arithmetic: its result is a constant of a launch, or differs in the second record
         elif name in _EMPTY:
             self._made(created[0])
         elif name in _FILLED or name in ("full", "full_like", "new_full", "fill", "fill_", "zero_"):

@@ -63,9 +63,9 @@ def sealed(stages: Stages) -> str:
 
 
 def _not(stages: Stages, word: str, reason: str) -> str:
-    found = NotSealed(native=word == "native", reason=reason)
-    stages.context.findings.add(found)
-    return found.label
+    condition = NotSealed(native=word == "native", reason=reason)
+    stages.context.findings.add(condition)
+    return condition.label
 
 
 def _sealed(stages: Stages) -> tuple[Replay, Comparison]:
@@ -131,9 +131,9 @@ def require_right(stages: Stages, replayer: Worker, case: Case) -> None:
     try:
         replayer.write(0, layout, case.args)
         call = replayer.call(layout, (0,), stages.context.left(stages.call_deadline(case)), poison=True)
-        other = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
-        if other is not None:
-            raise Unsealable(f"its replay gives something else ({other.message})")
+        mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], [r.native for r in case.references])
+        if mismatch is not None:
+            raise Unsealable(f"its replay gives something else ({mismatch.message})")
         if any(replayer.trespassed(output) for output in call.outputs):
             raise Unsealable("its replay writes outside its output")
         outputs = [replayer.read(output) for output in call.outputs]

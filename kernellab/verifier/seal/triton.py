@@ -93,7 +93,7 @@ class _Launches:
 
     def _arguments(self, kernel: Any, args: Sequence[Any]) -> list[Argument]:
         types = list(kernel.src.signature.values())
-        if len(args) != len(types):  # older ones are called without the constants
+        if len(args) != len(types):  # older versions pass no constants
             types = [t for t in types if t != "constexpr"]
         maps = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
         arguments: list[Argument] = []

@@ -118,8 +118,8 @@ _STATE = {
 
 
 def _is_set(node: ast.expr, names: Names) -> bool:
-    made = isinstance(node, ast.Call) and names.of(node.func) in ("set", "frozenset")
-    return made or isinstance(node, (ast.Set, ast.SetComp))
+    is_call = isinstance(node, ast.Call) and names.of(node.func) in ("set", "frozenset")
+    return is_call or isinstance(node, (ast.Set, ast.SetComp))
 
 
 def _variable(node: ast.expr, names: Names) -> ast.expr | None:

@@ -157,5 +157,5 @@ def _read(path: Path | None) -> Rates | None:
 def _keep(path: Path | None, rates: Rates) -> None:
     _in_memory[path] = rates
     if path is not None:
-        with contextlib.suppress(KernellabError):  # a folder that cannot be written: measured again by the next judge
+        with contextlib.suppress(KernellabError):  # without a cache, the next judge measures again
             written(path, json.dumps(asdict(rates)))

@@ -146,10 +146,10 @@ class _Run:
         done = len(self.candidate.seconds)
         clean = sum(calm_pairs(self.sides))
         disturbed = 1 - clean / done
-        taken = machine.taken(bool(process_stats.threads(self.candidate.worker.pid)))
-        few = clean < self.pace.least
-        busy = max(taken, disturbed if few else 0.0) > TIMING.taken_share
-        keep = [True] * done if few else calm_pairs(self.sides)
+        taken_share = machine.taken(bool(process_stats.threads(self.candidate.worker.pid)))
+        too_few = clean < self.pace.least
+        busy = max(taken_share, disturbed if too_few else 0.0) > TIMING.taken_share
+        keep = [True] * done if too_few else calm_pairs(self.sides)
         left_out = done - sum(keep)
         conditions: list[Condition] = [Mark(kind="contents-repeated")] if self.contents.repeated else []
         conditions += self._strides()
@@ -163,8 +163,9 @@ class _Run:
         noise = max(noise, TIMING.placed_noise, TIMING.shared_noise * machine.pressed())
         ours, claimed = median(self.candidate.seconds), median(self.candidate.claimed)
         return Result(
-            self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed), max(disturbed, taken),
-            noise, busy, ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
+            self.candidate, list(self.baselines), self.checks.done, handshake, (ours, claimed),
+            max(disturbed, taken_share), noise, busy,
+            ahead=all(worker.placement is not None and worker.placement.ahead for worker in self.workers),
             conditions=tuple(conditions), left_out=left_out, others=machine.others() or 0.0,
             cores=self.used / self.took if self.took > TIMING.cores_seconds else 0.0,
         )  # fmt: skip

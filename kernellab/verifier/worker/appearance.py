@@ -21,7 +21,7 @@ _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)
 def keep_pages() -> None:
     """Make pages of freed tensors (below 512 MiB) be reused from the first call on: page faults would otherwise
     dominate the measurement (a copy of 32 MiB takes 4 ms into pages in use, 31 ms into fresh ones)."""
-    with contextlib.suppress(AttributeError):  # a C library that has no such call
+    with contextlib.suppress(AttributeError):  # the C library may lack this call
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP, _MMAP_BYTES)
         libc.mallopt(_TRIM, _NEVER)

@@ -1,14 +1,14 @@
 /* The C library's allocator with guards, preloaded into the workers on a CPU.
 
-   While a worker has it armed, during its checked calls, each piece that the candidate's own code allocates ends at a
-   page that cannot be touched (but for the alignment of its kind) and begins behind one. What lies between a piece and
-   these pages holds a pattern, which is looked at when the piece is freed and when the call has returned; a new piece
-   holds it too. No address is used a second time, so that what was freed cannot be touched either. All other
-   allocations, and those of timed calls, go straight to the C library.
+   While a worker has armed it, during its checked calls, each piece that the candidate's own code allocates ends at an
+   inaccessible page (up to the alignment of its kind) and begins after one. The gaps between a piece and these pages
+   hold a pattern, which is checked when the piece is freed and when the call has returned; a new piece is filled with
+   it too. No address is reused, so freed memory cannot be accessed either. All other allocations, and those of timed
+   calls, go directly to the C library.
 
-   It can also watch memory: each instruction that touches it is run alone, and its thread then sleeps for a moment by
-   chance, so that what lies between the read and the write of an update that is not atomic takes long enough for
-   another thread to come between. And it can set the clocks of the C library forward. */
+   It can also watch memory: each instruction that accesses it is single-stepped, and its thread then sleeps at random
+   for a moment, so that the time between the read and the write of a non-atomic update is long enough for another
+   thread to interfere. And it can set the clocks of the C library forward. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,10 +35,10 @@ extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
 #define PAGE ((size_t)4096)
-/* addresses for all pieces of a worker's life; nothing is behind them until they are given out */
+/* address space for all pieces of a worker's life; without memory until a piece is allocated */
 #define REGION ((size_t)32 << 30)
 #define PATTERN 0xFE
-/* pieces that live at one time: each takes two entries of the system's table of mappings */
+/* largest number of live pieces: each uses two entries of the system's table of mappings */
 #define MOST 8192
 #define RANGES 128
 #define LEAST 16
@@ -47,11 +47,11 @@ extern void __libc_free(void *);
 typedef struct {
   size_t size, pages;
   unsigned char *at;
-  size_t place; /* in the list of those that live */
+  size_t place; /* index in the list of live pieces */
 } Piece;
 
 static unsigned char *base;
-static Piece *pieces; /* by the page that a piece begins in */
+static Piece *pieces; /* by the page in which a piece begins */
 static size_t living[MOST], alive, next_page = 1, damaged, ranges_known;
 static struct { uintptr_t low, high; } ranges[RANGES];
 static atomic_flag busy = ATOMIC_FLAG_INIT;
@@ -70,7 +70,7 @@ static int guards(uintptr_t caller) {
   return 0;
 }
 
-/* A piece between guards; null where there is no room, and the C library serves. */
+/* Allocates a piece between guards; null if there is no room, then the C library is used. */
 static void *made(size_t size, size_t align, int zero) {
   align = align < LEAST ? LEAST : align;
   if (align > PAGE || size > REGION / 8) return NULL;
@@ -134,7 +134,7 @@ static void give_back(void *p) {
 #define TRAP 0x100
 #define SPANS 64
 #define AT_ONCE 16
-/* faults after which memory is no longer watched, and up to which a thread sleeps */
+/* number of faults after which watching stops, and up to which a thread may sleep */
 #define FAULTS 2000
 #define SLEEPS 120
 static struct { uintptr_t low, high; } watched[SPANS];
@@ -146,7 +146,7 @@ static void rights(int how) {
   for (size_t i = 0; i < spans; i++) mprotect((void *)watched[i].low, watched[i].high - watched[i].low, how);
 }
 
-/* Lets the instruction that faulted run, and stops after it. */
+/* Lets the faulting instruction run, and traps after it. */
 static int stepped(uintptr_t at, ucontext_t *context) {
   size_t i = 0;
   while (i < spans && !(at >= watched[i].low && at < watched[i].high)) i++;
@@ -174,7 +174,7 @@ static void trapped(int number, siginfo_t *info, void *context) {
   errno = kept;
 }
 
-/* Watches whole pages that no system call may write into meanwhile; 0: it cannot. */
+/* Watches whole pages, which no system call may write into meanwhile. Returns 0 on failure. */
 int kernellab_heap_watch(void *at, size_t size) {
   if (!base || spans == SPANS) return 0;
   watched[spans].low = (uintptr_t)at;
@@ -183,7 +183,7 @@ int kernellab_heap_watch(void *at, size_t size) {
   return !mprotect(at, size, PROT_NONE);
 }
 
-/* Ends it for all. A thread that is at an instruction meanwhile may fault once more: the places stay known until then. */
+/* Stops all watching. A thread inside an instruction may still fault once more, so the ranges are kept for it. */
 void kernellab_heap_unwatch(void) {
   atomic_store(&watching, 0);
   rights(PROT_READ | PROT_WRITE);
@@ -199,7 +199,7 @@ void kernellab_heap_unwatch(void) {}
 void kernellab_heap_forget(void) {}
 #endif
 
-/* Says what a fault in the region is, and lets it be one. The words are read in judge/process.py. */
+/* Reports a fault in the region, then lets it happen. judge/process.py parses the text. */
 static void fault(int number, siginfo_t *info, void *context) {
   unsigned char *at = info->si_addr;
   if (stepped((uintptr_t)at, context)) return;
@@ -223,7 +223,7 @@ static void fault(int number, siginfo_t *info, void *context) {
 static int known(struct dl_phdr_info *info, size_t size, void *data) {
   (void)size, (void)data;
   const char *name = info->dlpi_name;
-  /* what is loaded by a path that begins with a dot is no one else's */
+  /* only the candidate loads objects by a path that begins with a dot */
   if (!name || (*name != '.' && strncmp(name, folder, strlen(folder)) && !strstr(name, also))) return 0;
   for (int i = 0; i < info->dlpi_phnum && ranges_known < RANGES; i++) {
     const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -235,7 +235,7 @@ static int known(struct dl_phdr_info *info, size_t size, void *data) {
   return 0;
 }
 
-/* What objects below `in`, or whose path holds `name`, allocate from now on has guards. 0: guards are not available. */
+/* Guards all further allocations of objects below `in`, or with `name` in their path. Returns 0 if unavailable. */
 int kernellab_heap_arm(const char *in, const char *name) {
   if (!base) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -249,7 +249,7 @@ int kernellab_heap_arm(const char *in, const char *name) {
     action.sa_sigaction = fault;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, &before);
-    /* here, too, so that what the system shows of handlers is the same in all calls */
+    /* always installed, so that the visible signal handlers are the same in all calls */
     action.sa_sigaction = trapped;
     sigaction(SIGTRAP, &action, NULL);
   }
@@ -259,7 +259,7 @@ int kernellab_heap_arm(const char *in, const char *name) {
   return 1;
 }
 
-/* Ends it; the bytes and one of a piece whose guards were written over meanwhile, 0 where there is none. */
+/* Disarms. Returns the size plus one of a piece whose guards were overwritten meanwhile, 0 if there is none. */
 size_t kernellab_heap_disarm(void) {
   atomic_store(&armed, 0);
   lock();
@@ -348,8 +348,8 @@ size_t malloc_usable_size(void *p) {
   return theirs ? theirs(p) : 0;
 }
 
-/* C++'s operators, for their own return address shows who calls them; delete frees in the end. Where memory is out,
-   the library's own says so. */
+/* C++'s operators, since only their return address shows the caller; delete calls free. If memory runs out, the
+   library's own operator reports it. */
 static void *theirs(const char *name, size_t size, size_t align) {
   void *(*next)(size_t, size_t) = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, name);
   return next ? next(size, align) : NULL;
@@ -388,7 +388,7 @@ int clock_gettime(clockid_t which, struct timespec *to) {
   return failed;
 }
 
-/* The processor time of this process likewise. */
+/* The processor time of this process is shifted in the same way. */
 clock_t clock(void) {
   struct timespec now;
   if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now)) return -1;
@@ -403,7 +403,7 @@ int getrusage(int who, struct rusage *to) {
   return failed;
 }
 
-/* What waits until a time by these clocks waits until the system's own. */
+/* Converts a deadline on these clocks to the system's own, for functions that wait. */
 static struct timespec of_system(const struct timespec *until) {
   struct timespec found = *until;
   found.tv_sec -= atomic_load_explicit(&forward, memory_order_relaxed);

@@ -50,7 +50,7 @@ def _held(way: str, shape: list[int], strides: list[int], dtype: torch.dtype, de
             # writes no element, but counts as a write
             place.as_strided((0,), (1,)).zero_()
     if way == "shared" and device == "cpu":
-        with contextlib.suppress(OSError, RuntimeError):  # a sandbox may have none
+        with contextlib.suppress(OSError, RuntimeError):  # a sandbox may have no shared memory
             place.share_memory_()  # type: ignore[no-untyped-call]
     return place
 

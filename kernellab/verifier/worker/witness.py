@@ -52,7 +52,7 @@ def state() -> dict[str, str]:
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
     }
     values |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
-    with contextlib.suppress(RuntimeError):  # torch refuses to tell once its newer settings were used
+    with contextlib.suppress(RuntimeError):  # torch refuses once its newer settings were used
         values["the precision of torch's products"] = torch.get_float32_matmul_precision()
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         lines = dict(line.split(":", 1) for line in status if ":" in line)
@@ -164,8 +164,8 @@ def _elsewhere(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 torch.set_flush_denormal(True)
             elif how == "larger":
                 _grown(stack)
-                held = [dict(enumerate(args)) for _ in range(_OPEN)]
-                stack.callback(held.clear)
+                references = [dict(enumerate(args)) for _ in range(_OPEN)]
+                stack.callback(references.clear)
                 return [tensor.detach() for tensor in flatten(_deeply(lambda: function(*args)), True)]
             else:
                 stack.callback(torch.set_default_dtype, torch.get_default_dtype())
@@ -203,7 +203,7 @@ def _deeply(function: Callable[[], Any]) -> Any:
                 _CALLBACK(lambda: call(left - 1))()
             else:
                 results.append(function())
-        except BaseException as error:  # C would print it and go on
+        except BaseException as error:  # C would print it and continue
             raised.append(error)
 
     call(_LEVELS)
@@ -224,7 +224,7 @@ def _in_threads(pool: ThreadPoolExecutor, threads: int, function: Callable[..., 
     factor = float(len("1"))
     torch.set_flush_denormal(False)
     expected = flatten(function(*args), True)
-    torch.set_flush_denormal(False)  # a thread begins with the modes of the one that starts it
+    torch.set_flush_denormal(False)  # a thread inherits the modes of its parent thread
     end = time.perf_counter() + _TOGETHER
 
     def calls() -> list[Any]:
