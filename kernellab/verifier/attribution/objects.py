@@ -71,6 +71,8 @@ NEUTRAL: set[str] = set()
 
 
 class Kind(Enum):
+    """The kind of code that a sample was found in."""
+
     OWN = "own"
     LIBRARY = "library"
     MOVE = "move"

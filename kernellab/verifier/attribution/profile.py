@@ -125,6 +125,7 @@ class Profile:
         self._seconds = list(compress(self._seconds, kept))
 
     def of_all(self) -> Seen:
+        """The looks at all calls."""
         return self._seen(self._calls)
 
     def of_calm(self) -> Seen:

@@ -214,10 +214,10 @@ def _tensors(value: Any) -> Iterator[Any]:
         yield from _tensors(list(value.values()))
 
 
-# -- the arithmetic of one operator apart from products, in FLOPs as the sketch's operations are counted ---------------
-# What an operator must do at least, whatever kernel does it: what its row of the table of operations says
+# -- FLOPs of one operator without products, counted like the sketch's operations --------------------------------------
+# The least work of an operator, for any kernel: from its row of the table of operations
 # (``kernellab.operations.aten``), so that the audit and a sketch's cost agree. An operator without a row counts one
-# FLOP for each element that comes out.
+# FLOP per output element.
 
 #: n^3 / 3 for each matrix
 _CHOLESKY = ("cholesky", "linalg_cholesky", "linalg_cholesky_ex")

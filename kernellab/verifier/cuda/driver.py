@@ -22,7 +22,7 @@ _OUT_OF_MEMORY = 2
 
 
 class DriverError(Exception):
-    """A call of the driver failed: its name and the driver's own word for the reason."""
+    """A call of the driver failed: its name and the driver's name of the error."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call} failed: {_name(code)}")
@@ -34,10 +34,14 @@ class DriverError(Exception):
 
 
 class Location(ctypes.Structure):
+    """CUmemLocation of cuda.h."""
+
     _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
 
 
 class AllocationFlags(ctypes.Structure):
+    """The allocFlags of CUmemAllocationProp."""
+
     _fields_ = [
         ("compression", ctypes.c_ubyte), ("rdma", ctypes.c_ubyte), ("usage", ctypes.c_ushort),
         ("reserved", ctypes.c_ubyte * 4),
@@ -80,6 +84,7 @@ def _name(code: int) -> str:
 
 
 def properties(device: int) -> AllocationProperties:
+    """The properties of pinned, shareable memory on ``device``."""
     return AllocationProperties(type=_PINNED, handle_types=_POSIX, location=Location(_DEVICE, device))
 
 

@@ -119,6 +119,7 @@ class Segment:
     number: int = -1
 
     def holds(self, address: int, count: int) -> bool:
+        """Are all ``count`` bytes at the worker's ``address`` in this segment?"""
         return self.address <= address and address + count <= self.address + self.size
 
     def bytes(self, address: int, count: int) -> Tensor:

@@ -105,6 +105,7 @@ class Turns(Team):
         return _cuda(self.worker)
 
     def add(self, turn: TimedCalls, handshake: float, maker: int) -> None:
+        """Record one go of worker ``maker``: seconds per call, minus the handshake."""
         self.seconds.append(max((turn.seconds - handshake) / turn.calls, _LEAST))
         self.claimed.append(turn.answer.seconds / turn.calls)
         self.waited.append(0.0)

@@ -69,6 +69,7 @@ class TimedCalls:
         return self.answer.outputs
 
     def outputs_of(self, call: int) -> tuple[Output, ...]:
+        """The outputs of one call."""
         each = len(self.outputs) // self.calls
         return self.outputs[call * each : (call + 1) * each]
 
@@ -280,6 +281,7 @@ class DeviceAccess:
         return TimedCalls(worker.answer(calls), answered - start, tail, calls)
 
     def trace(self, layout: Layout, slot: int, deadline: float) -> dict[str, Any]:
+        """Trace calls on the device; stores the plausible part of the worker's report in ``traced``."""
         message = {
             "op": "trace", "args": [p.message for p in layout.places], "slots": [slot], "flush": 2 * l2_bytes(),
             "root": str(self.worker.scratch / "src"),

@@ -28,6 +28,7 @@ FDS = ("packets", "control", "done", "log", "life")
 
 
 def main() -> None:
+    """Import the modules named on the command line, report, and serve requests."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     # a compiler that a worker starts needs no guards, and could not read the file
     os.environ.pop("LD_PRELOAD", None)

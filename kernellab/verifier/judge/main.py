@@ -43,6 +43,7 @@ _QUIET = 1.0
 
 
 def main() -> None:
+    """Serve requests on the file descriptor given on the command line."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     sandbox.dumpable(False)
     # a worker of another user must be able to read files in its own folder
@@ -86,6 +87,7 @@ def _give_back() -> None:
 
 
 def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[str, Any]:
+    """The reply to one request; errors become messages."""
     try:
         if message["op"] == "warm":
             backend = Backend(message["backend"])

@@ -353,6 +353,7 @@ class WorkerProcess:
         raise VerifierError("A worker exited before it was ready.", _AGAIN)
 
     def post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send ``message`` with file descriptors ``fds``. Raises WorkerFailure if the worker has ended."""
         self.posted = time.monotonic()
         try:
             wire.post(self.channel, message, fds)
@@ -374,6 +375,7 @@ class WorkerProcess:
         return answer
 
     def receive(self, seconds: float) -> dict[str, Any]:
+        """The next message, within ``seconds``. Raises WorkerFailure."""
         end = time.monotonic() + seconds
         while True:
             ready = self.poll((self.channel.fileno(),), end)
@@ -396,6 +398,7 @@ class WorkerProcess:
         return shown, fds
 
     def event(self, end: float) -> int:
+        """The value of the worker's next event, until the time ``end`` (monotonic). Raises WorkerFailure."""
         while True:
             if self.done in self.poll((self.done,), end):
                 try:
@@ -424,6 +427,7 @@ class WorkerProcess:
                 self.watch()
 
     def drain(self) -> None:
+        """Read the log that is available. Raises WorkerFailure if the worker has printed too much."""
         while True:
             try:
                 part = os.read(self.log_fd, 1 << 16)
@@ -510,6 +514,7 @@ class WorkerProcess:
         return WorkerFailure("exit", "ended its process without an answer", log=self.log)
 
     def exception(self, answer: dict[str, Any]) -> WorkerFailure:
+        """The failure that an unsuccessful ``answer`` describes."""
         self.drain()
         report = Told.of(answer)
         if report is None:

@@ -19,7 +19,7 @@ def crowding() -> float:
 
 
 def descendants(first: int, most: int) -> list[int]:
-    """Processes below ``first``, at most about ``most``."""
+    """Processes below ``first``; about ``most`` at most."""
     pids: list[int] = []
     stack = [first]
     while stack and len(pids) <= most:
@@ -45,6 +45,7 @@ def _content(path: str) -> bytes:
 
 
 def count_threads(pid: int) -> int:
+    """Number of threads of a process; 0 if it is gone."""
     try:
         return os.stat(f"/proc/{pid}/task").st_nlink - 2
     except OSError:

@@ -70,12 +70,14 @@ class ForkServer:
             )  # fmt: skip
 
     def request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
+        """Send a request and return its answer. Raises VerifierError."""
         self.wait_ready()
         self.resume()
         wire.post(self.channel, message, fds)
         return self._answer(DEADLINES.start)
 
     def wait_ready(self) -> None:
+        """Wait until it has imported everything. Raises VerifierError."""
         if not self.ready:
             self.failed = self._answer(4 * DEADLINES.start).get("failed", {})
             self.ready = True

@@ -262,6 +262,7 @@ class Worker(WorkerProcess):
         return self.computing and not wait([self.done], 0)
 
     def answer(self, calls: int = 1) -> Answer:
+        """The worker's answer to ``calls`` calls. Raises WorkerFailure for an exception or an invalid answer."""
         try:
             answer = self.control.read(calls)
         except ValueError as error:

@@ -143,6 +143,8 @@ class Written(Output):
 
 @dataclass(frozen=True)
 class Answer:
+    """The worker's claims about its calls; ``seconds`` by its own clock."""
+
     status: int
     outputs: tuple[Output, ...]
     seconds: float
@@ -161,9 +163,11 @@ class Control:
 
     @staticmethod
     def create() -> int:
+        """A file descriptor of a new page."""
         return sealed_memory("control", SIZE)
 
     def go(self, nonce: int) -> None:
+        """Give the go."""
         self.words[0] = nonce
 
     def answered(self, nonce: int) -> None:

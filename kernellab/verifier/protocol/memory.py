@@ -61,6 +61,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
+    """Places of a set of arguments in an arena of ``size`` bytes."""
+
     places: tuple[Place, ...]
     size: int
     #: offsets of pages that the worker may not touch during a call
@@ -254,6 +256,7 @@ def read_output(pid: int, output: Output) -> Tensor:
 
 
 def read_bytes(pid: int, address: int, count: int) -> Tensor:
+    """``count`` bytes at ``address`` of the process ``pid`` (uint8). Raises Unreadable."""
     import torch
 
     buffer = torch.empty(count, dtype=torch.uint8)

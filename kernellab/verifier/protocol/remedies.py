@@ -48,7 +48,7 @@ REMEDIES = {
     "caller-state": "Restore what the call changes of its program before returning, or do not change it.",
     "environment": "Read nothing of the process, the environment or the clock: compute from the arguments alone.",
     "narrow-offsets": "Compute offsets in 64 bits.",
-    # the work is its own
+    # the work is not its own
     "library": _LIBRARY,
     "library-call": _LIBRARY,
     "unknown-code": "Run code that the source's own build has written to a file, or that its DSL compiles.",
@@ -82,7 +82,7 @@ REMEDIES = {
     "printed": "Print less, outside the loops.",
     "processes": "Start fewer threads, and no processes.",
     "baseline": "Run the reference by itself, or choose another --baseline.",
-    # it looks at its judge
+    # it interferes with its judge
     "protocol": _RUN,
     "verifier": _RUN,
     "process": _RUN,

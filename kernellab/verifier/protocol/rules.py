@@ -38,8 +38,7 @@ class ErrorRule:
     as_eager: float = 1.1
     #: largest share of elements for which a cut in the formula may explain a difference as rounding
     cut_share: float = 0.05
-    #: multiple of the number of elements in which the reference at the declared dtype has no correct digit that a
-    #: kernel may have as well
+    #: elements that may be wrong: this multiple of those without a correct digit in the reference at the declared dtype
     chaos_times: int = 4
     tile: int = 64
     #: a tile may be off by this many floors
@@ -48,15 +47,14 @@ class ErrorRule:
     tile_norm_share: float = 1e-3
     #: an element may be off by this many floors of |reference| + rms(reference)
     element_factor: float = 100.0
-    #: upper bound of that error; neighbours in float8 differ by a quarter, and an element left out is wrong by all of
-    #: it
+    #: upper bound of that error; neighbours in float8 differ by a quarter, and a missing element is wrong by all of it
     element_most: Mapping[str, float] = field(default_factory=lambda: {"float8": 0.5})
     #: floor and tau on inputs whose mean is far larger than their spread: two passes of plain f32 sums are off by about
     #: 1e-3 there, one pass (E[x^2] - E[x]^2) by more than 3e-2
     offset_floor: float = 8e-3
     offset_tau: float = 3e-2
-    #: a sum of equal terms rounds the same way each time, so errors accumulate: thousands of small terms after a large
-    #: one are off by 1.6e-5
+    #: a sum of equal terms always rounds the same way, so errors accumulate: thousands of small terms after a large one
+    #: are off by 1.6e-5
     structured_factor: float = 2.0
     #: for rows scaled by 1/1000 next to usual rows: smaller values count as this share of the output's rms
     small_share: float = 1e-2
@@ -64,8 +62,7 @@ class ErrorRule:
     row: int = 32
     #: standard deviations by which a small output may exceed the number of elements that tau allows
     tau_deviations: float = 3.0
-    #: slope of a 16-bit output against the answer: off by at most this share of the floor (bfloat16 truncation: 0.28 %
-    #: of 1 %),
+    #: a 16-bit output's slope against the answer: off by at most this share of the floor (truncation: 0.28 % of 1 %),
     scale_share: float = 0.5
     #: and by this many of the dtype's roundings for one element (five times the likely error), fewer for a mean of many
     scale_roundings: float = 1.0
@@ -147,6 +144,8 @@ class StaticRule:
 
 @dataclass(frozen=True)
 class CorrectRule:
+    """Limits of the stage that checks correctness."""
+
     #: one in this many checked calls, of up to ``private_bytes``, gets its arguments in private memory
     private_one_in: int = 3
     #: largest bytes of a case that an ordinary process gets; largest number of earlier calls of a small size there (at
@@ -194,6 +193,8 @@ class CorrectRule:
 
 @dataclass(frozen=True)
 class TimingRule:
+    """Limits of the timed calls."""
+
     #: seconds that candidate and baselines may take together
     budget: float = 1.5
     #: pairs of timed calls: least, least while the budget lasts, and most. With 16 (eight blocks, ten kinds of noise,
@@ -332,6 +333,8 @@ class RankRule:
 
 @dataclass(frozen=True)
 class HonestRule:
+    """Limits of the checks that the work is the candidate's own."""
+
     #: bytes of outputs that are read again after the next call
     kept_bytes: int = 4 * MIB
     #: least share of the call's time outside library operators
@@ -348,8 +351,7 @@ class HonestRule:
     #: pieces of code, and bytes of each, that identify a copy of a library
     sample_pieces: int = 3
     sample_bytes: int = 48
-    #: share of the samples in code that is neither the candidate's nor known, and their least number, for which the
-    #: candidate is refused
+    #: share of the samples in code that is neither the candidate's nor known, and their least number, for a refusal
     unknown_share: float = 0.03
     unknown_least: int = 3
     #: this share of the interpreter's samples within this many bytes of it is a loop of one of its functions; for code
@@ -462,7 +464,7 @@ class DeviceRule:
     #: seconds that the judge's own kernel after the answer may take longer than after a baseline's: one switch of the
     #: device between processes takes 150e-6, work left running costs one more, and medians of honest workers differ by
     #: up to ``turn_noise`` (H200). After a long go, from which the judge wakes more slowly, the limit is
-    #: ``clock_share`` of the go, up to ``tail_seconds``, within a slice of the device. Times above ``turn_noise`` are
+    #: ``clock_share`` of it, up to ``tail_seconds``, within a slice of the device. Times above ``turn_noise`` are
     #: counted
     turn_seconds: float = 60e-6
     turn_noise: float = 30e-6

@@ -45,6 +45,7 @@ class Driver:
         self.lib = ctypes.CDLL("libcuda.so.1")
 
     def do(self, name: str, *args: Any) -> None:
+        """Call a function of the driver by name. Raises CudaError."""
         code = getattr(self.lib, name)(*args)
         if code:
             text = ctypes.c_char_p()

@@ -61,9 +61,10 @@ class Recorder:
         self._alive: list[Any] = []
         self.inputs: list[Input | None] = [self._argument(number, value) for number, value in enumerate(args)]
 
-    # -- what hooks call
+    # -- calls from hooks
 
     def refuse(self, reason: str) -> None:
+        """Record the first reason why the call cannot be sealed."""
         self.reason = self.reason or reason
 
     def place(self, address: int) -> Place | None:
@@ -79,6 +80,7 @@ class Recorder:
         return Place(buffer=len(self.buffers) - 1)
 
     def binary(self, content: bytes, kind: str) -> int:
+        """The index of a binary, which is added if it is new."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self.binaries:
             self.binaries[digest] = Binary.model_validate({"sha256": digest, "kind": kind})

@@ -111,6 +111,8 @@ _COMPUTE = frozenset({
 
 @dataclass(frozen=True)
 class StaticResult:
+    """Findings of the rules, and syntax errors."""
+
     findings: tuple[Finding, ...]
     errors: tuple[CompilerLine, ...]
     #: does the entry file define ModelNew, and no function that would be called instead?

@@ -188,6 +188,7 @@ class Inputs:
         self.seconds = 0.0
 
     def next(self) -> tuple[Any, ...]:
+        """The arguments of the next seed; static ones stay the same."""
         began = time.perf_counter()
         drawn = device.sample(self.task.module(), self.sizes, secrets.randbits(31), device.current())
         contents = tuple(

@@ -91,12 +91,14 @@ class BaselineFailed(Exception):
 
 @dataclass
 class Result:
+    """The outcome of a measurement."""
+
     candidate: Side
     baselines: list[Side]
     checked: int
     #: seconds of the handshake that were subtracted
     handshake: float
-    #: the two clocks disagree: medians of judge and worker, s
+    #: the readings of the two clocks: medians of judge and worker (s)
     clocks: tuple[float, float]
     #: share of the pairs of calls that something else disturbed; they are left out if enough others remain
     disturbed: float = 0.0

@@ -40,7 +40,8 @@ _HOUR = 3600
 
 
 class Worker:
-    """Its attributes have places, so that none hides a method and the judge sees those exchanged that a call needs."""
+    """Executes the judge's requests. The attributes have slots, so that none hides a method and the judge notices when
+    one that a call needs is replaced."""
 
     __slots__ = (
         "_ghost", "arenas", "channel", "control", "device", "done", "function", "kept", "load", "made",
@@ -70,6 +71,7 @@ class Worker:
         self.state: dict[str, str] = {}
 
     def obey(self) -> None:
+        """Handle requests until the judge closes the channel."""
         while True:
             message, fds = wire.take(self.channel)
             if message is None:

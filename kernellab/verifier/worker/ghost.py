@@ -33,12 +33,14 @@ class Ghost:
         self._undo: list[Callable[[], None]] = []
 
     def arm(self, off: list[str]) -> None:
+        """Start to watch launches, skipping those named in ``off``."""
         self.disarm()
         self.off, self.seen = frozenset(off), {}
         self._triton()
         self._bindings()
 
     def disarm(self) -> None:
+        """Restore everything that was replaced."""
         for undo in reversed(self._undo):
             undo()
         self._undo = []
