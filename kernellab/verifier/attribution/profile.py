@@ -3,7 +3,7 @@
 A look (:mod:`kernellab.verifier.attribution.inspection`) halts threads, which a kernel can notice: so it needs a call
 that does not count, and a kernel may idle from then on. An interrupt takes a microsecond, halts nothing, and occurs in
 the calls of all sides, including those that count: a kernel that idles when it occurs idles in its own timed calls.
-Each sample knows its call, so the decision whose work the reported calls are uses only those calls.
+Each sample knows its call, so only samples of the reported calls decide whose work those are.
 
 Requires root, CAP_PERFMON, or a kernel.perf_event_paranoid of 0 or less.
 """

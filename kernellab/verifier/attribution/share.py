@@ -54,8 +54,8 @@ class Looked(Protocol):
 
 @dataclass(frozen=True)
 class Counted:
-    """What program counters showed: the calls that looks at own code, and at each library's, stand for; all looks;
-    seconds of a call.
+    """Result of sampling program counters: the numbers of calls that looks at own code, and at each library's, stand
+    for; the number of all looks; seconds of a call.
 
     ``effective`` is the number of equally weighted looks with the same information (0: each counts once). ``unseen``
     says why they allow no conclusion, if so.
