@@ -187,8 +187,8 @@ class Verifier:
             self._sweep()
 
     def rest(self, after: float) -> None:
-        """End a judge of this machine that had no request for ``after`` seconds: it holds about 0.5 GB. The next call
-        starts another."""
+        """End a judge of this machine (about 0.5 GB) that was idle for ``after`` seconds. The next call starts
+        another."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._process is not None and not self._remotes and time.monotonic() - self._asked >= after:

@@ -176,7 +176,7 @@ def copied_from(code: Sequence[bytes]) -> str:
 
 @lru_cache(maxsize=1)
 def _computing() -> tuple[str, ...]:
-    """The largest objects of packages and system that compute, small ones first: libraries, and NumPy's and SciPy's
+    """The largest computing objects of packages and system, small ones first: libraries, and NumPy's and SciPy's
     own."""
     places = [(root, p) for root in _packages() for p in ("*/lib*.so*", "*/lib/lib*.so*")]
     places += [(root, p) for root in ("/usr/lib", "/usr/lib64") for p in ("lib*.so.*", "*/lib*.so.*")]

@@ -46,8 +46,7 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Bound:
-    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` is set only for data well beyond the
-    caches.
+    """``ms`` is the larger of the byte and the FLOP time. ``byte_floor_ms`` is only set for data far beyond the caches.
 
     ``bandwidth`` (bytes/s), ``rate`` and ``doubles`` (FLOP/s of a float32 and a float64 product) were measured on
     ``day``; 0 if they were not. ``by_bytes``: the byte time is the larger one.
@@ -71,8 +70,7 @@ class Bound:
 
 @lru_cache(maxsize=4)
 def roofs(threads: int) -> Roofs:
-    """The best of several runs, since a roof is a maximum; 0.3 s once per machine, then from the user's cache
-    folder."""
+    """The best of several runs, since a roof is a maximum; 0.3 s once per machine, then from the user's cache."""
     return _known(threads) or _kept(threads, _measured(threads))
 
 

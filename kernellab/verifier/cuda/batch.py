@@ -74,8 +74,7 @@ class Goes:
         torch.cuda.empty_cache()
 
     def make(self, calls: int) -> None:
-        """Allocate memory for the arguments of ``calls`` calls, mapped by all workers, with the task's own contents in
-        each.
+        """Allocate memory for the arguments of ``calls`` calls, mapped by all workers, holding the task's own contents.
 
         Raises WorkerFailure("memory").
         """

@@ -55,8 +55,7 @@ class DeviceArena(Arena):
 
 
 class Window(Arena):
-    """One of several sets of arguments in a device arena, ``start`` bytes from its beginning. The arena owns the
-    memory."""
+    """One of several sets of arguments in a device arena, ``start`` bytes from its beginning. The arena owns memory."""
 
     device = "cuda"
 

@@ -88,8 +88,7 @@ class Inconsistent(Exception):
 
 @dataclass
 class Turns(Team):
-    """A side's turns on the device, with their times; ``tails``: seconds of the judge's kernel after each go's
-    answer."""
+    """A side's turns on the device, with their times; ``tails``: seconds of the judge's kernel after each answer."""
 
     tails: list[float] = field(default_factory=list)
     #: from go to done, for each go

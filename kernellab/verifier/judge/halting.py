@@ -17,8 +17,7 @@ _LOOK_SECONDS = 20e-6
 
 
 def obey(life: socket.socket, worker: int, alone: bool) -> bool:
-    """Handle one request of the judge; False if the judge is gone. ``alone``: is this the first process of a
-    namespace?"""
+    """Handle one request of the judge; False if it is gone. ``alone``: is this the first process of a namespace?"""
     try:
         request = life.recv(16)
     except OSError:

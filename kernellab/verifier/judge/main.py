@@ -80,8 +80,7 @@ def serve(channel: socket.socket, pool: Pool) -> None:
 
 
 def _give_back() -> None:
-    """Free memory of released tensors that the allocator of :data:`~kernellab.verifier.judge.servers.ALLOCATOR`
-    keeps."""
+    """Free the memory that the allocator keeps (:data:`~kernellab.verifier.judge.servers.ALLOCATOR`)."""
     with contextlib.suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -186,8 +185,7 @@ def _end_with_client(channel: socket.socket, pool: Pool) -> None:
 
 
 def _end(pool: Pool) -> None:
-    """End the process; two threads may call this. The interpreter's own exit would print Triton's types on the
-    terminal."""
+    """End the process; two threads may call this. The interpreter's own exit would print Triton's types."""
     pool.close()
     # a client that was killed does not remove it
     for folder in sys.argv[2:]:

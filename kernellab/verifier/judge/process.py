@@ -1,5 +1,4 @@
-"""A worker's process as the judge controls it: started in its sandbox, watched, halted, and ended with its
-descendants."""
+"""A worker's process as the judge controls it: started in its sandbox, watched, halted, ended with its descendants."""
 
 from __future__ import annotations
 
@@ -257,8 +256,8 @@ class WorkerProcess:
         return sum(process_stats.used(pid) for pid in (self.pid, *self.halted))
 
     def _halt_all(self) -> bytes:
-        """Ask the first process to halt its namespace. Returns its answer, or nothing if it has ended or takes too
-        long."""
+        """Ask the first process to halt its namespace. Returns its answer, or nothing if it has ended or is too
+        slow."""
         try:
             self.life.send(HALT)
         except OSError:
@@ -361,8 +360,7 @@ class WorkerProcess:
             raise self.ended() from None
 
     def ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """Resume the worker, send ``message``, and return its answer within ``deadline`` seconds. Raises
-        WorkerFailure."""
+        """Resume the worker, send ``message``, and return its answer within ``deadline`` (s). Raises WorkerFailure."""
         try:
             self.resume()
             self.post(message)

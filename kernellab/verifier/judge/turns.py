@@ -118,8 +118,7 @@ def share(part: float) -> Iterator[float]:
 
 
 def _hold(slots: int, queue: int, wanted: int, passed_until: float) -> bool:
-    """Lock all of ``wanted`` slots or none; a process overtaken for long enough keeps the queue, which blocks
-    others."""
+    """Lock all of ``wanted`` slots or none; a process overtaken for long enough keeps the queue, blocking others."""
     fcntl.flock(queue, fcntl.LOCK_EX)
     held: list[int] = []
     for slot in range(_SLOTS):
@@ -169,8 +168,7 @@ def aside() -> Iterator[None]:
 
 @contextmanager
 def off_device() -> Iterator[None]:
-    """For work inside :func:`working` that hardly uses a device, such as compilation: under ``device`` others may be
-    timed meanwhile."""
+    """For work inside :func:`working` that hardly uses a device (compilation): under ``device`` others may be timed."""
     if not os.environ.get(VARIABLE, "").startswith("device:"):
         yield
         return

@@ -79,8 +79,7 @@ class Worker(WorkerProcess):
         self.access: Access = HostAccess(self)
 
     def build(self, message: dict[str, Any], deadline: float) -> None:
-        """Import the candidate or build the baseline. Raises WorkerFailure("exception") with type, message and
-        frames."""
+        """Import the candidate or build the baseline. Raises WorkerFailure("exception") with type, message, frames."""
         self.begin_build(message)
         self.finish_build(deadline)
 
@@ -257,8 +256,7 @@ class Worker(WorkerProcess):
 
     @property
     def at_work(self) -> bool:
-        """Is it between the go of a timed call and its answer? The thread that waits may notice the answer only
-        later."""
+        """Is it between the go of a timed call and its answer? The waiting thread may notice the answer only later."""
         return self.computing and not wait([self.done], 0)
 
     def answer(self, calls: int = 1) -> Answer:

@@ -130,8 +130,7 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Written(Output):
-    """An argument that the reference writes into, as a call has left it: in the judge's own memory, in the arena
-    ``slot``."""
+    """An argument that the reference writes into, as a call has left it, in the judge's own memory (arena ``slot``)."""
 
     slot: int
     position: int
@@ -179,8 +178,7 @@ class Control:
         return self.words[1] == nonce
 
     def watch(self, nonce: int, end: float) -> bool:
-        """Wait without sleep until an answer repeats the go, or until ``end`` (time.perf_counter). Returns whether it
-        did."""
+        """Wait without sleep until an answer repeats the go, or until ``end`` (time.perf_counter). Did it come?"""
         words = self.words
         while words[1] != nonce:
             if time.perf_counter() > end:
@@ -202,8 +200,7 @@ class Control:
         )
 
     def write_like(self, i: int, first: int, data: int) -> None:
-        """Report that output ``i`` is at ``data`` and otherwise equal to output ``first``; faster than a full
-        report."""
+        """Report that output ``i`` is at ``data`` and otherwise like output ``first``; faster than a full report."""
         at, like = (_FIRST + n * _OUTPUT.size for n in (i, first))
         first_data, storage = _PLACE.unpack_from(self.map, like)
         self.map[at : at + _OUTPUT.size] = self.map[like : like + _OUTPUT.size]

@@ -36,8 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Place:
-    """Position of one argument in an arena: byte offset, shape and strides in elements. Scalars have a value
-    instead."""
+    """Position of one argument in an arena: byte offset, shape and strides in elements. Scalars have a value."""
 
     offset: int = 0
     shape: tuple[int, ...] = ()
@@ -148,8 +147,7 @@ class Arena:
         self._withheld = []
 
     def changed(self, args: Sequence[Any], but: Collection[int] = ()) -> int | None:
-        """The first argument whose bytes differ from ``args``, except those in ``but``; None if all are as they were
-        written."""
+        """The first argument whose bytes differ from ``args``, except those in ``but``; None if all are unchanged."""
         for i, (view, arg) in enumerate(zip(self._views, args, strict=True)):
             if i not in but and view is not None and view.numel() and not equal(_bits(view), _bits(arg.contiguous())):
                 return i

@@ -11,8 +11,7 @@ _KEPT = frozenset("\n\t")
 
 
 def shown(text: str) -> str:
-    """``text`` with every control, format and unpaired character written as an escape (``\\x1b``); keeps line breaks
-    and tabs."""
+    """``text`` with control, format and unpaired characters as escapes (``\\x1b``); keeps line breaks and tabs."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(_escaped(c) if _hidden(c) else c for c in text.replace("\r\n", "\n"))

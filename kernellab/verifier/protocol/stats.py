@@ -18,8 +18,7 @@ def timing(seconds: Sequence[float]) -> Timing:
 
 
 def calm(seconds: Sequence[float]) -> list[float]:
-    """The fastest fifth: disturbances only lengthen a call, so on a busy machine these calls represent the code
-    best."""
+    """The fastest fifth: disturbances only lengthen a call, so on a busy machine these represent the code best."""
     return sorted(seconds)[: max(3, len(seconds) // 5)]
 
 

@@ -44,7 +44,7 @@ class Ranked:
         return self._ranking(time.perf_counter() - built)
 
     def _workers(self, stages: Stages) -> float:
-        """Run the stages. Returns the time when the build ended; on a device, including the first calls, where a JIT
+        """Run the stages. Returns when the build ended; on a device, including the first calls, where a JIT
         compiles."""
         from kernellab.verifier.ranking.cases import RankCases
 

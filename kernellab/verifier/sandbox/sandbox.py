@@ -100,8 +100,7 @@ def _probe() -> None:
 
 
 def sandbox_level() -> str:
-    """The isolation that a worker would have here, in level words; determined in a short-lived process, without a
-    judge.
+    """The isolation that a worker would have here, in level words; found in a short-lived process, without a judge.
 
     Raises OSError or subprocess.SubprocessError if no process can be started.
     """
@@ -315,8 +314,7 @@ def packages() -> set[str]:
 
 
 def _compilers() -> set[str]:
-    """Folders of compilers that the environment names, for Triton and torch.compile; /opt also holds many home
-    folders."""
+    """Folders of compilers that the environment names, for Triton and torch.compile; not all of /opt (homes)."""
     names = ("cc", "gcc", "g++", "c++", "clang", "clang++", "ld", "nvcc", "ptxas", *map(os.environ.get, ("CC", "CXX")))
     paths = (shutil.which(name.split()[0]) for name in names if name and name.strip())
     places = {os.path.dirname(os.path.dirname(path)) for p in paths if p for path in (p, os.path.realpath(p))}

@@ -1,5 +1,4 @@
-"""``-m kernellab.verifier.seal.again FOLDER ...``: replays each recorded call once, for a tool that watches the
-process.
+"""``-m kernellab.verifier.seal.again FOLDER ...``: replays each recorded call once, for a tool that watches it.
 
 Every buffer is a separate allocation, so that the tool knows where it ends, and those that the call allocates start as
 NaN. Uses no host code of a candidate, and no torch: compute-sanitizer intercepts each call of the driver.

@@ -1,5 +1,4 @@
-"""Observes every kernel that reaches the driver, from any launcher: cuda.core, or the CUDA runtime in C++ built by
-nvcc.
+"""Observes every kernel that reaches the driver, from any launcher: cuda.core, or nvcc's CUDA runtime in C++.
 
 CUPTI's callbacks (part of the CUDA toolkit, and shipped with torch) report each launch before it happens, and each
 device binary when it is loaded; the numbers are those of ``cupti_driver_cbid.h`` and ``cupti_callbacks.h``.

@@ -182,14 +182,14 @@ def _constructors(elf: Any) -> list[str]:
     if section is None:
         return []
     low, high = section["sh_addr"], section["sh_addr"] + section["sh_size"]
-    names_found = []
+    functions = []
     for part in elf.iter_sections():
         for relocation in part.iter_relocations() if part.name in (".rela.dyn", ".rela.plt") else ():
             if low <= relocation["r_offset"] < high:
                 # an exported function is referenced by name, another by the address in the addend
                 number, address = relocation["r_info_sym"], relocation["r_addend"]
                 symbols = elf.get_section(part["sh_link"])
-                names_found.append(symbols.get_symbol(number).name if number else names.get(address, hex(address)))
+                functions.append(symbols.get_symbol(number).name if number else names.get(address, hex(address)))
     # crtbegin's only entry; in a stripped object, assumed to be the first one
-    own = [n for n in names_found if n != "frame_dummy"]
+    own = [n for n in functions if n != "frame_dummy"]
     return own[1:] if not names and own else own

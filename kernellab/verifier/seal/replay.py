@@ -1,5 +1,4 @@
-"""Runs a bundle again: allocates and fills memory, and passes it to the recorded binaries. Runs none of the candidate's
-Python.
+"""Runs a bundle again: allocates and fills memory, and passes it to the recorded binaries. Runs no candidate Python.
 
 A worker of the role "replayer" calls this in place of a candidate.
 """

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 
 def sealed(stages: Stages) -> str:
-    """Seal the candidate, or record the reason why not in its findings. Returns the note. Never fails a
-    verification."""
+    """Seal the candidate, or record the reason why not. Returns the note. Never fails a verification."""
     findings, on_host = stages.context.findings, stages.context.request.backend is Backend.CPU
     word = "native" if on_host else "sealed"
     try:

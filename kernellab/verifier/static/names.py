@@ -183,8 +183,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _bound_once(tree: ast.AST) -> dict[str, ast.expr]:
-    """Names that the file binds once, by a plain assignment, with their values. Parameters and loops count as
-    bindings."""
+    """Names that the file binds once, by a plain assignment, with their values. Parameters and loops bind too."""
     count: Counter[str] = Counter()
     values: dict[str, ast.expr] = {}
     for node in ast.walk(tree):

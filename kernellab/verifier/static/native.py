@@ -124,8 +124,7 @@ def _own(code: str, plain_c: bool = False) -> frozenset[str]:
 
 
 def _code(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Strings that contain C++ or CUDA, with their lines. Bare strings (docstrings) are left out unless the file reads
-    ``__doc__``."""
+    """Strings with C++ or CUDA, with their lines. Bare strings are left out unless the file reads ``__doc__``."""
     nodes = list(ast.walk(tree))
     reads_doc = any(isinstance(n, ast.Attribute) and n.attr == "__doc__" for n in nodes)
     reads_doc |= any(

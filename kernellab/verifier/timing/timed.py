@@ -199,8 +199,7 @@ class _Run:
                 canary.judge(self._hear(self.candidate.worker, canary))
 
     def _knows_contents(self, keep: Sequence[bool]) -> bool:
-        """Do calls take longer, relative to the first baseline's, on drawn contents than on contents mixed from earlier
-        lines?"""
+        """Do calls take longer, relative to the first baseline's, on drawn contents than on mixed ones?"""
         if not self.baselines:
             return False
         ratios: dict[bool, list[float]] = {True: [], False: []}

@@ -134,8 +134,7 @@ class Worker:
             os.eventfd_write(self.done, DONE)
 
     def rehearse(self, message: dict[str, Any], _: list[int]) -> None:
-        """Calls on zeros of given forms, so that the code compiled for them is in the cache. Results and exceptions are
-        ignored."""
+        """Calls on zeros of given forms, to cache the code compiled for them. Ignores results and exceptions."""
         import torch
 
         synchronize = _synchronizer(self.device)

@@ -108,8 +108,7 @@ def guarded(kind: str = "cpu", below: str = "", slow: bool = False) -> Iterator[
     workspaces = Workspaces(allocator)
 
     def fenced(count: int, dtype: Any, zero: bool) -> Any:
-        """Whole pages between inaccessible pages; the data alternately begins, or ends within a line, at one of
-        them."""
+        """Whole pages between inaccessible pages; the data alternately begins, or ends within a line, at one."""
         size = count * empty(0, dtype=dtype).element_size()
         room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         pages = mmap.mmap(-1, room + 2 * mmap.PAGESIZE)

@@ -87,8 +87,7 @@ def copies(args: Sequence[Any], which: Sequence[int]) -> list[Any]:
 
 
 def nearly(args: Sequence[Any]) -> list[Any]:
-    """Copies of the arguments; in those of floats, one of each row's first elements is replaced by another of the
-    row."""
+    """Copies of the arguments; in those of floats, one of each row's first elements gets the value of another."""
     import torch
 
     variants: list[Any] = []
