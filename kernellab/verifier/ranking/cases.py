@@ -57,9 +57,9 @@ class RankCases:
         """Make the cases with the reference's answers, one per step."""
         # an empty step, for a source that is built at once
         yield
-        for case_to_run in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
+        for prepared in (self.smoke, *self.families, *self.powers, *filter(None, [self.small]), *self.ends):
             try:
-                _ = case_to_run.native
+                _ = prepared.native
             except Exception:  # the stage that needs the case meets the same error and reports it
                 return
             yield

@@ -82,7 +82,7 @@ class Worker:
     # -- build
 
     def build(self, message: dict[str, Any], _: list[int]) -> None:
-        ref_count = None
+        accepted = None
         try:
             import torch
 
@@ -92,7 +92,7 @@ class Worker:
                     from kernellab.verifier.seal import inside
 
                     inside.watch(message["seal"], self.device)
-                ref_count = self._take(worker_build.candidate(message, self.device))
+                accepted = self._take(worker_build.candidate(message, self.device))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 
@@ -102,7 +102,7 @@ class Worker:
         except BaseException as error:
             wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
             return
-        wire.post(self.channel, {"ok": True, "taken": ref_count})
+        wire.post(self.channel, {"ok": True, "taken": accepted})
 
     def _take(self, built: worker_build.Built) -> int | None:
         self.function, self.load, self.parameters = built.function, built.load, built.parameters

@@ -76,8 +76,8 @@ def library_seconds(
         if _is_view(func):
             # what torch does not decompose in inference mode may copy: its parts are watched
             with watching(clock):
-                parts = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if parts is NotImplemented else parts
+                decomposed = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if decomposed is NotImplemented else decomposed
         if name in _FREE:
             return func(*args, **kwargs)
         synchronize()
