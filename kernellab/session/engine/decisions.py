@@ -1,7 +1,7 @@
-"""What a person may decide about a session: functions from the state to the events that are written for it.
+"""A person's decisions about a session: functions from the state to the events that record the decision.
 
-Nothing here waits or writes. Each raises SessionError when the state does not allow the decision; the driver writes
-what is returned.
+Nothing here waits or writes. Each function raises SessionError if the state does not allow the decision; the driver
+writes the returned events.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from kernellab.session.record.state import State, apply
 from kernellab.sketch.syntax.pins import check_pins, pinned_lines, set_pin
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
-#: questions that going on answers
+#: Questions that continuing answers.
 _GOING_ON = (QuestionKind.ROUTE, QuestionKind.TURN, QuestionKind.COST)
-#: what a turn that a person broke off says
+#: The error text of a turn that a person stopped.
 STOPPED_BY_YOU = "Stopped by you."
 
-# -- going on and stopping ---------------------------------------------------------------------------------------------
+# -- continuing and stopping -------------------------------------------------------------------------------------------
 
 
 def go_on(state: State, stops: Stops, budget: Budget) -> list[Event]:
-    """Run from where the session rests; an open proposal counts as approved."""
+    """Run from the current head; an open proposal counts as approved."""
     head, question = state.standing(), state.question
     if state.status is SessionStatus.RUNNING:
         return []
@@ -66,14 +66,14 @@ def go_on(state: State, stops: Stops, budget: Budget) -> list[Event]:
         return [Approved(turn=START), RUNNING] if _would_ask(state, stops) else [RUNNING]
     if failed_for_a_person(head):
         return [HeadMoved(to=head.parent, reason="again"), RUNNING]
-    asked = question is not None and question.kind in _GOING_ON
-    if asked or _would_ask(state, stops) or state.unattended >= state.created.max_turns:
+    answers_question = question is not None and question.kind in _GOING_ON
+    if answers_question or _would_ask(state, stops) or state.unattended >= state.created.max_turns:
         return [Approved(turn=head.id), RUNNING]
     return [RUNNING]
 
 
 def _would_ask(state: State, stops: Stops) -> bool:
-    """Is going on all that there is to approve? Who presses Step or Run has then approved it."""
+    """Whether the next action only asks for approval to continue, which Step and Run give."""
     match next_action(state, stops):
         case Ask(question):
             return question.kind in _GOING_ON
@@ -81,7 +81,7 @@ def _would_ask(state: State, stops: Stops) -> bool:
 
 
 def cancel(state: State) -> list[Event]:
-    """Break the running turn off and pause."""
+    """Stop the running turn and pause."""
     head = state.head_turn
     if head is None or head.state is not TurnState.RUNNING:
         raise SessionError("No turn is running.", "Go on with run() or step().")
@@ -93,7 +93,7 @@ def cancel(state: State) -> list[Event]:
 
 
 def stop(state: State) -> list[Event]:
-    """End the session and every turn that still works; nothing of them is recorded afterwards."""
+    """End the session and every running turn; their results are not recorded."""
     if state.status.ended:
         return []
     events: list[Event] = [stopped(turn) for turn in state.turns.values() if turn.state is TurnState.RUNNING]
@@ -104,27 +104,27 @@ def stop(state: State) -> list[Event]:
 
 
 def stopped(turn: Turn) -> TurnEnded:
-    """The end of a turn that a person broke off."""
-    ended = {"state": TurnState.STOPPED, "error": STOPPED_BY_YOU, "seconds": time.time() - turn.started}
-    return TurnEnded(turn=turn.model_copy(update=ended))
+    """Return the end of a turn that a person stopped."""
+    update = {"state": TurnState.STOPPED, "error": STOPPED_BY_YOU, "seconds": time.time() - turn.started}
+    return TurnEnded(turn=turn.model_copy(update=update))
 
 
 def fork(state: State, turn: int | str) -> list[Event]:
-    """Put the head on an earlier turn and pause."""
-    to = state.turn(turn)
-    if to.state is TurnState.RUNNING:
-        raise SessionError(f"Turn {to.number} is not done yet.", "Fork from a finished turn.")
-    reason = f"Forked from turn {to.number}: edit, redirect, or run."
+    """Move the head to an earlier turn and pause."""
+    base = state.turn(turn)
+    if base.state is TurnState.RUNNING:
+        raise SessionError(f"Turn {base.number} is not done yet.", "Fork from a finished turn.")
+    reason = f"Forked from turn {base.number}: edit, redirect, or run."
     return [
-        HeadMoved(to=to.id, reason="fork"),  # before the running turn ends: undo goes to what that turn stands on
+        HeadMoved(to=base.id, reason="fork"),  # before the running turn ends: undo returns to that turn's parent
         *_overtaken(state),
         StatusChanged(status=SessionStatus.PAUSED, reason=reason),
     ]
 
 
 def undo(state: State) -> list[Event]:
-    """Take the last approval, edit, pin, redirection or fork back: the session asks again what it asked, or pauses. The
-    turns that came of it stay in the tree."""
+    """Revert the last approval, edit, pin, redirection or fork: the session repeats its question, or pauses. The turns
+    that followed stay in the tree."""
     if not state.decided:
         raise SessionError(
             "There is no decision to undo.", "Approvals, edits, pins, redirections and forks can be undone."
@@ -145,7 +145,7 @@ def undo(state: State) -> list[Event]:
 def approve(
     state: State, stops: Stops, budget: Budget, suggestion: str | None, to: str | None, card: str | None
 ) -> list[Event]:
-    """Answer the open question; ``card`` is its id, so that an answer to an earlier one changes nothing."""
+    """Answer the open question. ``card`` is its id: an answer to an earlier question changes nothing."""
     question, head = state.question, state.standing()
     if question is None or state.status is not SessionStatus.WAITING:
         raise SessionError("Nothing waits for approval.", "Say where to go with redirect(to, suggestion).")
@@ -158,8 +158,8 @@ def approve(
         word = suggestion if suggestion != question.suggestion else None
         answer = to or word or "once"
         if answer not in PERMISSIONS or (to and word):
-            told = f"An agent is not answered {word or answer!r}."
-            raise SessionError(told, f"Say approve(to=...) with one of {', '.join(PERMISSIONS)}.")
+            message = f"An agent is not answered {word or answer!r}."
+            raise SessionError(message, f"Say approve(to=...) with one of {', '.join(PERMISSIONS)}.")
         return [Permitted.model_validate({"turn": question.turn, "answer": answer}), RUNNING]
     if to == "me" and question.kind in (QuestionKind.ERROR, QuestionKind.COST):
         events = set_role(state, question.role, "human")
@@ -169,9 +169,9 @@ def approve(
             raise SessionError("There is no work in this proposal to take over.", "Approve it, or redirect.")
         events, to = set_role(state, Role(question.to.value), "human"), None
         state = _after(state, events)
-    changed = to is not None and to != (question.to.value if question.to else None)
-    worded = suggestion is not None and suggestion != question.suggestion
-    if changed or worded:
+    is_redirected = to is not None and to != (question.to.value if question.to else None)
+    has_new_suggestion = suggestion is not None and suggestion != question.suggestion
+    if is_redirected or has_new_suggestion:
         target = to or (question.to.value if question.to else None)
         if target is None:
             raise SessionError("Say which role the suggestion is for.", "Write approve(suggestion, to='coder').")
@@ -184,23 +184,23 @@ def approve(
 
 
 def redirect(state: State, to: str, suggestion: str, author: Author = Author.HUMAN) -> list[Event]:
-    """Send the work to coder, designer, finish or stop: a Conductor's turn of a person's, or of an agent's."""
+    """Send the work to coder, designer, finish or stop: a Conductor's turn by a person or an agent."""
     try:
         kind = RouteKind(to)
     except ValueError:
-        known = ", ".join(k.value for k in RouteKind)
-        raise SessionError(f"Unknown route {to!r}.", f"Choose one of {known}.") from None
+        routes = ", ".join(k.value for k in RouteKind)
+        raise SessionError(f"Unknown route {to!r}.", f"Choose one of {routes}.") from None
     who = "A person" if author is Author.HUMAN else "An agent"
     route = Route(to=kind, error_class="none", reason=f"{who} sent the work here.", suggestion=suggestion)
     return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
 
 
-#: what a person may answer an agent
+#: A person's possible answers to an agent's permission request.
 PERMISSIONS = ("once", "turn", "never")
 
 
 def permission(turn: Turn, title: str, details: str, number: int) -> Question:
-    """What an agent asks in the midst of its turn."""
+    """Return an agent's permission request during its turn."""
     return Question(
         number=number, kind=QuestionKind.PERMISSION, role=turn.role, turn=turn.id, suggestion=details,
         text=f"The {turn.role.value}'s agent asks: {title}",
@@ -208,7 +208,7 @@ def permission(turn: Turn, title: str, details: str, number: int) -> Question:
     )  # fmt: skip
 
 
-# -- turns from outside ------------------------------------------------------------------------------------------------
+# -- turns that no role made -------------------------------------------------------------------------------------------
 
 
 def place_route(state: State, route: Route) -> list[Event]:
@@ -216,54 +216,54 @@ def place_route(state: State, route: Route) -> list[Event]:
 
 
 def place_sketch(state: State, text: str, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
-    """Raises SessionError: an agent's sketch changes what a person has pinned, or a constraint of theirs."""
-    designed = state.sketch_turn(state.standing_on) if state.standing_on else None
-    broken = check_pins(designed.sketch or "", text, author) if designed else []
-    if broken:
-        raise SessionError(f"Line {broken[0].line}: {broken[0].message}", broken[0].remedy)
+    """Place a sketch. Raises SessionError if an agent's sketch changes a person's pin or constraint."""
+    design_turn = state.sketch_turn(state.standing_on) if state.standing_on else None
+    breaches = check_pins(design_turn.sketch or "", text, author) if design_turn else []
+    if breaches:
+        raise SessionError(f"Line {breaches[0].line}: {breaches[0].message}", breaches[0].remedy)
     return placed(state, Role.DESIGNER, author, sketch=text, **fields)
 
 
 def place_source(state: State, source: Source, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
     standing = state.standing_on
-    earlier = state.candidate(standing)
-    designed = state.sketch_turn(standing) if standing else None
+    candidate_before = state.candidate(standing)
+    design_turn = state.sketch_turn(standing) if standing else None
     candidate = Candidate(
         id=f"c{len(state.turns) + 1}",
         source=source,
-        sketch=designed.sketch if designed else None,
-        constexpr=earlier.constexpr if earlier else {},
-        parent=earlier.id if earlier else None,
+        sketch=design_turn.sketch if design_turn else None,
+        constexpr=candidate_before.constexpr if candidate_before else {},
+        parent=candidate_before.id if candidate_before else None,
         author=author,
     )
     return placed(state, Role.CODER, author, candidate=candidate, state=TurnState.DONE, **fields)
 
 
 def edit_source(state: State, files: str | Mapping[str, str] | Source, dsl: str, author: Author) -> list[Event]:
-    """Files that are not named stay as they are; ``dsl`` is that of a first source."""
+    """Place an edited source. Files that are not named are unchanged; ``dsl`` applies to a first source."""
     if isinstance(files, Source):
         return place_source(state, files, author)
-    earlier = state.candidate(state.standing_on)
-    source = edited(earlier.source if earlier else None, files, dsl)
+    candidate_before = state.candidate(state.standing_on)
+    source = edited(candidate_before.source if candidate_before else None, files, dsl)
     return place_source(state, source.model_copy(update={"origin": author}), author)
 
 
 def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
-    """A sketch that differs in one pin: a turn that leaves what comes next as it is."""
+    """Set or remove a pin: a turn with the same sketch that does not change the next action."""
     head, base = state.head_turn, state.standing_on
     if head is not None and failed_for_a_person(head):
-        base = head.parent  # it is tried again on the pinned sketch
-    designed = state.sketch_turn(base) if base else None
-    if designed is None or designed.sketch is None:
+        base = head.parent  # the retry works on the pinned sketch
+    design_turn = state.sketch_turn(base) if base else None
+    if design_turn is None or design_turn.sketch is None:
         raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
-    text = set_pin(designed.sketch, line, on, reason)
-    # the line that is marked: a decorator's is its statement's
-    before, after = ({number for number, _ in pinned_lines(one)} for one in (designed.sketch, text))
-    marked = min(before ^ after, default=line)
-    words = f"{'Pinned' if on else 'Unpinned'} line {marked}." + (f" {reason}" if reason and on else "")
+    text = set_pin(design_turn.sketch, line, on, reason)
+    # the line that is marked: for a decorator, the line of its statement
+    before, after = ({number for number, _ in pinned_lines(sketch)} for sketch in (design_turn.sketch, text))
+    pinned_line = min(before ^ after, default=line)
+    rationale = f"{'Pinned' if on else 'Unpinned'} line {pinned_line}." + (f" {reason}" if reason and on else "")
     turn = new_turn(
-        state, Role.DESIGNER, Author.HUMAN, sketch=text, rationale=words, gate=designed.gate,
-        constexpr=designed.constexpr, only_pins=True, state=TurnState.DONE,
+        state, Role.DESIGNER, Author.HUMAN, sketch=text, rationale=rationale, gate=design_turn.gate,
+        constexpr=design_turn.constexpr, only_pins=True, state=TurnState.DONE,
     ).model_copy(update={"parent": base})  # fmt: skip
     events: list[Event] = [TurnStarted(turn=turn)]
     if head is not None and head.state is TurnState.RUNNING:
@@ -272,8 +272,8 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
 
 
 def placed(state: State, role: Role, author: Author = Author.HUMAN, /, **fields: Any) -> list[Event]:
-    """A turn from outside on the last finished one. A model that was running is broken off; a verification continues in
-    the background and is kept."""
+    """Place a turn on the last finished one. A running model is stopped; a verification continues in the background
+    and its result is kept."""
     turn = new_turn(state, role, author, by_tool=author is not Author.HUMAN, **fields)
     return [*_overtaken(state), TurnStarted(turn=turn), RUNNING]
 
@@ -287,12 +287,12 @@ def new_turn(state: State, role: Role, author: Author, /, **fields: Any) -> Turn
 
 
 def set_role(state: State, role: Role, spec: str) -> list[Event]:
-    """Who plays ``role``; a person who was asked to play it is asked no more when it is given away."""
+    """Set who plays ``role``. If the role goes from a person to a model, the open question about it is closed."""
     question = state.question
-    given_away = (
+    is_reassigned = (
         question is not None and question.kind in (QuestionKind.BRIEF, QuestionKind.COST) and question.role is role
     )
-    return [RoleSet(role=role, spec=spec), *([RUNNING] if given_away and spec != "human" else [])]
+    return [RoleSet(role=role, spec=spec), *([RUNNING] if is_reassigned and spec != "human" else [])]
 
 
 def set_approval(approval: str) -> list[Event]:
@@ -300,7 +300,7 @@ def set_approval(approval: str) -> list[Event]:
 
 
 def set_budget(budget: str) -> list[Event]:
-    """Raises ModelError: the text is no budget."""
+    """Set the budget. Raises ModelError if the text is not a budget."""
     Budget.parse(budget)
     return [BudgetSet(budget=budget)]
 
@@ -316,11 +316,11 @@ def remove_note(state: State, role: Role, text: str) -> list[Event]:
     return [NoteRemoved(role=role, text=note.text, author=note.author)]
 
 
-# -- what they share ---------------------------------------------------------------------------------------------------
+# -- shared helpers - --------------------------------------------------------------------------------------------------
 
 
 def _overtaken(state: State) -> list[Event]:
-    """What ends the running turn early because a person goes another way."""
+    """Return the events that supersede the running turn, if any."""
     head = state.head_turn
     if head is None or head.state is not TurnState.RUNNING:
         return []
@@ -328,9 +328,9 @@ def _overtaken(state: State) -> list[Event]:
 
 
 def _keep_as_it_is(state: State, role: Role) -> list[Event]:
-    """A person who was asked to write keeps what there is: a turn of theirs with the same content."""
-    if role is Role.DESIGNER and (designed := state.sketch_turn()) is not None and designed.sketch:
-        return place_sketch(state, designed.sketch)
+    """Keep the current sketch or source: place a person's turn with the same content."""
+    if role is Role.DESIGNER and (design_turn := state.sketch_turn()) is not None and design_turn.sketch:
+        return place_sketch(state, design_turn.sketch)
     if role is Role.CODER and (candidate := state.candidate()) is not None:
         return place_source(state, candidate.source)
     question = state.question

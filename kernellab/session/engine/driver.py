@@ -1,6 +1,6 @@
-"""Runs one session on the engine's loop: journals decisions, takes turns, asks, ends.
+"""Runs one session on the engine's loop: journals decisions, runs turns, asks questions, ends the session.
 
-All methods but the constructor and :attr:`state` run on the engine thread. A decision is in the journal when its
+All methods except the constructor and :attr:`state` run on the engine thread. A decision is in the journal when its
 method returns.
 """
 
@@ -54,30 +54,30 @@ from kernellab.session.turn.execute import author_of, fault_of, perform, repinne
 
 log = logging.getLogger("kernellab.session")
 
-#: what is queued: it does something with the driver on the engine thread
+#: A queued request: a call on the engine thread.
 Request = Callable[[], None]
-#: what a person decided: the events that are written for it, from the state that it finds
+#: A person's decision: maps the current state to the events that record it.
 Decision = Callable[[State], Iterable[Event]]
 
-#: a session that another process runs is looked at this often
+#: Interval at which a session that another process runs is polled.
 _WATCH_SECONDS = 0.5
-#: a worker that waits for a permission looks this often whether its turn was broken off
+#: Interval at which a worker that waits for a permission checks whether its turn was stopped.
 _LOOK_SECONDS = 0.1
 
 
 class Pace(Enum):
-    """How far a running session goes by itself."""
+    """How far a running session continues without a person."""
 
-    #: until it ends or asks
+    #: Until the session ends or asks a question.
     ON = "on"
-    #: one turn, then rest
+    #: One turn, then rest.
     ONE_TURN = "one turn"
-    #: rest before the next turn
+    #: Rest before the next turn.
     REST = "rest"
 
 
 class Driver:
-    """``changed`` is called on the engine thread after every event and every step of a verification."""
+    """Runs one session. ``changed`` is called on the engine thread after every event and every verification step."""
 
     def __init__(
         self, engine: Engine, journal: Journal, session: str, bench: Bench, stops: Stops | None, changed: Request
@@ -91,9 +91,9 @@ class Driver:
         self._pace = Pace.ON
         self._busy = False
         self._warmed = False
-        #: what went wrong with the last decision, for a view
+        #: The error of the last decision, for a view.
         self.message = ""
-        #: the error that ended the session
+        #: The error that ended the session.
         self.failure: KernellabError | None = None
         self.running = Running(engine, changed)
         self.comparing = Comparing(engine, bench, self._emit, self._compared)
@@ -108,17 +108,17 @@ class Driver:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing runs here and nothing will without a decision."""
+        """Whether nothing runs here, and nothing will run without a decision."""
         return not self._busy and self._requests.empty() and self.state.status is not SessionStatus.RUNNING
 
     @property
     def asks(self) -> bool:
-        """Does the head's agent wait for a person's permission?"""
+        """Whether the head's agent waits for a person's permission."""
         head = self.state.head_turn
         return head is not None and self._asks_within(head)
 
     def refresh(self) -> None:
-        """Fold in what the journal holds and this process has not seen."""
+        """Apply the journal's events that this process has not read yet."""
         new = self.journal.read(self.session, self._seq)
         for _, event in new:
             self._state = apply(self.session, self._state, event)
@@ -126,7 +126,7 @@ class Driver:
         self._seq = new[-1][0] if new else self._seq
 
     def _charge(self, event: Event) -> None:
-        """Count what another process, or this one before, has spent."""
+        """Charge the budget for what another process, or an earlier run of this one, spent."""
         budget = self.bench.budget
         if isinstance(event, Exchanged):
             budget.spend(event.exchange.usage)
@@ -139,24 +139,24 @@ class Driver:
 
     @staticmethod
     def read(journal: Journal, session: str) -> State:
-        """The session's state as the journal has it. Raises SessionError when there is none."""
+        """Return the session's state from the journal. Raises SessionError if the session does not exist."""
         state = fold(session, (event for _, event in journal.read(session)))
         if state is None:
             raise SessionError(f"There is no session {session}.", f"The journal is {journal.path}.")
         return state
 
     def look_only(self) -> None:
-        """Show a session that was cut off, or that another process runs, at rest instead of going on with it."""
-        status, known = self.state.status, self.state.reason
-        # of an agent that is gone, no one waits for the answer any more
+        """Show a session that was cut off, or that another process runs, as paused instead of continuing it."""
+        status, reason_before = self.state.status, self.state.reason
+        # the agent that asked no longer exists, so its question cannot be answered
         if (
             status is SessionStatus.RUNNING
             or self.asks
-            or (status is SessionStatus.PAUSED and known in (ELSEWHERE, CUT_OFF))
+            or (status is SessionStatus.PAUSED and reason_before in (ELSEWHERE, CUT_OFF))
         ):
             holder = self.journal.holder(self.session, self.engine.owner)
             reason = ELSEWHERE if holder else CUT_OFF
-            if (status, known) != (SessionStatus.PAUSED, reason):
+            if (status, reason_before) != (SessionStatus.PAUSED, reason):
                 paused = StatusChanged(status=SessionStatus.PAUSED, reason=reason)
                 self._state = apply(self.session, self.state, paused)
             self._state = replace(self.state, runner=holder)
@@ -166,7 +166,7 @@ class Driver:
         self._requests.put_nowait(request)
 
     async def main(self) -> None:
-        """Drive until the process ends."""
+        """Run until the process ends."""
         running = self.state.status is SessionStatus.RUNNING
         if running and self.engine.hold(self.journal, self.session) is not None:
             self.look_only()
@@ -182,48 +182,49 @@ class Driver:
                     self._carry_out(await self._next_request())
             except KernellabError as error:
                 self._fail(error)
-            except Exception as error:  # the session says it; the engine and the other sessions go on
+            except Exception as error:  # the session shows the error; the engine and the other sessions continue
                 log.exception("session %s failed", self.session)
                 self._fail(SessionError(f"The session failed: {type(error).__name__}: {error}", "Run it again."))
 
     async def _next_request(self) -> Request:
-        """Wait for a request, and meanwhile show what another process does with the session."""
+        """Wait for a request; meanwhile, show the changes that another process makes to the session."""
         while not self.journal.removed:
             with suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(self._requests.get(), _WATCH_SECONDS)
-            seen = self._seq, self.state.reason
+            shown = self._seq, self.state.reason
             self.refresh()
             self.look_only()
-            if (self._seq, self.state.reason) != seen:
+            if (self._seq, self.state.reason) != shown:
                 self._changed()
         reason = f"The journal {self.journal.path} was removed: what happens now is not kept. Design it again."
         self._state = apply(self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=reason))
         self._changed()
         return await self._requests.get()
 
-    # -- what a person decides ----------------------------------------------------------------------------------------
+    # -- a person's decisions - ----------------------------------------------------------------------------------------
 
     @property
     def stops(self) -> Stops:
-        """After which turns a person is asked."""
+        """The turns after which a person is asked."""
         return self._stops or stops_for(self.state.approval)
 
     def decide(self, decision: Decision) -> None:
-        """Write what a person decided. Raises SessionError, with nothing written, when the state does not allow it."""
+        """Write a person's decision. Raises SessionError, and writes nothing, if the state does not allow it."""
         self._emit(*decision(self.state))
 
     def go_on(self, one: bool) -> None:
-        """Run, for ``one`` turn or until the session ends or asks."""
+        """Run one turn if ``one``, otherwise until the session ends or asks a question."""
         events = decisions.go_on(self.state, self.stops, self.bench.budget)
         self._pace = Pace.ONE_TURN if one else Pace.ON
         self._emit(*events)
 
     def resume(self) -> None:
-        """Take the turn again that a process left in the midst, if one did; a view says what keeps it."""
+        """Repeat the turn that a process left unfinished, if any. An error goes to :attr:`message`."""
         if self.state.cut_off:
             self._pace = Pace.ON
             try:
-                self._emit(decisions.RUNNING)  # no person decided: what is to be asked is asked, and limits stay
+                # not a person's decision: questions are still asked and limits still apply
+                self._emit(decisions.RUNNING)
             except KernellabError as error:
                 self.message = str(error)
 
@@ -258,7 +259,7 @@ class Driver:
         self.comparing.begin_if_due(self.state)
 
     def analyse(self, question: str, done: Callable[[], None]) -> str:
-        """An Analyst's turn next to the line, which the head does not move to; its id."""
+        """Start an Analyst's turn outside the main line, without moving the head. Return the turn's id."""
         state = self.state
         if state.roles.get(Role.ANALYST) == "human":
             raise SessionError("You are the Analyst.", "brief('analyst') shows what there is to explain.")
@@ -308,7 +309,7 @@ class Driver:
                     self._rest_after_one()
 
     def _rest_after_one(self) -> None:
-        """What a step leaves: the question that is due, or a pause. One press is one turn."""
+        """Rest after a step: ask the question that is due, or pause. One step is one turn."""
         if isinstance(next_action(self.state, self.stops), Do):
             self._rest("One turn was asked for.")
 
@@ -320,7 +321,7 @@ class Driver:
         return decisions.new_turn(self.state, role, author_of(self.bench, self.state, role))
 
     def _start(self) -> bool:
-        """Begin from what the person had already, if anything."""
+        """Begin from the person's sketch or source, if any. Return whether a turn was placed."""
         created = self.state.created
         sketch, source = created.start_sketch, created.start_source
         if sketch is not None:
@@ -348,7 +349,7 @@ class Driver:
                     deciding.cancel()
                 going = self.state.status is SessionStatus.RUNNING or self._asks_within(turn)
                 if self.state.head != turn.id or not going:
-                    break  # a person took over; the result is recorded when it comes
+                    break  # a person took over; the result is recorded when it arrives
         finally:
             self._busy = False
         if finishing.done():
@@ -357,21 +358,21 @@ class Driver:
             finishing.add_done_callback(drop)
 
     def _warm(self) -> None:
-        """Start the judge while the first role works; a verification says itself what keeps it from starting."""
+        """Start the judge while the first role works. A verification reports an error that prevents the start."""
         with suppress(KernellabError):
             target = self.bench.target()
             self.engine.run(self._tell_target)
             self.engine.verifier().warm(target, self.bench.options())
 
     def _tell_target(self) -> None:
-        if self.state.status is SessionStatus.RUNNING:  # at rest the lease is another process's to take
+        if self.state.status is SessionStatus.RUNNING:  # at rest, another process may take the lease
             self._emit(*self._found())
 
     def _found(self) -> list[Event]:
         return [TargetFound.of(self.bench.target())] if self.state.target is None else []
 
     def _begin(self, turn: Turn, state: State) -> asyncio.Future[None]:
-        """Start the turn's work in a thread; what it brings is written when it comes."""
+        """Start the turn's work in a thread; its result is written when it is done."""
 
         def record(exchange: Exchange) -> None:
             if exchange.finish is Finish.STOP or not self.engine.closing:
@@ -392,52 +393,52 @@ class Driver:
         return asyncio.ensure_future(self._finish(turn, state, channel))
 
     def _permission(self, turn: Turn, title: str, details: str) -> str:
-        """A person's answer, in a worker's thread; "" where the session asks for nothing."""
+        """Return a person's answer. Runs in a worker's thread. Returns "" if the session does not ask."""
         if self.state.approval == "none":
             return ""
         if self.state.head != turn.id:
-            return "never"  # the question and its answer would move the line, of which this turn is no part
+            return "never"  # the question and its answer would move the main line, which does not contain this turn
         answer = self.engine.run(lambda: self._ask_permission(turn, title, details))
         while True:
             with suppress(FutureTimeout):
-                given = answer.result(_LOOK_SECONDS)
+                decision = answer.result(_LOOK_SECONDS)
                 self.bench.budget.go_on()
-                return given
+                return decision
             if self.state.turns[turn.id].state is not TurnState.RUNNING:
                 return "never"
 
     def _ask_permission(self, turn: Turn, title: str, details: str) -> Future[str]:
-        asked = self.running.permission(turn.id)
+        answer = self.running.permission(turn.id)
         self.bench.budget.pause()
         question = decisions.permission(turn, title, details, self._seq)
         self._emit(StatusChanged(status=SessionStatus.WAITING, reason=question.text, question=question))
-        return asked
+        return answer
 
     def _asks_within(self, turn: Turn) -> bool:
-        """Does the turn wait for a person's permission?"""
+        """Whether the turn waits for a person's permission."""
         question = self.state.question
-        asked = question is not None and question.kind is QuestionKind.PERMISSION and question.turn == turn.id
-        return asked and self.state.status is SessionStatus.WAITING
+        about_turn = question is not None and question.kind is QuestionKind.PERMISSION and question.turn == turn.id
+        return about_turn and self.state.status is SessionStatus.WAITING
 
     def _answered(self, turn: Turn) -> tuple[Exchange, ...]:
-        """Replies that this turn need not ask for again: its own from before the process was killed, and those of
-        tries that ended without an answer to a later request."""
-        tries = [
-            other.id
-            for other in self.state.turns.values()
-            if other.parent == turn.parent and other.role is turn.role and _cut_off(other)
+        """Replies that this turn does not request again: its own from before the process was killed, and those of
+        attempts that ended before a later request was answered."""
+        attempts = [
+            attempt.id
+            for attempt in self.state.turns.values()
+            if attempt.parent == turn.parent and attempt.role is turn.role and _cut_off(attempt)
         ]
-        found = [exchange for which in (*tries, turn.id) for exchange in self.state.exchanges(which)]
-        return tuple(exchange for exchange in found if exchange.finish is Finish.STOP)
+        exchanges = [exchange for turn_id in (*attempts, turn.id) for exchange in self.state.exchanges(turn_id)]
+        return tuple(exchange for exchange in exchanges if exchange.finish is Finish.STOP)
 
     async def _finish(self, turn: Turn, state: State, channel: Channel) -> None:
-        wanted = False
+        is_wanted = False
         try:
             done = await self.engine.in_thread(lambda: perform(self.bench, state, turn, channel))
         finally:
-            wanted = self.running.end(turn.id)
-        cut_off = self.engine.closing and done.state is TurnState.FAILED  # it is taken again, as after a kill
-        if wanted and not cut_off:
+            is_wanted = self.running.end(turn.id)
+        cut_off = self.engine.closing and done.state is TurnState.FAILED  # it is repeated, as after a kill
+        if is_wanted and not cut_off:
             self._ended(turn, done)
         if self.at_rest:
             self.engine.let_go(self.session)
@@ -448,14 +449,14 @@ class Driver:
         if now.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})
         if self._asks_within(turn):
-            # its agent is gone, and no one waits for the answer
+            # the agent has ended, so the permission is no longer needed
             events.append(decisions.RUNNING)
         if now.parent != done.parent:
-            # pins were set while it worked
+            # pins were set during the turn
             done = repinned(done.model_copy(update={"parent": now.parent}), self.state)
         self._emit(*events, TurnEnded(turn=done))
 
-    # -- what they share ----------------------------------------------------------------------------------------------
+    # -- shared helpers - ----------------------------------------------------------------------------------------------
 
     def _hold(self) -> None:
         holder = self.engine.hold(self.journal, self.session)
@@ -473,11 +474,11 @@ class Driver:
             self._state = apply(self.session, self.state, event)
             self._follow(event)
         if self.state.status is not SessionStatus.FAILED:
-            self.failure = None  # an edit, a fork or an answer has left the error behind
+            self.failure = None  # an edit, a fork or an answer has resolved the error
         self._changed()
 
     def _follow(self, event: Event) -> None:
-        """What an event asks of the work that runs."""
+        """Apply an event to the running work."""
         match event:
             case TurnEnded(turn=turn) if turn.state is TurnState.STOPPED:
                 self.running.break_off(turn.id, drop=True)
@@ -485,10 +486,10 @@ class Driver:
                 self.running.break_off(turn.id)
             case TurnStarted(turn=turn) if turn.placed and not turn.only_pins:
                 self._pace = Pace.ON
-            case Permitted(turn=asked, answer=answer):
-                self.running.permit(asked, answer)
+            case Permitted(turn=turn_id, answer=answer):
+                self.running.permit(turn_id, answer)
             case StatusChanged(status=SessionStatus.RUNNING) if self.state.head is not None:
-                # who lets the session run allows what was asked
+                # continuing the session grants the requested permission
                 self.running.permit(self.state.head, "once")
             case HeadMoved(reason="again"):
                 self.bench.forget_replays()
@@ -498,11 +499,11 @@ class Driver:
                 self.bench.budget.limits = Budget.parse(budget).limits
 
     def _carry_out(self, request: Request) -> None:
-        """Requests carry their own way to tell the caller what was wrong; nothing escapes into the loop."""
+        """Run a request. Requests report errors to their caller; no error escapes into the loop."""
         self.message = ""
-        with suppress(JournalError):  # a request that writes says so to who asked
+        with suppress(JournalError):  # a request that writes reports the error to its caller
             if self.engine.hold(self.journal, self.session) is None:
-                self.refresh()  # another process may have gone on with it
+                self.refresh()  # another process may have continued the session
         try:
             request()
         except KernellabError as error:
@@ -526,15 +527,17 @@ class Driver:
             events.append(TurnEnded(turn=failed))
         try:
             self._emit(*events, StatusChanged(status=SessionStatus.FAILED, reason=str(error)))
-        except KernellabError as worse:
-            # the journal is gone or another's: this process can still say so and rest
-            self.message = str(worse)
-            self._state = apply(self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=str(worse)))
+        except KernellabError as journal_error:
+            # the journal is missing or another process holds it: this process can still report that and rest
+            self.message = str(journal_error)
+            self._state = apply(
+                self.session, self.state, StatusChanged(status=SessionStatus.FAILED, reason=str(journal_error))
+            )
             self._changed()
 
 
 def _cut_off(turn: Turn) -> bool:
-    """Was the turn broken off, or a request to its model not answered? Garbage is an answer, and asked for again."""
+    """Whether the turn was stopped or a model request was not answered. Garbage counts as an answer, and is retried."""
     if turn.state is TurnState.STOPPED:
         return True
     ended = turn.state in (TurnState.FAILED, TurnState.SUPERSEDED)

@@ -1,7 +1,7 @@
-"""The process's one engine thread: an asyncio loop that every session's driver runs on.
+"""The process's single engine thread: an asyncio loop on which every session's driver runs.
 
-Blocking work (a role, the gate, a verification) runs in separate daemon threads, so that neither the loop nor the
-interpreter's exit ever waits for it.
+Blocking work (a role, the gate, a verification) runs in separate daemon threads, so the loop and the interpreter's
+exit never wait for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("kernellab.session")
 
 
 class Engine:
-    """One a process; ``owner`` is its name in lease rows."""
+    """The engine thread. There is one per process; ``owner`` is its name in lease rows."""
 
     def __init__(self) -> None:
         self.owner = uuid.uuid4().hex
@@ -38,11 +38,11 @@ class Engine:
         self._verifier: Verifier | None = None
         self._more: list[Verifier] = []
         self._verifier_lock = threading.Lock()
-        #: an agent's program that started by itself puts work into sessions here: it lives while a kernel is judged
+        #: Whether an agent's program that started itself uses sessions here: it runs while a kernel is judged.
         self.agent_near = False
-        #: seconds after which a judge that no one asks is ended: longer than what it builds by itself in the meantime
+        #: Idle seconds after which a judge is ended: longer than its longest build without a request.
         self.rest = 600.0
-        #: one verification at a time: a timing wants the machine to itself
+        #: One verification at a time: a timing needs the whole machine.
         self.verifying = threading.Lock()
         self.thread.start()
         atexit.register(self._close)
@@ -56,7 +56,7 @@ class Engine:
         self.loop.call_soon_threadsafe(function, *args)
 
     def run(self, function: Callable[[], T]) -> T:
-        """``function()`` on the loop; returns when it is done. Not to be called on the engine thread itself."""
+        """Call ``function`` on the loop and return its result. Do not call on the engine thread."""
         done: Future[T] = Future()
 
         def body() -> None:
@@ -70,16 +70,16 @@ class Engine:
 
     @property
     def closing(self) -> bool:
-        """Does the process end? What that cuts off is no news. A thread that is waited for keeps it alive."""
+        """Whether the process is ending, which cuts work off. A live non-daemon thread keeps the process alive."""
         return not any(thread.is_alive() and not thread.daemon for thread in threading.enumerate())
 
     @property
     def is_here(self) -> bool:
-        """Is the caller on the engine thread?"""
+        """Whether the caller is on the engine thread."""
         return threading.current_thread() is self.thread
 
     def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """``work()`` in a separate daemon thread; call it on the loop."""
+        """Call ``work`` in a separate daemon thread. Call this on the loop."""
         future: asyncio.Future[T] = self.loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:
@@ -96,14 +96,14 @@ class Engine:
                 result = work()
             except BaseException as raised:
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is gone: the interpreter is leaving
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the interpreter is exiting
                 self.loop.call_soon_threadsafe(settle, result, error)
 
         threading.Thread(target=body, name="kernellab-work", daemon=True).start()
         return future
 
     def verifier(self) -> Verifier:
-        """The process's warm verifier, started on first use."""
+        """Return the process's warm verifier, started on first use."""
         from kernellab.verifier import Verifier
 
         with self._verifier_lock:
@@ -112,8 +112,9 @@ class Engine:
             return self._verifier
 
     def more_verifiers(self, count: int) -> list[Verifier]:
-        """``count`` further verifiers, the same ones for all who ask. Judges of one GPU build and check side by side,
-        and take turns at its clock."""
+        """Return ``count`` additional verifiers, shared by all callers. Judges of one GPU build and check in parallel,
+        and
+        take turns to measure times."""
         from kernellab.verifier import Verifier
 
         with self._verifier_lock:
@@ -129,7 +130,7 @@ class Engine:
             verifier.__exit__(None, None, None)
 
     def hold(self, journal: Journal, session: str) -> Holder | None:
-        """Take the session's lease and keep it alive; None on success, else who has it."""
+        """Take the session's lease and keep it alive. Return None on success, otherwise the holder."""
         if session in self._held:
             return None
         holder = journal.acquire(session, self.owner)
@@ -153,16 +154,17 @@ class Engine:
             for verifier in filter(None, (self._verifier, *self._more)):
                 self.in_thread(functools.partial(verifier.rest, self.rest))
             for session, journal in list(self._held.items()):
-                if journal.removed:  # its next event says so
+                if journal.removed:  # the session's next event reports it
                     continue
                 try:
                     journal.renew([session], self.owner)
-                except Exception:  # the disk may be back at the next beat; appends say what is wrong
+                except Exception:  # the disk may be back at the next beat; appends report the error
                     log.exception("the lease of %s could not be renewed", session)
 
     def _close(self) -> None:
         for session in list(self._held):
-            with contextlib.suppress(Exception):  # leaving: a lease that stays is taken over by its dead process id
+            # exiting: a lease that remains is taken over because its process is dead
+            with contextlib.suppress(Exception):
                 self.let_go(session)
         self.drop_verifier()
         for verifier in self._more:
@@ -171,11 +173,11 @@ class Engine:
         self.thread.join(1)
 
     async def _leave(self) -> None:
-        """End every task, so that none is found pending when the loop is collected."""
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
+        """Cancel every task, so that none is pending when the loop is collected."""
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.loop.stop()
 
 

@@ -1,4 +1,4 @@
-"""What comes next: a pure function of the session's state. Every rule of who acts when is on this page."""
+"""The next action: a pure function of the session's state. Every rule of who acts when is in this module."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kernellab.session.record.state import State, gate_refuses
 
 HUMAN = "human"
 
-#: the fault of a turn whose request did not fit into the budget
+#: The fault of a turn whose request did not fit into the budget.
 NO_BUDGET = "model:budget"
-#: faults of documents and settings: no role's work is wrong, and none can put it right
+#: Faults of documents and settings: no role caused them, and no role can fix them.
 ENVIRONMENT = frozenset(("DocumentError", "SpecError", "TargetError"))
-#: the fault of a turn whose prompt is longer than a model is given
+#: The fault of a turn whose prompt is longer than the model's limit.
 TOO_LONG = "PromptError"
 
 
 @dataclass(frozen=True)
 class Do:
-    """``role`` takes the next turn; ``again`` is the unfinished turn to work on instead of a new one."""
+    """``role`` has the next turn; ``again`` is an unfinished turn to repeat instead of starting a new one."""
 
     role: Role
     again: Turn | None = None
@@ -43,7 +43,7 @@ Action = Union[Do, Ask, End]
 
 
 def next_action(state: State, stops: Stops) -> Action:
-    """Designer -> gate -> Coder -> Verifier -> Conductor -> where its route says, with a person asked where due."""
+    """Designer -> gate -> Coder -> Verifier -> Conductor -> its route's target; asks a person where due."""
     head = state.standing()
     if head is None:
         return _take(state, Role.CODER if "sketch" in state.created.ablation else Role.DESIGNER)
@@ -63,10 +63,10 @@ def next_action(state: State, stops: Stops) -> Action:
 
 
 def failed_for_a_person(turn: Turn) -> bool:
-    """Did the turn fail in a way that no other role can fix?
+    """Whether the turn failed in a way that no other role can fix.
 
-    A Coder that cannot write a sketch as code is answered by another sketch; one whose model gave no answer or could
-    not be told all, or whose documents cannot be read, is not.
+    Another sketch can fix a Coder that cannot write the sketch as code. It cannot fix a Coder whose model did not
+    answer, whose prompt is too long, or whose documents cannot be read.
     """
     if turn.state is not TurnState.FAILED:
         return False
@@ -94,7 +94,7 @@ def _follow(state: State, head: Turn, route: Route) -> Action:
         and not head.placed
         and head.id not in state.approved
     ):
-        # a role that redesigned here would throw away what was just written
+        # a role that redesigned here would discard the person's sketch
         return Ask(_proposal(head))
     return _take(state, Role(route.to.value))
 
@@ -113,7 +113,7 @@ def _take(state: State, role: Role) -> Action:
 
 
 def _kept(state: State) -> str:
-    """A word on the kernel that a session which stops early has all the same."""
+    """A sentence about the best kernel of a session that stops early."""
     best = state.best()
     return f"The kernel of turn {best.turn.number} passed and is kept. " if best else ""
 

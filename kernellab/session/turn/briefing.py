@@ -1,4 +1,4 @@
-"""What each role receives: its brief, made from the line of turns that it works on. A person gets the same one."""
+"""Each role's brief, made from its line of turns. A person receives the same brief."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kernellab.target import Backend
 
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
-    designed = state.sketch_turn(parent) if parent else None
+    design_turn = state.sketch_turn(parent) if parent else None
     best = _better(state, parent)
-    start = (designed.sketch, _values(state, parent, designed)) if designed else (None, {})
-    # one without a pin or a constraint that a person has set since is no start
-    allowed = best is not None and not check_pins(start[0] or "", best.sketch or "", Author.MODEL)
-    if best is not None and best.candidate is not None and best.sketch and allowed:
+    start = (design_turn.sketch, _values(state, parent, design_turn)) if design_turn else (None, {})
+    # a sketch that lacks a pin or constraint that a person set later is not a valid start
+    keeps_pins = best is not None and not check_pins(start[0] or "", best.sketch or "", Author.MODEL)
+    if best is not None and best.candidate is not None and best.sketch and keeps_pins:
         start = (best.sketch, dict(best.candidate.constexpr))
     return DesignBrief(
         task=bench.task(),
@@ -36,7 +36,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
 
 
 def _better(state: State, parent: str | None) -> Attempt | None:
-    """The best round of the line of turns where the last one passed and is slower: what the next turn starts from."""
+    """Return the best attempt of the line if the last one passed and is slower: the start of the next turn."""
     rounds = state.attempts(parent) if parent else ()
     best, last = best_of(rounds), rounds[-1] if rounds else None
     passed = last is not None and last.verdict is not None and last.verdict.passed
@@ -44,38 +44,38 @@ def _better(state: State, parent: str | None) -> Attempt | None:
 
 
 def _values(state: State, parent: str | None, designed: Turn | None) -> dict[str, int | float]:
-    """The tunables' values of the last candidate of a sketch; those that its Designer chose, before there is one."""
-    earlier = state.candidate(parent) if parent else None
+    """The tunables of the last candidate of a sketch; before the first candidate, those that its Designer chose."""
+    candidate = state.candidate(parent) if parent else None
     if designed is None:
         return {}
-    made = earlier is not None and earlier.sketch == designed.sketch
-    return {**designed.constexpr, **(earlier.constexpr if earlier is not None and made else {})}
+    is_same_sketch = candidate is not None and candidate.sketch == designed.sketch
+    return {**designed.constexpr, **(candidate.constexpr if candidate is not None and is_same_sketch else {})}
 
 
 def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
-    """
+    """Return the Coder's brief.
     Raises:
-        SessionError: there is no sketch to write code from, and the session does not work without.
+        SessionError: there is no sketch to write code from, and the session requires one.
     """
-    designed = state.sketch_turn(parent) if parent else None
-    if designed is None and "sketch" not in bench.created.ablation:
+    design_turn = state.sketch_turn(parent) if parent else None
+    if design_turn is None and "sketch" not in bench.created.ablation:
         raise SessionError(
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
         )
-    earlier = state.candidate(parent) if parent else None
-    start = start_of(state.attempts(parent), designed.sketch if designed else None) if parent else None
+    candidate = state.candidate(parent) if parent else None
+    start = start_of(state.attempts(parent), design_turn.sketch if design_turn else None) if parent else None
     if start is not None and start.candidate is not None:
-        earlier = start.candidate
+        candidate = start.candidate
     return CodeBrief(
         task=bench.task(),
-        sketch=designed.sketch or "" if designed else "",
-        constexpr={**(designed.constexpr if designed else {}), **bench.created.constexpr},
-        design=designed.rationale if designed else "",
+        sketch=design_turn.sketch or "" if design_turn else "",
+        constexpr={**(design_turn.constexpr if design_turn else {}), **bench.created.constexpr},
+        design=design_turn.rationale if design_turn else "",
         history=state.attempts(parent) if parent else (),
         route=route_to(state, parent),
-        previous=earlier.source if earlier else None,
-        previous_sketch=earlier.sketch if earlier else None,
-        previous_constexpr=earlier.constexpr if earlier else {},
+        previous=candidate.source if candidate else None,
+        previous_sketch=candidate.sketch if candidate else None,
+        previous_constexpr=candidate.constexpr if candidate else {},
         notes=state.told(Role.CODER),
         **_common(bench, state, parent),
     )
@@ -83,16 +83,16 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
 
 def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
     last = state.standing(parent) if parent else None
-    designed = state.sketch_turn(parent) if parent else None
-    coded = last is not None and last.role in (Role.CODER, Role.VERIFIER)
+    design_turn = state.sketch_turn(parent) if parent else None
+    has_code = last is not None and last.role in (Role.CODER, Role.VERIFIER)
     rounds = state.attempts(parent) if parent else ()
     judged = rounds[-1] if rounds and rounds[-1].route is None else None
     best = state.best()
     return RouteBrief(
         task=bench.task(),
-        sketch=designed.sketch if designed else None,
-        gate=designed.gate if designed else None,
-        candidate=state.candidate(parent) if coded else None,
+        sketch=design_turn.sketch if design_turn else None,
+        gate=design_turn.gate if design_turn else None,
+        candidate=state.candidate(parent) if has_code else None,
         verdict=last.verdict if last else None,
         history=rounds[:-1] if judged else rounds,
         judged=judged,
@@ -103,18 +103,18 @@ def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
         improvers=improvers(state),
         best=best.verdict if best else None,
         request_tokens=_request_tokens(state),
-        measures=_measures(bench, state, designed),
+        measures=_measures(bench, state, design_turn),
         **_common(bench, state, parent),
     )
 
 
 def _request_tokens(state: State) -> float | None:
-    asked = state.exchanges()
-    return sum(tokens(exchange.usage) for exchange in asked) / len(asked) if asked else None
+    exchanges = state.exchanges()
+    return sum(tokens(exchange.usage) for exchange in exchanges) / len(exchanges) if exchanges else None
 
 
 def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
-    """Would the rules Designer measure its schedules and tunables, if it were asked to? A person's sketch is left."""
+    """Whether the rules Designer can improve the design by measuring. A person's sketch is not measured."""
     return (
         state.roles.get(Role.DESIGNER, "rules") == "rules"
         and designed is not None
@@ -137,23 +137,23 @@ def analyse_brief(bench: Bench, state: State, parent: str | None, question: str)
 
 
 def improves(state: State) -> bool:
-    """Does the session go on after a kernel passed? The rules have nothing more to try; a model may have."""
+    """Whether the session continues after a kernel passed. The rules have nothing more to try; a model may have."""
     if state.created.improve is not None:
         return state.created.improve
     return any(is_model(state.roles.get(role, "rules")) for role in (Role.DESIGNER, Role.CODER))
 
 
 def improvers(state: State) -> frozenset[Role]:
-    """The roles that may find something faster than a kernel that passed."""
+    """The roles that may find a kernel faster than one that passed."""
     if "sketch" in state.created.ablation:
         return frozenset((Role.CODER,))
     both = frozenset((Role.DESIGNER, Role.CODER))
-    # the rules Coder lowers a sketch the same way each time
+    # the rules Coder always lowers a sketch in the same way
     return frozenset(role for role in both if state.roles.get(role, "rules") != "rules") or frozenset((Role.DESIGNER,))
 
 
 def headroom(verdict: Verdict) -> float | None:
-    """The share of the speed-of-light bound that a kernel reaches, 0 to 1; None without a bound to believe."""
+    """The share of the speed-of-light bound that a kernel reaches, 0 to 1; None without a credible bound."""
     return None if verdict.bound_share is None else min(1.0, verdict.bound_share)
 
 
@@ -164,29 +164,29 @@ def route_to(state: State, parent: str | None) -> Route | None:
 
 
 def budget_left(bench: Bench) -> str:
-    """What may still be spent, in words; empty without limits."""
+    """The remaining budget, in words; empty without limits."""
     spent = bench.budget.spent()
     limits = bench.budget.limits
-    words = {
+    formats = {
         "tokens": "{:,.0f} tokens",
         "usd": "{:.2f} US dollars",
         "minutes": "{:.1f} minutes",
         "gpu_s": "{:.0f} GPU s",
     }
-    left = [
+    amounts = [
         text.format(max(0.0, limit - spent[name]))
-        for name, text in words.items()
+        for name, text in formats.items()
         if (limit := getattr(limits, name)) is not None
     ]
-    return ", ".join(left)
+    return ", ".join(amounts)
 
 
 def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     best = state.best()
-    designed = state.sketch_turn(parent) if parent else None
-    pins = pinned_lines(designed.sketch) if designed and designed.sketch else []
+    design_turn = state.sketch_turn(parent) if parent else None
+    pins = pinned_lines(design_turn.sketch) if design_turn and design_turn.sketch else []
     return {
-        # by the rates that the verdicts' bound is reckoned by
+        # the rates from which the verdicts' bound is computed
         "target": state.at_rates(bench.target()),
         "headroom": headroom(best.verdict) if best else None,
         "best_turn": best.number if best else None,
@@ -199,7 +199,7 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
 
 
 def brief_of(bench: Bench, state: State, role: Role, parent: str | None) -> DesignBrief | CodeBrief | RouteBrief:
-    """The brief of a role that a person can play."""
+    """Return the brief of a role that a person can play."""
     if role is Role.DESIGNER:
         return design_brief(bench, state, parent)
     if role is Role.CODER:
@@ -210,6 +210,6 @@ def brief_of(bench: Bench, state: State, role: Role, parent: str | None) -> Desi
 
 
 def asked_role(state: State) -> Role | None:
-    """The role that a person is asked to play now."""
+    """Return the role that a person is asked to play now."""
     question = state.question
     return question.role if question is not None and question.kind.value == "brief" else None

@@ -1,4 +1,4 @@
-"""What a session works with in this process: its task, target, roles and models; each made when it is first needed."""
+"""A session's task, target, roles and models in this process; each is made on first use."""
 
 from __future__ import annotations
 
@@ -39,49 +39,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Channel:
-    """What a running turn tells the session, and how the session breaks it off.
+    """Connects a running turn to the session: reports, records and cancellation.
 
-    ``record`` returns when the exchange is in the journal. ``answered`` are exchanges that this turn need not ask for
-    again: those of an earlier try that was cut off.
+    ``record`` returns when the exchange is in the journal. ``answered`` are exchanges that this turn does not repeat:
+    those of an earlier attempt that was cut off.
     """
 
     progress: Callable[[StageResult], None] = lambda stage: None
     record: Callable[[Exchange], None] = lambda exchange: None
     text: Callable[[str], None] = lambda text: None
-    #: what the turn does now, in a few words for who waits
+    #: Reports the current activity of the turn in a few words.
     say: Callable[[str], None] = lambda words: None
     cancel: threading.Event = field(default_factory=threading.Event)
     answered: tuple[Exchange, ...] = ()
-    #: a person is asked between turns
+    #: Whether a person is asked between turns.
     attended: bool = False
-    #: all that the session has asked up to now
+    #: All exchanges of the session so far.
     said: tuple[Exchange, ...] = ()
-    #: what an agent or a model with tools does; returns when it is in the journal
+    #: Records a step of an agent or of a model with tools; returns when it is in the journal.
     step: Callable[[Step], None] = lambda step: None
-    #: asks a person whether an agent may do something, by title and details: "once", "turn" (from now on) or "never";
-    #: "" where no one is asked
+    #: Asks a person to permit an agent's action, by title and details: "once", "turn" (from now on) or "never";
+    #: "" if no one is asked.
     permit: Callable[[str, str], str] = lambda title, details: ""
-    #: what the role has been told up to now
+    #: The role's notes so far.
     notes: Callable[[], tuple[Note, ...]] = tuple
-    #: those of them that the brief holds
+    #: The notes that the brief contains.
     briefed: tuple[Note, ...] = ()
-    #: the code that the role changes
+    #: The code that the role changes.
     source: Source | None = None
-    #: what ends with the turn, the last first
+    #: Calls at the end of the turn, in reverse order.
     at_end: list[Callable[[], None]] = field(default_factory=list)
 
 
 def with_tools(spec: str, role: Role, *turn: Any, **options: Any) -> ChatModel:
-    """An agent, or a model that calls tools: :func:`kernellab.tools.turn.open_player`.
+    """Open an agent, or a model that calls tools: :func:`kernellab.tools.turn.open_player`.
 
-    Tools are a room above this one, whose sessions they work on: it is named here and imported when it is needed.
+    The tools package is a layer above this one, so it is imported here by name on first use.
     """
     player: ChatModel = import_module("kernellab.tools.turn").open_player(spec, role, *turn, **options)
     return player
 
 
 class Bench:
-    """One session's tools. Safe to use from several threads."""
+    """One session's resources. Safe to use from several threads."""
 
     def __init__(
         self, created: Created, objects: Mapping[Role, Any], task: Task | None, target: Target | None,
@@ -93,41 +93,41 @@ class Bench:
         self._objects = dict(objects)
         self._task = task
         self._target = target
-        #: what the session found when it began
+        #: The target recorded when the session began.
         self.found: TargetFound | None = None
         self._rules: dict[Role, Any] = {}
         self._replays: dict[tuple[Role, str], ChatModel] = {}
         self._knowledge: Knowledge | None = None
         self._recall: Recall | None = None
         self._recall_asked = False
-        #: why the memory is left out, in a sentence; "" while it works or is not used
+        #: Why the memory is not used, in a sentence; "" while it works or is off.
         self.memory_fault = ""
         self._task_lock = threading.Lock()
-        #: a separate lock: the judge starts for the target while the task imports torch
+        #: A separate lock: the judge starts for the target while the task imports torch.
         self._target_lock = threading.Lock()
         self._model_lock = threading.Lock()
         self._memory_lock = threading.Lock()
 
     def task(self) -> Task:
-        """Raises TaskError; TargetError, where what is asked of its precision depends on the machine."""
+        """Return the task. Raises TaskError; TargetError if its requested precision depends on the machine."""
         from kernellab.designer.eager import as_asked
 
         with self._task_lock:
             if self._task is None:
                 self._task = load_task(self.created.text, self.created.name)
-            asked = self.options().precision
-            if self._task.fidelity != asked:
-                self._task = as_asked(self._task, asked, self.target())
+            precision = self.options().precision
+            if self._task.fidelity != precision:
+                self._task = as_asked(self._task, precision, self.target())
             return self._task
 
     def admitted(self) -> tuple[TaskFlag, ...]:
-        """What is weak about the task as a test of kernels. Raises TaskError when no kernel can pass."""
+        """Return the task's weaknesses as a test of kernels. Raises TaskError if no kernel can pass."""
         from kernellab.task.audit import admit
 
         return admit(self.task())
 
     def target(self) -> Target:
-        """Raises TargetError."""
+        """Return the target. Raises TargetError."""
         from kernellab.verifier.remote import target_at
 
         with self._target_lock:
@@ -137,10 +137,10 @@ class Bench:
             return self._target
 
     def role(self, role: Role, spec: str, channel: Channel) -> Any:
-        """The object that plays ``role`` in the turn behind ``channel``.
+        """Return the object that plays ``role`` in the turn of ``channel``.
 
         Raises:
-            SessionError: this process cannot have it.
+            SessionError: the role is not available in this process.
             ModelError: its model is not configured, or its recording cannot be read.
         """
         if spec.startswith("object:") and role in self._objects:
@@ -152,10 +152,13 @@ class Bench:
         return self._rules[role]
 
     def by_agent(self, role: Role, spec: str, channel: Channel) -> bool:
-        """Is the first player an agent, or a recording of one? Raises ModelError: the recording cannot be read."""
+        """Whether the first player is an agent, or a recording of one. Raises ModelError if the recording is
+        unreadable."""
         first = players_of(spec)[0]
-        recorded = first.startswith("replay:") and getattr(self._model(role, first, channel), "by_agent", False)
-        return is_agent(first) or recorded
+        is_recorded_agent = first.startswith("replay:") and getattr(
+            self._model(role, first, channel), "by_agent", False
+        )
+        return is_agent(first) or is_recorded_agent
 
     def put(self, role: Role, player: Any) -> None:
         self._objects[role] = player
@@ -166,13 +169,13 @@ class Bench:
         return VerifyOptions.model_validate(self.created.options)
 
     def talk(self, role: Role, spec: str, channel: Channel) -> Talk:
-        """The role's line to its model. Raises ModelError: it is not configured, or its recording cannot be read."""
+        """Return the role's conversation with its model. Raises ModelError if it is not configured or is unreadable."""
         model: ChatModel = self._model(role, spec, channel)
         record = channel.record
         if channel.answered:
             resumed = Resumed(model, role, channel.answered)
             model, record = resumed, resumed.recording(channel.record)
-        # a recording answers as often as it was asked
+        # the number of requests to a recording is fixed
         attended = channel.attended and not spec.startswith("replay:")
         return Talk(model, role, record, self.budget, channel.cancel, channel.text, attended)
 
@@ -184,9 +187,9 @@ class Bench:
         return self._knowledge
 
     def recall(self) -> Recall | None:
-        """The memory for this task; None where it is off, where there is none, or where it failed.
+        """Return the memory for this task; None if it is off, does not exist, or failed.
 
-        A memory that fails is left out and never ends a session: :attr:`memory_fault` says why.
+        A memory that fails is not used and never ends a session: :attr:`memory_fault` gives the reason.
         """
         with self._memory_lock:
             if not self._recall_asked and self.created.memory != OFF and self.workspace is not None:
@@ -199,14 +202,15 @@ class Bench:
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Within it a fault of the memory is kept in :attr:`memory_fault`, and the session continues without."""
+        """Catch a fault of the memory, store it in :attr:`memory_fault`, and let the session continue without
+        memory."""
         try:
             yield
         except (MemoryStoreError, CaptureError, SketchError, JournalError) as error:
             self.memory_fault = str(error)
 
     def forget_replays(self) -> None:
-        """Read recordings again at their next turn: a person may have recorded more."""
+        """Read recordings again at their next turn: a person may have extended them."""
         with self._model_lock:
             self._replays.clear()
 
@@ -215,7 +219,7 @@ class Bench:
             # settings may have changed since the last turn
             settings = model_settings(self.workspace)
             if is_agent(spec) or self.created.tools or settings.tools:
-                # of the memory it sees what the session may see
+                # an agent sees of the memory only what the session may see
                 memory = self.created.memory != OFF and not self.created.hold_out
                 return with_tools(
                     spec, role, self.task(), self.workspace, settings, self.budget, channel, at=self.target(),
@@ -227,23 +231,22 @@ class Bench:
             if key not in self._replays:
                 model = open_model(spec, role)
                 if isinstance(model, ReplayModel):
-                    # a session that is opened again continues where the recording was
+                    # a reopened session continues at the recording's last position
                     model.skip(exchange for exchange in channel.said if exchange.recorded_at)
                 self._replays[key] = model
             return self._replays[key]
 
 
 # -- replies that the journal already holds ----------------------------------------------------------------------------
-# A model in front of which stand the replies that the journal already holds, so that nothing is asked twice.
 
 
 class Resumed:
-    """Answers a request as ``answered`` did where it is the same one, in their order; others go to ``model``."""
+    """Answers a request from ``answered`` if it matches, in order; passes other requests to ``model``."""
 
     def __init__(self, model: ChatModel, role: Role, answered: Sequence[Exchange]) -> None:
         self._model = model
-        whole = tuple(exchange for exchange in answered if exchange.finish is Finish.STOP)
-        self._earlier = ReplayModel(Replay(Path("journal"), "", (), "", whole), role, by_place=False)
+        finished = tuple(exchange for exchange in answered if exchange.finish is Finish.STOP)
+        self._earlier = ReplayModel(Replay(Path("journal"), "", (), "", finished), role, by_place=False)
         self._from_journal = False
 
     @property
@@ -269,7 +272,7 @@ class Resumed:
         cancel: threading.Event | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
-        """See :meth:`kernellab.models.ChatModel.ask`. A reply of the journal costs nothing more."""
+        """See :meth:`kernellab.models.ChatModel.ask`. A reply from the journal has no cost."""
         self._from_journal = False
         try:
             reply = self._earlier.ask(request, cancel=cancel, on_text=on_text)
@@ -281,7 +284,7 @@ class Resumed:
         return replace(reply, usage=Usage(), seconds=0.0)
 
     def recording(self, record: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        """``record`` for the exchanges that are not in the journal yet."""
+        """Return ``record`` restricted to exchanges that are not in the journal yet."""
 
         def only_new(exchange: Exchange) -> None:
             if not self._from_journal:

@@ -1,4 +1,4 @@
-"""A turn's work, and the record of what its role answered. Blocking; runs in worker threads."""
+"""A turn's work, and the record of its role's answer. Blocking; runs in worker threads."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ if TYPE_CHECKING:
     from kernellab.task import Task
     from kernellab.verifier.protocol.options import VerifyOptions
 
-#: errors whose lines are those of the task
+#: Errors whose line numbers refer to the task.
 _ABOUT_THE_TASK = (CaptureError, DesignError)
-#: how long a baseline may compile in the background, and how often that is looked at
+#: Time limit of a baseline's compilation in the background, and the polling interval.
 _COMPILE_SECONDS = 300.0
 _LOOK_SECONDS = 0.4
 
 
 def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
-    """Do ``turn``'s work and return its finished record. What the role cannot do is a FAILED turn, not an exception.
+    """Do ``turn``'s work and return its finished record. A role's failure is a FAILED turn, not an exception.
 
     Raises:
-        TaskError, TargetError: the session itself cannot go on.
+        TaskError, TargetError: the session cannot continue.
     """
     began = time.perf_counter()
     bench.task(), bench.target(), bench.admitted()
-    heard = list(channel.answered)
-    channel = replace(channel, record=_both(heard.append, channel.record))
+    exchanges = list(channel.answered)
+    channel = replace(channel, record=_both(exchanges.append, channel.record))
     try:
         if turn.role is Role.VERIFIER:  # the judge takes its turns itself
             done = _verify(bench, state, turn, channel)
@@ -83,9 +83,9 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             with turns.working(designing=True):
                 done = _WORK[turn.role](bench, state, turn, channel)
     except KernellabError as error:
-        said = quoted(error.message, bench.created.text) if isinstance(error, _ABOUT_THE_TASK) else error.message
-        failed = {"state": TurnState.FAILED, "error": said, "remedy": error.remedy, "fault": fault_of(error)}
-        done = turn.model_copy(update=failed | _findings(error))
+        message = quoted(error.message, bench.created.text) if isinstance(error, _ABOUT_THE_TASK) else error.message
+        update = {"state": TurnState.FAILED, "error": message, "remedy": error.remedy, "fault": fault_of(error)}
+        done = turn.model_copy(update=update | _findings(error))
     except Exception as error:
         if turn.role is Role.VERIFIER:
             engine().drop_verifier()
@@ -104,11 +104,11 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if done.role is Role.VERIFIER and done.verdict is not None:
         learn(bench, state, done)
     seconds = time.perf_counter() - began
-    if done.role is Role.CONDUCTOR and done.author is Author.MODEL and not heard:
-        # the evidence alone decided
+    if done.role is Role.CONDUCTOR and done.author is Author.MODEL and not exchanges:
+        # the rules decided from the evidence, without a model
         done = done.model_copy(update={"author": Author.RULES})
-    if turn.role is Role.DESIGNER and heard and turn.parent:
-        done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, heard)})
+    if turn.role is Role.DESIGNER and exchanges and turn.parent:
+        done = done.model_copy(update={"refused": _refused_replies(state, turn.parent, exchanges)})
     if done.state is TurnState.RUNNING:
         done = done.model_copy(update={"state": TurnState.DONE, "checks": checked(bench, state, done)})
     return done.model_copy(update={"seconds": seconds})
@@ -123,43 +123,43 @@ def _both(first: Callable[[Exchange], None], second: Callable[[Exchange], None])
 
 
 def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tuple[str, ...]:
-    """What a Designer's replies broke of the pins and constraints, reply by reply; none of them became its sketch."""
+    """Pins and constraints that a Designer's replies broke, reply by reply. None of these replies became its sketch."""
     from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
 
-    designed = state.sketch_turn(parent)
-    found: list[str] = []
+    design_turn = state.sketch_turn(parent)
+    messages: list[str] = []
     for exchange in heard:
         try:
-            revision = parse_sketch(exchange.reply, designed.sketch if designed else None).sketch
+            revision = parse_sketch(exchange.reply, design_turn.sketch if design_turn else None).sketch
         except AnswerError:
             continue
-        breaches = check_pins(designed.sketch or "", revision, Author.MODEL) if designed else []
-        found += [f"line {d.line}: {d.message}" for d in breaches if d.severity == "error"]
-    return tuple(found)
+        breaches = check_pins(design_turn.sketch or "", revision, Author.MODEL) if design_turn else []
+        messages += [f"line {d.line}: {d.message}" for d in breaches if d.severity == "error"]
+    return tuple(messages)
 
 
 def fault_of(error: KernellabError) -> str:
-    """A word for the kind of error, as :attr:`Turn.fault` keeps it."""
+    """Return the kind of error as :attr:`Turn.fault` stores it."""
     return f"model:{error.kind.value}" if isinstance(error, ModelError) else type(error).__name__
 
 
 def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = design_brief(bench, state, turn.parent)
     if turn.sketch is None:
-        spec, taken = state.roles[Role.DESIGNER], list[Reminder]()
+        spec, reminders_used = state.roles[Role.DESIGNER], list[Reminder]()
         brief = reminded(bench, brief) if spec != "rules" else brief
-        played = first_answer(spec, lambda player: _designed(bench, player, brief, channel, taken.extend))
-        reply = played.answer
+        outcome = first_answer(spec, lambda player: _designed(bench, player, brief, channel, reminders_used.extend))
+        reply = outcome.answer
         if isinstance(reply, Route):
             return _ended(bench, state, turn, reply)
         turn = turn.model_copy(
             update={
-                "remembered": (*reminders(brief.recalled), *taken),
-                "author": played.author or turn.author,
+                "remembered": (*reminders(brief.recalled), *reminders_used),
+                "author": outcome.author or turn.author,
                 "sketch": reply.sketch,
                 "constexpr": dict(reply.constexpr),
-                "rationale": f"{played.note}{reply.rationale}",
-                "passed_over": played.passed_over,
+                "rationale": f"{outcome.note}{reply.rationale}",
+                "passed_over": outcome.passed_over,
                 "claims": tuple(reply.claims),
                 "library_calls": reply.library_calls,
                 "rewritten": reply.rewritten,
@@ -172,22 +172,28 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
 
 
 def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
-    """A turn in which the role said that the work is done; an improver that was not asked yet is asked first."""
-    heads = ((other, state.standing(other.parent)) for other in state.turns.values() if other.parent)
-    asked = {other.role for other, head in heads if head is not None and head.route is not None} | {turn.role}
-    left = [role for role in (Role.DESIGNER, Role.CODER) if role in improvers(state) and role not in asked]
-    if left and improves(state):
-        why = (
-            f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {left[0].value} was not "
+    """A turn whose role reported that the work is done. An improver that has not been asked yet is asked first."""
+    parents = (
+        (earlier_turn, state.standing(earlier_turn.parent))
+        for earlier_turn in state.turns.values()
+        if earlier_turn.parent
+    )
+    asked_roles = {
+        earlier_turn.role for earlier_turn, head in parents if head is not None and head.route is not None
+    } | {turn.role}
+    pending = [role for role in (Role.DESIGNER, Role.CODER) if role in improvers(state) and role not in asked_roles]
+    if pending and improves(state):
+        reason = (
+            f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {pending[0].value} was not "
             "asked for something faster yet."
         )
-        judged = next((t.id for t in state.up(turn.parent) if t.verdict is not None), turn.parent)
-        to = RouteKind(left[0].value)
-        start, of_earlier = starting(route_brief(bench, state, judged), to)
-        right = start.verdict is not None and start.verdict.passed
-        suggestion, facts = slow_because(start, to) if right else (advise(start, to), [])
+        judged_turn = next((t.id for t in state.up(turn.parent) if t.verdict is not None), turn.parent)
+        to = RouteKind(pending[0].value)
+        start, of_earlier = starting(route_brief(bench, state, judged_turn), to)
+        is_correct = start.verdict is not None and start.verdict.passed
+        suggestion, facts = slow_because(start, to) if is_correct else (advise(start, to), [])
         route = Route(
-            to=to, error_class=ErrorClass.PERFORMANCE.value, reason=why, suggestion=f"{of_earlier}{suggestion}",
+            to=to, error_class=ErrorClass.PERFORMANCE.value, reason=reason, suggestion=f"{of_earlier}{suggestion}",
             facts=(*route_facts(start), *facts),
         )  # fmt: skip
     return turn.model_copy(update={"route": route, "rationale": route.reason})
@@ -213,18 +219,18 @@ def _designed(
         return faster_design(bench, designer, brief, channel)
     if spec == "rules" and brief.previous is None and not brief.pins and bench.recall() is not None:
         replies = designer.designs(brief)
-        chosen, told = begun(replies, starts(bench, replies))
-        remembered(told)
+        chosen, reminders_used = begun(replies, starts(bench, replies))
+        remembered(reminders_used)
         return chosen
     reply: DesignReply | Route = designer.design(brief)
     return reply
 
 
 def _is_slow(brief: DesignBrief) -> bool:
-    """Was it sent back for a kernel that is certainly slower, rather than for a faster one where there is headroom?"""
+    """Whether the work returned because the kernel is certainly slower, not because there is headroom."""
     last = brief.history[-1].verdict if brief.history else None
-    asked = brief.route is not None and brief.route.error_class == ErrorClass.PERFORMANCE
-    return asked and not brief.pins and is_slow(last)
+    for_speed = brief.route is not None and brief.route.error_class == ErrorClass.PERFORMANCE
+    return for_speed and not brief.pins and is_slow(last)
 
 
 def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: dict[str, int | float]) -> GateResult:
@@ -237,21 +243,21 @@ def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: di
     try:
         return gate(turn.sketch, task, chip=target.chip, constexpr=values)
     except SketchError as error:
-        found = list(error.diagnostics) or [Diagnostic(line=1, col=1, code="SK000", message=str(error))]
-        return GateResult(state=GateState.NOT_RUNNABLE, reason=error.message, diagnostics=found)
+        diagnostics = list(error.diagnostics) or [Diagnostic(line=1, col=1, code="SK000", message=str(error))]
+        return GateResult(state=GateState.NOT_RUNNABLE, reason=error.message, diagnostics=diagnostics)
 
 
 def repinned(turn: Turn, state: State) -> Turn:
-    """A finished turn that pins were set beneath while it worked: a sketch that breaks them is refused."""
-    designed = state.sketch_turn(turn.parent) if turn.parent else None
-    if turn.role is not Role.DESIGNER or turn.sketch is None or designed is None or designed.sketch is None:
+    """Check a finished turn against pins that were set while it ran: a sketch that breaks them is refused."""
+    design_turn = state.sketch_turn(turn.parent) if turn.parent else None
+    if turn.role is not Role.DESIGNER or turn.sketch is None or design_turn is None or design_turn.sketch is None:
         return turn
-    refused = _refused(designed.sketch, turn)
+    refused = _refused(design_turn.sketch, turn)
     return turn.model_copy(update={"gate": refused}) if refused else turn
 
 
 def _refused(before: str, turn: Turn) -> GateResult | None:
-    """The gate's answer to a revision that changes a pinned line or a constraint of a person; None when it is kept."""
+    """Return the gate's result if a revision changes a pinned line or a person's constraint, else None."""
     breaches: list[Diagnostic] = list(check_pins(before, turn.sketch or "", turn.author))
     if not any(b.severity == "error" for b in breaches):
         return None
@@ -260,42 +266,44 @@ def _refused(before: str, turn: Turn) -> GateResult | None:
 
 def _code(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = code_brief(bench, state, turn.parent)
-    earlier = state.candidate(turn.parent) if turn.parent else None
+    candidate_before = state.candidate(turn.parent) if turn.parent else None
     spec = state.roles[Role.CODER]
     brief = reminded(bench, brief) if spec != "rules" else brief
     rules_first = is_model(spec) and not bench.by_agent(Role.CODER, spec, channel)
     lowered = unverified_lowering(state, brief) if rules_first else None
     if lowered is not None:
-        played = Played[CodeReply | Route](lowered, Author.RULES)
+        outcome = Played[CodeReply | Route](lowered, Author.RULES)
     else:
         channel = replace(channel, source=base_of(brief, Options()).source if is_model(spec) else None)
-        played = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
-    reply = played.answer
+        outcome = first_answer(spec, lambda player: bench.role(Role.CODER, player, channel).code(brief))
+    reply = outcome.answer
     if isinstance(reply, Route):
         return _ended(bench, state, turn, reply)
-    author = played.author or turn.author
+    author = outcome.author or turn.author
     candidate = Candidate(
         id=f"c{turn.number}",
         source=reply.source,
         sketch=brief.sketch or None,
         constexpr=dict(reply.constexpr) or dict(brief.constexpr),
-        parent=earlier.id if earlier else None,
+        parent=candidate_before.id if candidate_before else None,
         author=author,
     )
-    said = {
-        "rationale": f"{played.note}{reply.rationale}", "claims": tuple(reply.claims), "passed_over": played.passed_over
-    }  # fmt: skip
-    told = () if lowered is not None else reminders(brief.recalled)
-    return turn.model_copy(update={"candidate": candidate, "author": author, "remembered": told, **said})
+    update = {
+        "rationale": f"{outcome.note}{reply.rationale}",
+        "claims": tuple(reply.claims),
+        "passed_over": outcome.passed_over,
+    }
+    reminders_used = () if lowered is not None else reminders(brief.recalled)
+    return turn.model_copy(update={"candidate": candidate, "author": author, "remembered": reminders_used, **update})
 
 
 def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     task, target = bench.task(), bench.target()
     candidate = state.candidate(turn.parent)
     assert candidate is not None
-    earlier = state.verdict_of(candidate.source.hash)
-    if earlier is not None:
-        return turn.model_copy(update={"verdict": earlier.verdict, "reused": earlier.id})
+    judged_turn = state.verdict_of(candidate.source.hash)
+    if judged_turn is not None:
+        return turn.model_copy(update={"verdict": judged_turn.verdict, "reused": judged_turn.id})
     options = options_of(bench, state, candidate)
     with engine().verifying:
         _refuse_stopped(channel.cancel)
@@ -306,7 +314,7 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
                 options=options.model_copy(update={"counterexamples": counterexamples(task, state)}),
                 progress=channel.progress, cancel=channel.cancel,
             )  # fmt: skip
-            verdict, uncounted = _with_counters(bench, candidate.source, verdict)
+            verdict, no_counters = _with_counters(bench, candidate.source, verdict)
         finally:
             if target.chip.kind == "gpu":
                 bench.budget.spend(gpu_s=time.perf_counter() - began)
@@ -317,12 +325,12 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
             "refuted": _refuted(bench, state, turn, verdict, channel.cancel),
         }
     )
-    played = (said for above in state.up(turn.parent) for said in state.exchanges(above.id))
-    if engine().agent_near or any(said.shared_machine for said in played):
+    exchanges = (exchange for ancestor in state.up(turn.parent) for exchange in state.exchanges(ancestor.id))
+    if engine().agent_near or any(exchange.shared_machine for exchange in exchanges):
         verdict = verdict.model_copy(
             update={"conditions": joined(verdict.conditions, [Mark(kind="agent-shared-machine")])}
         )
-    return turn.model_copy(update={"verdict": verdict, "rationale": uncounted or turn.rationale})
+    return turn.model_copy(update={"verdict": verdict, "rationale": no_counters or turn.rationale})
 
 
 def _refuse_stopped(cancel: threading.Event | None) -> None:
@@ -337,78 +345,78 @@ def _refuse_stopped(cancel: threading.Event | None) -> None:
 def _next_to_best(
     bench: Bench, state: State, source: Source, verdict: Verdict, cancel: threading.Event
 ) -> tuple[str, Comparison] | None:
-    """A kernel timed in one run with the best one until then, where it is ``unsure`` which is better; None elsewhere,
-    and where that run gives nothing."""
+    """Time a kernel in one run with the previous best, if it is ``unsure`` which is faster. Return the best turn's id
+    and the comparison, or None."""
     best = state.best()
     if best is None or not unsure(best.verdict, verdict):
         return None
     name, began = f"turn {best.number}", time.perf_counter()
     try:
-        found = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=cancel).against(name)
+        comparison = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=cancel).against(name)
     except (VerifierError, SessionError):
-        return None  # both have their verdicts
+        return None  # both have verdicts already
     finally:
         if bench.target().chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
-    return (best.turn.id, found) if found is not None else None
+    return (best.turn.id, comparison) if comparison is not None else None
 
 
 def _refuted(
     bench: Bench, state: State, turn: Turn, verdict: Verdict, cancel: threading.Event
 ) -> tuple[str, Verdict] | None:
-    best, wrote = state.best(), state.source_turn(turn.parent)
-    if best is None or wrote is None:
+    best, code_turn = state.best(), state.source_turn(turn.parent)
+    if best is None or code_turn is None:
         return None
-    return refuted(bench, best, verdict, wrote.number, options_of(bench, state, best.candidate), cancel)
+    return refuted(bench, best, verdict, code_turn.number, options_of(bench, state, best.candidate), cancel)
 
 
 def _with_counters(bench: Bench, source: Source, verdict: Verdict) -> tuple[Verdict, str]:
-    """A verdict with the GPU's counters of a kernel that passed T2, where the session allows that; else why not."""
+    """Add GPU counters to the verdict of a kernel that passed T2, if the session allows it; else return why not."""
     if not (bench.created.counters and bench.target().chip.kind == "gpu" and verdict.passed and verdict.time):
         return verdict, ""
     from kernellab.lens.counters.read import count
 
     try:
-        counted = count(source, bench.task(), unsandboxed=bench.created.counters)
+        counters = count(source, bench.task(), unsandboxed=bench.created.counters)
     except SessionError as error:
         return verdict, f"No counters of the GPU were read: {error.message} {error.remedy}".strip()
-    return verdict.model_copy(update={"counters": counted}), ""
+    return verdict.model_copy(update={"counters": counters}), ""
 
 
 def options_of(bench: Bench, state: State, candidate: Candidate) -> VerifyOptions:
-    """What was asked for; a kernel of the rules may call the framework for what no rule designs, and is labelled so."""
-    asked: VerifyOptions = bench.options()
+    """The session's options. A kernel by the rules may use library calls that its design contains; it is labelled."""
+    options: VerifyOptions = bench.options()
     if candidate.source.origin is not Author.RULES:
-        return asked
+        return options
     turns = (t for t in state.turns.values() if t.role is Role.DESIGNER and t.author is Author.RULES)
     designs = [t for t in turns if t.sketch == candidate.sketch]
-    allowed = asked.allow_library or any(t.library_calls for t in designs)
-    return asked.model_copy(update={"rewritten": any(t.rewritten for t in designs), "allow_library": allowed})
+    allow_library = options.allow_library or any(t.library_calls for t in designs)
+    return options.model_copy(update={"rewritten": any(t.rewritten for t in designs), "allow_library": allow_library})
 
 
 def compare(
     bench: Bench, source: Source, baselines: tuple[str, ...], rivals: Mapping[str, Source] | None = None,
     task: Task | None = None, cancel: threading.Event | None = None,
 ) -> Verdict:  # fmt: skip
-    """A verdict on a source that has passed, timed against ``baselines`` and other kernels in one paired run, for the
-    session's task or for ``task``: the same one at other sizes. Blocking.
+    """Return a verdict on a source that passed, timed against ``baselines`` and other kernels in one paired run, for
+    the session's task or for ``task``: the same task at other sizes. Blocking.
 
     Raises:
-        VerifierError, SessionError: it could not be judged, ``cancel`` was set, or there is no such baseline.
+        VerifierError, SessionError: judging failed, ``cancel`` was set, or a baseline does not exist.
     """
     from pydantic import ValidationError
 
     from kernellab.verifier.protocol.options import VerifyOptions
 
     try:
-        asked = {**bench.created.options, "baselines": baselines, "rivals": dict(rivals or {})}
-        options = VerifyOptions.model_validate(asked)
+        fields = {**bench.created.options, "baselines": baselines, "rivals": dict(rivals or {})}
+        options = VerifyOptions.model_validate(fields)
     except ValidationError:
         raise SessionError(f"{', '.join(baselines)} cannot all be compared with.", "Choose eager or compile.") from None
     task, target = task or bench.task(), bench.target()
-    until = time.monotonic() + _COMPILE_SECONDS
-    # torch.compile takes many seconds: it must not keep another verification from the judge
-    while not engine().verifier().prepare(task, target, options) and time.monotonic() < until:
+    deadline = time.monotonic() + _COMPILE_SECONDS
+    # torch.compile takes many seconds: meanwhile other verifications may use the judge
+    while not engine().verifier().prepare(task, target, options) and time.monotonic() < deadline:
         if cancel is not None and cancel.is_set():
             break
         time.sleep(_LOOK_SECONDS)
@@ -418,26 +426,26 @@ def compare(
 
 
 def rank(bench: Bench, source: Source, task: Task | None = None) -> Ranking:
-    """What a search receives of a source for the session's task, or for ``task``: the same one at other sizes.
-    Blocking. Raises VerifierError, TargetError."""
+    """Rank a source for a search, on the session's task or on ``task``: the same task at other sizes. Blocking.
+    Raises VerifierError, TargetError."""
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 
-    asked = VerifyOptions.model_validate(bench.created.options)
+    defaults = VerifyOptions.model_validate(bench.created.options)
     options = RankOptions(
-        allow_library=asked.allow_library, unsandboxed=asked.unsandboxed, threads=asked.threads,
-        precision=asked.precision,
+        allow_library=defaults.allow_library, unsandboxed=defaults.unsandboxed, threads=defaults.threads,
+        precision=defaults.precision,
     )  # fmt: skip
     with engine().verifying:
         return engine().verifier().rank(task or bench.task(), source, bench.target(), options=options)
 
 
 def _with_task_flags(bench: Bench, verdict: Verdict) -> Verdict:
-    """A verdict is worth what its task is: what weak tests it had stands next to it, and what its reference runs in."""
+    """Add the task's weaknesses as conditions, and name the reference's framework in the comparisons."""
     from kernellab.task.audit import weaknesses
 
     numpy = bench.task().framework == "numpy"
-    named = {"called": "NumPy"} if numpy else {}
-    comparisons = [c.model_copy(update=named) if c.baseline == "eager" else c for c in verdict.comparisons]
+    update = {"called": "NumPy"} if numpy else {}
+    comparisons = [c.model_copy(update=update) if c.baseline == "eager" else c for c in verdict.comparisons]
     conditions = joined(verdict.conditions, weaknesses(bench.admitted()))
     return verdict.model_copy(update={"conditions": conditions, "comparisons": comparisons})
 
@@ -446,22 +454,22 @@ def _conduct(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = route_brief(bench, state, turn.parent)
     spec = state.roles[Role.CONDUCTOR]
     if spec == "rules" and brief.verdict is not None and brief.verdict.hot is not None:
-        channel.say("finding the lines that take the time")  # a compiler's seconds
-    played = first_answer(spec, lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief))
-    route = played.answer.model_copy(update={"reason": f"{played.note}{played.answer.reason}"})
-    who = {"author": played.author or turn.author, "passed_over": played.passed_over}
-    return turn.model_copy(update={"route": route, "rationale": route.reason, **who})
+        channel.say("finding the lines that take the time")  # compiling takes seconds
+    outcome = first_answer(spec, lambda player: bench.role(Role.CONDUCTOR, player, channel).route(brief))
+    route = outcome.answer.model_copy(update={"reason": f"{outcome.note}{outcome.answer.reason}"})
+    update = {"author": outcome.author or turn.author, "passed_over": outcome.passed_over}
+    return turn.model_copy(update={"route": route, "rationale": route.reason, **update})
 
 
 def _analyse(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     brief = analyse_brief(bench, state, turn.parent, turn.note)
     spec = state.roles.get(Role.ANALYST, "rules")
-    played = first_answer(spec, lambda player: bench.role(Role.ANALYST, player, channel).analyse(brief))
-    reply = played.answer
-    said = {
-        "rationale": f"{played.note}{reply.text}", "claims": tuple(reply.claims), "passed_over": played.passed_over
+    outcome = first_answer(spec, lambda player: bench.role(Role.ANALYST, player, channel).analyse(brief))
+    reply = outcome.answer
+    update = {
+        "rationale": f"{outcome.note}{reply.text}", "claims": tuple(reply.claims), "passed_over": outcome.passed_over
     }  # fmt: skip
-    return turn.model_copy(update={**said, "author": played.author or turn.author})
+    return turn.model_copy(update={**update, "author": outcome.author or turn.author})
 
 
 _WORK: Mapping[Role, Callable[[Bench, State, Turn, Channel], Turn]] = {
@@ -474,7 +482,7 @@ _WORK: Mapping[Role, Callable[[Bench, State, Turn, Channel], Turn]] = {
 
 
 def author_of(bench: Bench, state: State, role: Role) -> Author:
-    """Who takes a turn of ``role``; an object says it itself."""
+    """The author of a turn of ``role``; an object states its author."""
     spec = state.roles.get(role, "rules")
     if role is Role.VERIFIER:
         return Author.RULES
