@@ -1,8 +1,8 @@
-"""Others' kernels on their way into the memory: files are read, each kernel is verified here, and only then kept.
+"""Imports external kernels into the memory: files are read, each kernel is verified here, and only then stored.
 
-A file has JSON lines, kernels (``task``, ``dsl``, ``files``) or exported trajectories (whose ``source`` is the kernel);
-a folder has such files, or a folder a kernel with its ``task.py``. What was judged once is not judged again, so that an
-import that was cut off continues with the same call.
+A file has JSON lines: kernels (``task``, ``dsl``, ``files``) or exported trajectories (whose ``source`` is the
+kernel). A folder has such files, or one folder per kernel with its ``task.py``. A kernel is judged once, so an
+interrupted import continues with the same call.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from kernellab.records import Source
 from kernellab.session.memory_export import imported
 from kernellab.verifier import Verifier
 
-#: of a folder with one kernel: its task
+#: The task's file in a folder with one kernel.
 _TASK = "task.py"
 
 
 @dataclass(frozen=True)
 class Given:
-    """A kernel to import: its task's text and name, the source, the licence, and where it is from."""
+    """A kernel to import: its task's text and name, the source, the licence, and its origin."""
 
     text: str
     name: str
     source: Source
     licence: str
     place: str
-    #: its entry in the memory that it was exported from
+    #: Its entry in the memory that exported it.
     entry: Kernel | None = None
 
 
 @dataclass
 class Import:
-    """An import that continues in the background; ``wait`` for it, or look at its figures. Safe to look at any time."""
+    """An import that runs in the background: ``wait`` for it, or read its figures at any time."""
 
     total: int
     kept: int = 0
     done: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
-    #: the fault that ended it, in a sentence
+    #: The fault that ended it, in a sentence.
     fault: str = ""
     _stop: threading.Event = field(default_factory=threading.Event, repr=False)
     _thread: threading.Thread | None = field(default=None, repr=False)
@@ -59,14 +59,14 @@ class Import:
         return self
 
     def stop(self) -> None:
-        """After the kernel that is judged now; the same import made again continues."""
+        """Stop after the kernel that is being judged; the same import called again continues."""
         self._stop.set()
 
     @property
     def words(self) -> str:
-        """One sentence: how far it is, and what came of it."""
-        told = f"{self.done} of {counted(self.total, 'kernel')} judged"
-        return f"{told}, {self.kept} remembered, {len(self.refused)} refused. {self.fault}".strip()
+        """The progress and the results, in one sentence."""
+        progress = f"{self.done} of {counted(self.total, 'kernel')} judged"
+        return f"{progress}, {self.kept} remembered, {len(self.refused)} refused. {self.fault}".strip()
 
     def __repr__(self) -> str:
         return f"<Import: {self.words}>"
@@ -75,7 +75,7 @@ class Import:
 def begin(
     memory: Memory, found: Sequence[Given], wait: bool = True, tell: Callable[[str], None] = lambda _: None
 ) -> Import:
-    """Verify and keep ``found``; in the background unless ``wait``. ``tell`` is given a sentence for each refusal."""
+    """Verify and store ``found``; in the background unless ``wait``. ``tell`` receives a sentence for each refusal."""
     running = Import(total=len(found))
     if wait:
         _work(memory, found, running, tell)
@@ -92,43 +92,45 @@ def _guarded(memory: Memory, found: Sequence[Given], running: Import, tell: Call
         _work(memory, found, running, tell)
     except KernellabError as error:
         running.fault = str(error)
-    except Exception as error:  # no one waits for this thread
+    except Exception as error:  # nothing waits for this thread
         running.fault = f"The import broke: {type(error).__name__}: {error}"
 
 
 def _work(memory: Memory, found: Sequence[Given], running: Import, tell: Callable[[str], None]) -> None:
-    known = memory.judged_before()
+    judged = memory.judged_before()
     with Verifier() as verifier:
-        for one in found:
+        for item in found:
             if running._stop.is_set():
                 return
-            if one.source.hash not in known:
-                why = imported(memory, verifier, (one.text, one.name), one.source, one.licence, one.place, one.entry)
-                running.kept += not why
-                if why:
-                    running.refused.append((one.place, why))
-                    tell(f"{one.place}: {why}")
+            if item.source.hash not in judged:
+                reason = imported(
+                    memory, verifier, (item.text, item.name), item.source, item.licence, item.place, item.entry
+                )
+                running.kept += not reason
+                if reason:
+                    running.refused.append((item.place, reason))
+                    tell(f"{item.place}: {reason}")
             running.done += 1
 
 
 def read(path: Path, licence: str) -> list[Given]:
-    """What ``path`` holds. Raises MemoryStoreError: nothing, or a line that is no kernel (named)."""
+    """Return the kernels in ``path``. Raises MemoryStoreError if there are none, or for a line that is no kernel."""
     if not path.exists():
         raise MemoryStoreError(f"{path} does not exist.", "Name a .jsonl file or a folder.")
     if path.is_file():
         return list(_lines(path, licence))
-    found = [given for file in sorted(path.glob("*.jsonl")) for given in _lines(file, licence)]
+    items = [item for file in sorted(path.glob("*.jsonl")) for item in _lines(file, licence)]
     for task in sorted(path.rglob(_TASK)):
-        found.append(_folder(task, licence))
-    if not found:
+        items.append(_folder(task, licence))
+    if not items:
         raise MemoryStoreError(
             f"{path} holds no .jsonl file and no folder with a task.py.", "Name a file with a JSON object on each line."
         )
-    return found
+    return items
 
 
 def _folder(task: Path, licence: str) -> Given:
-    """A folder's kernel: all files but the task."""
+    """Return a folder's kernel: all files except the task."""
     source = read_source(task.parent)
     files = {name: text for name, text in source.files.items() if name != _TASK}
     entry = source.entry_file if source.entry_file in files else next(iter(files), "kernel.py")
@@ -144,34 +146,38 @@ def _lines(file: Path, licence: str) -> Iterator[Given]:
             continue
         try:
             row = json.loads(line)
-            for one in row.get("source") or ():
-                # a helper's text stands at its first place in a file of trajectories
-                one["text"] = texts.setdefault(one["sha256"], one["text"]) if "sha256" in one else one["text"]
-            found = _row(row, licence, f"{file.name}:{number}")
+            for source_file in row.get("source") or ():
+                # a helper's text is only at its first occurrence in a file of trajectories
+                source_file["text"] = (
+                    texts.setdefault(source_file["sha256"], source_file["text"])
+                    if "sha256" in source_file
+                    else source_file["text"]
+                )
+            item = _row(row, licence, f"{file.name}:{number}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MemoryStoreError(
                 f"{file}, line {number}, is not a kernel: {type(error).__name__}: {error}.",
                 'Write {"task": TEXT, "dsl": "cpp", "files": {"kernel.py": TEXT}} on each line.',
             ) from None
-        if found is not None:
-            yield found
+        if item is not None:
+            yield item
 
 
 def _row(row: dict[str, Any], licence: str, place: str) -> Given | None:
-    """A kernel's line; of a trajectory the kernel that it led to, None where that never passed."""
-    said = row.get("licence") or ""
+    """Return a line's kernel; for a trajectory, the kernel that it led to, or None if that did not pass."""
+    row_licence = row.get("licence") or ""
     if "messages" in row:
         verdict = row.get("verdict") or {}
         if not row.get("source") or not verdict.get("passed"):
             return None
         files = {f["name"]: f["text"] for f in row["source"]}
-        called = row.get("operator") or "task"
+        name = row.get("operator") or "task"
     else:
-        files, called = row["files"], row.get("name") or "task"
+        files, name = row["files"], row.get("name") or "task"
     source = Source(dsl=row["dsl"], files=files)
     entry = Kernel.model_validate({**row["entry"], "source": source}) if "entry" in row else None
-    stated = said if said not in ("", "unspecified") else licence
-    return Given(row["task"], called, source if entry is None else entry.source, stated, place, entry)
+    stated = row_licence if row_licence not in ("", "unspecified") else licence
+    return Given(row["task"], name, source if entry is None else entry.source, stated, place, entry)
 
 
 def _text(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""A verified candidate as a function of this process."""
+"""A verified candidate as a function in this process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kernellab.task import Arg, Task
 if TYPE_CHECKING:
     from kernellab.task import Task
 
-#: sources whose code a person has allowed to run in this process
+#: Sources whose code a person has allowed to run in this process.
 _ALLOWED: set[str] = set()
 
 
 class BestKernel:
-    """The fastest candidate that passed; call it on tensors, in the reference's order (a Model's state_dict after).
+    """The fastest candidate that passed. Call it on tensors, in the reference's order (then a Model's state_dict).
 
-    Code that a model wrote runs in this process only after it was allowed once: ``best.allow()``, or
+    Code that a model wrote runs in this process only after permission: ``best.allow()``, or
     ``best(x, allow_model_code=True)``.
     """
 
@@ -48,7 +48,7 @@ class BestKernel:
 
     def __call__(self, *args: Any, allow_model_code: bool = False) -> Any:
         if self._table is not None:
-            # only calls that were allowed and checked have left a plan
+            # only calls that were allowed and checked have a plan
             result = self._table.hit(*args)
             if result is not NotImplemented:
                 return result
@@ -68,19 +68,19 @@ class BestKernel:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The kernel's own function, loaded once a process."""
+        """The kernel's entry function, loaded once per process."""
         return load(self.source, self._backend)
 
     @property
     def quick(self) -> Callable[..., Any]:
-        """The function for many calls: on a GPU the launches of a Triton kernel are repeated from C
-        (:mod:`kernellab.export.runtime.launcher`); elsewhere, and where that cannot be, :attr:`function` itself."""
+        """The function for many calls: on a GPU, the launches of a Triton kernel are repeated from C
+        (:mod:`kernellab.export.runtime.launcher`); otherwise :attr:`function`."""
         if self._table is None and repeatable(self.source, self._backend) and not self._task().module().written:
             self._table = _table(self.source.hash, _Held(self.source), self._backend)
         return self._table or self.function
 
     def check_allowed(self) -> None:
-        """May its code run in this process? Raises SessionError where a model wrote it and no one allowed it."""
+        """Raise SessionError if a model wrote the code and its use in this process was not allowed."""
         if self.source.origin is Author.MODEL and self.source.hash not in _ALLOWED:
             raise SessionError(
                 f"{self.name}'s kernel was written by a model and would run in this process, with your rights.",
@@ -88,7 +88,7 @@ class BestKernel:
             )
 
     def allow(self) -> BestKernel:
-        """Let this process run the kernel's source without a question; the kernel itself."""
+        """Allow this process to run the kernel's source. Return the kernel."""
         _ALLOWED.add(self.source.hash)
         return self
 
@@ -96,15 +96,15 @@ class BestKernel:
         verdict = self.verdict
         parts = [c.text for c in verdict.comparisons] or ["" if verdict.time else "not timed"]
         time = f"{verdict.time.median_ms:.3g} ms" if verdict.time else ""
-        told = ", ".join(filter(None, (*parts, time, verdict.trust.value, f"turn {self.turn}")))
-        return f"<kernel {self.name}: {'; '.join(filter(None, (told, verdict.held)))}>"
+        summary = ", ".join(filter(None, (*parts, time, verdict.trust.value, f"turn {self.turn}")))
+        return f"<kernel {self.name}: {'; '.join(filter(None, (summary, verdict.held)))}>"
 
 
 def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:
-    """The entry function of ``source``, imported from a folder of this process's own.
+    """Import ``source`` from a private folder of this process and return its entry function.
 
     Raises:
-        SessionError: the module cannot be imported, or does not define its entry.
+        SessionError: the module cannot be imported or does not define its entry.
     """
     if backend is Backend.INTERPRETER:
         os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -114,8 +114,8 @@ def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:
 
 @lru_cache(maxsize=64)
 def _table(digest: str, held: _Held, backend: Backend | None) -> Any:
-    """The launcher's way into a source, one a process: a session's ``best`` is a new object each time it is asked for.
-    None where calls cannot be launched from C."""
+    """The launcher's table of a source, one per process: a session's ``best`` is a new object on each access.
+    None if calls cannot be launched from C."""
     from kernellab.export.runtime.launcher import Launcher, Unavailable
 
     function = load(held.source, backend)
@@ -127,7 +127,7 @@ def _table(digest: str, held: _Held, backend: Backend | None) -> Any:
 
 
 class _Held:
-    """Lets a Source ride through a cache that goes by its hash alone."""
+    """Passes a Source through a cache whose key is only its hash."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -176,10 +176,10 @@ def _folder() -> Path:
 
 
 def check_arguments(name: str, task: Task, args: tuple[Any, ...]) -> None:
-    """Do ``args`` fit the task: their number, types, dtypes and shapes?
+    """Check the number, types, dtypes and shapes of ``args`` against the task.
 
     Raises:
-        SessionError: one sentence on the first that does not; the remedy is the task's signature.
+        SessionError: one sentence about the first mismatch; the remedy is the task's signature.
     """
     remedy = f"Call it as {name}.best({', '.join(a.name for a in task.args)}): {task.signature}."
     if len(args) > len(task.args):
@@ -188,13 +188,13 @@ def check_arguments(name: str, task: Task, args: tuple[Any, ...]) -> None:
     if missing:
         raise SessionError(f"{name} was called without {' and '.join(missing)}.", remedy)
     sizes: dict[str, tuple[int, str]] = {}
-    for given, arg in zip(args, task.args, strict=False):
-        if wrong := _wrong(given, arg, sizes):
+    for value, arg in zip(args, task.args, strict=False):
+        if wrong := _wrong(value, arg, sizes):
             raise SessionError(wrong, remedy)
 
 
 def _wrong(given: Any, arg: Arg, sizes: dict[str, tuple[int, str]]) -> str:
-    """What is wrong with one argument, "" when it fits; ``sizes`` gains the extents that it gives to Dims."""
+    """Return the error of one argument, "" if it fits; add the extents that it sets for Dims to ``sizes``."""
     import torch
 
     if not arg.is_tensor:
@@ -204,18 +204,18 @@ def _wrong(given: Any, arg: Arg, sizes: dict[str, tuple[int, str]]) -> str:
     dtype = str(given.dtype).removeprefix("torch.")
     if dtype != arg.dtype:
         return f"{arg.name} has dtype {dtype}; the task says {arg.dtype}."
-    asked = f"[{', '.join(map(str, arg.shape))}]"
+    expected = f"[{', '.join(map(str, arg.shape))}]"
     shape = tuple(given.shape)
     if len(shape) != len(arg.shape):
-        return f"{arg.name} has shape {list(shape)}; the task says {asked}."
+        return f"{arg.name} has shape {list(shape)}; the task says {expected}."
     for size, extent in zip(shape, arg.shape, strict=True):
         text = str(extent)
         if text.isdigit() and size != int(text):
-            return f"{arg.name} has shape {list(shape)}; the task says {asked}."
+            return f"{arg.name} has shape {list(shape)}; the task says {expected}."
         if text.isidentifier():
-            before, who = sizes.setdefault(text, (size, arg.name))
-            if before != size:
-                return f"{arg.name} has {text} = {size}, but {who} has {text} = {before}; the task says {asked}."
+            earlier, owner = sizes.setdefault(text, (size, arg.name))
+            if earlier != size:
+                return f"{arg.name} has {text} = {size}, but {owner} has {text} = {earlier}; the task says {expected}."
     return ""
 
 

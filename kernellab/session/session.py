@@ -1,4 +1,4 @@
-"""The Session: what a person, a notebook and a script hold. Thread-safe; the work happens on the engine thread."""
+"""The Session: the interface for a person, a notebook and a script. Thread-safe; work runs on the engine thread."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ log = logging.getLogger("kernellab.session")
 
 
 class Session:
-    """A tree of turns on one Task and Target; lines and turns are counted from 1, timeouts are in seconds.
+    """A tree of turns on one Task and Target. Lines and turns count from 1; timeouts are in seconds.
 
-    Nothing that is looked at waits: ``best``, ``verdict`` and ``sketch`` raise SessionError while there is nothing to
-    give; ``await session`` or :meth:`wait` waits. Decisions (:meth:`run`, :meth:`approve`, :meth:`edit_sketch` ...) are
-    in the journal when the call returns; they raise SessionError, with the session unharmed, when its state does not
-    allow them.
+    Properties do not wait: ``best``, ``verdict`` and ``sketch`` raise SessionError while there is no value; ``await
+    session`` or :meth:`wait` waits. Decisions (:meth:`run`, :meth:`approve`, :meth:`edit_sketch` ...) are in the
+    journal when the call returns. They raise SessionError, and leave the session unchanged, if its state does not allow
+    them.
     """
 
     def __init__(
@@ -74,31 +74,31 @@ class Session:
         self._journal = journal
         self._engine.submit(self._driver.main())
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The task's name, by which the session is opened again."""
+        """The task's name, which also reopens the session."""
         return self.state.created.name
 
     @property
     def workspace(self) -> Path:
-        """The folder whose journal holds the session."""
+        """The folder whose journal contains the session."""
         return self._journal.workspace
 
     @property
     def state(self) -> State:
-        """Everything, as the journal has it: an immutable value."""
+        """The complete state from the journal: an immutable value."""
         return self._driver.state
 
     @property
     def status(self) -> SessionStatus:
-        """What it does now: runs, waits for a person, pauses, or how it ended."""
+        """The current status: running, waiting for a person, paused, or ended."""
         return self.state.status
 
     @property
     def reason(self) -> str:
-        """Why the status is what it is, in a sentence."""
+        """The reason for the status, in a sentence."""
         return self.state.reason
 
     @property
@@ -118,61 +118,62 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        """What its roles asked, were answered and did, with tokens, dollars and seconds."""
+        """Its roles' model exchanges and steps, with tokens, dollars and seconds."""
         return self._trace
 
     @property
     def memory(self) -> SessionMemory:
-        """The memory that it asks and adds to."""
+        """The memory that the session queries and extends."""
         return self._memory
 
     @property
     def head(self) -> Turn | None:
-        """The turn from which the work continues; None before the first."""
+        """The turn from which the work continues; None before the first turn."""
         return self.state.head_turn
 
     @property
     def source(self) -> Source | None:
-        """The newest source on the head's line; None before the first."""
+        """The newest source on the head's line; None before the first source."""
         candidate = self.state.candidate()
         return candidate.source if candidate else None
 
     @property
     def sketch(self) -> SketchText:
-        """The newest sketch on the head's line. Raises SessionError: there is none yet."""
+        """The newest sketch on the head's line. Raises SessionError if there is none yet."""
         turn = self.state.sketch_turn()
         return SketchText(self._wanted(turn.sketch if turn else None, "sketch"))
 
     @property
     def verdict(self) -> Verdict:
-        """The newest verdict on the head's line. Raises SessionError: there is none yet, or the session still runs."""
+        """The newest verdict on the head's line. Raises SessionError if there is none yet or the session still runs."""
         path = self.state.path() if self.resting else []
         return self._wanted(next((t.verdict for t in reversed(path) if t.verdict), None), "verdict")
 
     @property
     def best(self) -> BestKernel:
         """The fastest candidate that passed at T2 or better, callable on tensors.
-        Raises SessionError: there is none yet, or the session still runs."""
+        Raises SessionError if there is none yet or the session still runs."""
         state = self.state
         best = self._wanted(state.best() if self.resting else None, "kernel that passed at T2")
         backend = Backend(state.target.backend) if state.target else None
         return BestKernel(best, self.name, backend, self._bench.task)
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as plain data, with the stages of a verification that runs (``record.view``)."""
+        """The state as plain data, with the stages of a running verification (``record.view``)."""
         driver = self._driver
-        found = as_dict(self.state, driver.running.stages, driver.message, self._version, self._dumps)
+        fields = as_dict(self.state, driver.running.stages, driver.message, self._version, self._dumps)
         return {
-            **found,
+            **fields,
             "comparing": self.timings.running,
             "partial": self.trace.partial,
             "ledger": self.trace.ledger(),
         }
 
     def subscribe(self, callback: Callable[[Session], None]) -> Callable[[], None]:
-        """``callback(session)`` after every change, on the engine thread: it must be quick and only note the change.
+        """Call ``callback(session)`` after every change, on the engine thread: it must be quick and only note the
+        change.
 
-        Returns the function that ends it.
+        Returns a function that ends the subscription.
         """
         self._subscribers.append(callback)
 
@@ -184,83 +185,84 @@ class Session:
 
     def __repr__(self) -> str:
         state = self.state
-        asked = state.question if state.status is SessionStatus.WAITING else None
-        # what it asks says why it waits
-        reason = state.reason if asked is None or state.reason not in asked.text else ""
+        question = state.question if state.status is SessionStatus.WAITING else None
+        # the question already contains the reason
+        reason = state.reason if question is None or state.reason not in question.text else ""
         lines = [f"{self.name}: {state.status_words}. {reason}".rstrip()]
         if state.target:
             lines.append(f"  on {target_words(state)}")
         lines += [f"  {turn_line(turn)}" for turn in self.turns]
-        if asked is not None:
-            lines += [f"  ? {asked.text}", f"    {asked.answer}"]
+        if question is not None:
+            lines += [f"  ? {question.text}", f"    {question.answer}"]
         if self._driver.message:
             lines.append(f"  ! {self._driver.message}")
         return "\n".join(lines)
 
-    # -- deciding ------------------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One more turn, then pause; an open proposal counts as approved."""
+        """Run one turn, then pause; an open proposal counts as approved."""
         self._requests.put(lambda: self._driver.go_on(one=True))
 
     def resume(self) -> None:
-        """Repeat the turn in which its process ended, if one did; of any other session nothing changes."""
+        """Repeat the turn during which the session's process ended, if any; otherwise do nothing."""
         if self.state.cut_off:
             self._requests.put(self._driver.resume)
 
     def run(self) -> None:
-        """Go on until the session ends or asks; an open proposal counts as approved."""
+        """Run until the session ends or asks a question; an open proposal counts as approved."""
         self._requests.put(lambda: self._driver.go_on(one=False))
 
     def pause(self) -> None:
-        """Stop after the turn that is running."""
+        """Pause after the running turn."""
         self._requests.put(self._driver.pause)
 
     def cancel(self) -> None:
-        """Break the running turn off and pause; run() takes it again. A model or a judge ends at once.
-        Raises SessionError: no turn is running."""
+        """Stop the running turn and pause; run() repeats it. A model or a judge ends at once.
+        Raises SessionError if no turn is running."""
         self._requests.decide(decisions.cancel)
 
     def stop(self) -> None:
-        """End it now, with the model or the judge that works: nothing of the running turn is recorded afterwards."""
+        """End the session now, with the running model or judge: the running turn's result is not recorded."""
         self._requests.put(self._driver.stop)
 
     def approve(self, suggestion: str | None = None, to: str | None = None, card: str | None = None) -> None:
-        """Answer the open question: go on as proposed, or with another suggestion, or to another role ("me": yours).
+        """Answer the open question: continue as proposed, with another suggestion, or with another role ("me": you).
 
-        ``card`` is the :attr:`Question.id` that is answered; an answer to one that is no longer open changes nothing.
-        Raises SessionError: nothing waits for approval, or the answer is none that the question takes."""
+        ``card`` is the :attr:`Question.id` that is answered; an answer to a question that is no longer open has no
+        effect. Raises SessionError if nothing waits for approval, or the question does not accept the answer."""
         self._requests.decide(
             lambda state: decisions.approve(state, self._driver.stops, self._bench.budget, suggestion, to, card)
         )
 
     def redirect(self, to: str, suggestion: str = "", author: Author = Author.HUMAN) -> None:
-        """Send the work to coder, designer, finish or stop: a Conductor's turn of yours, or of ``author``.
-        Raises SessionError: ``to`` is none of these."""
+        """Send the work to coder, designer, finish or stop: a Conductor's turn by you, or by ``author``.
+        Raises SessionError if ``to`` is none of these."""
         self._requests.decide(lambda state: decisions.redirect(state, to, suggestion, author))
 
     def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
-        """A Designer's turn; code and verification follow. An agent's ``author`` may not change what is pinned."""
+        """Place a Designer's turn; code and verification follow. An agent's ``author`` may not change pinned lines."""
         self._requests.decide(lambda state: decisions.place_sketch(state, text, author))
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
-        """A Coder's turn of yours, or of ``author``; verification follows. Files that are not named stay."""
-        given = files if isinstance(files, str | Source) else dict(files)
-        self._requests.put(lambda: self._driver.edit_source(given, author))
+        """Place a Coder's turn by you, or by ``author``; verification follows. Files that are not named are
+        unchanged."""
+        sources = files if isinstance(files, str | Source) else dict(files)
+        self._requests.put(lambda: self._driver.edit_source(sources, author))
 
     def fork(self, turn: int | str | Turn) -> Session:
-        """Put the head on an earlier turn (its number, id or record) and pause; what came after it stays in the tree.
-        Raises SessionError: there is no such turn, or it is not done yet."""
+        """Move the head to an earlier turn (number, id or record) and pause; later turns stay in the tree.
+        Raises SessionError if there is no such turn, or it is not done yet."""
         self._requests.decide(lambda state: decisions.fork(state, state.id_of(turn)))
         return self
 
     def undo(self) -> None:
-        """Take your last approval, edit, pin, redirection or fork back; what came of it stays in the tree.
-        Raises SessionError: there is no such decision."""
+        """Revert your last approval, edit, pin, redirection or fork; the turns that followed stay in the tree.
+        Raises SessionError if there is no such decision."""
         self._requests.decide(decisions.undo)
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
-        """Who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
+        """Set who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
         which = parse_role(role)
         if isinstance(spec, str):
             word = check_spec(spec)
@@ -271,48 +273,48 @@ class Session:
         self._requests.decide(lambda state: decisions.set_role(state, which, word))
 
     def set_approval(self, approval: str | Stops, stops: Stops | None = None) -> None:
-        """Where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``), or a
-        predicate on the turn that has just ended. ``stops`` says after which turns instead of the policy's words; its
-        limits hold."""
-        word, given = policy_of(approval)
-        self._requests.put(lambda: self._driver.set_approval(word, stops or given))
+        """Set where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``),
+        or a predicate on the turn that has just ended. ``stops`` replaces the policy's choice of turns; its limits
+        still apply."""
+        word, policy_stops = policy_of(approval)
+        self._requests.put(lambda: self._driver.set_approval(word, stops or policy_stops))
 
     def set_budget(self, budget: str) -> None:
-        """What the session may spend in all, for example "tokens=200000,usd=1,minutes=30"; "" limits nothing.
+        """Set the session's total budget, for example "tokens=200000,usd=1,minutes=30"; "" sets no limit.
 
-        A session that stopped at its budget continues with run() after it was raised.
-        Raises ModelError: the text is no budget."""
+        A session that stopped at its budget continues with run() after the budget is raised.
+        Raises ModelError if the text is not a budget."""
         self._requests.decide(lambda _: decisions.set_budget(budget))
 
     def note(self, role: str | Role, text: str, author: Author = Author.HUMAN) -> None:
-        """Tell a role something that it is to keep in mind in each of its turns; the role reads who wrote it."""
+        """Give a role a note to read in each of its turns, with its author."""
         which = parse_role(role)
         self._requests.decide(lambda _: decisions.note(which, text, author))
 
     def remove_note(self, role: str | Role, text: str) -> None:
-        """Remove a note of a role. Raises SessionError when the role has none of that text."""
+        """Remove a note of a role. Raises SessionError if the role has no note with that text."""
         which = parse_role(role)
         self._requests.decide(lambda state: decisions.remove_note(state, which, text))
 
     # -- playing a role ------------------------------------------------------------------------------------------------
 
     def brief(self, role: str | Role | None = None) -> str:
-        """What a model would be told now in ``role`` (default: the one that a person is asked to play), as text.
+        """The prompt of ``role`` as a model would receive it now (default: the role that a person is asked to play).
 
         Raises:
-            SessionError: nothing is asked and no role is given, or there is nothing yet that the role could work on.
+            SessionError: no role is asked for or named, or the role has nothing to work on yet.
             TaskError, TargetError: the session cannot run.
         """
         return brief_of_role(self._bench, self.state, role)
 
     def answer(self, text: str, role: str | Role | None = None, card: str | None = None) -> None:
-        """Take a reply as a model would give it (pasted from another chat, or typed) as a turn of yours.
+        """Place a reply in a model's format (pasted from another chat, or typed) as your turn.
 
-        ``card`` is the question's id that it answers; an answer to one that is no longer open changes nothing.
+        ``card`` is the id of the answered question; an answer to a question that is no longer open has no effect.
 
         Raises:
-            SessionError: nothing is asked, or another question is.
-            AnswerError: the reply does not hold what the role is asked for.
+            SessionError: no question, or another question, is open.
+            AnswerError: the reply does not contain what the role must answer.
         """
         question = self.state.question
         if card is not None and (question is None or question.id != card):
@@ -320,33 +322,33 @@ class Session:
         self._requests.decide(answer(self._bench, self.state, text, role))
 
     def analyse(self, question: str = "", wait: float | None = None) -> Turn | None:
-        """Have the Analyst explain the session, or answer ``question``: a turn next to the line, which moves nothing.
+        """Run the Analyst to explain the session, or answer ``question``: a turn outside the line that moves nothing.
 
-        Returns at once; with ``wait`` (seconds) the finished turn.
-        Raises SessionError: it took longer than ``wait``."""
+        Returns at once; with ``wait`` (seconds), returns the finished turn.
+        Raises SessionError if it takes longer than ``wait``."""
         done = threading.Event()
-        made: list[str] = []
-        self._requests.put(lambda: made.append(self._driver.analyse(question, done.set)))
+        turn_ids: list[str] = []
+        self._requests.put(lambda: turn_ids.append(self._driver.analyse(question, done.set)))
         if wait is None:
             return None
         if not done.wait(wait):
             raise SessionError(f"The Analyst is still busy after {lasting(wait)}.", "Wait longer.")
-        return self.state.turns[made[0]]
+        return self.state.turns[turn_ids[0]]
 
     def pin(self, line: int, reason: str = "") -> None:
-        """Pin a line of the sketch (from 1): agents' revisions must keep it. What comes next is not changed.
-        Raises SessionError: there is no sketch."""
+        """Pin a line of the sketch (from 1): agents' revisions must keep it. The next action does not change.
+        Raises SessionError if there is no sketch."""
         self._requests.decide(lambda state: decisions.pin(state, line, True, reason))
 
     def unpin(self, line: int) -> None:
-        """Free a pinned line of the sketch (from 1) for agents' revisions. Raises SessionError: there is no sketch."""
+        """Unpin a line of the sketch (from 1) for agents' revisions. Raises SessionError if there is no sketch."""
         self._requests.decide(lambda state: decisions.pin(state, line, False, ""))
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     @property
     def resting(self) -> bool:
-        """Has it ended, or does it wait for a person?"""
+        """Whether the session has ended or waits for a person."""
         return self._requests.pending == 0 and (self._driver.at_rest or self._driver.asks)
 
     @property
@@ -358,7 +360,7 @@ class Session:
         """Block until the session ends or needs a person. ``progress`` prints each turn's line on stderr.
 
         Raises:
-            TaskError, TargetError, JournalError: what ended the session.
+            TaskError, TargetError, JournalError: the error that ended the session.
             SessionError: it was still running after ``timeout`` seconds.
         """
         wait(self, self._changed, timeout, self._tell if progress else lambda: None)
@@ -369,17 +371,17 @@ class Session:
         return self
 
     def workbench(self) -> Any:
-        """Its workbench on this page, an anywidget: end a cell with it, or wrap it (``mo.ui.anywidget(...)``)."""
-        # the notebook is above this room; who never asks for a view never loads it
+        """The session's workbench, an anywidget: end a cell with it, or wrap it (``mo.ui.anywidget(...)``)."""
+        # the notebook is a layer above this one; it is loaded only on first use
         return import_module("kernellab.notebook.board.registry").workbench_of(self)
 
-    # -- taking it away ------------------------------------------------------------------------------------------------
+    # -- exporting -----------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path) -> Path:
-        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab; its path. It
-        carries compiled code, but of what a model wrote.
+        """Write the best kernel as one module that needs torch and the DSL's runtime but not kernellab. Return its
+        path. The module contains compiled code, except of a kernel that a model wrote.
 
-        Raises SessionError: there is no such kernel yet, or the task cannot be described."""
+        Raises SessionError if there is no such kernel yet, or the task cannot be described."""
         return written(Path(path), self.exported())
 
     def exported(self) -> str:
@@ -387,7 +389,7 @@ class Session:
         return module_text(compiled(package([self.taken()])))
 
     def taken(self) -> VerifiedKernel:
-        """The best kernel with all that an export says of it."""
+        """The best kernel with all facts that an export states."""
         best = self.best
         try:
             task, target = self._bench.task(), self._bench.target()
@@ -401,7 +403,7 @@ class Session:
         """Where the kernel runs. Raises TargetError."""
         return self._bench.target()
 
-    # -- what they share -----------------------------------------------------------------------------------------------
+    # -- shared helpers ------------------------------------------------------------------------------------------------
 
     def _on_change(self) -> None:
         with self._changed:
@@ -410,7 +412,7 @@ class Session:
         for callback in list(self._subscribers):
             try:
                 callback(self)
-            except Exception:  # a view that broke must not stop the session
+            except Exception:  # a broken view must not stop the session
                 log.exception("a subscriber of %s raised", self.id)
 
     def _wanted(self, value: T | None, what: str) -> T:

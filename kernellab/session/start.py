@@ -1,4 +1,4 @@
-"""Begins a session, or finds the one that the same call began before."""
+"""Begins a session, or finds the one that the same call began earlier."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _LOCK = threading.RLock()
 def begin(request: DesignRequest) -> Session:
     """Start designing a kernel for the request's task and return at once.
 
-    The same call made again gives the same session, which continues where it stopped; a changed one starts a new
-    session of that name and keeps the old, and so does ``fresh``.
+    The same call again returns the same session, which continues where it stopped. A changed call, or ``fresh``,
+    starts a new session of that name and keeps the old one.
 
     Raises:
-        TaskError, TargetError, SessionError: the call itself is wrong. What only running the task can show ends the
-            session instead, and :meth:`Session.wait` raises it.
+        TaskError, TargetError, SessionError: the call is invalid. An error that appears only when the task runs ends
+            the session instead, and :meth:`Session.wait` raises it.
     """
     place = Path(request.workspace) if request.workspace is not None else find_workspace()
     request = request.filled(defaults(place))
     if "memory" not in request.model_fields_set:
         request = request.model_copy(update={"memory": memory_defaults(place).use})
-    text, name, given = task_text(request.task, request.name)
+    text, name, given_task = task_text(request.task, request.name)
     _check_task(text)
     specs, objects = parse_roles(request.roles)
     request.check(specs)
@@ -57,16 +57,16 @@ def begin(request: DesignRequest) -> Session:
     journal = open_journal(place)
     with _LOCK:
         newest = _latest(journal, name)
-        again = None if request.fresh else _latest(journal, name, created.key)
-        earlier, same = again or newest, again is not None
-        if earlier is not None and same and not earlier.status.ended:
+        repeated = None if request.fresh else _latest(journal, name, created.key)
+        earlier, is_same = repeated or newest, repeated is not None
+        if earlier is not None and is_same and not earlier.status.ended:
             session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
             if session.state.approval != approval:
                 session.set_approval(request.approve or approval)
-        elif earlier is not None and same and earlier.status.value != "failed":
+        elif earlier is not None and is_same and earlier.status.value != "failed":
             session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)
         else:
-            bench = Bench(created, objects, given, None, journal.workspace)
+            bench = Bench(created, objects, given_task, None, journal.workspace)
             session = _begin(journal, created, newest, bench, stops, request.asked)
         if session.state.budget != created.budget:
             session.set_budget(created.budget)
@@ -79,7 +79,7 @@ P = ParamSpec("P")
 
 
 def _called_as(record: Callable[P, DesignRequest]) -> Callable[Concatenate[str | Path | Task, P], Session]:
-    """``begin`` with the task and then the record's fields as its arguments, so that they are listed once."""
+    """Return ``begin`` with the task and the record's fields as arguments, so that they are listed once."""
     signature = signature_of(DesignRequest, "str | Path | Task", Session)
 
     def design(*args: Any, **kwargs: Any) -> Session:
@@ -91,7 +91,7 @@ def _called_as(record: Callable[P, DesignRequest]) -> Callable[Concatenate[str |
     return design
 
 
-#: ``design(task, dsl=..., ...)``: a session for the :class:`DesignRequest` of these arguments
+#: ``design(task, dsl=..., ...)``: a session for the :class:`DesignRequest` of these arguments.
 design = _called_as(DesignRequest)
 
 
@@ -103,20 +103,20 @@ def open_session(
     objects: Mapping[Role, Any] | None = None,
     stops: Stops | None = None,
 ) -> Session:
-    """A session of the journal by id, or the newest of that name; one that was cut off continues if ``resume``.
+    """Return a session of the journal by id, or the newest of that name; a cut-off one continues if ``resume``.
 
     Raises:
-        SessionError: there is none.
+        SessionError: there is no such session.
     """
     journal = open_journal(Path(workspace) if workspace is not None else find_workspace())
     with _LOCK:
         state = _load(journal, session_id) or _latest(journal, session_id)
         if state is None:
-            names = sorted({known.rpartition("-")[0] for known in journal.sessions()})
-            here = f"Name one of {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}, or go" if names else "Go"
+            names = sorted({session_key.rpartition("-")[0] for session_key in journal.sessions()})
+            advice = f"Name one of {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}, or go" if names else "Go"
             raise SessionError(
                 f"There is no session {session_id!r} in {journal.path}.",
-                f"{here} to the folder that you designed it in.",
+                f"{advice} to the folder that you designed it in.",
             )
         place = journal.path, state.id
         if place not in _LIVE:
@@ -127,7 +127,7 @@ def open_session(
 
 
 def sessions(workspace: str | Path | None = None) -> list[str]:
-    """Ids of the workspace's sessions, oldest first; an id is the name and a suffix."""
+    """Ids of the workspace's sessions, oldest first; an id is a name and a suffix."""
     return open_journal(Path(workspace) if workspace is not None else find_workspace()).sessions()
 
 
@@ -144,13 +144,13 @@ def _begin(
     session_id = f"{created.name}-{uuid.uuid4().hex[:8]}"
     owner = engine()
     owner.hold(journal, session_id)
-    journal.append(session_id, owner.owner, [created, *(Exchanged(turn="", exchange=found) for found in asked)])
+    journal.append(session_id, owner.owner, [created, *(Exchanged(turn="", exchange=exchange) for exchange in asked)])
     session = _LIVE[journal.path, session_id] = Session(journal, session_id, bench, stops)
     return session
 
 
 def _latest(journal: Journal, name: str, key: str | None = None) -> State | None:
-    """The newest session of that name; with ``key`` the newest that the same call began."""
+    """Return the newest session of that name; with ``key``, the newest that the same call began."""
     for session_id in reversed(journal.sessions()):
         if session_id.rpartition("-")[0] == name and (key is None or _key_of(journal, session_id) == key):
             return _load(journal, session_id)
@@ -167,15 +167,15 @@ def _load(journal: Journal, session_id: str) -> State | None:
 
 
 def task_text(task: str | Path | Task, name: str | None) -> tuple[str, str, Task | None]:
-    """A task's text and name, and the Task itself where one was given. Raises TaskError."""
+    """Return a task's text and name, and the Task object if one was given. Raises TaskError."""
     if not isinstance(task, (str, Path)):
         return task.text, name or task.name, task if name in (None, task.name) else None
-    text, found = read_task(task, name)
-    return text, identifier(name or found), None
+    text, task_name = read_task(task, name)
+    return text, identifier(name or task_name), None
 
 
 def _check_task(text: str) -> None:
-    """What can be seen without running the text: that it parses and defines what a task needs."""
+    """Check, without running the text, that it parses and defines what a task needs."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
@@ -206,21 +206,21 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def check_coder(dsl: str | None, roles: Roles = None) -> None:
-    """Before a design begins: is there a Coder that writes ``dsl``? Rules write what there is a lowering to, models and
-    persons what has documents. What is not given is taken from ``kernellab.toml``.
+    """Check that a Coder writes ``dsl``, before a design begins. Rules write DSLs with a lowering; models and persons
+    write documented DSLs. Arguments that are not given come from ``kernellab.toml``.
 
     Raises:
-        SessionError, TargetError: an unknown role or DSL, or one that the rules Coder does not write.
+        SessionError, TargetError: the role or DSL is unknown, or the rules Coder does not write the DSL.
     """
     from kernellab.lowering import lowered_dsls
 
-    usual = defaults(find_workspace())
-    dsl = dsl if dsl is not None else usual.dsl
-    specs, _ = parse_roles(roles if roles is not None else usual.roles)
+    configured = defaults(find_workspace())
+    dsl = dsl if dsl is not None else configured.dsl
+    specs, _ = parse_roles(roles if roles is not None else configured.roles)
     if dsl is not None and get_adapter(dsl).name not in lowered_dsls() and specs[Role.CODER] == "rules":
-        known = lowered_dsls()
+        dsls = lowered_dsls()
         raise SessionError(
             f"The rules Coder does not write {dsl}.",
-            f"Choose --dsl {', '.join(known[:-1])} or {known[-1]}, or --roles coder=model; a kernel of yours is "
+            f"Choose --dsl {', '.join(dsls[:-1])} or {dsls[-1]}, or --roles coder=model; a kernel of yours is "
             "judged by kernellab verify.",
         )

@@ -1,6 +1,6 @@
-"""What models were asked and answered, and what came of it: one row an exchange, in the chat form of fine-tuning tools.
+"""Model exchanges and their outcomes: one row per exchange, in the chat format of fine-tuning tools.
 
-Such tools learn from the assistant's words: an exchange that failed, was cut off or filtered has none and no row.
+These tools learn from the assistant's replies: an exchange that failed, was cut off or filtered has no row.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from kernellab.session.record.state import State
 from kernellab.session.turn.claims import came_of
 from kernellab.session.turn.recalling import reward
 
-#: written where no one said under which licence the prompts and replies may be used
+#: Written if no licence of the prompts and replies is specified.
 UNSPECIFIED = "unspecified"
-#: the reward of a reply that could be used and whose kernel failed or was not judged
+#: The reward of a usable reply whose kernel failed or was not judged.
 _ACCEPTED = 0.1
 
 
 def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
-    """One row for each exchange of a session that was answered, oldest first.
+    """Yield one row for each answered exchange of a session, oldest first.
 
-    ``messages`` end with the reply as the assistant's. ``sketch``, ``gate``, ``source`` and ``verdict`` are those of
-    this very reply: empty where it was sent back and another one became the turn's. Times are in ms, ``seconds`` is the
-    exchange's wall time, ``reward`` is 0 for a reply that was sent back, 0.1 for one whose kernel failed or was never
-    judged, and :func:`kernellab.session.turn.recalling.reward` of its verdict.
+    ``messages`` end with the reply as the assistant's. ``sketch``, ``gate``, ``source`` and ``verdict`` belong to this
+    reply: they are empty if it was rejected and another one became the turn's. Times are in ms; ``seconds`` is the
+    exchange's wall time. ``reward`` is 0 for a rejected reply, 0.1 for one whose kernel failed or was not judged, and
+    otherwise :func:`kernellab.session.turn.recalling.reward` of its verdict.
     """
     best = state.best()
     for turn_id, exchanges in state.said.items():
         turn = state.turns.get(turn_id)
         answered = [e for e in exchanges if _is_answer(e)]
-        taken = _taken(state, turn, answered)
+        accepted = _taken(state, turn, answered)
         for number, exchange in enumerate(answered, 1):
-            outcome = _outcome(state, turn if exchange is taken else None)
-            verdict = came_of(state, turn) if turn and exchange is taken else None
+            outcome = _outcome(state, turn if exchange is accepted else None)
+            verdict = came_of(state, turn) if turn and exchange is accepted else None
             yield {
                 "messages": _messages(exchange),
                 "reasoning": exchange.reasoning,
@@ -57,8 +57,8 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
                 "last_of_turn": number == len(answered),
                 "usage": exchange.usage.model_dump(mode="json"),
                 "seconds": exchange.usage.seconds,
-                "accepted": exchange is taken,
-                "reward": (_reward(verdict) if exchange is taken else 0.0),
+                "accepted": exchange is accepted,
+                "reward": (_reward(verdict) if exchange is accepted else 0.0),
                 **outcome,
                 "turn": turn.number if turn else 0,
                 "turn_state": turn.state.value if turn else "",
@@ -76,21 +76,21 @@ def rows(state: State, licence: str = UNSPECIFIED) -> Iterator[dict[str, Any]]:
 
 
 def _taken(state: State, turn: Turn | None, answered: list[Exchange]) -> Exchange | None:
-    """The exchange whose reply became the turn's result; None where none did, or where another player's was taken."""
+    """Return the exchange whose reply became the turn's result; None if none did, or another player's was used."""
     if turn is None or turn.state is not TurnState.DONE or turn.author is not Author.MODEL or not answered:
         return None
     if turn.role is not Role.DESIGNER or turn.sketch is None:
-        # each other role ends its turn with the first reply that can be used
+        # every other role ends its turn with the first usable reply
         return answered[-1]
-    before = state.sketch_turn(turn.parent) if turn.parent else None
-    shown, found = (before.sketch if before else None), None
+    design_turn = state.sketch_turn(turn.parent) if turn.parent else None
+    shown, result = (design_turn.sketch if design_turn else None), None
     for exchange in answered:
         try:
             shown = parse_sketch(exchange.reply, shown).sketch
         except AnswerError:
             continue
-        found = exchange if shown == turn.sketch else found
-    return found
+        result = exchange if shown == turn.sketch else result
+    return result
 
 
 def _reward(verdict: Verdict | None) -> float:
@@ -103,41 +103,45 @@ FORMS = ("rows", "sft", "dpo", "rl")
 
 
 def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
-    """Rows as trainers take them: ``sft`` (chats of accepted replies whose kernel passed), ``dpo`` (two replies to one
-    prompt, the better one first), ``rl`` (a prompt, a reply and its reward); ``rows`` are all that is known.
+    """Return rows in a format for trainers: ``sft`` (chats of accepted replies whose kernel passed), ``dpo`` (two
+    replies to one prompt, the better one first), ``rl`` (a prompt, a reply and its reward); ``rows`` are complete.
 
-    A repair answers its prompt as the first reply does, so that both are replies to that prompt; one that is made of
-    edits is not, since it has no meaning without the reply that it edits.
+    A repair answers the same prompt as the first reply, so both are replies to that prompt. A reply made of edits is
+    not, since it has no meaning without the reply that it edits.
     """
     rows_ = list(found)
     if form == "rows":
         return rows_
     if form == "sft":
         return [{"messages": r["messages"]} for r in rows_ if (r["verdict"] or {}).get("passed")]
-    whole = [r for r in rows_ if not r["messages"][-1]["content"].lstrip().startswith("EDIT:")]
-    replies = [(*_parts(r["messages"]), r["reward"]) for r in whole]
+    complete = [r for r in rows_ if not r["messages"][-1]["content"].lstrip().startswith("EDIT:")]
+    replies = [(*_parts(r["messages"]), r["reward"]) for r in complete]
     if form == "rl":
-        return [{"prompt": p, "completion": said, "reward": worth} for p, said, worth in replies]
+        return [{"prompt": p, "completion": reply, "reward": value} for p, reply, value in replies]
     groups: dict[str, list[tuple[Any, Any, float]]] = {}
     for one in replies:
         groups.setdefault(json.dumps(one[0]), []).append(one)
     pairs = []
     for group in groups.values():
         best = max(group, key=lambda one: one[2])
-        pairs += [{"prompt": best[0], "chosen": best[1], "rejected": other[1]} for other in group if other[2] < best[2]]
+        pairs += [
+            {"prompt": best[0], "chosen": best[1], "rejected": candidate[1]}
+            for candidate in group
+            if candidate[2] < best[2]
+        ]
     return pairs
 
 
 def _parts(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The prompt and what answers it, calls of tools and their results included; of a repair the first prompt, without
-    the reply that was sent back."""
+    """Split messages into the prompt and its answer, which includes tool calls and their results. For a repair, the
+    prompt is the first one, without the rejected reply."""
     last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=len(messages) - 2)
-    asked, answer = messages[: last + 1], messages[last + 1 :]
-    return (asked[:-2] if len(asked) > 2 and asked[-2]["role"] == "assistant" else asked), answer
+    prompt, answer = messages[: last + 1], messages[last + 1 :]
+    return (prompt[:-2] if len(prompt) > 2 and prompt[-2]["role"] == "assistant" else prompt), answer
 
 
 def unanswered(state: State) -> int:
-    """How many of a session's exchanges have no row."""
+    """The number of a session's exchanges that have no row."""
     return sum(not _is_answer(e) for exchanges in state.said.values() for e in exchanges)
 
 
@@ -146,13 +150,13 @@ def _is_answer(exchange: Exchange) -> bool:
 
 
 def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
-    """Write rows as JSON lines or, where the name ends in .parquet, as Parquet; how many there were.
+    """Write rows as JSON lines or, if the name ends in .parquet, as Parquet. Return the number of rows.
 
     Raises:
-        SessionError: another ending, or the file cannot be written.
+        SessionError: another suffix, or the file cannot be written.
     """
-    seen: set[str] = set()
-    table = [_once(row, seen) for row in found]
+    digests: set[str] = set()
+    table = [_once(row, digests) for row in found]
     if path.suffix not in (".jsonl", ".parquet"):
         raise SessionError(
             f"Trajectories are not written as {path.suffix or path.name}.", "Name it .jsonl or .parquet."
@@ -170,39 +174,40 @@ def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
 
 
 def _once(row: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """The row with a helper's text, which comes with every lowered source, at its first place in the file alone."""
+    """Return the row with a helper's text only at its first occurrence in the file; every lowered source includes
+    it."""
     files = []
     for file in row.get("source", ()):
         digest = hashlib.sha256(file["text"].encode()).hexdigest()
-        known = digest in seen and is_helper(file["name"])
+        is_repeated = digest in seen and is_helper(file["name"])
         seen.add(digest)
-        files.append({**file, "text": "" if known else file["text"], "sha256": digest})
+        files.append({**file, "text": "" if is_repeated else file["text"], "sha256": digest})
     return {**row, "source": files} if "source" in row else row
 
 
 def _messages(exchange: Exchange) -> list[dict[str, Any]]:
-    """With calls of tools in the form of chat completions, as trainers read them."""
-    said: list[dict[str, Any]] = [{"role": m.role, "content": m.content} for m in exchange.messages]
+    """Return the messages with tool calls in the chat completions format that trainers read."""
+    messages: list[dict[str, Any]] = [{"role": m.role, "content": m.content} for m in exchange.messages]
     for number, step in enumerate(s for s in exchange.steps if s.kind == "tool"):
         id = f"call_{number}"
         function = {"name": step.title, "arguments": step.text}
-        said.append(
+        messages.append(
             {"role": "assistant", "content": "", "tool_calls": [{"id": id, "type": "function", "function": function}]}
         )
-        said.append({"role": "tool", "content": step.result, "tool_call_id": id})
-    return [*said, {"role": "assistant", "content": exchange.reply}]
+        messages.append({"role": "tool", "content": step.result, "tool_call_id": id})
+    return [*messages, {"role": "assistant", "content": exchange.reply}]
 
 
 def _outcome(state: State, turn: Turn | None) -> dict[str, Any]:
-    """What the turn led to; empty fields where it led to nothing."""
+    """The turn's outcome; fields without one are empty."""
     candidate = turn.candidate if turn else None
     if turn is not None and candidate is None and turn.role is Role.CONDUCTOR:
         candidate = state.candidate(turn.id)
-    designed = state.sketch_turn(turn.id) if turn else None
+    design_turn = state.sketch_turn(turn.id) if turn else None
     gate = turn.gate if turn else None
     verdict = came_of(state, turn) if turn else None
     return {
-        "sketch": (designed.sketch or "") if designed else "",
+        "sketch": (design_turn.sketch or "") if design_turn else "",
         "gate": gate.state.value if gate else "",
         "source": _files(candidate.source.files) if candidate else [],
         "route": turn.route.to.value if turn and turn.route else "",
@@ -234,7 +239,7 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
 
 
 def _provenance(state: State, turn: Turn | None, exchange: Exchange) -> dict[str, Any]:
-    """Where the row is from: a reply that was itself replayed says so."""
+    """The row's origin, including whether the reply was replayed."""
     return {
         "tool": "kernellab",
         "version": state.created.version,
