@@ -1,4 +1,4 @@
-"""Two candidates side by side: what differs in the text, and which is faster, with the interval."""
+"""Compares two candidates: the difference of their texts, and which is faster, with the interval."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kernellab.errors import SessionError
 from kernellab.records import Candidate, Source, Verdict
 from kernellab.session.record.state import State
 
-#: kernels that one run times
+#: Maximum number of kernels that one run times.
 MOST_PAIRED = 8
-#: what kernels were compared by that one run has timed
+#: The ``baseline`` of kernels that one run timed.
 PAIRED = "each other"
 
 
 def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
-    """The candidates that the lines of turns up to ``a`` and ``b`` end with.
+    """Compare the last candidates of the lines of turns up to ``a`` and ``b``.
 
-    ``sketch`` and ``files`` hold unified diffs from a to b (empty: the same); ``a`` and ``b`` each one's figures;
-    ``ratio`` how many times as fast b is as a, with ``low`` and ``high``, None when not both were timed against the
-    same baseline. The interval is made from both 95 % intervals, so it is at least as wide as one of 95 %.
+    ``sketch`` and ``files`` are unified diffs from a to b (empty if equal); ``a`` and ``b`` are each one's figures.
+    ``ratio`` is the speedup of b over a, with ``low`` and ``high``; None if both were not timed against the same
+    baseline. The interval combines both 95 % intervals, so it is at least as wide as a 95 % interval.
 
     Raises:
         SessionError: one of them has no candidate.
@@ -49,7 +49,7 @@ def compare_candidates(state: State, a: str, b: str) -> dict[str, Any]:
 
 
 def passed_source(state: State, turn: str) -> Source:
-    """The source that the line of turns up to ``turn`` ends with. Raises SessionError unless it has passed."""
+    """Return the last source of the line up to ``turn``. Raises SessionError if it has not passed."""
     candidate = _candidate(state, turn)
     verdict = _verdict(state, candidate)
     if verdict is None or not verdict.passed:
@@ -57,14 +57,14 @@ def passed_source(state: State, turn: str) -> Source:
     return candidate.source
 
 
-#: how many times as fast the first kernel of one run is as each by source hash: ratio, low, high
+#: Speedup of the first kernel of one run over each, by source hash: ratio, low, high.
 Figures = Mapping[str, tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
 class PairedRun:
-    """A run that timed kernels next to each other, at ``sizes`` (empty: the task's own); ``ms`` are medians and
-    ``turns`` the numbers of the turns that wrote them, all by source hash."""
+    """A run that timed kernels together, at ``sizes`` (empty: the task's own). ``ms`` are medians and ``turns`` the
+    numbers of the turns that wrote the kernels, all by source hash."""
 
     sizes: Mapping[str, int]
     figures: Figures
@@ -73,44 +73,45 @@ class PairedRun:
 
 
 def paired_runs(state: State, turn: str) -> list[PairedRun]:
-    """The runs that timed the kernel of ``turn`` with others: the newest one at each sizes, the task's own first."""
-    wanted = _candidate(state, turn).source.hash
-    found: dict[tuple[tuple[str, int], ...], PairedRun] = {}
+    """The runs that timed the kernel of ``turn`` with others: the newest for each set of sizes, the task's own
+    first."""
+    source_hash = _candidate(state, turn).source.hash
+    runs: dict[tuple[tuple[str, int], ...], PairedRun] = {}
     for event in reversed(state.paired):
-        first, *others = hashes = [_candidate(state, one).source.hash for one in event.turns]
-        timed = dict(zip(others, event.comparisons, strict=True))
-        if wanted not in hashes or not timed:
+        first, *rest = hashes = [_candidate(state, turn_idn_id).source.hash for turn_idn_id in event.turns]
+        comparison_by_hash = dict(zip(rest, event.comparisons, strict=True))
+        if source_hash not in hashes or not comparison_by_hash:
             continue
         head = event.comparisons[0]
-        wrote = {key: state.source_turn(one) for key, one in zip(hashes, event.turns, strict=True)}
+        writers = {key: state.source_turn(turn_idn_id) for key, turn_idn_id in zip(hashes, event.turns, strict=True)}
         run = PairedRun(
             dict(event.sizes),
-            {first: (1.0, 1.0, 1.0), **{key: (c.speedup, c.low, c.high) for key, c in timed.items()}},
+            {first: (1.0, 1.0, 1.0), **{key: (c.speedup, c.low, c.high) for key, c in comparison_by_hash.items()}},
             {first: head.baseline_time.median_ms / head.speedup}
-            | {key: c.baseline_time.median_ms for key, c in timed.items()},
-            {key: turn.number for key, turn in wrote.items() if turn},
+            | {key: c.baseline_time.median_ms for key, c in comparison_by_hash.items()},
+            {key: turn.number for key, turn in writers.items() if turn},
         )
-        found.setdefault(tuple(sorted(event.sizes.items())), run)
-    return [found[sizes] for sizes in sorted(found)]
+        runs.setdefault(tuple(sorted(event.sizes.items())), run)
+    return [runs[sizes] for sizes in sorted(runs)]
 
 
 def paired_ratios(state: State, turn_a: str, turn_b: str) -> list[tuple[Mapping[str, int], tuple[float, float, float]]]:
-    """How many times as fast the kernel of b is as that of a (ratio, low, high) at each sizes at which one run timed
-    both; empty for one kernel."""
+    """The speedup of b's kernel over a's (ratio, low, high) for each set of sizes at which one run timed both; empty if
+    they are the same kernel."""
     a, b = _candidate(state, turn_a).source.hash, _candidate(state, turn_b).source.hash
-    found = []
+    ratios = []
     for run in paired_runs(state, turn_a) if a != b else ():
         if b in run.figures:
             (of_a, low_a, high_a), (of_b, low_b, high_b) = run.figures[a], run.figures[b]
-            found.append((run.sizes, (of_a / of_b, low_a / high_b, high_a / low_b)))
-    return found
+            ratios.append((run.sizes, (of_a / of_b, low_a / high_b, high_a / low_b)))
+    return ratios
 
 
 def _candidate(state: State, turn: str) -> Candidate:
-    found = state.candidate(turn)
-    if found is None:
+    candidate = state.candidate(turn)
+    if candidate is None:
         raise SessionError(f"Turn {state.turns[turn].number} has no candidate.", "Choose a Coder's or Verifier's turn.")
-    return found
+    return candidate
 
 
 def _verdict(state: State, candidate: Candidate) -> Verdict | None:
@@ -133,14 +134,14 @@ def _figures(state: State, turn: str, candidate: Candidate, verdict: Verdict | N
 
 
 def ratio_of(state: State, turn_a: str, turn_b: str) -> dict[str, Any]:
-    """How many times as fast the kernel of b is as that of a: by a run that timed both, else by their speedups against
-    one baseline, which divide out the machine's load."""
+    """The speedup of b's kernel over a's: from a run that timed both, otherwise from their speedups against one
+    baseline, which cancels the machine's load."""
     first, second = _candidate(state, turn_a), _candidate(state, turn_b)
     a, b = _verdict(state, first), _verdict(state, second)
     for sizes, (ratio, low, high) in paired_ratios(state, turn_a, turn_b):
         if not sizes:
-            apart = not low <= 1.0 <= high
-            return {"ratio": ratio, "low": low, "high": high, "baseline": PAIRED, "distinguishable": apart}
+            is_significant = not low <= 1.0 <= high
+            return {"ratio": ratio, "low": low, "high": high, "baseline": PAIRED, "distinguishable": is_significant}
     none: dict[str, Any] = {"ratio": None, "low": None, "high": None, "baseline": None, "distinguishable": False}
     if a is None or b is None or not (a.passed and b.passed):
         return none
@@ -159,9 +160,9 @@ def _words(names: tuple[str, str], ratio: dict[str, Any]) -> str:
     if ratio["ratio"] is None:
         return f"{names[0]} and {names[1]} were not both timed against the same baseline."
     figures = f"{ratio['ratio']:.2f} times as fast as {names[0]} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-    apart = "" if ratio["distinguishable"] else "; the difference is not significant"
-    how = "timed in one run" if ratio["baseline"] == PAIRED else f"both against {ratio['baseline']}"
-    return f"{names[1]} is {figures}, {how}{apart}."
+    note = "" if ratio["distinguishable"] else "; the difference is not significant"
+    method = "timed in one run" if ratio["baseline"] == PAIRED else f"both against {ratio['baseline']}"
+    return f"{names[1]} is {figures}, {method}{note}."
 
 
 def _diff(before: str, after: str, names: tuple[str, str]) -> str:

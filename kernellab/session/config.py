@@ -1,4 +1,4 @@
-"""What ``kernellab.toml`` and this process say about sessions and models, beneath what a call says itself."""
+"""Settings of sessions and models from ``kernellab.toml`` and this process; a call's own options override them."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ from kernellab.options.design import DesignCall
 from kernellab.options.file import FILE, read_table, read_tables
 from kernellab.records import Role
 
-#: settings of models that this process was given (``%config KernelLab``, a script), by name
+#: Model settings set in this process (``%config KernelLab``, a script), by name.
 _GIVEN: dict[str, Any] = {}
 
 
 def defaults(workspace: Path) -> DesignCall:
-    """What ``[session]`` of the workspace's ``kernellab.toml`` says: a call that has only these options set.
+    """Return the options in ``[session]`` of the workspace's ``kernellab.toml``: a call with only these set.
 
     Raises:
-        SessionError: the file or a value in it is wrong; the sentence names it.
+        SessionError: the file or a value in it is invalid; the message names it.
     """
     return read_table(workspace / FILE, "session", DesignCall, SessionError)
 
 
 def use_models(**given: Any) -> None:
-    """Settings of models for every session of this process, over the environment and the file; None takes one back.
+    """Set model settings for every session of this process, over the environment and the file; None removes one.
 
     Raises:
-        ModelError: a value is wrong; nothing is changed then.
+        ModelError: a value is invalid; then nothing changes.
     """
-    wanted = {name: value for name, value in {**_GIVEN, **given}.items() if value is not None}
-    ModelSettings.load(**wanted)
+    settings = {name: value for name, value in {**_GIVEN, **given}.items() if value is not None}
+    ModelSettings.load(**settings)
     _GIVEN.clear()
-    _GIVEN.update(wanted)
+    _GIVEN.update(settings)
 
 
 def agents(workspace: Path | None) -> dict[str, AgentOptions]:
-    """What ``[agents.NAME]`` of the workspace's file says, by name. Raises SessionError, as :func:`defaults`."""
+    """The options in ``[agents.NAME]`` of the workspace's file, by name. Raises SessionError, like :func:`defaults`."""
     return read_tables((workspace or Path.cwd()) / FILE, "agents", AgentOptions, SessionError)
 
 
 def agent_options(workspace: Path | None, name: str) -> AgentOptions:
-    """Raises SessionError: there is no agent of that name."""
-    known = agents(workspace)
-    if name not in known:
+    """Return an agent's options. Raises SessionError if there is no agent of that name."""
+    options_by_name = agents(workspace)
+    if name not in options_by_name:
         raise SessionError(
             f"There is no agent {name!r}.",
             f'Write [agents.{name}] with command = ["PROGRAM", "acp"] into {FILE}. '
-            f"Known: {', '.join(known) or 'none'}.",
+            f"Known: {', '.join(options_by_name) or 'none'}.",
         )
-    return known[name]
+    return options_by_name[name]
 
 
 def check_agent(name: str, options: AgentOptions, budget: str) -> None:
-    """Raises SessionError: its program is not here, or the budget limits what it does not report."""
+    """Raise SessionError if the agent's program is missing, or the budget limits what it does not report."""
     if shutil.which(options.command[0]) is None:
         raise SessionError(f"The agent {name}'s program {options.command[0]!r} is not found.", "Install it.")
     limits = Budget.parse(budget).limits
-    for what in ("tokens", "usd"):
-        if getattr(limits, what) is not None and what not in options.reports:
+    for quantity in ("tokens", "usd"):
+        if getattr(limits, quantity) is not None and quantity not in options.reports:
             raise SessionError(
-                f"The budget limits {what}, which the agent {name} is not known to report.",
-                f'Limit minutes or tool_calls; or write reports = ["{what}"] under [agents.{name}] where it does.',
+                f"The budget limits {quantity}, which the agent {name} is not known to report.",
+                f'Limit minutes or tool_calls; or write reports = ["{quantity}"] under [agents.{name}] where it does.',
             )
 
 
 def check_model(role: Role, spec: str, workspace: Path | None, budget: str = "") -> None:
-    """Can a model or an agent play ``role`` as ``spec`` says, within ``budget``? Asks no server.
+    """Check that a model or an agent can play ``role`` as ``spec`` says, within ``budget``. Sends no request.
 
     Raises:
-        SessionError: no endpoint or key is configured, the file is no recording, the agent cannot be started, or
-            dollars are limited and the model's price is not known.
+        SessionError: no endpoint or key is configured, the file is not a recording, the agent cannot be started, or
+            dollars are limited and the model's price is unknown.
     """
     dollars = Budget.parse(budget).limits.usd
     try:
@@ -92,9 +92,9 @@ def check_model(role: Role, spec: str, workspace: Path | None, budget: str = "")
 
 
 def model_settings(workspace: Path | None = None) -> ModelSettings:
-    """Where models are: this process's settings over ``[models]`` of the workspace's file over the environment.
+    """The model settings: this process's, over ``[models]`` of the workspace's file, over the environment.
 
     Raises:
-        ModelError: a value is wrong.
+        ModelError: a value is invalid.
     """
     return ModelSettings.load(workspace, **_GIVEN)

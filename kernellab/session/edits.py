@@ -1,4 +1,4 @@
-"""A person's edit of a Source: files given are replaced, the rest stay."""
+"""A person's edit of a Source: files that are given are replaced, the others are unchanged."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kernellab.records import Author, Source
 
 
 def main_file(source: Source) -> str:
-    """The file that holds the kernel itself: the one that is no Python binding or header, where there is one."""
-    others = [name for name in source.files if not name.endswith((".py", ".h", ".hpp"))]
-    return others[0] if len(others) == 1 else source.entry_file
+    """The file that contains the kernel: the only one that is not a Python binding or header, if there is one."""
+    kernel_files = [name for name in source.files if not name.endswith((".py", ".h", ".hpp"))]
+    return kernel_files[0] if len(kernel_files) == 1 else source.entry_file
 
 
 def edited(earlier: Source | None, files: str | Mapping[str, str], dsl: str) -> Source:
-    """The Source after an edit; a bare text replaces the main file. Without an earlier source it is a new one, in
-    ``dsl``.
+    """Return the Source after an edit; a plain text replaces the main file. Without an earlier source, return a new one
+    in ``dsl``.
 
     Raises:
-        SessionError: a file outside the source's folder, or a new source whose entry file is not clear.
+        SessionError: a file is outside the source's folder, or a new source has no clear entry file.
     """
     if isinstance(files, str):
         files = {main_file(earlier) if earlier else "kernel.py": files}

@@ -1,4 +1,4 @@
-"""What a person does at the bench in addition to deciding: plays a role, and reads what was spent."""
+"""A person's actions besides decisions: playing a role, and reading the costs."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from kernellab.session.turn.recalling import reminded
 
 
 def brief_of_role(bench: Bench, state: State, role: str | Role | None) -> str:
-    """What a model would be told now in ``role`` (default: the one that a person is asked to play), as text.
+    """The prompt of ``role`` as a model would receive it now (default: the role that a person is asked to play).
 
     Raises:
-        SessionError: nothing is asked and no role is given, or there is nothing yet that the role could work on.
+        SessionError: no role is asked for or named, or the role has nothing to work on yet.
         TaskError, TargetError: the session cannot run.
     """
     from kernellab.agents.model import brief_text, prompt
 
-    which, stands_on = role_now(state, role), state.standing_on
+    which, parent = role_now(state, role), state.standing_on
     if which is Role.ANALYST:
-        return brief_text(prompt(analyse_brief(bench, state, stands_on, ""), bench.knowledge()))
-    return brief_text(prompt(reminded(bench, brief_of(bench, state, which, stands_on)), bench.knowledge()))
+        return brief_text(prompt(analyse_brief(bench, state, parent, ""), bench.knowledge()))
+    return brief_text(prompt(reminded(bench, brief_of(bench, state, which, parent)), bench.knowledge()))
 
 
 def answer(bench: Bench, state: State, text: str, role: str | Role | None) -> Decision:
-    """The decision that a reply in a model's form makes.
+    """Return the decision that a reply in a model's format stands for.
 
     Raises:
-        SessionError: nothing is asked.
-        AnswerError: the reply does not hold what the role is asked for; its findings say where.
+        SessionError: no role is asked for.
+        AnswerError: the reply does not contain what the role must answer; its findings say where.
     """
     from kernellab.agents.model import parse_answer
 
@@ -61,17 +61,17 @@ def answer(bench: Bench, state: State, text: str, role: str | Role | None) -> De
 
 
 def role_now(state: State, role: str | Role | None) -> Role:
-    """``role``, or the one that a person is asked to play now. Raises SessionError when there is none."""
+    """Return ``role``, or the role that a person is asked to play. Raises SessionError if there is none."""
     if role is not None:
         return parse_role(role)
-    asked = asked_role(state)
-    if asked is None:
+    role_asked = asked_role(state)
+    if role_asked is None:
         raise SessionError("The session is not waiting for you.", "Say which role: designer, coder or conductor.")
-    return asked
+    return role_asked
 
 
 class Account:
-    """What a session's models have cost up to now. Safe to use from several threads."""
+    """The cost of a session's models so far. Safe to use from several threads."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -82,7 +82,7 @@ class Account:
     def of(self, state: State) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people, ``warning`` what is odd about the models' answers. The numbers
+        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers
         are those of :class:`kernellab.models.Ledger`.
         """
         with self._lock:
@@ -90,25 +90,29 @@ class Account:
                 for exchange in exchanges[self._counted.get(turn, 0) :]:
                     self._ledger.add(turn, exchange)
                 self._counted[turn] = len(exchanges)
-            found = self._ledger.as_dict()
-        odd = max((exchange.warning for said in state.said.values() for exchange in said), key=len, default="")
+            totals = self._ledger.as_dict()
+        warning = max(
+            (exchange.warning for exchanges_of_turn in state.said.values() for exchange in exchanges_of_turn),
+            key=len,
+            default="",
+        )
         spent = self._bench.budget.spent()
-        text = ". ".join(filter(None, (ledger_line(found), odd)))
-        return {**found, "budget": state.budget, "spent": spent, "warning": odd, "text": text}
+        text = ". ".join(filter(None, (ledger_line(totals), warning)))
+        return {**totals, "budget": state.budget, "spent": spent, "warning": warning, "text": text}
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """One line for people: "12,400 tokens (3,100 cached), $0.021, 3 requests"; empty before the first."""
+    """One line for people: "12,400 tokens (3,100 cached), $0.021, 3 requests"; empty before the first request."""
     total = ledger["total"]
     if not total["requests"]:
         return ""
-    words = [f"{total['input_tokens'] + total['output_tokens']:,} tokens"]
+    parts = [f"{total['input_tokens'] + total['output_tokens']:,} tokens"]
     if total["cached_tokens"]:
-        words[0] += f" ({total['cached_tokens']:,} cached)"
+        parts[0] += f" ({total['cached_tokens']:,} cached)"
     if total["usd"] is not None:
-        words.append(f"${total['usd']:.4f}" + (" and unpriced ones" if total["unpriced"] else ""))
+        parts.append(f"${total['usd']:.4f}" + (" and unpriced ones" if total["unpriced"] else ""))
     count = total["requests"]
-    words.append(
+    parts.append(
         f"{count} request{'s' if count != 1 else ''}" + (f", {total['failed']} failed" if total["failed"] else "")
     )
-    return ", ".join(words)
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""What a person does with the memory, the same for the notebook and the command line."""
+"""Operations of a person on the memory, shared by the notebook and the command line."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from kernellab.verifier import Verifier
 def by_words(
     memory: Memory, words: str, k: int = 5, workspace: Path | None = None, tell: Callable[[str], None] = lambda _: None
 ) -> list[Found]:
-    """As :func:`kernellab.memory.search.by_words`, with the embedding model that ``[memory] embed`` names, if any."""
+    """Search like :func:`kernellab.memory.search.by_words`, with the embedding model of ``[memory] embed``, if any."""
     embed = memory_defaults(workspace).embed if workspace is not None else ""
     embedder = partial(open_embedder, embed, model_settings(workspace)) if embed and workspace is not None else None
     return search.by_words(memory, words, k, embedder, tell)
 
 
 def stats(memory: Memory) -> dict[str, int]:
-    """How many entries there are, by table, DSL and class of operators."""
+    """Return the number of entries by table, DSL and class of operators."""
     kernels = [row.kernel for row in memory.store.kernels()]
     columns = Counter(word for k in kernels for word in (k.dsl, k.operator_class or "other"))
     return {**memory.store.count(), **dict(sorted(columns.items())), "stale": sum(bool(stale_here(k)) for k in kernels)}
 
 
 def export(memory: Memory, out: Path) -> int:
-    """Write every kernel as a JSON line that :mod:`kernellab.session.importing` reads; how many.
+    """Write every kernel as a JSON line that :mod:`kernellab.session.importing` reads. Return their number.
 
     Raises:
         KernellabError: the file cannot be written.
     """
     texts = {event.kernel.id: event.text for event in memory.events() if event.kind == "remembered"}
-    # what use and people have said since is in the store alone
+    # changes by use and by people are only in the store
     lines = [
         json.dumps({
             "task": texts[row.kernel.id], "name": row.kernel.name, "dsl": row.kernel.dsl,
@@ -63,34 +63,34 @@ def export(memory: Memory, out: Path) -> int:
 
 
 def refresh(memory: Memory) -> int:
-    """Mark what was measured elsewhere or with other versions as stale, and what was measured as here as not."""
+    """Update every entry's stale mark: stale if measured on another machine or with other versions."""
     return memory.mark_stale(stale_of)
 
 
 def to_verify(memory: Memory, library: bool = False) -> list[str]:
-    """Ids of stale entries that this machine can judge and has not judged before, ``library``: the shipped ones too."""
-    own = {event.kernel.id for event in memory.events() if event.kind == "remembered"}
-    held = {row.kernel.id: row.kernel for row in memory.store.kernels()}
-    found = []
-    for id, kernel in held.items():
-        here_now = machine(kernel.dsl)
-        if here_now is None or not stale_here(kernel) or (id not in own and not library):
+    """Ids of stale entries that this machine can judge and has not judged yet; ``library``: including shipped ones."""
+    own_ids = {event.kernel.id for event in memory.events() if event.kind == "remembered"}
+    kernels = {row.kernel.id: row.kernel for row in memory.store.kernels()}
+    ids = []
+    for id, kernel in kernels.items():
+        place = machine(kernel.dsl)
+        if place is None or not stale_here(kernel) or (id not in own_ids and not library):
             continue
-        here = held.get(kernel.model_copy(update={"chip": here_now[1]}).id)
-        if here is None or here.id == id or stale_here(here):
-            found.append(id)
-    return found
+        local_kernel = kernels.get(kernel.model_copy(update={"chip": place[1]}).id)
+        if local_kernel is None or local_kernel.id == id or stale_here(local_kernel):
+            ids.append(id)
+    return ids
 
 
 def verify_again(
     memory: Memory, verifier: Verifier, ids: Sequence[str], tell: Callable[[str], None],
     known: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> int:  # fmt: skip
-    """Judge entries again on this machine: one that passes is remembered with today's figures, one that fails is
-    forgotten. How many passed. ``known`` are texts and names of tasks of the shipped library, by their places.
+    """Judge entries again on this machine. An entry that passes is stored with the new figures; one that fails is
+    deleted. Return the number that passed. ``known`` are texts and names of the shipped library's tasks, by place.
 
     Raises:
-        MemoryStoreError: there is no such entry, or its task is neither in the journal nor among ``known``.
+        MemoryStoreError: there is no such entry, or its task is neither in the journal nor in ``known``.
     """
     texts = {
         event.kernel.id: (event.text, event.kernel.name) for event in memory.events() if event.kind == "remembered"
@@ -98,12 +98,12 @@ def verify_again(
     passed = 0
     for id in ids:
         row = memory.layered.get(id)
-        given = texts.get(id) or (_task_of(row.kernel, known) if row is not None else None)
-        if row is None or given is None:
+        task_given = texts.get(id) or (_task_of(row.kernel, known) if row is not None else None)
+        if row is None or task_given is None:
             raise MemoryStoreError(f"The task of {id!r} is not in the journal.", "`kernellab memory search` shows ids.")
         kernel = row.kernel
         try:
-            task = load_task(*given)
+            task = load_task(*task_given)
             target = detect_target(kernel.dsl)
             verdict = verifier.verify(task, with_headers(kernel.source), target)
         except KernellabError as error:
@@ -113,11 +113,11 @@ def verify_again(
             memory.forget(id)
             tell(f"{kernel.name} fails now and is forgotten: {verdict.reason}")
             continue
-        made = Provenance(**{**kernel.provenance.model_dump(), "origin": "verified again"})
-        where = target.backend.value, target.chip.name
-        again = kernel_of(task, capture(task), kernel.source, where, verdict, made)
-        memory.remember(carrying(again, kernel), task.text)
-        tell(f"{kernel.name}: {figures(again)}")
+        provenance = Provenance(**{**kernel.provenance.model_dump(), "origin": "verified again"})
+        place = target.backend.value, target.chip.name
+        judged_kernel = kernel_of(task, capture(task), kernel.source, place, verdict, provenance)
+        memory.remember(carrying(judged_kernel, kernel), task.text)
+        tell(f"{kernel.name}: {figures(judged_kernel)}")
         passed += 1
     return passed
 

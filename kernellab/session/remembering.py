@@ -1,4 +1,4 @@
-"""The memory that a session asks and adds to."""
+"""A session's access to the memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class SessionMemory:
 
     @property
     def store(self) -> Memory | None:
-        """The memory that the session asks; None where it is off, where there is none, or where it failed."""
+        """The memory that the session queries; None if it is off, does not exist, or failed."""
         recall = self._bench.recall()
         return recall.memory if recall else None
 
     @property
     def fault(self) -> str:
-        """Why the memory is left out, in a sentence with its remedy; "" where it is not."""
+        """Why the memory is not used, in a sentence with its remedy; "" if it works or is off."""
         return self._bench.memory_fault
 
     def remember(self) -> int:
-        """Put what the session has verified into the workspace's memory; how many kernels were new to it.
+        """Store the session's verified kernels in the workspace's memory. Return the number of new kernels.
 
         Raises:
             MemoryStoreError, TaskError, CaptureError.

@@ -1,4 +1,4 @@
-"""What a call of ``design`` asks for: one record, with its defaults, for every front end."""
+"""The request of a ``design`` call: one record, with its defaults, for every front end."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ else:
 
 
 class DesignRequest(DesignCall):
-    """A design to begin: its options, and what a call from Python gives besides."""
+    """A design to begin: its options and the additional arguments of a call from Python."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    #: a module's text, a path, or a Task
+    #: A module's text, a path, or a Task.
     task: TaskLike = ""
     name: str | None = None
     workspace: str | Path | None = None
-    #: block until the session ends or needs a person
+    #: Block until the session ends or needs a person.
     wait: bool = False
-    #: what a person already has
+    #: The person's existing sketch and source, if any.
     sketch: str | None = None
     source: Source | None = None
-    #: time a finished session's best against torch.compile too, in the background
+    #: Also time a finished session's best against torch.compile, in the background.
     compare: bool = False
-    #: exchanges that led to the task
+    #: Exchanges that led to the task.
     asked: tuple[Exchange, ...] = ()
 
     def filled(self, usual: DesignCall) -> DesignRequest:
-        """With what the workspace says for what the call did not."""
+        """Return the request with the workspace's values for options that the call did not set."""
         missing = usual.model_fields_set - self.model_fields_set
         return self.model_copy(update={name: getattr(usual, name) for name in missing})
 
     def check(self, specs: Mapping[Role, str]) -> None:
-        """What can be seen to be wrong with the call before anything runs; ``specs`` are its roles, read.
+        """Check the call before anything runs; ``specs`` are its parsed roles.
 
         Raises:
-            TargetError, SessionError, ModelError: naming the argument.
+            TargetError, SessionError, ModelError: an argument is invalid; the message names it.
         """
         if self.target:
             check_where(self.target)
             if self.dsl is not None:
-                get_adapter(self.dsl)  # whether it is ready is the other machine's affair
+                get_adapter(self.dsl)  # the other machine checks its readiness
         else:
             _check_target(self.dsl)
         _check_options(self.options)
@@ -81,7 +81,7 @@ class DesignRequest(DesignCall):
                 raise SessionError(ready.reason, ready.remedy)
 
     def created(self, name: str, text: str, roles: Mapping[Role, str], approval: str) -> Created:
-        """The session's first event, with the key that the same call made again has too."""
+        """The session's first event, with a key that is equal for a repetition of the same call."""
         options = {option: getattr(self, option) for option in DesignOptions.model_fields}
         created = Created(
             **{**options, "ablation": tuple(sorted(set(self.ablation)))},
@@ -97,18 +97,18 @@ class DesignRequest(DesignCall):
         return created.model_copy(update={"key": _key(created)})
 
 
-#: options that may differ in a call that continues the same session
+#: Options that may differ in a call that continues the same session.
 _MAY_DIFFER = {"max_turns", "budget"}
-#: options that are part of every key; the others only where they are not the default, so that a new option leaves the
-#: keys of calls without it as they were
+#: Options that are part of every key. Others are included only if not the default, so that a new option does not
+#: change the keys of calls without it.
 _FIRST = {"dsl", "chip", "constexpr", "options"}
 
 
 def _key(created: Created) -> str:
-    later = set(DesignOptions.model_fields) - _FIRST - _MAY_DIFFER
-    usual = {name: field.default for name, field in DesignOptions.model_fields.items()}
-    unsaid = {name for name in later if getattr(created, name) in (usual[name], False)}
-    fields = created.model_dump(mode="json", exclude={"time", "key", "approval", "previous", *_MAY_DIFFER, *unsaid})
+    optional = set(DesignOptions.model_fields) - _FIRST - _MAY_DIFFER
+    default_of = {name: field.default for name, field in DesignOptions.model_fields.items()}
+    omitted = {name for name in optional if getattr(created, name) in (default_of[name], False)}
+    fields = created.model_dump(mode="json", exclude={"time", "key", "approval", "previous", *_MAY_DIFFER, *omitted})
     if created.roles.get(Role.ANALYST) == "rules":
         del fields["roles"][Role.ANALYST.value]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]

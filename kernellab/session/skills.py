@@ -1,7 +1,7 @@
 """Notes that a session or a search proposes: advice, change and measured effect, with links to both candidates.
 
-A note without a measured effect is never proposed: the later candidate must be faster for certain, its interval of
-speedups wholly above the earlier one's, both measured by the Verifier against the same baseline.
+A note needs a measured effect: the later candidate must be certainly faster, that is, its speedup interval lies above
+the earlier one's, both measured by the Verifier against the same baseline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_ADVICE = 300
 
 
 def proposals(state: State, family: str) -> Iterator[Skill]:
-    """One note for each verified candidate that is faster for certain than the verified one before it on its line."""
+    """Yield a note for each verified candidate that is certainly faster than the verified one before it on its line."""
     if state.target is None:
         return
     for turn in state.turns.values():
@@ -31,26 +31,26 @@ def proposals(state: State, family: str) -> Iterator[Skill]:
         old, new = _eager(before), _eager(after)
         if old is None or new is None or new.low <= old.high:
             continue
-        made, was = _made(state, after), _made(state, before)
-        if made is None or was is None or made.candidate is None or was.candidate is None:
+        later, earlier = _made(state, after), _made(state, before)
+        if later is None or earlier is None or later.candidate is None or earlier.candidate is None:
             continue
         yield Skill(
-            advice=advice(_said(state, after)), change=change(was.candidate.source, made.candidate.source),
+            advice=advice(_said(state, after)), change=change(earlier.candidate.source, later.candidate.source),
             ratio=new.speedup / old.speedup, low=new.low / old.high, high=new.high / old.low,
             operator_class=family, dsl=state.target.dsl, chip=state.target.chip,
-            before=f"{state.id}/{was.id}", after=f"{state.id}/{made.id}",
-            provenance=Provenance(origin="session", place=state.id, turn=made.id, author=made.author.value),
+            before=f"{state.id}/{earlier.id}", after=f"{state.id}/{later.id}",
+            provenance=Provenance(origin="session", place=state.id, turn=later.id, author=later.author.value),
         )  # fmt: skip
 
 
 def advice(text: str) -> str:
-    """The first sentences of what a role said of its change."""
+    """The first sentences of a role's rationale for its change."""
     first = text.strip().split("\n\n")[0].replace("\n", " ")
     return first[:_MOST_ADVICE].strip() or "Compare the two candidates: no reason was given why the second is faster."
 
 
 def change(before: Source, after: Source, most: int = _MOST_CHANGE) -> str:
-    """What turned one source into the other, without our headers; at most ``most`` characters."""
+    """The diff from one source to the other, without kernellab's headers; at most ``most`` characters."""
     old, new = without_headers(before).files, without_headers(after).files
     lines: list[str] = []
     for name in sorted({*old, *new}):
@@ -61,12 +61,12 @@ def change(before: Source, after: Source, most: int = _MOST_CHANGE) -> str:
 
 
 def _pair(state: State, turn: Turn) -> tuple[Turn, Turn] | None:
-    """The last verification above ``turn`` that passed, and ``turn``, where it is one that passed too."""
+    """The last passed verification above ``turn``, and ``turn``; None unless both passed."""
     if turn.verdict is None or not turn.verdict.passed or turn.reused is not None:
         return None
-    above = (t for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed)
-    before = next(above, None)
-    return None if before is None else (before, turn)
+    passed_turns = (t for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed)
+    passed_before = next(passed_turns, None)
+    return None if passed_before is None else (passed_before, turn)
 
 
 def _eager(turn: Turn) -> Comparison | None:
@@ -78,14 +78,14 @@ def _made(state: State, turn: Turn) -> Turn | None:
 
 
 def _said(state: State, turn: Turn) -> str:
-    """What the role that made the change said of it: the Coder, else the Designer, back to the last verdict."""
-    for above in state.up(turn.parent):
-        if above.verdict is not None:
+    """The rationale of the role that made the change: the Coder, otherwise the Designer, back to the last verdict."""
+    for ancestor in state.up(turn.parent):
+        if ancestor.verdict is not None:
             break
-        if above.rationale and above.author.value != "rules":
-            return above.rationale
-    made = _made(state, turn)
-    return made.rationale if made else ""
+        if ancestor.rationale and ancestor.author.value != "rules":
+            return ancestor.rationale
+    code_turn = _made(state, turn)
+    return code_turn.rationale if code_turn else ""
 
 
 __all__ = ["advice", "change", "proposals"]

@@ -1,4 +1,4 @@
-"""How fast a session's kernels are, measured when a person asks: against baselines, each other, and over sizes."""
+"""Measures the speed of a session's kernels on request: against baselines, each other, and over sizes."""
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ from kernellab.session.turn.sweeping import Sweep, SweepPoint, sizes_of, sweep
 
 
 class Timings:
-    """The measurements of one session. Calls block unless they say otherwise; timeouts are in seconds."""
+    """The measurements of one session. Calls block unless stated otherwise; timeouts are in seconds."""
 
     def __init__(self, driver: Driver, bench: Bench, requests: Requests) -> None:
         self._driver, self._bench, self._requests = driver, bench, requests
 
     @property
     def running(self) -> bool:
-        """Is the best kernel being timed against more baselines in the background?"""
+        """Whether the best kernel is being timed against more baselines in the background."""
         return self._driver.comparing.runs
 
     def compare(self, *baselines: str, timeout: float | None = None) -> Verdict:
-        """Time the best kernel against ``baselines`` (eager, compile) in one run; its turn's verdict becomes this.
+        """Time the best kernel against ``baselines`` (eager, compile) in one run; its turn's verdict receives the
+        figures.
 
         Raises:
-            SessionError: nothing has passed yet, no such baseline, or the time is up.
-            VerifierError: it could not be judged.
+            SessionError: no kernel has passed yet, a baseline does not exist, or the time limit is reached.
+            VerifierError: the judging failed.
         """
         return self._waited_for(lambda tell: self._driver.compare(baselines or ("eager", "compile"), tell), timeout)
 
     def compare_when_done(self) -> None:
-        """Time the best against torch.compile too when the session has finished; does not block."""
+        """When the session has finished, also time the best against torch.compile; does not block."""
         self._requests.later(self._driver.compare_when_done)
 
     def again(
         self, *turns: int | str | Turn, sizes: Mapping[str, int] | None = None, wait: bool = True,
         timeout: float | None = None,
     ) -> Verdict | None:  # fmt: skip
-        """Time the kernels of two to eight turns in one paired run; :meth:`side_by_side` then says by it which is
-        faster. The verdict is of the first, against the others by name ("turn 5"); None without ``wait``. ``sizes``
-        of some Dims that are not the task's own: the run tells of these sizes alone.
+        """Time the kernels of two to eight turns in one paired run; :meth:`side_by_side` then uses it to report which
+        is faster. The verdict is the first kernel's, against the others by name ("turn 5"); None without ``wait``. With
+        ``sizes`` of some Dims other than the task's own, the run applies only to these sizes.
 
         Raises:
-            SessionError: one of them has not passed, another measurement runs, the task has no such sizes, or the time
-                is up.
-            VerifierError: it could not be judged.
+            SessionError: a kernel has not passed, another measurement runs, the task has no such sizes, or the time
+            limit
+                is reached.
+            VerifierError: the judging failed.
         """
         ids = list(dict.fromkeys(self._driver.state.id_of(turn) for turn in turns))
         if not wait:
@@ -66,17 +68,17 @@ class Timings:
         return self._waited_for(lambda tell: self._driver.time_again(ids, sizes or {}, tell), timeout)
 
     def side_by_side(self, a: int | str | Turn, b: int | str | Turn) -> dict[str, Any]:
-        """Two turns' kernels: diffs of sketch and source, numbers with intervals, and which is faster, by what was
-        measured. Raises SessionError: there is no such turn, or none has a kernel."""
+        """Compare two turns' kernels: diffs of sketch and source, figures with intervals, and which one measured
+        faster. Raises SessionError if a turn does not exist or has no kernel."""
         state = self._driver.state
         return compare_candidates(state, state.id_of(a), state.id_of(b))
 
     def over(self, dim: str, told: Callable[[SweepPoint], None] = lambda _: None, sizes: Sequence[int] = ()) -> Sweep:
-        """The best kernel's speed next to eager's over the declared range of ``dim``, or at ``sizes``.
+        """The best kernel's speed relative to eager over the declared range of ``dim``, or at ``sizes``.
 
         Raises:
-            SessionError: nothing has passed yet, or the task has no such Dim.
-            TargetError, VerifierError: it cannot be ranked.
+            SessionError: no kernel has passed yet, or the task has no such Dim.
+            TargetError, VerifierError: the kernel cannot be ranked.
         """
         best = self._driver.state.best()
         if best is None:
@@ -84,28 +86,28 @@ class Timings:
         return sweep(self._bench, best.candidate.source, dim, told, sizes)
 
     def sizes(self, dim: str) -> list[int]:
-        """The sizes at which :meth:`over` times by itself. Raises SessionError: the task has no such Dim."""
+        """The default sizes of :meth:`over`. Raises SessionError if the task has no such Dim."""
         return sizes_of([self._bench.task()], dim)
 
     def rank(self, source: str | Mapping[str, str] | Source) -> Ranking:
-        """A quick look at a source for this session's task, for choosing among many: no verdict, no turn, and never the
-        best. It waits for a verification that runs.
+        """Rank a source for this session's task quickly, to choose among many: makes no verdict and no turn, and never
+        the best. Waits for a running verification.
 
         Raises:
-            TargetError: in Triton's interpreter, which says nothing of speed.
-            VerifierError: it could not be judged.
+            TargetError: the target is Triton's interpreter, which has no meaningful speed.
+            VerifierError: the judging failed.
         """
-        whole = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
-        return rank(self._bench, whole)
+        edited_source = source if isinstance(source, Source) else edited(None, source, self._bench.target().dsl)
+        return rank(self._bench, edited_source)
 
     def as_one(self, joined: Joined) -> VerifiedKernel:
-        """Several kernels of this session's task verified as one on its device; no turn. It waits for a verification
-        that runs. Raises VerifierError: it could not be judged."""
+        """Verify several kernels of this session's task as one on its device; makes no turn. Waits for a running
+        verification. Raises VerifierError if the judging failed."""
         with engine().verifying:
             return joined.verified(engine().verifier(), self._bench.target(), self._bench.options())
 
     def _show_failure(self, result: Verdict | BaseException) -> None:
-        """Shows why a measurement that no one waits for gave nothing. On the engine thread."""
+        """Show why a background measurement failed. Runs on the engine thread."""
         if isinstance(result, BaseException):
             self._driver.message = str(result)
         elif not result.passed:

@@ -1,4 +1,4 @@
-"""What the roles of a session did and cost, read from its record."""
+"""The steps and costs of a session's roles, read from its record."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from kernellab.session.turn.explaining import Explanation, explain
 
 
 class Trace:
-    """The trace of one session; nothing of it waits. Turns are named by their number, id or record."""
+    """The trace of one session; no call waits. A turn is given as number, id or record."""
 
     def __init__(self, driver: Driver, bench: Bench) -> None:
         self._driver, self._bench = driver, bench
         self._account = Account(bench)
 
     def exchanges(self, turn: int | str | Turn | None = None) -> list[Exchange]:
-        """What a turn's role asked its model and was answered; of the whole session without ``turn``."""
+        """The model exchanges of a turn; of the whole session without ``turn``."""
         state = self._driver.state
         return list(state.exchanges() if turn is None else state.exchanges(state.id_of(turn)))
 
     def ledger(self) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people, ``warning`` what is odd about the models' answers. The numbers
+        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers
         are those of :class:`kernellab.models.Ledger`.
         """
         return self._account.of(self._driver.state)
 
     @property
     def partial(self) -> str:
-        """What the model of the running turn has written so far; empty when none runs."""
+        """The partial reply of the running turn's model; empty if none runs."""
         return self._driver.running.partial(self._driver.state.head)
 
     @property
     def doing(self) -> str:
-        """What the running turn says that it does; empty while it says nothing."""
+        """The running turn's reported activity; empty if it reports none."""
         return self._driver.running.doing(self._driver.state.head)
 
     @property
@@ -52,19 +52,19 @@ class Trace:
         return {turn: list(stages) for turn, stages in self._driver.running.stages.items()}
 
     def steps(self, turn: int | str | Turn) -> tuple[Step, ...]:
-        """What an agent, or a model with tools, did in a turn here, not in a recording."""
+        """The steps of an agent, or a model with tools, in a turn here, excluding recordings."""
         state = self._driver.state
         id = state.id_of(turn)
         ended = (e.steps for e in state.exchanges(id) if not e.recorded_at)
         return (*chain.from_iterable(ended), *state.steps.get(id, ()))
 
     def claims(self, turn: int | str | Turn) -> tuple[ClaimCheck, ...]:
-        """A turn's claims against what the record holds by now."""
+        """A turn's claims, checked against the current record."""
         state = self._driver.state
         return checked(self._bench, state, state.turns[state.id_of(turn)])
 
     def explain(self, what: str = "verdict", turn: int | str | Turn | None = None) -> Explanation:
-        """What the newest verdict up to ``turn`` (the head) means, or (``"speed"``) why its kernel is slow; by rules.
-        Raises SessionError: there is no verdict yet, or none that was timed."""
+        """Explain the newest verdict up to ``turn`` (the head), or (``"speed"``) why its kernel is slow; by rules.
+        Raises SessionError if there is no verdict yet, or it was not timed."""
         state = self._driver.state
         return explain(self._bench, state, None if turn is None else state.id_of(turn), what)

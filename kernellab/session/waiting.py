@@ -1,4 +1,4 @@
-"""Waiting for a session, in a script or a cell: until it ends or needs a person."""
+"""Waits for a session, in a script or a cell, until it ends or needs a person."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class _Left:
-    """Few lines in a notebook instead of the frames of whoever waited."""
+    """A short traceback in a notebook instead of the waiting code's frames."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"Interrupted: {self}", "  -> Wait again with await, or end it with %kernel_stop."]
 
 
 class Interrupted(_Left, KeyboardInterrupt):
-    """Ctrl-C, or an interrupt of the kernel, ended the waiting; the session continues."""
+    """Ctrl-C, or an interrupt of the kernel, ended the wait; the session continues."""
 
 
 class Abandoned(_Left, asyncio.CancelledError):
-    """What awaited a session was cancelled, which is how an interrupt reaches a cell; the session continues."""
+    """A task that awaited a session was cancelled, as an interrupt does in a cell; the session continues."""
 
 
 class Awaited(Protocol):
-    """What waiting asks of a session."""
+    """The interface that waiting needs from a session."""
 
     @property
     def name(self) -> str: ...
@@ -49,7 +49,7 @@ class Awaited(Protocol):
 
     @property
     def resting(self) -> bool:
-        """Has it ended, or does it wait for a person?"""
+        """Whether it has ended or waits for a person."""
 
     @property
     def failure(self) -> KernellabError | None: ...
@@ -63,22 +63,22 @@ class Awaited(Protocol):
 def wait(
     session: Awaited, changed: threading.Condition, timeout: float | None, tell: Callable[[], None] = lambda: None
 ) -> None:
-    """Block until the session rests; ``tell`` is called after each change.
+    """Block until the session rests; call ``tell`` after each change.
 
     Raises:
-        TaskError, TargetError, JournalError: what ended the session.
+        TaskError, TargetError, JournalError: the error that ended the session.
         SessionError: it was still running after ``timeout`` seconds.
-        Interrupted: a KeyboardInterrupt came.
+        Interrupted: a KeyboardInterrupt was raised.
     """
-    until = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else time.monotonic() + timeout
     try:
         with changed:
             while not session.resting:
-                left = 0.2 if until is None else min(0.2, until - time.monotonic())
-                if left <= 0:
-                    what = f"{session.name} was still running after {lasting(timeout or 0)}."
-                    raise SessionError(what, "Wait longer, or stop it.")
-                changed.wait(left)
+                seconds_left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+                if seconds_left <= 0:
+                    message = f"{session.name} was still running after {lasting(timeout or 0)}."
+                    raise SessionError(message, "Wait longer, or stop it.")
+                changed.wait(seconds_left)
                 tell()
     except KeyboardInterrupt:
         raise Interrupted(_left(session)) from None
@@ -88,7 +88,7 @@ def wait(
 
 
 async def rest(session: Awaited) -> None:
-    """As :func:`wait`, on the caller's event loop."""
+    """Wait like :func:`wait`, on the caller's event loop."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
 
@@ -114,24 +114,24 @@ async def rest(session: Awaited) -> None:
 
 @contextmanager
 def _cancelled_by_ctrl_c(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """In a terminal's IPython Ctrl-C would break the event loop and show its frames: it cancels the cell instead.
+    """Make Ctrl-C cancel the cell: in a terminal's IPython it would otherwise break the event loop and show its frames.
 
-    A kernel, and ``asyncio.run``, have their own handlers that do so.
+    A Jupyter kernel and ``asyncio.run`` have such handlers already.
     """
     task = asyncio.current_task()
-    theirs = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    if task is None or theirs or _shell() is None or threading.current_thread() is not threading.main_thread():
+    has_handler = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if task is None or has_handler or _shell() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     try:
         loop.add_signal_handler(signal.SIGINT, task.cancel)
-    except NotImplementedError:  # this kind of loop has no handlers
+    except NotImplementedError:  # this kind of loop has no signal handlers
         yield
         return
     try:
         yield
     finally:
-        # it puts the default handler back
+        # this restores the default handler
         loop.remove_signal_handler(signal.SIGINT)
 
 
@@ -140,8 +140,8 @@ def _left(session: Awaited) -> str:
 
 
 class Teller:
-    """Prints the line of each turn that has ended, what its agent asked for and what it was answered, what is noted of
-    it, and why the memory is left out, once."""
+    """Prints, once each: the line of each ended turn, its agent's requests with their answers, its notes, and why the
+    memory is not used."""
 
     def __init__(self, session: Awaited) -> None:
         self._session = session
@@ -151,9 +151,9 @@ class Teller:
         for turn in self._session.turns:
             for step in self._session.trace.steps(turn.id):
                 if step.kind in ("permission", "note"):
-                    words = f"{step.title}: {step.result}" if step.result else step.title
+                    step_text = f"{step.title}: {step.result}" if step.result else step.title
                     self._once(
-                        f"{turn.id} {step.started} {step.title}", f"turn {turn.number} {turn.role.value}: {words}"
+                        f"{turn.id} {step.started} {step.title}", f"turn {turn.number} {turn.role.value}: {step_text}"
                     )
             if turn.state is not TurnState.RUNNING:
                 self._once(turn.id, turn_line(turn))
@@ -164,12 +164,12 @@ class Teller:
     def _once(self, id: str, line: str) -> None:
         if id not in self._told:
             self._told.add(id)
-            # stderr is a red box in a notebook, and the place of a script's or a command's progress
+            # a notebook shows stderr as a red box; scripts and commands print progress there
             print(f"{self._session.name} {line}", file=sys.stdout if _in_notebook() else sys.stderr)
 
 
 def _in_notebook() -> bool:
-    """Does a Jupyter kernel run this process's code? That its package is imported says nothing."""
+    """Whether a Jupyter kernel runs this process's code. An import of its package does not show that."""
     return getattr(_shell(), "kernel", None) is not None
 
 

@@ -1,4 +1,4 @@
-"""When a session asks: after which turns, and before a turn that is expected to cost more than a limit."""
+"""When a session asks a person: after which turns, and before a turn with an expected cost above a limit."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from kernellab.records import Author, Role, RouteKind
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 
-#: says after which turns a person is asked
+#: Returns whether a person is asked after a turn.
 Stops = Callable[[Turn], bool]
 
-#: the name of a policy that is a function
+#: The name of a policy that is a function.
 PREDICATE = "predicate"
-#: what an approval of the first turn names, which stands on none
+#: The turn that an approval of the first turn names; the first turn has no parent.
 START = ""
 
 
 def stops(approval: Approval, turn: Turn) -> bool:
-    """Is a person asked after ``turn``? ``routing`` is each proposal but a finish."""
+    """Whether a person is asked after ``turn``. ``routing`` means every proposal except a finish."""
     if "all" in approval.words or turn.role.value in approval.words:
         return True
     return "routing" in approval.words and turn.route is not None and turn.route.to is not RouteKind.FINISH
 
 
 def approval_of(approval: str) -> Approval:
-    """The policy that a session's journal names; the name of a function acts as ``routing``."""
+    """Return the policy named in a session's journal; the name of a function acts as ``routing``."""
     try:
         return Approval.parse(approval)
     except SessionError:
@@ -39,14 +39,14 @@ def approval_of(approval: str) -> Approval:
 
 
 def stops_for(approval: str) -> Stops:
-    """After which turns ``approval`` asks."""
+    """Return the predicate of ``approval``: the turns after which it asks."""
     return partial(stops, approval_of(approval))
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a turn is expected to take: medians over the session's turns of the same role, by rules or by others; None
-    where there is none yet. Rules, recordings and the judge use no tokens."""
+    """A turn's expected cost: medians over the session's turns of the same role, by rules or by others; None before the
+    first such turn. Rules, recordings and the judge use no tokens."""
 
     player: str
     seconds: float | None = None
@@ -70,23 +70,23 @@ def expected(state: State, role: Role) -> Expected:
     if player in ("judge", "rules") or (player.startswith("replay:") and ">" not in player):
         return Expected(player, seconds, 0, 0)
     spent = [usages for turn in turns if (usages := [e.usage for e in state.exchanges(turn.id)])]
-    asked = [sum(u.input_tokens + u.output_tokens for u in usages) for usages in spent]
-    priced = [sum(u.usd or 0.0 for u in usages) for usages in spent if all(u.usd is not None for u in usages)]
-    return Expected(player, seconds, median(asked) if any(asked) else None, median(priced) if priced else None)
+    totals = [sum(u.input_tokens + u.output_tokens for u in usages) for usages in spent]
+    prices = [sum(u.usd or 0.0 for u in usages) for usages in spent if all(u.usd is not None for u in usages)]
+    return Expected(player, seconds, median(totals) if any(totals) else None, median(prices) if prices else None)
 
 
 def too_costly(state: State, role: Role) -> str:
-    """Why a person is asked before ``role``'s turn, in a sentence; "" where they are not.
+    """Return why a person is asked before ``role``'s turn, in a sentence; "" if they are not.
 
-    A player that uses tokens and has taken no turn yet is asked for where tokens or dollars are limited.
+    If tokens or dollars are limited, this includes a player that uses tokens and has had no turn yet.
     """
-    most = approval_of(state.approval)
+    limits = approval_of(state.approval)
     cost = expected(state, role)
     name = f"the {role.value} ({cost.player})"
     for limit, value, unit, form in (
-        (most.tokens, cost.tokens, "tokens", ",.0f"),
-        (most.usd, cost.usd, "dollars", ".2g"),
-        (most.minutes, None if cost.seconds is None else cost.seconds / 60, "minutes", ".2g"),
+        (limits.tokens, cost.tokens, "tokens", ",.0f"),
+        (limits.usd, cost.usd, "dollars", ".2g"),
+        (limits.minutes, None if cost.seconds is None else cost.seconds / 60, "minutes", ".2g"),
     ):
         if limit is None:
             continue
@@ -98,10 +98,10 @@ def too_costly(state: State, role: Role) -> str:
 
 
 def policy_of(approval: str | Stops | None) -> tuple[str, Stops | None]:
-    """The policy's name, and the predicate where one was given; ``KERNELLAB_APPROVE`` overrides both.
+    """Return the policy's name, and the predicate if one was given; ``KERNELLAB_APPROVE`` overrides both.
 
     Raises:
-        SessionError: an unknown policy.
+        SessionError: the policy is unknown.
     """
     chosen = os.environ.get("KERNELLAB_APPROVE") or approval or "none"
     if not isinstance(chosen, str):

@@ -1,4 +1,4 @@
-"""Times a session's best kernel against more baselines in the background; it moves nothing in the tree of turns."""
+"""Times a session's best kernel against more baselines in the background, without changing the tree of turns."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Told = Callable[["Verdict | BaseException"], None]
 
 
 class Comparing:
-    """One comparison at a time, on the engine thread. ``write`` puts events into the journal; ``rested`` is called
-    when one is over."""
+    """Runs one comparison at a time, on the engine thread. ``write`` appends events to the journal; ``rested`` is
+    called when one ends."""
 
     def __init__(
         self, engine: Engine, bench: Bench, write: Callable[[Event], None], rested: Callable[[], None]
     ) -> None:
         self._engine, self._bench = engine, bench
         self._write, self._rested = write, rested
-        #: time a finished session's best against torch.compile too, when no one waits for it
+        #: Whether to also time a finished session's best against torch.compile in the background.
         self.wanted = False
         self._measuring: asyncio.Future[None] | None = None
-        #: turns whose comparison was begun here, so that one that cannot be made is tried once
+        #: Turns whose comparison was started here, so that a failing one is tried only once.
         self._begun: set[str] = set()
 
     @property
@@ -42,10 +42,10 @@ class Comparing:
         return self._measuring is not None
 
     def begin(self, state: State, baselines: tuple[str, ...], done: Told) -> None:
-        """Time the best candidate against ``baselines`` in one run; ``done`` gets the verdict, or what went wrong.
+        """Time the best candidate against ``baselines`` in one run; ``done`` receives the verdict or the error.
 
         Raises:
-            SessionError: nothing has passed yet.
+            SessionError: no kernel has passed yet.
         """
         best = state.best()
         if best is None:
@@ -54,12 +54,13 @@ class Comparing:
         self._measure(lambda: compare(self._bench, source, baselines), lambda verdict: _event(turn, verdict), done)
 
     def begin_paired(self, state: State, turns: Sequence[str], sizes: Mapping[str, int], done: Told) -> None:
-        """Time the kernels of two to eight turns in one run, each call of one next to a call of every other; at other
-        ``sizes`` of the task's Dims, where some are given.
+        """Time the kernels of two to eight turns in one run, with calls in turns; at other ``sizes`` of the task's
+        Dims, if given.
 
         Raises:
-            SessionError: a measurement is running, there are too few or too many, one has not passed, or the task has
-                no such sizes.
+            SessionError: a measurement is running, there are too few or too many kernels, one has not passed, or the
+            task
+                has no such sizes.
         """
         if self.runs:
             raise SessionError("Kernels are being timed already.", "Wait until that is done.")
@@ -69,12 +70,12 @@ class Comparing:
                 f"{len(sources)} kernels cannot be timed in one run.", f"Choose 2 to {MOST_PAIRED} different ones."
             )
         task = self._bench.task()
-        own = task.module().default_sizes()
-        other = {name: size for name, size in sizes.items() if size != own.get(name)}
-        if other:
-            check_sizes(task, other)
-        first, *others = turns
-        rivals = {f"turn {state.turns[turn].number}": sources[turn] for turn in others}
+        default_sizes = task.module().default_sizes()
+        changed_sizes = {name: size for name, size in sizes.items() if size != default_sizes.get(name)}
+        if changed_sizes:
+            check_sizes(task, changed_sizes)
+        first, *rest = turns
+        rivals = {f"turn {state.turns[turn].number}": sources[turn] for turn in rest}
 
         def event(verdict: Verdict) -> Event:
             figures = {c.baseline: c for c in verdict.comparisons}
@@ -83,10 +84,16 @@ class Comparing:
                     f"The kernel of {untimed[0]} could not be timed.", "Verify it again, or leave it out."
                 )
             ratios = tuple(figures[name] for name in rivals)
-            return Paired(turns=tuple(turns), comparisons=ratios, sizes=other, conditions=verdict.conditions)
+            return Paired(turns=tuple(turns), comparisons=ratios, sizes=changed_sizes, conditions=verdict.conditions)
 
         def work() -> Verdict:  # to read the task at other sizes may run its reference
-            return compare(self._bench, sources[first], ("eager",), rivals, at_sizes(task, other) if other else task)
+            return compare(
+                self._bench,
+                sources[first],
+                ("eager",),
+                rivals,
+                at_sizes(task, changed_sizes) if changed_sizes else task,
+            )
 
         self._measure(work, event, done)
 
@@ -94,7 +101,7 @@ class Comparing:
         async def measure() -> None:
             try:
                 verdict = await self._engine.in_thread(work)
-                # what passed and now does not was told by its own turn; a comparison is no judgement
+                # a kernel that no longer passes is reported by its own turn; a comparison does not judge
                 if verdict.passed and verdict.time is not None:
                     self._write(event(verdict))
                 done(verdict)
@@ -107,7 +114,7 @@ class Comparing:
         self._measuring = asyncio.ensure_future(measure())
 
     def begin_if_due(self, state: State) -> None:
-        """Once a finished session's best has a time but none against torch.compile, get it."""
+        """Time the best of a finished session against torch.compile, if it has a time but not that one."""
         best = state.best()
         if not (self.wanted and state.status is SessionStatus.FINISHED and best is not None and not self.runs):
             return
@@ -132,6 +139,6 @@ def _event(turn: str, verdict: Verdict) -> Compared:
 
 
 def drop(finishing: asyncio.Future[Any]) -> None:
-    """What to do with work that no one waits for: say when it failed."""
+    """Handle background work: log its failure."""
     if not finishing.cancelled() and finishing.exception() is not None:
         log.warning("work in the background failed: %s", finishing.exception())

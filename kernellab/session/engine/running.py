@@ -1,4 +1,4 @@
-"""The turns that work now: the stages behind a verification, the text of a model, and the way to break each off."""
+"""The turns that run now: the stages of a verification, the text of a model, and the cancellation of each."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from kernellab.session.engine.engine import Engine
 from kernellab.session.turn.context import Channel
 from kernellab.verifier.protocol.stats import one_line_each
 
-#: a model's text is shown this often
+#: Interval at which a model's text is shown.
 _SHOW_SECONDS = 0.05
 
 
 @dataclass
 class Work:
-    """One turn's work. ``cancel`` breaks it off; what a ``dropped`` one still brings is recorded nowhere."""
+    """One turn's work. ``cancel`` stops it; the result of ``dropped`` work is not recorded."""
 
     stages: list[StageResult] = field(default_factory=list)
     partial: str = ""
     doing: str = ""
     cancel: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
-    #: a person's answer to what its agent asks; None while nothing is asked
+    #: A person's answer to the agent's request; None without a request.
     permission: Future[str] | None = None
 
 
 class Running:
-    """Works by turn. All methods run on the engine thread; ``changed`` is called when there is more to show."""
+    """Running work by turn. All methods run on the engine thread; ``changed`` is called after each visible change."""
 
     def __init__(self, engine: Engine, changed: Callable[[], None]) -> None:
         self._engine = engine
@@ -45,12 +45,12 @@ class Running:
         return {turn: work.stages for turn, work in list(self._works.items())}
 
     def partial(self, turn: str | None) -> str:
-        """What the model of a running turn has written so far."""
+        """The partial reply of a running turn's model."""
         work = self._works.get(turn or "")
         return work.partial if work else ""
 
     def doing(self, turn: str | None) -> str:
-        """What a running turn says that it does."""
+        """The activity that a running turn reports."""
         work = self._works.get(turn or "")
         return work.doing if work else ""
 
@@ -58,7 +58,7 @@ class Running:
         self, turn: str, record: Callable[[Exchange], None], answered: tuple[Exchange, ...],
         asked: tuple[Exchange, ...], **of_an_agent: Any,
     ) -> Channel:  # fmt: skip
-        """The channel that the worker thread of ``turn`` speaks through; ``record`` is called on the engine thread."""
+        """Return the channel for the worker thread of ``turn``; ``record`` is called on the engine thread."""
         work = self._works[turn] = Work()
         shown = 0.0
 
@@ -77,7 +77,7 @@ class Running:
         def text(so_far: str) -> None:
             nonlocal shown
             now = time.monotonic()
-            # the reply itself follows when it is whole: no view needs pieces between two of its looks
+            # the complete reply follows: a view needs no pieces between two refreshes
             if now - shown >= _SHOW_SECONDS:
                 shown = now
                 self._engine.call(texted, so_far)
@@ -90,10 +90,10 @@ class Running:
         )  # fmt: skip
 
     def permission(self, turn: str) -> Future[str]:
-        """The answer that the turn's agent waits for from now on."""
-        asked: Future[str] = Future()
-        self._works[turn].permission = asked
-        return asked
+        """Return the answer for which the turn's agent waits from now on."""
+        answer: Future[str] = Future()
+        self._works[turn].permission = answer
+        return answer
 
     def permit(self, turn: str, answer: str) -> None:
         work = self._works.get(turn)
@@ -113,5 +113,5 @@ class Running:
             self.break_off(turn, drop=True)
 
     def end(self, turn: str) -> bool:
-        """Forget a turn whose work is over: is its result to be recorded?"""
+        """Remove a turn whose work has ended. Return whether its result is recorded."""
         return not self._works.pop(turn).dropped

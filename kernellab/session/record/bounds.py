@@ -1,9 +1,9 @@
-"""A task's speed-of-light bound is one number on a chip in all that a session or a search says.
+"""Keeps a task's speed-of-light bound on a chip the same in everything that a session or a search reports.
 
-Every verification measures the machine's rates again, so each verdict comes with its own bound. The first one
-holds, with the rates that it was reckoned by: all that a session reports of the task rests on them. Where a
-verified kernel or a baseline is faster than it allows, it was measured badly, and the lowest counts; where even that
-one is passed, it is believed of no kernel (:attr:`Verdict.bound_share`).
+Every verification measures the machine's rates again, so each verdict has its own bound. The first bound applies, with
+its rates: all reports about the task use them. If a verified kernel or a baseline is faster than it allows, it was
+measured badly, and the lowest bound applies. If even that one is exceeded, no kernel is credited with it
+(:attr:`Verdict.bound_share`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Measured:
-    """A bound in ms, and the rates that it rests on: those of ``where``."""
+    """A bound in ms and the rates from which it was computed: those of ``where``."""
 
     ms: float
     where: Environment
@@ -27,17 +27,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the verdicts on one chip tell of a task's bound."""
+    """The facts of the verdicts on one chip about a task's bound."""
 
-    #: as the first verification measured it, and as the lowest of all did
+    #: The bound of the first verification, and the lowest of all.
     first: Measured | None = None
     lowest: Measured | None = None
-    #: the least time in ms, of a verified kernel or of a baseline
+    #: The least time in ms of a verified kernel or a baseline.
     least_ms: float | None = None
 
     @property
     def held(self) -> Measured | None:
-        """The bound that is reported; None before one was measured."""
+        """The bound that is reported; None before the first measurement."""
         return self.lowest if self.first is not None and self._passed(self.first.ms) else self.first
 
     @property
@@ -46,22 +46,22 @@ class Bounds:
 
     @property
     def said(self) -> tuple[float | None, float | None]:
-        """The bound that is reported, and the least time where that passes it too: what all verdicts are to say."""
+        """The reported bound, and the least time if it is below the bound: the values that all verdicts must have."""
         bound = self.ms
         return bound, self.least_ms if bound is not None and self._passed(bound) else None
 
     def seen(self, verdict: Verdict, again: bool = False) -> Bounds:
-        """With one verdict more; ``again``: one that was timed again, whose bound is known."""
+        """Return the bounds with one more verdict; ``again``: one that was timed again, whose bound is known."""
         fastest = verdict.fastest_ms if verdict.passed else None
         least = min((ms for ms in (self.least_ms, fastest) if ms), default=None)
         if not verdict.sol_ms or again:
             return replace(self, least_ms=least)
-        found = Measured(verdict.sol_ms, verdict.environment)
-        lowest = min(self.lowest or found, found, key=lambda measured: measured.ms)
-        return Bounds(self.first or found, lowest, least)
+        bound = Measured(verdict.sol_ms, verdict.environment)
+        lowest = min(self.lowest or bound, bound, key=lambda measured: measured.ms)
+        return Bounds(self.first or bound, lowest, least)
 
     def told(self, verdict: Verdict) -> Verdict:
-        """``verdict`` with the bound of all, if it has one."""
+        """Return ``verdict`` with the shared bound, if it has a bound."""
         held, (bound, least) = self.held, self.said
         if not verdict.sol_ms or held is None:
             return verdict
@@ -73,11 +73,11 @@ class Bounds:
     def met(
         self, key: Key, verdict: Verdict, held: Iterable[tuple[Key, Verdict]], again: bool = False
     ) -> tuple[Bounds, dict[Key, Verdict]]:
-        """The bounds with one ``verdict`` more, and what it and those ``held`` on its chip say now; of thousands that
-        say it already, none is looked at."""
+        """Return the bounds with one more ``verdict``, and the updated verdicts of it and of those ``held`` on its
+        chip. If the shared values do not change, ``held`` is not read."""
         bounds = self.seen(verdict, again)
-        others = [pair for pair in held if _same_chip(pair[1], verdict)] if bounds.said != self.said else []
-        return bounds, {k: bounds.told(v) for k, v in (*others, (key, verdict))}
+        affected = [pair for pair in held if _same_chip(pair[1], verdict)] if bounds.said != self.said else []
+        return bounds, {k: bounds.told(v) for k, v in (*affected, (key, verdict))}
 
     def _passed(self, bound: float) -> bool:
         return self.least_ms is not None and bound > BOUND_PASSED * self.least_ms

@@ -1,4 +1,4 @@
-"""The journal of sessions: each line an event, a record when it is read (:mod:`kernellab.journal` keeps the file)."""
+"""The journal of sessions: each line is an event (:mod:`kernellab.journal` manages the file)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = WORKSPACE
 
 
 class Journal(JournalFile):
-    """A workspace's journal, whose sessions' lines are events."""
+    """A workspace's journal; its sessions' lines are events."""
 
     def append(self, session: str, owner: str, events: Sequence[Event]) -> int:
         """Write ``events`` and return the last one's number. All of them are written, or none.
@@ -34,12 +34,12 @@ class Journal(JournalFile):
         """The session's events with their numbers, oldest first.
 
         Raises:
-            JournalError: a line that this version of kernellab cannot read.
+            JournalError: this version of kernellab cannot read a line.
         """
         return [(seq, self._event(line)) for seq, line in self.lines(session, after)]
 
     def first(self, session: str) -> Event | None:
-        """The session's first event, its creation; None when there is no such session. Raises JournalError."""
+        """The session's first event, its creation; None if the session does not exist. Raises JournalError."""
         line = self.first_line(session)
         return None if line is None else self._event(line)
 
@@ -54,7 +54,7 @@ class Journal(JournalFile):
 
 
 def _current(line: str) -> str:
-    """``line``, also of format 1, where the texts of a verdict and a route had no records, as it is written today."""
+    """Convert ``line`` to the current format. In format 1, the texts of verdicts and routes had no records."""
     if not any(key in line for key in ('"flags":[', '"evidence":[')):
         return line
     event = json.loads(line)
@@ -74,7 +74,7 @@ _OPENING = threading.Lock()
 
 
 def open_journal(workspace: Path) -> Journal:
-    """The process's one journal of a workspace."""
+    """Return the process's only journal of a workspace."""
     workspace = workspace.resolve()
     with _OPENING:
         journal = _JOURNALS.get(workspace)

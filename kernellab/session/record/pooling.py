@@ -1,6 +1,6 @@
 """Repeated measurements of one kernel against one baseline, pooled.
 
-Ratios are pooled as logarithms with the weights of their intervals; where two runs differ by more than their intervals
+Ratios are pooled as logarithms with the weights of their intervals; if two runs differ by more than their intervals
 allow, the difference widens the pooled interval (DerSimonian and Laird: Meta-analysis in clinical trials, 1986).
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 from kernellab.records import Comparison, Timing
 
-#: half of a 95 % interval in standard errors
+#: Half the width of a 95 % interval, in standard errors.
 _HALF = 1.96
-#: the standard error of a logarithm that is never gone below: an interval of no width is one of few samples
+#: Minimum standard error of a logarithm: an interval of zero width comes from few samples.
 _LEAST = 1e-4
 
 
 def pooled(before: Sequence[Comparison], comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """One comparison a baseline: those of ``before`` with what one more run measured."""
+    """Return one comparison per baseline: those of ``before`` pooled with one more run's."""
     newer = {c.baseline: c for c in comparisons}
     both = [_ratio(c, newer.pop(c.baseline)) if c.baseline in newer else c for c in before]
     return (*both, *newer.values())
 
 
 def _time(one: Timing, other: Timing) -> Timing:
-    """Both runs' calls together; a median and quartiles are weighted by their samples."""
+    """Combine both runs' calls; the median and quartiles are weighted by their samples."""
     samples = one.samples + other.samples
 
     def mean(name: str) -> float:
@@ -40,7 +40,7 @@ def _ratio(one: Comparison, other: Comparison) -> Comparison:
     variances = [_error(c) ** 2 for c in (one, other)]
     weights = [1 / v for v in variances]
     mean = _mean(values, weights)
-    # what the runs differ by beyond their own intervals
+    # the difference between the runs beyond their own intervals
     spread = sum(w * (v - mean) ** 2 for v, w in zip(values, weights, strict=True))
     scale = sum(weights) - sum(w * w for w in weights) / sum(weights)
     between = max(0.0, (spread - 1.0) / scale)

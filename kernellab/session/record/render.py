@@ -1,4 +1,4 @@
-"""What a Session gives out, as objects that show themselves: plain here, and in HTML by the notebook."""
+"""Objects that a Session returns, with their own display: plain text here, HTML in the notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernellab.session.record.view import turn_line, verdict_line
 
 
 class SketchText(str):
-    """A sketch's text; shown as it is written."""
+    """A sketch's text; displayed verbatim."""
 
     __slots__ = ()
 
@@ -21,7 +21,7 @@ class SketchText(str):
 
 
 class Turns(tuple[Turn, ...]):
-    """Turns by number; shown one a line."""
+    """Turns by number; displayed one per line."""
 
     state: State
 
@@ -37,7 +37,7 @@ class Turns(tuple[Turn, ...]):
 
 @dataclass(frozen=True)
 class CandidateShown:
-    """A kernel of the session: ``number`` is the turn that wrote it, ``verdict`` None while it is not verified."""
+    """A kernel of the session: ``number`` is the turn that wrote it; ``verdict`` is None if it is not verified."""
 
     number: int
     candidate: Candidate
@@ -45,19 +45,19 @@ class CandidateShown:
     best: bool
 
     def __repr__(self) -> str:
-        said = verdict_line(self.verdict) if self.verdict else "not verified"
-        return f"{self.number:>3} {self.candidate.author.value:<5} {said}{'  (best)' if self.best else ''}"
+        result = verdict_line(self.verdict) if self.verdict else "not verified"
+        return f"{self.number:>3} {self.candidate.author.value:<5} {result}{'  (best)' if self.best else ''}"
 
 
 class Candidates(tuple[CandidateShown, ...]):
-    """A session's kernels by number; shown one a line."""
+    """A session's kernels by number; displayed one per line."""
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self)) or "no candidates yet"
 
 
 def candidates_of(state: State) -> Candidates:
-    """Every kernel that was written, with its verdict."""
+    """Every kernel of the session, with its verdict."""
     best = state.best()
     verdicts = {turn.parent: turn.verdict for turn in state.turns.values() if turn.verdict is not None}
     return Candidates(

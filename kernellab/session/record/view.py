@@ -1,4 +1,4 @@
-"""A session's state as plain data for a view, and in lines for a terminal."""
+"""A session's state as plain data for a view, and as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from kernellab.session.record.state import State
 
 
 class Dumps:
-    """Turns as plain data, each made once: a finished turn does not change, and a session may have hundreds."""
+    """Turns as plain data, each converted once: a finished turn does not change, and a session may have hundreds."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Turn, dict[str, Any]]] = {}
 
     def of(self, turn: Turn) -> dict[str, Any]:
-        made = self._made.get(turn.id)
-        if made is None or made[0] is not turn:
-            made = self._made[turn.id] = (turn, turn.model_dump(mode="json"))
-        return made[1]
+        entry = self._made.get(turn.id)
+        if entry is None or entry[0] is not turn:
+            entry = self._made[turn.id] = (turn, turn.model_dump(mode="json"))
+        return entry[1]
 
 
 def as_dict(
     state: State, stages: Mapping[str, list[StageResult]], message: str, version: int, dumps: Dumps | None = None
 ) -> dict[str, Any]:
-    """Everything a view draws, as JSON-like data; ``version`` grows with every change.
+    """Return all data that a view draws, JSON-like; ``version`` increases with every change.
 
-    ``turns`` are in order of number, each as :class:`~kernellab.session.Turn` plus ``on_path`` (is it in the
-    head's line?) and ``stages`` (of a verification that runs). ``best`` names its turn and its figures; ``refusals``
-    are the turns whose sketch broke a pin or a constraint. With ``dumps``, unchanged turns are shared between calls:
-    do not write into them.
+    ``turns`` are in order of number, each as :class:`~kernellab.session.Turn` plus ``on_path`` (whether it is in the
+    head's line) and ``stages`` (of a running verification). ``best`` has its turn and its figures; ``refusals`` are the
+    turns whose sketch broke a pin or a constraint. With ``dumps``, unchanged turns are shared between calls: do not
+    modify them.
     """
     dumps = dumps or Dumps()
     path = {turn.id for turn in state.path()}
     candidate = state.candidate()
-    designed = state.sketch_turn()
+    design_turn = state.sketch_turn()
     verdict = next((t.verdict for t in state.up() if t.verdict), None)
     question = state.question if state.status is SessionStatus.WAITING else None
     return {
@@ -65,7 +65,7 @@ def as_dict(
         "question": {**question.model_dump(mode="json"), "id": question.id} if question else None,
         "budget": state.budget,
         "refusals": [turn.id for turn in state.refusals],
-        "sketch": designed.sketch if designed else None,
+        "sketch": design_turn.sketch if design_turn else None,
         "source": candidate.source.model_dump(mode="json") if candidate else None,
         "verdict": verdict.model_dump(mode="json") if verdict else None,
         "best": best_figures(state),
@@ -98,7 +98,7 @@ def target_words(state: State) -> str:
 
 
 def turn_line(turn: Turn) -> str:
-    """One line for people: number, role, author, what came of it."""
+    """One line for people: number, role, author, outcome."""
     who = f"{turn.number:>3} {turn.role.value:<9} {turn.author.value:<5}"
     if turn.state is TurnState.RUNNING:
         return f"{who} ..."
@@ -106,12 +106,12 @@ def turn_line(turn: Turn) -> str:
 
 
 def _passed_over(turn: Turn) -> str:
-    """The players of the role's list that gave no answer; why is in the turn's rationale."""
+    """The players of the role's list that did not answer; the turn's rationale gives the reasons."""
     return f" ({' and '.join(turn.passed_over)} gave no answer)" if turn.passed_over else ""
 
 
 def stopped(turn: Turn) -> str:
-    """What a failed turn's error is about."""
+    """The subject of a failed turn's error."""
     return "The task cannot be used." if turn.of_task else f"The {turn.role.value.capitalize()} could not go on."
 
 
@@ -121,8 +121,8 @@ def outcome(turn: Turn) -> str:
     if turn.only_pins:
         return turn.rationale
     if turn.verdict is not None:
-        again = f" (as turn {turn.reused.removeprefix('t')})" if turn.reused else ""
-        return verdict_line(turn.verdict) + again
+        reused = f" (as turn {turn.reused.removeprefix('t')})" if turn.reused else ""
+        return verdict_line(turn.verdict) + reused
     if turn.route is not None:
         return f"-> {turn.route.to.value}: {turn.route.suggestion or turn.route.reason}"
     if turn.gate is not None:
@@ -137,5 +137,5 @@ def verdict_line(verdict: Verdict) -> str:
         return f"failed at {verdict.stage.value}: {verdict.reason}"
     figures = [c.text for c in verdict.comparisons]
     time = [f"{verdict.time.median_ms:.3g} ms"] if verdict.time else []
-    told = ", ".join([*figures, *time])
-    return "passed: " + ("; ".join(filter(None, (told, verdict.held))) or verdict.reason)
+    summary = ", ".join([*figures, *time])
+    return "passed: " + ("; ".join(filter(None, (summary, verdict.held))) or verdict.reason)

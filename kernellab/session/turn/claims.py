@@ -1,4 +1,4 @@
-"""What an agent claims against what the record holds: the sketch's cost, the verdict that came of it, the best."""
+"""An agent's claims, checked against the record: the sketch's cost, the verdict that followed, and the best."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from kernellab.session.turn.context import Bench
 
 
 def checked(bench: Bench, state: State, turn: Turn) -> tuple[ClaimCheck, ...]:
-    """Each claim of ``turn``: does the record hold its numbers? None where it has none, or nothing is measured yet."""
+    """Check each claim of ``turn`` against the record's numbers. ``holds`` is None without numbers or measurements."""
     from kernellab.agents.model import check_claims
 
     if not turn.claims:
         return ()
     facts = _facts(bench, state, turn)
     verdict = came_of(state, turn)
-    found = []
-    for text, holds, why in check_claims(turn.claims, facts):
+    checks = []
+    for text, holds, reason in check_claims(turn.claims, facts):
         if holds is False and verdict is None and turn.verdict is None:
-            # the record may still come to hold it
-            holds, why = None, "Nothing was measured yet that could tell."
-        found.append(ClaimCheck(text=text, holds=holds, why=why))
-    return tuple(found)
+            # a later measurement may confirm it
+            holds, reason = None, "Nothing was measured yet that could tell."
+        checks.append(ClaimCheck(text=text, holds=holds, why=reason))
+    return tuple(checks)
 
 
 def came_of(state: State, turn: Turn) -> Verdict | None:
     """The first verdict below ``turn``."""
-    below = {turn.id}
-    for other in state.turns.values():
-        if other.parent in below:
-            below.add(other.id)
-            if other.verdict is not None:
-                return other.verdict
+    ids = {turn.id}
+    for later in state.turns.values():
+        if later.parent in ids:
+            ids.add(later.id)
+            if later.verdict is not None:
+                return later.verdict
     return None
 
 
@@ -54,9 +54,9 @@ def _figures(name: str, verdict: Verdict) -> dict[str, object]:
     facts: dict[str, object] = {}
     if verdict.time is not None:
         facts[f"{name} time_ms"] = verdict.time.median_ms
-    for found in verdict.comparisons:
-        facts[f"{name} against {found.baseline} speedup"] = found.speedup
-        facts[f"{name} {found.baseline} baseline_ms"] = found.baseline_time.median_ms
+    for comparison in verdict.comparisons:
+        facts[f"{name} against {comparison.baseline} speedup"] = comparison.speedup
+        facts[f"{name} {comparison.baseline} baseline_ms"] = comparison.baseline_time.median_ms
     if verdict.sol_ms is not None:
         facts[f"{name} bound_ms"] = verdict.sol_ms
     share = headroom(verdict)
@@ -66,7 +66,7 @@ def _figures(name: str, verdict: Verdict) -> dict[str, object]:
 
 
 def _cost(bench: Bench, sketch: str, constexpr: dict[str, int | float]) -> dict[str, object]:
-    """The sketch's own cost at the task's default sizes; nothing where it cannot be costed."""
+    """The sketch's cost at the task's default sizes; empty if it cannot be computed."""
     from kernellab.agents.rules.performance import cost_at
 
     try:

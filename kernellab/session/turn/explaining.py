@@ -1,7 +1,7 @@
-"""What a verdict means, and why a kernel is slow: in words made from the record, each with the fact that it rests on.
+"""Explains a verdict, or why a kernel is slow: statements made from the record, each with its fact.
 
-By rules alone, so it is there always and the same record gives the same words. A model says more as Analyst
-(:meth:`Session.analyse`), whose numbers are checked against the record.
+Rules make the explanation, so it is always available and reproducible. A model as Analyst says more
+(:meth:`Session.analyse`); its numbers are checked against the record.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kernellab.session.turn.briefing import route_brief
 from kernellab.session.turn.context import Bench
 from kernellab.verifier.protocol.stats import one_line_each
 
-#: what can be explained
+#: What can be explained.
 WHAT = ("verdict", "speed")
 
-#: what each stage does, for a reader who meets its name for the first time
+#: What each stage does, for a reader who does not know its name.
 STAGES = {
     Stage.STATIC: "reads the text and refuses what no kernel needs; nothing runs",
     Stage.BUILD: "compiles and loads the source in a separate process",
@@ -35,7 +35,7 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Point:
-    """One statement, and the fact of the record behind it ("" where the statement is the fact)."""
+    """One statement and the fact of the record that supports it ("" if the statement is the fact)."""
 
     text: str
     because: str = ""
@@ -43,7 +43,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is explained in a line, then point by point; ``advice`` is what to do next, "" where nothing is wrong."""
+    """A title and its points; ``advice`` is the next step, "" if nothing is wrong."""
 
     title: str
     points: tuple[Point, ...]
@@ -58,14 +58,14 @@ class Explanation:
 
 
 def explain(bench: Bench, state: State, at: str | None, what: str) -> Explanation:
-    """Explains the newest verdict on the line to turn ``at`` (the head): its outcome, or its speed.
+    """Explain the newest verdict on the line up to turn ``at`` (the head): its outcome, or its speed.
 
     Raises:
-        SessionError: there is no such explanation, no verdict on the line, or none that was timed.
+        SessionError: there is no such explanation, the line has no verdict, or it was not timed.
     """
     if what not in WHAT:
         raise SessionError(f"There is no explanation of {what!r}.", f"Choose {' or '.join(WHAT)}.")
-    turn = next((found for found in state.up(at) if found.verdict is not None), None) if state.turns else None
+    turn = next((ancestor for ancestor in state.up(at) if ancestor.verdict is not None), None) if state.turns else None
     if turn is None or turn.verdict is None:
         raise SessionError("There is no verdict yet to explain.", "Step or Run until the Verifier has looked at it.")
     if what == "speed":
@@ -75,10 +75,12 @@ def explain(bench: Bench, state: State, at: str | None, what: str) -> Explanatio
 
 def _failed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanation:
     brief = route_brief(bench, state, turn.id)
-    before = [part.name.value for part in one_line_each(verdict.stages) if part.state is StageState.PASSED]
+    passed_stages = [part.name.value for part in one_line_each(verdict.stages) if part.state is StageState.PASSED]
     points = [
         Point(f"The stage {verdict.stage.value} {STAGES[verdict.stage]}.", verdict.reason.rstrip(".")),
-        Point(f"The stages before it passed: {', '.join(before)}." if before else "It is the first stage."),
+        Point(
+            f"The stages before it passed: {', '.join(passed_stages)}." if passed_stages else "It is the first stage."
+        ),
     ]
     points += [Point(fact.line) for fact in route_facts(brief) if not fact.of_stage]
     return Explanation(
@@ -99,14 +101,14 @@ def _passed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explana
 
 
 def _against(verdict: Verdict, number: int) -> Point:
-    found = verdict.comparisons[number]
-    told = f"It is {found.speedup:.2f} times as fast as {found.called or found.baseline}"
-    if not found.distinguishable:
-        told = f"No difference to {found.called or found.baseline} can be told: the interval holds 1"
-    time = found.baseline_time
+    comparison = verdict.comparisons[number]
+    sentence = f"It is {comparison.speedup:.2f} times as fast as {comparison.called or comparison.baseline}"
+    if not comparison.distinguishable:
+        sentence = f"No difference to {comparison.called or comparison.baseline} can be told: the interval holds 1"
+    time = comparison.baseline_time
     return Point(
-        f"{told}.",
-        f"95 % interval {found.low:.2f} to {found.high:.2f}; that one takes {time.median_ms:.3g} ms in "
+        f"{sentence}.",
+        f"95 % interval {comparison.low:.2f} to {comparison.high:.2f}; that one takes {time.median_ms:.3g} ms in "
         f"{counted(time.samples, 'call')}",
     )
 
@@ -115,21 +117,21 @@ def _speed(bench: Bench, state: State, turn: Turn, verdict: Verdict) -> Explanat
     if verdict.time is None:
         raise SessionError("This kernel was not timed.", "Only kernels that pass all stages before fast are timed.")
     brief = route_brief(bench, state, turn.id)
-    words, facts = slow_because(brief)
+    reason, facts = slow_because(brief)
     standing = standing_of(brief)
-    over = standing is not None and standing.sketch_ms > BOUND_PASSED * standing.time_ms
-    if over:
+    is_over = standing is not None and standing.sketch_ms > BOUND_PASSED * standing.time_ms
+    if is_over:
         spared = "traffic that a cache spares, or work that the machine does not do"
         facts.append(RouteFact(text=f"the kernel is faster than that: the cost model counts {spared}"))
-    code = words if over else slow_because(brief, RouteKind.CODER)[0]
+    code = reason if is_over else slow_because(brief, RouteKind.CODER)[0]
     points = [_against(verdict, number) for number in range(len(verdict.comparisons))]
     points += [Point(f"{fact.text[:1].upper()}{fact.text[1:]}.") for fact in facts]
     hot = hot_of(brief)
     points += [Point(hot)] if hot else []
     if standing is not None and standing.code_costs_more:
-        words, code = code, words
-    points += [Point(code)] if code != words else []
+        reason, code = code, reason
+    points += [Point(code)] if code != reason else []
     if verdict.marked("busy-machine"):
         points.append(Point("Other work disturbed the timing, so the figures are rough."))
     title = f"Turn {turn.number} takes {verdict.time.median_ms:.3g} ms: what its sketch and the record say of the time."
-    return Explanation(title, tuple(points), words)
+    return Explanation(title, tuple(points), reason)

@@ -1,4 +1,4 @@
-"""Who answers in a turn: the first of a role's players that can, and before any model the free lowering."""
+"""Who answers in a turn: the first of a role's players that can; before any model, the free lowering."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from kernellab.session.record.state import State
 
 Answer = TypeVar("Answer")
 
-#: another player does not help against these: a person broke it off, or settings and recordings must be put right
+#: Faults that another player cannot avoid: a person stopped the turn, or settings or recordings must be fixed.
 _NOT_ANOTHERS = frozenset((ModelFault.CANCELLED, ModelFault.CONFIG, ModelFault.AUTH, ModelFault.NO_ANSWER))
 
 
 @dataclass(frozen=True)
 class Played(Generic[Answer]):
-    """An answer; ``author`` where the role has several players: who of them gave it.
+    """An answer; ``author`` is the player that gave it if the role has several players.
 
-    ``note`` says why the players ``passed_over`` gave none.
+    ``note`` gives the reasons why the players ``passed_over`` did not answer.
     """
 
     answer: Answer
@@ -46,10 +46,10 @@ class Played(Generic[Answer]):
 
 
 def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
-    """The answer of the first player of ``spec`` that gives one.
+    """Return the answer of the first player of ``spec`` that gives one.
 
     Raises:
-        Exception: what kept the last player from answering, or what no other player can do better.
+        Exception: the error of the last player, or one that no other player can avoid.
     """
     players, failures = players_of(spec), []
     for number, player in enumerate(players):
@@ -60,14 +60,14 @@ def first_answer(spec: str, ask: Callable[[str], Answer]) -> Played[Answer]:
                 raise
             failures.append(f"{player} gave no answer: {_reason(error)}")
         else:
-            one = len(players) == 1
-            author = None if one else Author.MODEL if is_model(player) else Author(player)
+            is_only = len(players) == 1
+            author = None if is_only else Author.MODEL if is_model(player) else Author(player)
             return Played(answer, author, "".join(f"{failure} " for failure in failures), tuple(players[:number]))
     raise AssertionError("a role without a player")
 
 
 def _anothers(error: Exception) -> bool:
-    """May another player answer where this one could not? A fault of a player's own program is none of the next's."""
+    """Whether another player may answer after this error. A fault in a player's program does not affect the next."""
     if isinstance(error, ModelError):
         return error.kind not in _NOT_ANOTHERS
     return not isinstance(error, KernellabError) or isinstance(
@@ -79,27 +79,27 @@ def _reason(error: Exception) -> str:
     return error.message if isinstance(error, KernellabError) else f"It failed: {type(error).__name__}: {error}."
 
 
-#: a sketch of so many times the machine's least time is not worth the judging of its lowering
+#: Ratio of a sketch's cost to the bound above which its lowering is not worth a verification.
 _WASTEFUL = 16.0
 
 
 def _is_wasteful(brief: CodeBrief) -> bool:
-    """Does the sketch's own cost exceed the bound so far that its lowering says little of what a Coder can do?"""
+    """Whether the sketch's cost exceeds the bound so far that its lowering says little about what a Coder can do."""
     try:
-        allowed = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr).time_ms
+        cost_ms = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr).time_ms
     except KernellabError:
         return False
     limit = roofline_of(brief.task, brief.target.chip)
     bound = brief.bound_ms or (limit.ms if limit is not None else 0.0)
-    return allowed is not None and bound > 0 and allowed > max(_WASTEFUL * bound, MOSTLY_CALL_MS)
+    return cost_ms is not None and bound > 0 and cost_ms > max(_WASTEFUL * bound, MOSTLY_CALL_MS)
 
 
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
-    """The lowering of a sketch that has no code yet, while no one has verified it; it costs nothing to look at.
+    """Return the lowering of a sketch without code, if it is not verified yet; it costs no request.
 
-    None where the sketch has code already, cannot be lowered, or where the session works without sketches; and where it
-    does so much more than the machine needs that its lowering would be slow: a mask over a whole extent or an atomic
-    addition of each element stands for a loop that only a Coder can write.
+    None if the sketch has code already or cannot be lowered, or if the session works without sketches. Also None if
+    the sketch does much more work than the bound: a mask over a whole extent or an atomic addition of each element
+    stands for a loop that only a Coder can write.
     """
     if not brief.sketch or "sketch" in brief.ablation or not (brief.previous is None or brief.redesigned):
         return None
@@ -111,5 +111,5 @@ def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
         return None
     if state.verdict_of(reply.source.hash) is not None:
         return None
-    said = f"{reply.rationale} It is verified before a model is asked to improve it."
-    return CodeReply(reply.source, reply.constexpr, said)
+    rationale = f"{reply.rationale} It is verified before a model is asked to improve it."
+    return CodeReply(reply.source, reply.constexpr, rationale)

@@ -1,4 +1,4 @@
-"""A person's own words next to what the tools call them: the line of the task that a message names."""
+"""Quotes the line of the task that a message names, so that a person sees their own text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _LINE = re.compile(r"\b[Ll]ine (\d+)\b")
 
 
 def quoted(message: str, text: str) -> str:
-    """``message`` with the line of ``text`` that it names, as it was written; the message alone where there is none."""
-    found = _LINE.search(message)
+    """Return ``message`` with the quoted line of ``text`` that it names; unchanged if it names none."""
+    match_ = _LINE.search(message)
     lines = text.splitlines()
-    if found is None or not 1 <= int(found[1]) <= len(lines):
+    if match_ is None or not 1 <= int(match_[1]) <= len(lines):
         return message
-    words = lines[int(found[1]) - 1].strip()
-    return f"{message} The line reads: `{words}`." if words and words not in message else message
+    quoted_line = lines[int(match_[1]) - 1].strip()
+    return f"{message} The line reads: `{quoted_line}`." if quoted_line and quoted_line not in message else message

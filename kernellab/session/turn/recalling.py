@@ -1,4 +1,4 @@
-"""What the memory says in a turn, and what it learns: hits for briefs, starts for designs, values from verdicts."""
+"""The memory in a turn: hits for briefs, starts for designs, and learning from verdicts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 AnyBrief = TypeVar("AnyBrief", bound=Brief)
 
-#: what an unmeasured design takes its values from: nearly the same computation, of nearly the same size
+#: Least similarity at which an unmeasured design uses a kernel's values: of the computation, and of the sizes.
 _SURE_LOGIC, _SURE_SHAPE = 0.85, 0.75
 
 
 def reminded(bench: Bench, brief: AnyBrief) -> AnyBrief:
-    """The brief with what the memory has for it; the same where there is no memory."""
+    """Return the brief with the memory's entries for it; unchanged without a memory."""
     recall = bench.recall()
     if recall is None:
         return brief
-    found = Recalled()
-    # a model may design what cannot be captured; nothing is known of it then
+    recalled = Recalled()
+    # a model may design what cannot be captured; then the memory has no entries for it
     with bench.remembering(), suppress(CaptureError):
-        found = _recalled(recall, brief)
-    return replace(brief, recalled=found)
+        recalled = _recalled(recall, brief)
+    return replace(brief, recalled=recalled)
 
 
 def _recalled(recall: Recall, brief: Brief) -> Recalled:
@@ -60,7 +60,7 @@ def _remembered(hit: Hit) -> Remembered:
 
 
 def reminders(recalled: Recalled) -> tuple[Reminder, ...]:
-    """What a turn's record keeps of what its role was told."""
+    """The reminders that a turn's record keeps of its role's entries."""
     return tuple(
         Reminder(id=k.id, name=k.name, why=k.why, score=k.score, logic=k.logic, shape=k.shape, value=k.value)
         for k in recalled.kernels
@@ -75,29 +75,29 @@ def reminder(hit: Hit, taken: bool) -> Reminder:
 
 
 def starts(bench: Bench, replies: list[DesignReply]) -> list[Start]:
-    """Where remembered kernels would begin among the rules' designs; none without a memory."""
+    """Where remembered kernels would start among the rules' designs; empty without a memory."""
     recall = bench.recall()
-    found: list[Start] = []
+    start_points: list[Start] = []
     if recall is not None:
         with bench.remembering():
-            found = recall.starts([r.sketch for r in replies], [r.rationale for r in replies])
-    return found
+            start_points = recall.starts([r.sketch for r in replies], [r.rationale for r in replies])
+    return start_points
 
 
 def begun(replies: list[DesignReply], found: list[Start]) -> tuple[DesignReply, tuple[Reminder, ...]]:
-    """The rules' first design, begun where the nearest remembered kernel says, if that is near enough to be believed
-    without a measurement: nearly the same computation and size, measured on this machine."""
+    """Return the rules' first design, started from the nearest remembered kernel if it is near enough without a
+    measurement: nearly the same computation and size, measured on this machine."""
     for start in found:
         hit = start.hit
         if hit.logic >= _SURE_LOGIC and hit.shape >= _SURE_SHAPE and not hit.stale:
             reply, values = replies[start.carried.design], dict(start.carried.values)
-            said = f"{reply.rationale} Begun as remembered: {hit.why}"
-            return replace(reply, constexpr=values, rationale=said), (reminder(hit, taken=True),)
+            rationale = f"{reply.rationale} Begun as remembered: {hit.why}"
+            return replace(reply, constexpr=values, rationale=rationale), (reminder(hit, taken=True),)
     return replies[0], ()
 
 
 def learn_starts(bench: Bench, found: list[Start], points: Sequence[Point], tuned: Tuned) -> None:
-    """Tell the memory how near each start was to the best that the tuner found: the best time over the start's."""
+    """Report to the memory how near each start was to the tuner's best: the best time divided by the start's."""
     times = {m.point: m.time.median_ms for m in tuned.measured if m.time is not None}
     recall = bench.recall()
     if recall is None or recall.held_out or tuned.best not in times:
@@ -109,32 +109,33 @@ def learn_starts(bench: Bench, found: list[Start], points: Sequence[Point], tune
 
 
 def learn(bench: Bench, state: State, turn: Turn) -> None:
-    """Tell the memory what came of the entries that the turns above ``turn``, a verification, were told of."""
-    told = _told_above(state, turn)
-    # a benchmark's run leaves the memory as it was, so that its tasks receive the same in any order
-    recall = None if bench.created.hold_out or not told or turn.reused is not None else bench.recall()
+    """Report the result of ``turn``, a verification, to the memory, for the entries that the turns above it
+    received."""
+    entry_ids = _told_above(state, turn)
+    # a benchmark's run does not change the memory, so that its tasks receive the same entries in any order
+    recall = None if bench.created.hold_out or not entry_ids or turn.reused is not None else bench.recall()
     if recall is None or turn.verdict is None:
         return
-    before = [t.verdict for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed]
-    purpose = Purpose.REFINE if before else Purpose.DRAFT
+    passed = [t.verdict for t in state.up(turn.parent) if t.verdict is not None and t.verdict.passed]
+    purpose = Purpose.REFINE if passed else Purpose.DRAFT
     with bench.remembering():
-        worth = reward(turn.verdict, max(before, key=lambda v: v.speedup or 0.0) if before else None)
-        recall.memory.used(told, purpose, worth, f"{state.id} {turn.id}")
+        score = reward(turn.verdict, max(passed, key=lambda v: v.speedup or 0.0) if passed else None)
+        recall.memory.used(entry_ids, purpose, score, f"{state.id} {turn.id}")
 
 
 def _told_above(state: State, turn: Turn) -> list[str]:
-    """The entries that roles of this round, up to the last verdict, were told of."""
-    told: dict[str, None] = {}
-    for above in state.up(turn.parent):
-        if above.role is Role.VERIFIER:
+    """The entries that roles of this attempt received, back to the last verdict."""
+    entry_ids: dict[str, None] = {}
+    for ancestor in state.up(turn.parent):
+        if ancestor.role is Role.VERIFIER:
             break
-        told.update(dict.fromkeys(r.id for r in above.remembered))
-    return list(told)
+        entry_ids.update(dict.fromkeys(r.id for r in ancestor.remembered))
+    return list(entry_ids)
 
 
 def reward(verdict: Verdict, before: Verdict | None) -> float:
-    """What a verdict says of the entries behind it, 0 to 1: for a draft whether it passed and how near to its bound it
-    is, for a refinement how much faster than ``before`` it is (twice as fast or more: 1)."""
+    """The score of a verdict's memory entries, 0 to 1. For a draft: whether it passed and how near it is to its bound.
+    For a refinement: how much faster than ``before`` it is (1 if at least twice as fast)."""
     if not verdict.passed:
         return 0.0
     if before is None:

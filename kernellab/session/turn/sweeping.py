@@ -1,4 +1,4 @@
-"""The speed of one kernel over the declared range of a Dim, next to eager's."""
+"""The speed of one kernel over the declared range of a Dim, compared with eager."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import rank
 from kernellab.task import Dim, Task, load_task
 
-#: sizes that are timed, the ends of the range and the task's own among them
+#: Number of sizes that are timed, including the ends of the range and the task's own.
 _POINTS = 7
-#: bytes of a call's tensors, taken as 8 an element, above which a size is not timed
+#: Size of a call's tensors in bytes, at 8 per element, above which a size is not timed.
 _MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One size of the Dim, and what was measured there; a ranking without a time says why in its ``reason``."""
+    """One size of the Dim and its measurement; a ranking without a time gives the reason in its ``reason``."""
 
     size: int
     ranking: Ranking
 
     @property
     def text(self) -> str:
-        found = self.ranking
-        return f"{self.size:>10}  {found.text if found.ranked else f'{found.stage.value}: {found.reason}'}"
+        ranking = self.ranking
+        return f"{self.size:>10}  {ranking.text if ranking.ranked else f'{ranking.stage.value}: {ranking.reason}'}"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The points of one Dim, the others at their own sizes; ``left_out``: sizes whose tensors take too much memory."""
+    """The points of one Dim, with the others at their own sizes; ``left_out``: sizes whose tensors need too much
+    memory."""
 
     dim: str
     points: tuple[SweepPoint, ...]
@@ -42,13 +43,13 @@ class Sweep:
 
     @property
     def worst(self) -> SweepPoint | None:
-        """The point with the lowest speedup over eager; None where none was timed in pairs with it."""
+        """The point with the lowest speedup over eager; None if none was timed in pairs with it."""
         timed = [p for p in self.points if p.ranking.ranked and p.ranking.paired is not None]
         return min(timed, key=lambda p: p.ranking.paired.speedup if p.ranking.paired else 0.0, default=None)
 
     @property
     def wrong(self) -> tuple[SweepPoint, ...]:
-        """The points at which an error was found, or nothing was timed."""
+        """The points at which an error occurred, or nothing was timed."""
         return tuple(p for p in self.points if not p.ranking.ranked)
 
     def __str__(self) -> str:
@@ -63,36 +64,36 @@ class Sweep:
 
 
 def chosen(sweeps: Sequence[Sweep]) -> Choice:
-    """The choice that the sweeps of several kernels over one Dim say. From one measured size to the next the kernel
-    changes only where another one is faster for certain; it changes halfway, as a ratio.
+    """The choice that follows from the sweeps of several kernels over one Dim. From one measured size to the next, the
+    kernel changes only where another one is certainly faster; the change is halfway, as a ratio.
 
     Raises:
         SessionError: no kernel was timed at any size.
     """
-    at: dict[int, dict[int, Comparison]] = {}
-    for k, one in enumerate(sweeps):
-        for point in one.points:
+    timed_by_size: dict[int, dict[int, Comparison]] = {}
+    for k, swept in enumerate(sweeps):
+        for point in swept.points:
             if point.ranking.ranked and point.ranking.paired is not None:
-                at.setdefault(point.size, {})[k] = point.ranking.paired
-    if not at:
+                timed_by_size.setdefault(point.size, {})[k] = point.ranking.paired
+    if not timed_by_size:
         raise SessionError("No kernel was timed at any size.", "See why with kernellab compare SESSION --over DIM.")
     starts: list[tuple[int, int | None]] = []
-    before = 0
-    for size, timed in sorted(at.items()):
+    size_before = 0
+    for size, timed in sorted(timed_by_size.items()):
         best = max(timed, key=lambda k: timed[k].speedup)
-        now = starts[-1][1] if starts else best
-        if now is None or now not in timed or timed[now].high < 1 or timed[best].low > timed[now].high:
-            now = best
-        picked = None if timed[now].high < 1 else now
+        current = starts[-1][1] if starts else best
+        if current is None or current not in timed or timed[current].high < 1 or timed[best].low > timed[current].high:
+            current = best
+        picked = None if timed[current].high < 1 else current
         if not starts or picked != starts[-1][1]:
-            starts.append((max(before + 1, round((before * size) ** 0.5)) if starts else 0, picked))
-        before = size
+            starts.append((max(size_before + 1, round((size_before * size) ** 0.5)) if starts else 0, picked))
+        size_before = size
     return Choice(sweeps[0].dim, tuple(starts))
 
 
 def sizes_of(tasks: Sequence[Task], name: str) -> list[int]:
-    """The sizes at which kernels for these tasks are compared: of each one's range the ends and some between. Raises
-    SessionError where a task has no such Dim."""
+    """The sizes at which kernels for these tasks are compared: the ends of each one's range and some between. Raises
+    SessionError if a task has no such Dim."""
     return sorted({size for t in tasks for size in _sizes(_dim(t, name), t.module().default_sizes()[name])})
 
 
@@ -100,12 +101,12 @@ def sweep(
     bench: Bench, source: Source, name: str, told: Callable[[SweepPoint], None] = lambda _: None,
     sizes: Sequence[int] = (),
 ) -> Sweep:  # fmt: skip
-    """``source`` ranked at sizes of the Dim ``name`` from the least to the largest that is declared (of ``sizes`` those
-    in its range). Blocking: a second or more a size. ``told`` gets each point when it is measured.
+    """Rank ``source`` at sizes of the Dim ``name`` from the least to the largest declared size (or at those of
+    ``sizes`` in its range). Blocking: a second or more per size. ``told`` receives each point when it is measured.
 
     Raises:
         SessionError: the task has no such Dim.
-        TargetError, VerifierError: it cannot be ranked.
+        TargetError, VerifierError: the source cannot be ranked.
     """
     task = bench.task()
     dim = _dim(task, name)
@@ -123,17 +124,17 @@ def sweep(
 
 
 def at_sizes(task: Task, other: Mapping[str, int]) -> Task:
-    """``task`` with ``other`` default sizes of some Dims."""
+    """Return ``task`` with the default sizes ``other`` for some Dims."""
     sizes = {**task.module().default_sizes(), **other}
-    given = ", ".join(f"{n}={s}" for n, s in sizes.items())
-    passed = ", ".join(f"{n}={n}" for n in sizes)
-    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({given}):\n    return _inputs_by_size({passed})\n"
+    parameters = ", ".join(f"{n}={s}" for n, s in sizes.items())
+    arguments = ", ".join(f"{n}={n}" for n in sizes)
+    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({parameters}):\n    return _inputs_by_size({arguments})\n"
     return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
 
 
 def check_sizes(task: Task, other: Mapping[str, int]) -> None:
-    """Raises SessionError where :func:`at_sizes` has no such sizes: no such Dim, outside the declared range, no whole
-    number, or tensors that take too much memory."""
+    """Raise SessionError if :func:`at_sizes` cannot use these sizes: no such Dim, outside the declared range, not a
+    whole number, or tensors that need too much memory."""
     _has_sizes(task)
     for name, size in other.items():
         dim = _dim(task, name)
@@ -146,7 +147,7 @@ def check_sizes(task: Task, other: Mapping[str, int]) -> None:
 
 
 def said(sizes: Mapping[str, int]) -> str:
-    """``M = 64, N = 512``."""
+    """The sizes as text: ``M = 64, N = 512``."""
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
@@ -161,14 +162,14 @@ def _has_sizes(task: Task) -> None:
 def _dim(task: Task, name: str) -> Dim:
     dim = next((d for d in task.dims if d.name == name), None)
     if dim is None:
-        known = ", ".join(d.name for d in task.dims)
-        remedy = f"Choose one of {known}." if known else "Declare its sizes as Dims."
+        names = ", ".join(d.name for d in task.dims)
+        remedy = f"Choose one of {names}." if names else "Declare its sizes as Dims."
         raise SessionError(f"The task has no Dim {name!r}.", remedy)
     return dim
 
 
 def _sizes(dim: Dim, own: int) -> list[int]:
-    """The ends of the range, the own size, and sizes between them in equal ratios."""
+    """The ends of the range, the task's own size, and sizes between them in equal ratios."""
     low, high = max(dim.min, 1), dim.max
     between = {round(low * (high / low) ** (k / (_POINTS - 2))) for k in range(_POINTS - 1)}
     return sorted({low, own, high, *between})

@@ -1,4 +1,4 @@
-"""From words to a task file that a person approves before anything is designed for it."""
+"""Writes a task file from a description, for a person to approve before the design begins."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kernellab.session.record.journal import find_workspace
 
 @dataclass(frozen=True)
 class Proposal:
-    """A task file that a model wrote; ``exchanges`` go into the session that is begun with it (``asked``)."""
+    """A task file that a model wrote; ``exchanges`` go into the session that begins with it (``asked``)."""
 
     name: str
     text: str
-    #: what is weak about it as a test of kernels, in sentences
+    #: The task's weaknesses as a test of kernels, in sentences.
     flags: tuple[str, ...]
     exchanges: tuple[Exchange, ...]
 
@@ -35,12 +35,12 @@ def propose_task(
     budget: str = "",
     cancel: threading.Event | None = None,
 ) -> Proposal:
-    """A task file for an operator described in words, by the model ``spec`` (model, model:NAME, replay:FILE).
+    """Write a task file for an operator described in words, with the model ``spec`` (model, model:NAME, replay:FILE).
 
     Raises:
         SessionError: no model is configured.
-        TaskError: no reply gave a file that a kernel could be designed for.
-        ModelError: the model could not be asked.
+        TaskError: no reply contained a file for which a kernel could be designed.
+        ModelError: the request to the model failed.
     """
     from kernellab.agents.model import task_from_words
 
@@ -50,15 +50,17 @@ def propose_task(
         model = open_model(spec, Role.DESIGNER, None if spec.startswith("replay:") else model_settings(place))
     except ModelError as error:
         raise SessionError(error.message, error.remedy) from None
-    said: list[Exchange] = []
-    talk = Talk(model, Role.DESIGNER, said.append, Budget.parse(budget), cancel)
-    word = name or name_of(words)
-    found = task_from_words(words, talk, word)
-    return Proposal(word, found.text, found.flags, tuple(said))
+    exchanges: list[Exchange] = []
+    talk = Talk(model, Role.DESIGNER, exchanges.append, Budget.parse(budget), cancel)
+    task_name = name or name_of(words)
+    task_file = task_from_words(words, talk, task_name)
+    return Proposal(task_name, task_file.text, task_file.flags, tuple(exchanges))
 
 
 def name_of(words: str) -> str:
-    """A session's name from the first words of a description."""
-    found = re.findall(r"[a-z][a-z0-9]*", words.lower())
-    kept = [word for word in found if word not in ("a", "an", "the", "of", "over", "and", "with", "in", "for", "each")]
-    return "_".join(kept[:3]) or "operator"
+    """Return a session's name from the first words of a description."""
+    all_words = re.findall(r"[a-z][a-z0-9]*", words.lower())
+    main_words = [
+        word for word in all_words if word not in ("a", "an", "the", "of", "over", "and", "with", "in", "for", "each")
+    ]
+    return "_".join(main_words[:3]) or "operator"

@@ -1,4 +1,4 @@
-"""The rules Designer's first design, chosen by measuring: its schedules race, and the best one's tunables climb."""
+"""The rules Designer's first design, chosen by measurement: schedules race, then the best one's tunables are tuned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernellab.tuning import Measured, Tuned
     from kernellab.tuning.space import Point
 
-#: points that a tuner may climb beyond the designs themselves
+#: Number of points that a tuner may try beyond the designs themselves.
 CLIMB = 12
 
 
@@ -34,73 +34,73 @@ def tuned_design(
     bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel,
     remembered: Callable[[Iterable[Reminder]], None] = lambda _: None,
 ) -> DesignReply:  # fmt: skip
-    """The fastest schedule with its tunables' values; the first one where nothing can be timed.
+    """Return the fastest schedule with its tunables' values; the first schedule if nothing can be timed.
 
-    Where there is a memory, the race begins with the values of kernels like this one; ``remembered`` is passed them.
+    With a memory, the race begins with the values of similar kernels; ``remembered`` receives them.
 
-    Where a design composes with the library, it races with the others even if no one asked for tuning: which is faster
-    is measured, never guessed.
+    A design that calls the library races with the others even if tuning was not requested: which is faster is measured,
+    not guessed.
 
     Raises:
-        DesignError, CaptureError: as the Designer; what goes wrong in measuring is said in the rationale.
+        DesignError, CaptureError: from the Designer; an error of a measurement is stated in the rationale.
     """
     replies = designer.designs(brief)
-    composed = brief.allow_library and any(_composes(r) for r in replies)
-    limit = bench.created.tune or (str(len(replies)) if composed else "")
+    has_library = brief.allow_library and any(_composes(r) for r in replies)
+    limit = bench.created.tune or (str(len(replies)) if has_library else "")
     if brief.target.backend is Backend.INTERPRETER or not limit:
         return replies[0]
     from kernellab.tuning.space import Point
 
-    begun = starts(bench, replies)
-    first = [Point.of(replies[s.carried.design].sketch, dict(s.carried.values)) for s in begun]
+    remembered_starts = starts(bench, replies)
+    first = [Point.of(replies[s.carried.design].sketch, dict(s.carried.values)) for s in remembered_starts]
     try:
-        found = _measured(bench, brief, replies, limit, channel, first)
+        tuned = _measured(bench, brief, replies, limit, channel, first)
     except KernellabError as error:
         return replace(replies[0], rationale=f"{replies[0].rationale} Not tuned: {error.message}")
-    if found.best is None:
-        return replace(replies[0], rationale=f"{replies[0].rationale} {found.words()}")
-    remembered(reminder(s.hit, p == found.best) for s, p in zip(begun, first, strict=True))
-    if not found.cached:
-        learn_starts(bench, begun, first, found)
-    return _chosen(replies, found.best, found.words())
+    if tuned.best is None:
+        return replace(replies[0], rationale=f"{replies[0].rationale} {tuned.words()}")
+    remembered(reminder(s.hit, p == tuned.best) for s, p in zip(remembered_starts, first, strict=True))
+    if not tuned.cached:
+        learn_starts(bench, remembered_starts, first, tuned)
+    return _chosen(replies, tuned.best, tuned.words())
 
 
 def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel) -> DesignReply | Route:
-    """After a kernel that is certainly slower than eager: the fastest of all schedules and what their tunables climb
-    to, as measured; a route to FINISH where that is what was tried already.
+    """Return the design after a kernel that is certainly slower than eager: the fastest of all schedules and their
+    tuned tunables, as measured; a route to FINISH if that design was tried already.
 
     Raises:
-        DesignError, CaptureError: as the Designer, where nothing can be measured.
+        DesignError, CaptureError: from the Designer, if nothing can be measured.
     """
     replies = designer.designs(brief)
     try:
-        found = _measured(bench, brief, replies, str(len(replies) + CLIMB), channel, ())
+        tuned = _measured(bench, brief, replies, str(len(replies) + CLIMB), channel, ())
     except KernellabError:
         return designer.design(brief)
-    if found.best is None:
+    if tuned.best is None:
         return designer.design(brief)
-    reply = _chosen(replies, found.best, found.words())
+    reply = _chosen(replies, tuned.best, tuned.words())
     if not any(a.sketch == reply.sketch and a.candidate and _same(a.candidate, reply) for a in brief.history):
         return reply
-    tried = f"{len(found.measured)} points of {len(replies)} designs were measured, and this one stays the fastest."
-    why = brief.route.reason if brief.route is not None else ""
+    tried = f"{len(tuned.measured)} points of {len(replies)} designs were measured, and this one stays the fastest."
+    reason = brief.route.reason if brief.route is not None else ""
     return Route(
         to=RouteKind.FINISH,
         error_class=brief.route.error_class if brief.route else "",
-        reason=f"{why} {tried} {KEEP_EAGER}",
+        reason=f"{reason} {tried} {KEEP_EAGER}",
     )
 
 
 def _same(candidate: Candidate, reply: DesignReply) -> bool:
-    """Was ``candidate`` made with the values of ``reply``, or with the sketch's own where it says none?"""
-    own = {c.name: c.value for c in load_program(reply.sketch).tunables}
-    return {**own, **candidate.constexpr} == {**own, **candidate.constexpr, **reply.constexpr}
+    """Whether ``candidate`` was made with the values of ``reply``, or the sketch's own where the reply has none."""
+    defaults = {c.name: c.value for c in load_program(reply.sketch).tunables}
+    return {**defaults, **candidate.constexpr} == {**defaults, **candidate.constexpr, **reply.constexpr}
 
 
 def _measured(
     bench: Bench, brief: DesignBrief, replies: list[DesignReply], limit: str, channel: Channel, first: Sequence[Point]
 ) -> Tuned:
-    """The race of ``replies`` within ``limit``, as it is remembered or as it is run now."""
+    """Race ``replies`` within ``limit``, or return the cached result."""
     from kernellab.tuning import WorkerMeasure, cache, tune
     from kernellab.tuning.space import Point, Space
 
@@ -108,33 +108,33 @@ def _measured(
     designs = [r.sketch for r in replies]
     sizes = {a.name: a.shape for a in brief.task.args} | dict(brief.task.module().default_sizes())
     name = cache.key(designs, brief.target, sizes, {**fixed, **{f"start {n}": str(p) for n, p in enumerate(first)}})
-    found = cache.read(name, limit)
-    if found is not None:
-        return found
+    tuned = cache.read(name, limit)
+    if tuned is not None:
+        return tuned
     began, (trials, seconds) = time.perf_counter(), tuning_limit(limit)
 
     def stop() -> bool:
         return channel.cancel.is_set() or time.perf_counter() - began > seconds
 
-    tried = set[Point]()
-    most = limit if limit.endswith("s") else f"{trials} designs"
+    tried_points = set[Point]()
+    limit_text = limit if limit.endswith("s") else f"{trials} designs"
 
     def timed(point: Point, budget: float) -> Measured:
-        tried.add(point)
-        channel.say(f"timing design {len(tried)}, at most {most}")
+        tried_points.add(point)
+        channel.say(f"timing design {len(tried_points)}, at most {limit_text}")
         return measure(point, budget)
 
     try:
         with engine().verifying, turns.aside():
             measure = WorkerMeasure(engine().verifier(), brief.task, brief.target, fixed, brief.allow_library)
             space = Space(brief.task, brief.target, fixed)
-            found = tune(designs, space, timed, trials, stop, first=first)
+            tuned = tune(designs, space, timed, trials, stop, first=first)
     finally:
         if brief.target.chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
     if not channel.cancel.is_set():
-        cache.write(name, limit, found)
-    return found
+        cache.write(name, limit, tuned)
+    return tuned
 
 
 def _chosen(replies: list[DesignReply], best: Point, words: str) -> DesignReply:
