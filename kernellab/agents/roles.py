@@ -1,6 +1,6 @@
-"""Who plays a role: ``rules | human | model[:name] | agent:NAME | replay:FILE``, and the objects behind those words.
+"""Who plays a role: ``rules | human | model[:name] | agent:NAME | replay:FILE``, and the corresponding objects.
 
-``model:A>model:B>rules`` is a list: each is asked where the one before gave no answer.
+``model:A>model:B>rules`` is a list: each player is asked if the one before did not answer.
 
 To add a variant, write one class that follows the role's protocol in :mod:`kernellab.agents.briefs`.
 """
@@ -16,7 +16,7 @@ from typing import Any, Union
 from kernellab.errors import SessionError
 from kernellab.records import Role
 
-#: the roles that a person may hand out; no one can replace the Verifier
+#: The roles that a person may assign; the Verifier cannot be replaced.
 ASSIGNABLE = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
 VARIANTS = ("rules", "human", "model", "agent", "replay")
 
@@ -34,15 +34,15 @@ _MODELS = {
     Role.ANALYST: ("kernellab.agents.model", "ModelAnalyst"),
 }
 
-#: a spec for every role, a spec or an object for some, or "designer=human,coder=rules"
+#: A spec for every role, a spec or an object for some, or "designer=human,coder=rules".
 Roles = Union[str, Mapping[str, Any], None]
 
 
 def parse_roles(roles: Roles) -> tuple[dict[Role, str], dict[Role, Any]]:
-    """The spec of each role, and the role objects that were given instead of words.
+    """Return the spec of each role, and the role objects that were given instead of specs.
 
     Raises:
-        SessionError: an unknown role or variant, or one that cannot play here.
+        SessionError: the role or variant is unknown, or cannot play here.
     """
     specs = dict.fromkeys(ASSIGNABLE, "rules")
     objects: dict[Role, Any] = {}
@@ -57,19 +57,19 @@ def parse_roles(roles: Roles) -> tuple[dict[Role, str], dict[Role, Any]]:
 
 
 def parse_role(name: str | Role) -> Role:
-    """The assignable role of that name. Raises SessionError, with the nearest name."""
-    word = name.value if isinstance(name, Role) else str(name).strip().lower()
+    """Return the assignable role of that name. Raises SessionError, with the nearest name."""
+    role_name = name.value if isinstance(name, Role) else str(name).strip().lower()
     for role in ASSIGNABLE:
-        if role.value == word:
+        if role.value == role_name:
             return role
-    raise SessionError(f"Unknown role {name!r}.", _nearest(word, [role.value for role in ASSIGNABLE]))
+    raise SessionError(f"Unknown role {name!r}.", _nearest(role_name, [role.value for role in ASSIGNABLE]))
 
 
 def check_spec(spec: str) -> str:
-    """``spec`` when it can play a role here; a replay's file comes back as an absolute path.
+    """Return ``spec`` if it can play a role here; a replay's file is returned as an absolute path.
 
     Raises:
-        SessionError: an unknown variant, or a replay file that is not there.
+        SessionError: the variant is unknown, or the replay file does not exist.
     """
     spec = spec.strip()
     if ">" in spec:
@@ -106,22 +106,22 @@ def players_of(spec: str) -> tuple[str, ...]:
 
 
 def is_model(spec: str) -> bool:
-    """Is the role played by a model, live or replayed, or by an agent, be it the first of a list?"""
+    """Whether a model, live or replayed, or an agent plays the role, or is in its list."""
     return any(player.partition(":")[0] in ("model", "agent", "replay") for player in players_of(spec))
 
 
 def is_agent(spec: str) -> bool:
-    """Is the player an agent's program?"""
+    """Whether the player is an agent's program."""
     return spec.startswith("agent:")
 
 
 def make_role(role: Role, spec: str, talk: Any = None, knowledge: Any = None) -> Any:
-    """The object that plays ``role``; its module is imported here, so that a session starts without torch.
+    """Return the object that plays ``role``; its module is imported here, so that a session starts without torch.
 
-    A model speaks through ``talk`` (:class:`kernellab.models.Talk`) and quotes from ``knowledge``.
+    A model sends requests through ``talk`` (:class:`kernellab.models.Talk`) and quotes from ``knowledge``.
 
     Raises:
-        SessionError: ``spec`` names a person, or an object that another process held.
+        SessionError: ``spec`` is a person, or an object that belongs to another process.
     """
     players = _MODELS if is_model(spec) and talk is not None else _RULES if spec == "rules" else None
     if players is None:

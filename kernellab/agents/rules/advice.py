@@ -1,4 +1,4 @@
-"""What to do about a failure, in words: the line, the dimension, the size, and the concrete fix."""
+"""Suggestions for a failure: the line, the dimension, the size, and the concrete fix."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ from kernellab.sketch.program.walk import statements
 from kernellab.target import Backend
 from kernellab.verifier.protocol.remedies import OWN_PART, lost_digits, right_with_own_inputs
 
-#: where more of an output is wrong than this, its errors do not lie in one place
+#: Share of wrong elements above which the errors are not confined to one place.
 _MOSTLY = 0.5
-#: of errors that lie like those of a tail, at sizes where other values are right
+#: For errors placed like a tail's, at sizes where other values are right.
 _OF_VALUES = (
     "At these sizes it is right with the task's own inputs, so values decide: look for equal ones, large ones, small "
     "ones whose digits a difference loses, rounding next to a limit, and a pad or a mask's value that is not neutral."
 )
-#: an error this small next to the output's norm, of nearly all elements, is no tail's
+#: An error of nearly all elements this small relative to the output's norm is not caused by a tail.
 _LITTLE = 1e-3
-#: a shorter length than this is hardly that of an array or a mask
+#: Minimum length of an array or a mask that :func:`limit` suggests.
 _SHORTEST = 4
 
 
 def _fixes(brief: RouteBrief, evidence: Evidence) -> str:
-    """The sentences of the evidence's signature that hold here; empty where none does."""
-    places = _places(brief, None)
-    return fixes(evidence, brief.task, _program(brief), places[0].words if places else "each load")
+    """The applicable sentences of the evidence's signature; empty if none applies."""
+    code_places = _places(brief, None)
+    return fixes(evidence, brief.task, _program(brief), code_places[0].words if code_places else "each load")
 
 
 def advise(brief: RouteBrief, to: RouteKind) -> str:
-    """The suggestion for ``to``; never empty."""
+    """Return the suggestion for ``to``; never empty."""
     if brief.verdict is None:
         return _about_sketch(brief)
     evidence = brief.verdict.evidence or Evidence()
     text = _about_code(brief, brief.verdict, evidence)
-    # what tells right from wrong goes before what a signature suggests
+    # the condition that separates right from wrong precedes a signature's suggestion
     text = " ".join(filter(None, (multiple(evidence) or limit(evidence), text)))
-    changed = _changed_since_it_passed(brief)
-    if changed and not evidence.compiler and not lost_digits(evidence):  # a change of tiles moves roundings, too
-        more = f" and {counted(len(changed) - 1, 'more place')}" if len(changed) > 1 else ""
-        text += f" Changed since it last passed: {changed[0]}{more}."
+    changed_places = _changed_since_it_passed(brief)
+    # a change of tiles also changes rounding
+    if changed_places and not evidence.compiler and not lost_digits(evidence):
+        more = f" and {counted(len(changed_places) - 1, 'more place')}" if len(changed_places) > 1 else ""
+        text += f" Changed since it last passed: {changed_places[0]}{more}."
     if to is RouteKind.DESIGNER:
         if evidence.signature in LATE:
             return f"Revise the sketch for less work in a run: its code reached the judge's time limit. {text}"
@@ -61,12 +62,12 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
 
 
 def evidence_lines(brief: RouteBrief) -> list[str]:
-    """What the route rests on, one fact a line."""
+    """The facts of the route, one per line."""
     return [fact.line for fact in route_facts(brief)]
 
 
 def route_facts(brief: RouteBrief) -> list[RouteFact]:
-    """What the route rests on."""
+    """The facts of the route."""
     facts = []
     if brief.gate is not None:
         place = "gate" if brief.gate.state is GateState.RIGHT else f"gate: {brief.gate.state.value}"
@@ -85,8 +86,8 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
     place = f"passed at {verdict.trust.value}" if verdict.passed else f"stage {verdict.stage.value}"
     facts.append(RouteFact(text=f"{place}: {reason_of(verdict)}", of_stage=True))
     evidence = verdict.evidence or Evidence()
-    told = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
-    facts += [RouteFact(text=f"{line.place}: {line.message}") for line in told]
+    lines_not_in_reason = [line for line in evidence.compiler[:5] if line.message.rstrip(".") not in verdict.reason]
+    facts += [RouteFact(text=f"{line.place}: {line.message}") for line in lines_not_in_reason]
     if evidence.sizes:
         facts += [RouteFact(text=text) for text in failing_case(verdict)]
     return (
@@ -95,29 +96,33 @@ def route_facts(brief: RouteBrief) -> list[RouteFact]:
 
 
 def wrong_elements(evidence: Evidence, reason: str) -> list[RouteFact]:
-    """The first wrong element, or the largest error where no element alone is over its limit; and how many are, where
-    the verdict's reason does not count them."""
-    alone = evidence.wrong_fraction != 0.0
+    """The first wrong element, or the largest error if no single element exceeds its limit; and the share of wrong
+    elements, if the verdict's reason does not state it."""
+    has_wrong_element = evidence.wrong_fraction != 0.0
     facts = []
     if evidence.first_wrong is not None:
-        text = f"{'first wrong element' if alone else 'largest error, at'} {evidence.first_wrong}"
+        text = f"{'first wrong element' if has_wrong_element else 'largest error, at'} {evidence.first_wrong}"
         facts.append(RouteFact(text=text, got=evidence.got, want=evidence.want))
-    if evidence.wrong_fraction is not None and not (alone and " elements " in reason):
+    if evidence.wrong_fraction is not None and not (has_wrong_element and " elements " in reason):
         share = f"wrong elements: {100 * evidence.wrong_fraction:.3g} %"
-        facts.append(RouteFact(text=share if alone else "no element alone is over its limit, the error as a whole is"))
+        facts.append(
+            RouteFact(
+                text=share if has_wrong_element else "no element alone is over its limit, the error as a whole is"
+            )
+        )
     return facts
 
 
 def failing_case(verdict: Verdict) -> list[str]:
-    """The sizes and the kind of inputs of the failing case, in a line; none where the reason names them."""
+    """The sizes and the kind of inputs of the failing case, in a line; empty if the reason states them."""
     evidence = verdict.evidence
     if evidence is None or not evidence.sizes or _sizes(evidence.sizes) in verdict.reason:
         return []
     kind = f"{_kind(evidence.family)} inputs" if evidence.family else ""
-    # of a task without Dims every case has the task's sizes
-    fixed = any("." in name for name in evidence.sizes)
-    told = ", ".join(filter(None, ["" if fixed else _sizes(evidence.sizes), kind]))
-    return [f"failing case: {told}"] if told else []
+    # for a task without Dims, every case has the task's sizes
+    is_fixed = any("." in name for name in evidence.sizes)
+    description = ", ".join(filter(None, ["" if is_fixed else _sizes(evidence.sizes), kind]))
+    return [f"failing case: {description}"] if description else []
 
 
 def _kind(family: str) -> str:
@@ -125,15 +130,15 @@ def _kind(family: str) -> str:
 
 
 def follows_sketch(brief: RouteBrief) -> bool:
-    """Is what is true of the sketch true of the code? Code that was written by hand may take other steps."""
+    """Whether facts about the sketch apply to the code. Handwritten code may take other steps."""
     return brief.candidate is None or brief.candidate.author is Author.RULES
 
 
 def _about_sketch(brief: RouteBrief) -> str:
     gate = brief.gate
     if brief.error:
-        what = "the sketch so that code can be made of it" if brief.sketch else "code that can be used"
-        return f"Write {what}: {brief.error}"
+        goal = "the sketch so that code can be made of it" if brief.sketch else "code that can be used"
+        return f"Write {goal}: {brief.error}"
     if gate is None:
         return "Write a sketch for this task."
     for finding in gate.diagnostics:
@@ -146,10 +151,10 @@ def _about_sketch(brief: RouteBrief) -> str:
 
 def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
     if verdict.stage in (Stage.STATIC, Stage.BUILD) and evidence.compiler:
-        first = evidence.compiler[0]
-        sketch_line = _sketch_line(brief, first.file, first.line)
-        made = f" (made from sketch line {sketch_line})" if sketch_line else ""
-        return f"Fix {first.place}{made}."
+        compiler_line = evidence.compiler[0]
+        sketch_line = _sketch_line(brief, compiler_line.file, compiler_line.line)
+        origin = f" (made from sketch line {sketch_line})" if sketch_line else ""
+        return f"Fix {compiler_line.place}{origin}."
     if evidence.signature in LATE:
         return _about_time(brief)
     if evidence.signature in ("edge-tile", "mask-missing"):
@@ -161,11 +166,11 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
     if evidence.signature in ("library", "library-call", "no-kernel"):
         return f"{OWN_PART}."
     if evidence.compiler:
-        first = evidence.compiler[0]
-        return f"Fix {first.place}."
-    # the sizes say more, and the reason stands with the evidence
-    told = multiple(evidence) or limit(evidence)
-    if told:
+        compiler_line = evidence.compiler[0]
+        return f"Fix {compiler_line.place}."
+    # the sizes say more, and the evidence contains the reason
+    by_size = multiple(evidence) or limit(evidence)
+    if by_size:
         return ""
     if evidence.first_wrong is not None:
         smallest = min((case for case in evidence.tried if not case.right), default=None, key=_elements)
@@ -180,7 +185,7 @@ def _elements(case: Tried) -> int:
 
 
 def _about_time(brief: RouteBrief) -> str:
-    """What makes a run shorter that the judge's time limit ended, and what else may not end."""
+    """Advice for a run that reached the judge's time limit: make it shorter, or make it end."""
     if brief.target.backend is Backend.INTERPRETER:
         return (
             "Triton's interpreter runs each program as Python, one after the other, so time there is the programs "
@@ -191,7 +196,7 @@ def _about_time(brief: RouteBrief) -> str:
 
 
 def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
-    """Names the dimension whose last tile is wrong, its size, and the loads that need the mask."""
+    """Name the dimension whose last tile is wrong, its size, and the loads that need the mask."""
     dim, size = _edge_dimension(brief, evidence)
     share = evidence.wrong_fraction or 0.0
     if share > _MOSTLY and (evidence.rel_frobenius or 1.0) < _LITTLE:
@@ -199,13 +204,13 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
             "Nearly all of it is wrong, and by little: look for digits that are lost, as in a difference of near "
             "numbers or a sum in another order."
         )
-    fitting = _multiples(evidence)
-    if dim and fitting and not any(dim in dims for dims in fitting.values()):
-        return ""  # the sizes that were tried name another dimension
-    whole = _no_tail(brief, dim, size) if dim and size else ""
-    if not dim or whole:
+    multiples = _multiples(evidence)
+    if dim and multiples and not any(dim in dims for dims in multiples.values()):
+        return ""  # the sizes that were tried identify another dimension
+    no_tail = _no_tail(brief, dim, size) if dim and size else ""
+    if not dim or no_tail:
         if share <= _MOSTLY:
-            where = f"{dim}{_extent(dim, size)}, {whole}" if dim else "the output"
+            where = f"{dim}{_extent(dim, size)}, {no_tail}" if dim else "the output"
             return _about_the_end(where, is_verbatim(brief), lies_at_end(evidence))
         return (
             ""
@@ -220,21 +225,23 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
     lines = _code_lines(brief, places)
     # a sum over the masked dimension shows its error at other places than the load's, so the loads come first
     names = list(dict.fromkeys(place.words for place in places)) or [f"each load and store at {dim}"]
-    what = _joined(names)
-    at = f" ({', '.join(lines)})" if lines else ""
+    targets = _joined(names)
+    positions = f" ({', '.join(lines)})" if lines else ""
     tile = f"the last tile of {dim}" if dim else "the last tile"
     extent = _extent(dim, size)
     if share > _MOSTLY:
-        # what is read past the end of a reduced dimension spoils every result of it
-        words = f"{_percent(share)} of the elements are wrong"
-        return f"Mask {what}{at}: {words} where {tile} is not a full one{extent}, and none at whole tiles."
+        # values read beyond the end of a reduced dimension make every result wrong
+        share_text = f"{_percent(share)} of the elements are wrong"
+        return (
+            f"Mask {targets}{positions}: {share_text} where {tile} is not a full one{extent}, and none at whole tiles."
+        )
     if not lies_at_end(evidence):
-        return f"Mask {what}{at}: it is wrong where {tile} is not a full one{extent}."
-    return f"Mask {what}{at}: errors lie only in {tile}{extent}."
+        return f"Mask {targets}{positions}: it is wrong where {tile} is not a full one{extent}."
+    return f"Mask {targets}{positions}: errors lie only in {tile}{extent}."
 
 
 def _extent(dim: str, size: int | None) -> str:
-    """``(N=1000)``; nothing of a dimension that is named by its size."""
+    """The size as ``(N=1000)``; empty for a dimension that is named by its size."""
     return f" ({dim}={size})" if dim.isidentifier() and size else ""
 
 
@@ -243,7 +250,8 @@ def _percent(share: float) -> str:
 
 
 def lies_at_end(evidence: Evidence) -> bool:
-    """Does the map show wrong elements in the last half of its rows or columns alone? True where there is none."""
+    """Whether the map shows wrong elements only in the last half of its rows or columns. True without wrong
+    elements."""
     rows = [row for row, line in enumerate(evidence.error_map) if line.strip(".")]
     columns = [n for line in evidence.error_map for n, mark in enumerate(line) if mark != "."]
     if not rows:
@@ -253,21 +261,21 @@ def lies_at_end(evidence: Evidence) -> bool:
 
 
 def _about_the_end(where: str, verbatim: bool, at_end: bool) -> str:
-    """Errors at the end of a dimension that leaves the sketch no partial tile: what is written word for word from the
-    sketch needs no mask there; other code may take other steps. Where they lie elsewhere, a dimension that was reduced
-    may have lost its end."""
+    """Advice for errors at the end of a dimension without a partial tile in the sketch: code that follows the sketch
+    verbatim needs no mask there; other code may take other steps. For errors elsewhere, a reduced dimension may have
+    lost its end."""
     if not at_end:
-        own = "" if verbatim else "a step of the code's own that does not divide a dimension, "
-        return f"Look for {own}a loop that ends early, as over a reduced dimension, or an index that is wrong."
-    own = "no mask is missing. Look" if verbatim else "look for a step of the code's own that does not divide it, or"
+        step = "" if verbatim else "a step of the code's own that does not divide a dimension, "
+        return f"Look for {step}a loop that ends early, as over a reduced dimension, or an index that is wrong."
+    step = "no mask is missing. Look" if verbatim else "look for a step of the code's own that does not divide it, or"
     return (
-        f"The wrong elements lie at the end of {where}: {own} for a loop that ends early, an array shorter than the "
+        f"The wrong elements lie at the end of {where}: {step} for a loop that ends early, an array shorter than the "
         "loop over it, or an index that is wrong from some place on."
     )
 
 
 def contrast_lines(evidence: Evidence) -> list[str]:
-    """Where a failing kernel is right and where it is wrong, of the cases that were tried afterwards."""
+    """Where a failing kernel is right and where it is wrong, among the cases that were tried afterwards."""
     right, wrong = _told_apart(evidence)
     if not right and not wrong:
         return []
@@ -290,51 +298,51 @@ def contrast_lines(evidence: Evidence) -> list[str]:
 
 
 def _several(cases: Sequence[Tried]) -> str:
-    """``S=32, 64``, or each with all of its sizes where there are several Dims that differ."""
+    """The sizes as ``S=32, 64``, or each case with all of its sizes if several Dims differ."""
     cases = sorted(cases, key=_elements)
-    alike = [case for case in cases if len(set(case.sizes.values())) == 1]
-    if len(alike) == len(cases):
+    uniform = [case for case in cases if len(set(case.sizes.values())) == 1]
+    if len(uniform) == len(cases):
         names = "=".join(cases[0].sizes)
         return f"{names}={', '.join(str(next(iter(case.sizes.values()))) for case in cases)}"
     return "; ".join(f"({_sizes(case.sizes)})" for case in cases)
 
 
 def multiple(evidence: Evidence) -> str:
-    """The multiple that Dims are of where that alone tells right from wrong among the sizes tried, in a sentence; else
-    empty. Of several that do, the largest is named first: tiles are seldom small."""
+    """State the multiple of Dims that separates right from wrong sizes, in a sentence; empty if there is none. Of
+    several, the largest comes first: tiles are seldom small."""
     right, _ = _told_apart(evidence)
-    fitting = _multiples(evidence)
-    if not fitting:
+    dims_by_step = _multiples(evidence)
+    if not dims_by_step:
         return ""
-    one = ", or where every size is 1" if len(_larger(right)) < len(right) else ""
-    step, *less = fitting
-    dims = fitting[step]
+    except_one = ", or where every size is 1" if len(_larger(right)) < len(right) else ""
+    step, *less = dims_by_step
+    dims = dims_by_step[step]
     are = f"{_joined(dims)} {'is a multiple' if len(dims) == 1 else 'are multiples'} of {step}"
-    others = [str(n) for n in less if fitting[n] == dims]
-    also = f" ({_joined(others)} {'fits' if len(others) == 1 else 'fit'} as well)" if others else ""
-    return f"Of the sizes tried it is right exactly where {are}{also}{one}: look for a missing tail."
+    other_steps = [str(n) for n in less if dims_by_step[n] == dims]
+    also_fits = f" ({_joined(other_steps)} {'fits' if len(other_steps) == 1 else 'fit'} as well)" if other_steps else ""
+    return f"Of the sizes tried it is right exactly where {are}{also_fits}{except_one}: look for a missing tail."
 
 
 def _larger(cases: Sequence[Tried]) -> list[Tried]:
-    """Without those whose every size is 1, where few loops take a step at all."""
+    """Omit cases whose every size is 1, where few loops take a step at all."""
     return [case for case in cases if set(case.sizes.values()) != {1}]
 
 
 def _multiples(evidence: Evidence) -> dict[int, list[str]]:
-    """The Dims that are a multiple of 64, 32, ... 2 in each right case that was tried, and in no wrong one."""
+    """The Dims that are a multiple of 64, 32, ... 2 in every right case that was tried, and in no wrong one."""
     right, wrong = _told_apart(evidence)
     larger = _larger(right)
-    fitting: dict[int, list[str]] = {}
+    dims_by_step: dict[int, list[str]] = {}
     for step in (64, 32, 16, 8, 4, 2):
         for dim in larger[0].sizes if larger and wrong else ():
             good, bad = ({case.sizes[dim] for case in cases} for cases in (larger, wrong))
             if len(good) > 1 and all(n % step == 0 for n in good) and all(n % step for n in bad):
-                fitting.setdefault(step, []).append(dim)
-    return fitting
+                dims_by_step.setdefault(step, []).append(dim)
+    return dims_by_step
 
 
 def limit(evidence: Evidence) -> str:
-    """The size up to which a kernel is right, and wrong from the next one on, in a sentence; else empty."""
+    """State the size up to which a kernel is right and above which it is wrong, in a sentence; else empty."""
     right, wrong = _told_apart(evidence)
     ends: dict[int, list[str]] = {}
     for dim in right[0].sizes if len(right) > 1 and wrong else ():
@@ -351,9 +359,10 @@ def limit(evidence: Evidence) -> str:
 
 
 def _told_apart(evidence: Evidence) -> tuple[list[Tried], list[Tried]]:
-    """The cases of the task's own inputs in which the kernel is right, and those in which it is wrong."""
-    tried = [case for case in evidence.tried if case.family in ("", "inputs")]
-    return [case for case in tried if case.right], [case for case in tried if not case.right]
+    """Split the cases of the task's own inputs into those in which the kernel is right and those in which it is
+    wrong."""
+    own_cases = [case for case in evidence.tried if case.family in ("", "inputs")]
+    return [case for case in own_cases if case.right], [case for case in own_cases if not case.right]
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -361,19 +370,19 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _no_tail(brief: RouteBrief, dim: str, size: int) -> str:
-    """Why no tile along ``dim`` is a partial one: each divides its size, or there are none; else empty."""
+    """Why no tile along ``dim`` is partial: each divides its size, or there are none; else empty."""
     program = _program(brief)
     if program is None or not dim.isidentifier():
         return ""
-    known = {c.name: c.value for c in program.constexprs if isinstance(c.value, int)}
-    known |= {n: v for n, v in (brief.candidate.constexpr if brief.candidate else {}).items() if isinstance(v, int)}
-    known[dim] = size
+    values = {c.name: c.value for c in program.constexprs if isinstance(c.value, int)}
+    values |= {n: v for n, v in (brief.candidate.constexpr if brief.candidate else {}).items() if isinstance(v, int)}
+    values[dim] = size
     tiles = [extent for kernel in program.kernels for extent in _tile_extents(kernel.body, dim)]
-    sizes = [tile.evaluate(known) for tile in tiles if tile.names() <= known.keys()]
+    sizes = [tile.evaluate(values) for tile in tiles if tile.names() <= values.keys()]
     if not tiles:
         return "along which the sketch has no tiles"
-    whole = len(sizes) == len(tiles) and all(tile > 0 and size % tile == 0 for tile in sizes)
-    return "which the sketch's tiles divide" if whole else ""
+    all_divide = len(sizes) == len(tiles) and all(tile > 0 and size % tile == 0 for tile in sizes)
+    return "which the sketch's tiles divide" if all_divide else ""
 
 
 def _tile_extents(body: tuple[Statement, ...], dim: str) -> Iterator[IntExpr]:
@@ -389,25 +398,25 @@ def _tile_extents(body: tuple[Statement, ...], dim: str) -> Iterator[IntExpr]:
 class _Place:
     words: str
     line: int
-    #: the extents of the dimensions that it takes a range of
+    #: The extents of the dimensions of which it takes a range.
     over: tuple[str, ...] = ()
 
 
 def _edge_dimension(brief: RouteBrief, evidence: Evidence) -> tuple[str, int | None]:
     """The dimension whose last tile is wrong, by its Dim's name, and its size.
 
-    It is the one in which the first error lies furthest towards the end, if the sketch takes tiles of it: an error
-    in a sum over the masked dimension shows in every column of the row, and then the ragged tiled one is meant.
+    This is the dimension in which the first error is furthest towards the end, if the sketch takes tiles of it. An
+    error in a sum over the masked dimension appears in every column of the row; then it is the ragged tiled dimension.
     """
     tiled = {extent for place in _places(brief, None) for extent in place.over}
-    found, size = _last_in(brief, evidence)
-    if found and (not tiled or (found if found.isidentifier() else str(size)) in tiled):
-        return found, size
+    name, size = _last_in(brief, evidence)
+    if name and (not tiled or (name if name.isidentifier() else str(size)) in tiled):
+        return name, size
     return _ragged(brief, evidence, tiled)
 
 
 def _last_in(brief: RouteBrief, evidence: Evidence) -> tuple[str, int | None]:
-    """The output's dimension in which the first wrong element lies furthest towards the end."""
+    """The output's dimension in which the first wrong element is furthest towards the end."""
     outputs = brief.task.outputs
     spec = outputs[evidence.output or 0] if outputs and (evidence.output or 0) < len(outputs) else None
     if spec is None or not evidence.first_wrong or len(evidence.first_wrong) != len(spec.shape):
@@ -422,7 +431,7 @@ def _last_in(brief: RouteBrief, evidence: Evidence) -> tuple[str, int | None]:
 
 
 def _ragged(brief: RouteBrief, evidence: Evidence, tiled: set[str]) -> tuple[str, int | None]:
-    """The Dim that no tile divides, among those that the sketch takes tiles of (among all, where it takes none)."""
+    """The Dim that no tile divides, among those of which the sketch takes tiles (among all, if it takes none)."""
     tiles = [v for v in (brief.candidate.constexpr if brief.candidate else {}).values() if isinstance(v, int) and v > 1]
     for name, size in evidence.sizes.items():
         if (not tiled or name in tiled) and any(size % tile for tile in tiles):
@@ -431,7 +440,7 @@ def _ragged(brief: RouteBrief, evidence: Evidence, tiled: set[str]) -> tuple[str
 
 
 def _places(brief: RouteBrief, dim: str | None) -> list[_Place]:
-    """Loads and stores of the sketch that range over ``dim`` (over anything, for None), in order."""
+    """Loads and stores of the sketch that range over ``dim`` (over any, for None), in order."""
     program = _program(brief)
     if program is None:
         return []
@@ -443,16 +452,16 @@ def _in_body(body: tuple[object, ...], dim: str | None) -> Iterator[_Place]:
         if not isinstance(statement, (Load, Store)):
             continue
         region = statement.region
-        ranged = _ranged(region)
-        if ranged and (not dim or dim in ranged):
+        extents = _ranged(region)
+        if extents and (not dim or dim in extents):
             kind = "store to" if isinstance(statement, Store) else "load of"
-            at = dim or ranged[-1]
+            at = dim or extents[-1]
             words = f"the {kind} {region.tensor.name} at {at}"
-            yield _Place(words, statement.span.line, tuple(ranged))
+            yield _Place(words, statement.span.line, tuple(extents))
 
 
 def _ranged(region: Region) -> list[str]:
-    """The extents of the dimensions that a region takes a range of."""
+    """The extents of the dimensions of which a region takes a range."""
     pairs = zip(region.index, region.tensor.shape, strict=True)
     return [str(extent) for index, extent in pairs if isinstance(index, Range)]
 
@@ -469,38 +478,38 @@ def _program(brief: RouteBrief) -> Program | None:
 
 
 def _code_lines(brief: RouteBrief, places: list[_Place]) -> list[str]:
-    """Where the code has those sketch lines, for code that still has its line map."""
+    """Positions of those sketch lines in the code, if it still has its line map."""
     if brief.candidate is None:
         return []
-    wanted = {place.line for place in places}
-    found = []
+    sketch_lines = {place.line for place in places}
+    positions = []
     for file, lines in brief.candidate.source.line_map.items():
-        numbers = sorted(code for code, sketch in lines.items() if sketch in wanted)
+        numbers = sorted(code for code, sketch in lines.items() if sketch in sketch_lines)
         if numbers:
-            found.append(f"{file}:{numbers[0]}")
-    return found
+            positions.append(f"{file}:{numbers[0]}")
+    return positions
 
 
 def _changed_since_it_passed(brief: RouteBrief) -> list[str]:
-    """Where the code differs from the last one that passed for the same design: ``file:line: text`` for each stretch of
-    lines, or how many lines of a file differ where most do."""
-    now = brief.candidate
-    if now is None or brief.verdict is None or brief.verdict.passed:
+    """Differences between the code and the last one that passed for the same design: ``file:line: text`` for each
+    changed stretch of lines, or the number of different lines of a file if most differ."""
+    candidate = brief.candidate
+    if candidate is None or brief.verdict is None or brief.verdict.passed:
         return []
     for attempt in reversed(brief.history):
-        before = attempt.candidate
-        if before is None or attempt.verdict is None or not attempt.verdict.passed:
+        earlier = attempt.candidate
+        if earlier is None or attempt.verdict is None or not attempt.verdict.passed:
             continue
-        if (before.sketch, before.constexpr) != (now.sketch, now.constexpr):
+        if (earlier.sketch, earlier.constexpr) != (candidate.sketch, candidate.constexpr):
             continue  # another design's code differs everywhere
-        old, new = bare(before.source).files, bare(now.source).files
+        old, new = bare(earlier.source).files, bare(candidate.source).files
         shared = (brief.verdict.evidence or Evidence()).signature == "race"
         return [place for name, text in new.items() for place in _differs(name, old.get(name, ""), text, shared)]
     return []
 
 
 def _differs(name: str, before: str, text: str, shared: bool) -> Iterator[str]:
-    """``shared``: lines whose variable all threads have come first."""
+    """Yield the changed places. With ``shared``, lines with a variable that all threads share come first."""
     old, new = before.splitlines(), text.splitlines()
     stretches = [
         (start, stop)
@@ -511,11 +520,11 @@ def _differs(name: str, before: str, text: str, shared: bool) -> Iterator[str]:
     if len(stretches) > 1 and count > len(new) / 2:
         yield f"{count} of {name}'s {len(new)} lines"
         return
-    known = set(map(str.strip, old))
+    old_lines = set(map(str.strip, old))
 
     def one_for_all(at: int) -> bool:
         is_kept = new[at].startswith((" ", "\t")) and new[at].split()[:1] == ["static"] and "const" not in new[at]
-        return shared and is_kept and new[at].strip() not in known
+        return shared and is_kept and new[at].strip() not in old_lines
 
     def order(lines: tuple[int, int]) -> tuple[bool, bool]:
         return not any(map(one_for_all, range(*lines))), not any(map(_acts, new[lines[0] : lines[1]]))
@@ -524,13 +533,13 @@ def _differs(name: str, before: str, text: str, shared: bool) -> Iterator[str]:
         if start == stop:
             yield f"{name}:{start + 1} (lines removed before it)"
             continue
-        telling = (n for keep in (one_for_all, lambda n: _acts(new[n])) for n in range(start, stop) if keep(n))
-        shown = next(telling, start)
+        significant = (n for keep in (one_for_all, lambda n: _acts(new[n])) for n in range(start, stop) if keep(n))
+        shown = next(significant, start)
         yield f"{name}:{shown + 1}: {new[shown].strip()[:120]}"
 
 
 def _acts(line: str) -> bool:
-    """Is it a line that does something: neither an include, an import, a comment nor a brace?"""
+    """Whether a line has an effect: it is not an include, an import, a comment or a brace."""
     text = line.strip()
     return any(c.isalnum() for c in text) and not text.startswith(("#", "//", "/*", "*", "import ", "from "))
 
@@ -545,18 +554,18 @@ def _sizes(sizes: dict[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
-# -- is a candidate's code, to the byte, what the rules make of its sketch? --------------------------------------------
-# Then no one has to look for a fault in the code: it computes what the sketch says. If the gate found the sketch right
-# on its small sizes and the Verifier finds the numbers wrong, the fault shows at sizes or values that the gate did not
-# try (a carry between tiles, cancellation, overflow), and it lies in the sketch.
+# -- whether a candidate's code is byte for byte the lowering of its sketch --------------------------------------------
+# If so, the code has no fault: it computes what the sketch says. If the gate found the sketch right on its small sizes
+# and the Verifier finds wrong numbers, the fault appears at sizes or values that the gate did not try (a carry
+# between tiles, cancellation, overflow), and it is in the sketch.
 
 
 def is_verbatim(brief: RouteBrief) -> bool:
-    """Lowers the sketch again and compares; False without a candidate, a sketch or a lowering."""
+    """Lower the sketch again and compare; False without a candidate, a sketch or a lowering."""
     if brief.candidate is None or not brief.sketch:
         return False
-    told = CodeBrief(brief.task, brief.target, brief.sketch, constexpr=brief.candidate.constexpr)
+    code_brief = CodeBrief(brief.task, brief.target, brief.sketch, constexpr=brief.candidate.constexpr)
     try:
-        return same_code(RulesCoder().code(told).source, brief.candidate.source)
+        return same_code(RulesCoder().code(code_brief).source, brief.candidate.source)
     except KernellabError:
         return False

@@ -1,4 +1,4 @@
-"""The rules Analyst: what a session has tried, what came of it and what limits it, in words made from the record."""
+"""The rules Analyst: a session's attempts, their outcomes and limits, in sentences made from the record."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kernellab.records import Author, GateState, Verdict
 
 
 class RulesAnalyst:
-    """Says nothing that the record does not hold; the same brief gives the same words."""
+    """States only facts of the record; the same brief gives the same text."""
 
     author = Author.RULES
 
     def analyse(self, brief: AnalyseBrief) -> AnalyseReply:
-        """The rounds and their faults, the best kernel, and how far it is from the bound."""
+        """Report the attempts and their faults, the best kernel, and its distance from the bound."""
         sentences = [_rounds(brief.history), *_faults(brief.history), *_best(brief)]
         return AnalyseReply(" ".join(filter(None, sentences)))
 
@@ -24,12 +24,12 @@ class RulesAnalyst:
 def _rounds(history: Sequence[Attempt]) -> str:
     if not history:
         return "Nothing was tried yet."
-    judged = [attempt.verdict for attempt in history if attempt.verdict is not None]
-    passed = sum(verdict.passed for verdict in judged)
+    verdicts = [attempt.verdict for attempt in history if attempt.verdict is not None]
+    passed = sum(verdict.passed for verdict in verdicts)
     sketches = len({attempt.sketch for attempt in history if attempt.sketch})
     return (
         f"{_count(len(history), 'round')} with {_count(sketches, 'sketch', 'sketches')}: "
-        f"{_count(len(judged), 'kernel')} verified, {passed} passed."
+        f"{_count(len(verdicts), 'kernel')} verified, {passed} passed."
     )
 
 
@@ -38,16 +38,16 @@ def _faults(history: Sequence[Attempt]) -> list[str]:
     classes = Counter(
         classify(attempt.verdict).value for attempt in history if attempt.verdict and not attempt.verdict.passed
     )
-    found = []
+    sentences = []
     if refused:
-        found.append(f"The gate refused {_count(refused, 'sketch', 'sketches')} before any code was written.")
+        sentences.append(f"The gate refused {_count(refused, 'sketch', 'sketches')} before any code was written.")
     if classes:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in classes.most_common())
-        found.append(f"What failed: {kinds}.")
+        sentences.append(f"What failed: {kinds}.")
     last = next((attempt.verdict for attempt in reversed(history) if attempt.verdict), None)
     if last is not None and not last.passed:
-        found.append(f"The last kernel failed at {last.stage.value}: {last.reason}")
-    return found
+        sentences.append(f"The last kernel failed at {last.stage.value}: {last.reason}")
+    return sentences
 
 
 def _best(brief: AnalyseBrief) -> list[str]:
@@ -55,10 +55,10 @@ def _best(brief: AnalyseBrief) -> list[str]:
     if verdict is None:
         return ["No kernel has passed yet."] if brief.history else []
     turn = f" (turn {brief.best_turn})" if brief.best_turn is not None else ""
-    found = [f"The best kernel{turn} {_figures(verdict)}."]
+    sentences = [f"The best kernel{turn} {_figures(verdict)}."]
     if brief.headroom is not None:
-        found.append(f"It reaches {100 * brief.headroom:.0f} % of the speed-of-light bound of this chip.")
-    return found
+        sentences.append(f"It reaches {100 * brief.headroom:.0f} % of the speed-of-light bound of this chip.")
+    return sentences
 
 
 def _figures(verdict: Verdict) -> str:

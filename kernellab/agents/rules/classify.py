@@ -1,4 +1,4 @@
-"""What kind of error is it? Read from the failed stage, the compiler's lines and the numeric signature, by rule."""
+"""The class of an error, by rules on the failed stage, the compiler's lines and the numeric signature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernellab.records import CompilerLine, Evidence, Stage, Verdict
 
 
 class ErrorClass(str, Enum):
-    """Algorithm 1's classes, with those that it leaves out: what no role can fix, and slowness."""
+    """The classes of Algorithm 1, and two that it omits: errors that no role can fix, and slowness."""
 
     SYNTAX = "syntax"
     API = "api"
@@ -22,10 +22,10 @@ class ErrorClass(str, Enum):
     NONE = "none"
 
 
-#: Algorithm 1, line 6: these are fixed in the code
+#: Algorithm 1, line 6: classes that are fixed in the code.
 CODE_ERRORS = frozenset({ErrorClass.SYNTAX, ErrorClass.API, ErrorClass.BUILD, ErrorClass.RUNTIME})
 
-#: signatures of wrong places (which elements are read and written), as against wrong values
+#: Signatures of wrong places (which elements are read and written), as opposed to wrong values.
 PLACE_SIGNATURES = frozenset(
     (
         "edge-tile", "mask-missing", "transposed", "off-by-one", "race", "out-of-bounds", "guard", "aliasing",
@@ -33,7 +33,7 @@ PLACE_SIGNATURES = frozenset(
     )
 )  # fmt: skip
 
-#: the signatures of what a time limit of the judge ended, a call's or the whole verification's: no number was compared
+#: Signatures of runs that a time limit ended, of a call or of the verification: no numbers were compared.
 LATE = frozenset(("hang", "deadline"))
 
 _ENVIRONMENT = re.compile(
@@ -64,7 +64,7 @@ _MEMORY = re.compile(
 
 
 def classify(verdict: Verdict) -> ErrorClass:
-    """The class of a failed verdict's error; NONE for one that passed."""
+    """The class of a failed verdict's error; NONE if it passed."""
     if verdict.passed:
         return ErrorClass.NONE
     evidence = verdict.evidence or Evidence()
@@ -101,9 +101,9 @@ def _of_run(text: str, evidence: Evidence) -> ErrorClass:
 
 
 def key_of(verdict: Verdict) -> str:
-    """What makes two failures the same failure: stage, class, signature and the first compiler line without numbers."""
+    """The identity of a failure: stage, class, signature, and the first compiler line without numbers."""
     evidence = verdict.evidence or Evidence()
     line = evidence.compiler[0] if evidence.compiler else CompilerLine(file="", line=None, message=verdict.reason)
     words = re.sub(r"0x[0-9a-f]+|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", "#", line.message.lower())
-    said = "" if evidence.signature else words[:160]
-    return f"{verdict.stage.value}|{classify(verdict).value}|{evidence.signature or ''}|{said}"
+    summary = "" if evidence.signature else words[:160]
+    return f"{verdict.stage.value}|{classify(verdict).value}|{evidence.signature or ''}|{summary}"

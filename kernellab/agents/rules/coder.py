@@ -1,4 +1,4 @@
-"""The rules Coder: compiles a sketch to the target's DSL, the same text every time."""
+"""The rules Coder: compiles a sketch to the target's DSL, always to the same text."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from kernellab.records import Author
 
 
 class RulesCoder:
-    """Sketch -> Source by lowering alone, for every DSL that has one.
+    """Lowers a sketch to a Source, for every DSL that has a lowering.
 
-    A model or a person may do better; this one does not guess. After a code fault it lowers the sketch it is given
-    again: its own earlier code, or code that somebody else changed, is not carried on.
+    A model or a person may do better; this Coder does not guess. After a code fault it lowers the given sketch again:
+    it does not continue its own earlier code, or code that someone changed.
     """
 
     author = Author.RULES
 
     def code(self, brief: CodeBrief) -> CodeReply:
-        """The sketch bound to the task and lowered.
+        """Bind the sketch to the task and lower it.
 
         Raises:
-            SketchError: the sketch is wrong, or cannot be bound to the task.
-            LoweringError: the DSL cannot express a statement of it (named, with the line).
+            SketchError: the sketch is invalid, or cannot be bound to the task.
+            LoweringError: the DSL cannot express one of its statements (named, with the line).
         """
         from kernellab.sketch.check import load_program
         from kernellab.sketch.program.bind import bind

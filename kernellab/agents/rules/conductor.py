@@ -1,8 +1,8 @@
 """The rules Conductor: Algorithm 1 of the AKG paper, driven by evidence instead of a model's guess.
 
-The paper routes by the class of the error alone. Here the sketch has been *run* before any code existed, so the gate
-decides first: a wrong sketch goes to the Designer; a right sketch with wrong code goes to the Coder, whatever the
-numbers look like. Only where the sketch could not be run does the class decide, and the reason says so.
+The paper routes only by the class of the error. Here the sketch was *run* before any code existed, so the gate decides
+first: a wrong sketch goes to the Designer; a right sketch with wrong code goes to the Coder, whatever the numbers
+look like. The class decides only if the sketch could not be run, and the reason says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernellab.agents.rules.slow import KEEP_EAGER, is_slow, may_measure
 from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 
-#: the same failure this many times is a loop
+#: Number of repetitions of the same failure that count as a loop.
 SAME = 3
 
 
@@ -38,7 +38,7 @@ class RulesConductor:
     author = Author.RULES
 
     def route(self, brief: RouteBrief) -> Route:
-        """Where the work goes next, why, and what to do there."""
+        """Return where the work goes next, the reason, and a suggestion."""
         if brief.verdict is not None and brief.verdict.passed:
             return _right(brief, brief.verdict)
         route = self._by_evidence(brief)
@@ -68,7 +68,7 @@ class RulesConductor:
             return _route(RouteKind.STOP, error, reason, brief)
         to_code, quotes = error in CODE_ERRORS, verdict.reason
         if verdict.evidence is not None and verdict.evidence.signature in LATE:
-            # the rules make the same code of a sketch each time
+            # the rules lower a sketch to the same code each time
             to_code = brief.sketch is None or Role.CODER in brief.improvers
             reason = "A time limit of the judge ended the run, and no number of it was compared: "
         elif brief.sketch is None:
@@ -79,27 +79,27 @@ class RulesConductor:
                 "The code is byte for byte what the sketch compiles to, and the sketch was run on small sizes only: "
             )
         elif gate is not None and gate.state is GateState.RIGHT:
-            # what does not build was not compared with the sketch
-            built = verdict.stage not in (Stage.STATIC, Stage.BUILD)
-            reason = "The gate found the sketch right, so the code is wrong: " if built else ""
+            # code that does not build was not compared with the sketch
+            is_built = verdict.stage not in (Stage.STATIC, Stage.BUILD)
+            reason = "The gate found the sketch right, so the code is wrong: " if is_built else ""
             to_code = True
         elif gate is not None and gate.state is GateState.WRONG:
             to_code = False
             reason, quotes = "The sketch itself is wrong: ", gate.reason
         else:
-            why = gate.reason.rstrip(".") if gate else "it was not gated"
-            reason = f"The sketch could not be run ({why}), so the class of the error decides: "
+            detail = gate.reason.rstrip(".") if gate else "it was not gated"
+            reason = f"The sketch could not be run ({detail}), so the class of the error decides: "
         return _route(RouteKind.CODER if to_code else RouteKind.DESIGNER, error, reason, brief, quotes)
 
 
 def _right(brief: RouteBrief, verdict: Verdict) -> Route:
-    """A kernel that passed: the end, or on to a faster one while there is headroom."""
+    """Route after a kernel that passed: finish, or continue to a faster one while there is headroom."""
     end = why_finish(brief)
     if end:
-        told = brief.improve or is_slow(verdict)
-        earlier = "" if brief.improve else stays_best(brief)  # how a search for more ended says so
+        is_reported = brief.improve or is_slow(verdict)
+        earlier = "" if brief.improve else stays_best(brief)  # a search for more already reports this
         reason = " ".join(filter(None, [_passed(verdict, brief.allow_library), earlier]))
-        if told:
+        if is_reported:
             reason += f" {end}{untried(brief)}"
         elif is_far(brief):
             reason += f" {brief.reached.capitalize()}.{untried(brief)}"
@@ -108,31 +108,31 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
         )
     if may_measure(brief):
         return _back(brief, verdict)
-    left = unasked(brief)
-    designs = brief.sketch is not None and Role.DESIGNER in brief.improvers
+    roles_left = unasked(brief)
+    is_design = brief.sketch is not None and Role.DESIGNER in brief.improvers
     standing = standing_of(brief)
-    if designs and Role.CODER in brief.improvers and standing is not None and standing.code_costs_more:
-        designs = False
-    to = RouteKind.DESIGNER if designs else RouteKind.CODER
-    if no_gain(brief) and left and Role(to.value) not in left:
-        # the one that was asked found nothing faster
-        to = RouteKind(left[0].value)
+    if is_design and Role.CODER in brief.improvers and standing is not None and standing.code_costs_more:
+        is_design = False
+    to = RouteKind.DESIGNER if is_design else RouteKind.CODER
+    if no_gain(brief) and roles_left and Role(to.value) not in roles_left:
+        # the role that was asked found nothing faster
+        to = RouteKind(roles_left[0].value)
     start, of_earlier = starting(brief, to)
     suggestion, facts = slow_because(start, to)
-    passed = _passed(verdict, brief.allow_library, ends=False, best=brief.best)
+    passed_text = _passed(verdict, brief.allow_library, ends=False, best=brief.best)
     return Route(
         to=to,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"There is headroom. {passed}",
-        # that it passed stands with the verdict
-        quotes=passed if passed == f"Verified at {verdict.trust.value}." else "",
+        reason=f"There is headroom. {passed_text}",
+        # the verdict already states that it passed
+        quotes=passed_text if passed_text == f"Verified at {verdict.trust.value}." else "",
         suggestion=f"{of_earlier}{suggestion}",
         facts=(*route_facts(brief), *facts),
     )
 
 
 def _back(brief: RouteBrief, verdict: Verdict) -> Route:
-    """To the rules Designer, which has not yet measured its designs, with a kernel that is certainly slow."""
+    """Route to the rules Designer, which has not measured its designs yet, with a kernel that is certainly slow."""
     eager = verdict.against("eager")
     assert eager is not None
     suggestion, facts = slow_because(brief)
@@ -147,11 +147,11 @@ def _back(brief: RouteBrief, verdict: Verdict) -> Route:
 
 
 def _without_code(brief: RouteBrief) -> Route:
-    """A sketch that the gate refused, or that the Coder could not turn into code."""
+    """Route for a sketch that the gate refused, or that the Coder could not turn into code."""
     gate = brief.gate
     if brief.error:
-        what = "write this sketch as code" if brief.sketch else "write code that can be used"
-        reason = f"The Coder could not {what}: {brief.error}"
+        task_text = "write this sketch as code" if brief.sketch else "write code that can be used"
+        reason = f"The Coder could not {task_text}: {brief.error}"
         return _route(RouteKind.DESIGNER, ErrorClass.API, reason, brief)
     if gate is None:
         return _route(RouteKind.DESIGNER, ErrorClass.ALGORITHM, "There is no sketch that was checked.", brief)
@@ -167,9 +167,9 @@ def _route(to: RouteKind, error: ErrorClass, reason: str, brief: RouteBrief, quo
 
 
 def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
-    """Coder -> Designer -> stop, when a role had its chances at the same failure or has nothing new to offer."""
-    now = _key(brief.gate, brief.verdict, brief.error)
-    streak = _streak(brief.history, now)
+    """Route Coder -> Designer -> stop, if a role repeated the same failure or has nothing new to offer."""
+    key = _key(brief.gate, brief.verdict, brief.error)
+    streak = _streak(brief.history, key)
     reason = ""
     if route.to is RouteKind.CODER:
         tries = sum(1 for attempt in streak if attempt.route and attempt.route.to is RouteKind.CODER)
@@ -179,12 +179,12 @@ def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
             reason = f"The same failure came back {tries + 1} times"
         if not reason:
             return route
-        alone = brief.ablation & {"routing", "sketch"}
-        turn = "and the Coder alone is asked in this session" if alone else "so the Designer has its turn"
+        coder_only = brief.ablation & {"routing", "sketch"}
+        consequence = "and the Coder alone is asked in this session" if coder_only else "so the Designer has its turn"
         route = route.model_copy(
             update={
                 "to": RouteKind.DESIGNER,
-                "reason": f"{reason}, {turn}. {route.reason}",
+                "reason": f"{reason}, {consequence}. {route.reason}",
                 "suggestion": advise(brief, RouteKind.DESIGNER),
             }
         )
@@ -204,7 +204,7 @@ def _out_of_loop(brief: RouteBrief, route: Route) -> Route:
 
 
 def _streak(history: Sequence[Attempt], now: str) -> list[Attempt]:
-    """The latest rounds, back to the first that failed in another way."""
+    """The latest attempts, back to the first with another failure."""
     streak: list[Attempt] = []
     for attempt in reversed(history):
         if attempt.route is None or _key(attempt.gate, attempt.verdict, "", attempt.route) != now:
@@ -224,33 +224,33 @@ def _key(gate: GateResult | None, verdict: Verdict | None, error: str, route: Ro
 
 
 def _same_source(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
-    """Judged the same to the byte before, for the same failure."""
+    """Whether identical code was judged before, for the same failure."""
     if brief.candidate is None:
         return False
     return any(a.candidate is not None and a.candidate.source.hash == brief.candidate.source.hash for a in streak)
 
 
 def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
-    asked = [a for a in streak if a.route is not None and a.route.to is RouteKind.DESIGNER]
-    now = design_of(brief.sketch or "", brief.candidate.constexpr if brief.candidate else {})
-    designs = ((a.sketch, a.candidate.constexpr if a.candidate else {}) for a in asked)
-    return any(sketch is not None and design_of(sketch, values) == now for sketch, values in designs)
+    designer_attempts = [a for a in streak if a.route is not None and a.route.to is RouteKind.DESIGNER]
+    design = design_of(brief.sketch or "", brief.candidate.constexpr if brief.candidate else {})
+    designs = ((a.sketch, a.candidate.constexpr if a.candidate else {}) for a in designer_attempts)
+    return any(sketch is not None and design_of(sketch, values) == design for sketch, values in designs)
 
 
 def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True, best: Verdict | None = None) -> str:
-    """The words on a kernel that passed; ``best`` is the best of its session, which may be an earlier one."""
+    """The text about a kernel that passed; ``best`` is the best of its session, possibly an earlier one."""
     eager = verdict.against("eager")
-    # figures stand in the verdict, which a later measurement of the same kernel refines
-    slower = eager is not None and eager.high < 1
-    said = f"{'Right' if slower else 'Verified'} at {verdict.trust.value}."
-    composed = bool(of(verdict.conditions, LibraryShare))
-    if composed:
+    # the verdict has the figures, which a later measurement of the same kernel refines
+    is_slower = eager is not None and eager.high < 1
+    text = f"{'Right' if is_slower else 'Verified'} at {verdict.trust.value}."
+    has_library = bool(of(verdict.conditions, LibraryShare))
+    if has_library:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
-        said += f" It composes with the library{share}."
-    if slower:
+        text += f" It composes with the library{share}."
+    if is_slower:
         fastest = best.against("eager") if best is not None else None
         so_far = "so far" if fastest is None or fastest.high < 1 else "than this one, and not than an earlier one"
-        said += f" {KEEP_EAGER}" if ends else f" Eager is faster {so_far}."
-    if slower and ends and not (composed or allowed):
-        said += " With --allow-library a kernel may call the framework's own, labelled so."
-    return said
+        text += f" {KEEP_EAGER}" if ends else f" Eager is faster {so_far}."
+    if is_slower and ends and not (has_library or allowed):
+        text += " With --allow-library a kernel may call the framework's own, labelled so."
+    return text

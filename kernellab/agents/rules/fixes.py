@@ -1,4 +1,4 @@
-"""What a numeric pattern of errors says of the fix: sentences, each with the condition under which it holds."""
+"""What a numeric error pattern suggests as a fix: sentences, each with the condition under which it applies."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from kernellab.sketch.program.program import Apply, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task
 
-#: operations by which a value is divided, or whose result may be no number
+#: Operations that divide by a value, or whose result may not be a number.
 _DIVIDES = ("div", "reduce_mean", "welford", "rcp", "rsqrt")
 _NO_NUMBER = (*_DIVIDES, "exp", "exp2", "log", "log2", "log1p", "sqrt", "softmax", "pow", "tan", "asin", "acos")
 _SUMS = ("reduce_sum", "reduce_mean", "welford", "gemm", "dot", "cumsum", "associative_scan", "softmax")
-#: this share of wrong elements is "everywhere"
+#: Share of wrong elements that counts as "everywhere".
 _EVERYWHERE = 0.95
-#: an error this small next to the output's norm is one of single elements
+#: An error this small relative to the output's norm is one of single elements.
 _SMALL = 1e-3
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What is known of a failure; ``operations`` are those of the sketch, None without one that can be read."""
+    """The known facts of a failure; ``operations`` are those of the sketch, None without a readable one."""
 
     evidence: Evidence
     task: Task
     operations: frozenset[str] | None
 
     def has(self, *names: str) -> bool:
-        """May the computation have one of these operations?"""
+        """Whether the computation may have one of these operations."""
         return self.operations is None or not self.operations.isdisjoint(names)
 
     @property
@@ -46,7 +46,8 @@ class _Look:
 
     @property
     def is_changed(self) -> bool:
-        """Were the inputs changed after they were drawn, so that they may hold what the task never draws?"""
+        """Whether the inputs were changed after generation, so that they may contain values that the task never
+        generates."""
         return self.evidence.seed is None and bool(self.evidence.family)
 
     @property
@@ -55,17 +56,17 @@ class _Look:
 
     @property
     def everywhere(self) -> bool:
-        """Is nearly all of this case wrong?"""
+        """Whether nearly all elements of this case are wrong."""
         return self.evidence.wrong_fraction is None or self.evidence.wrong_fraction >= _EVERYWHERE
 
     @property
     def repeated(self) -> bool:
-        """Do the errors follow a period along a dimension?"""
+        """Whether the errors follow a period along a dimension."""
         return self.evidence.repeats is not None
 
     @property
     def right_at(self) -> list[Tried]:
-        """The sizes at which it is right, so that the formula, the first offset and the store are."""
+        """The sizes at which it is right; so the formula, the first offset and the store are right."""
         return [case for case in self.evidence.tried if case.right and case.family in ("", "inputs")]
 
     @property
@@ -74,7 +75,7 @@ class _Look:
 
     @property
     def at_one(self) -> bool:
-        """Is it right only where every size is 1, and has other sizes?"""
+        """Whether it is right only if every size is 1, and has other sizes."""
         return bool(self.right_at) and not self.at_some_sizes and set(self.evidence.sizes.values()) != {1}
 
     @property
@@ -82,10 +83,10 @@ class _Look:
         return self.everywhere and not self.right_at
 
 
-#: of an index that is wrong in some places
+#: For an index that is wrong in some places.
 _TIE = "The result is of integers: check which of equal values the reference takes, and where it rounds."
 
-#: of what is wrong all over at some sizes, and right at others
+#: For results that are wrong everywhere at some sizes, and right at others.
 _OF_SIZES = (
     "At that size nearly all of it is wrong, and at some others nothing: look for what depends on the size, such as a "
     "loop's bound."
@@ -101,7 +102,7 @@ def _always(look: _Look) -> bool:
     return True
 
 
-#: signature -> sentences on what fixes it, each with when it holds; {where} is a place such as "the load of X at N"
+#: Signature -> sentences with their conditions; {where} is a place such as "the load of X at N".
 _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     "transposed": (
         (
@@ -216,13 +217,13 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
 
 
 def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -> str:
-    """The sentences of the evidence's signature that hold here, about the place ``where``; empty where none does."""
+    """The applicable sentences of the evidence's signature about the place ``where``; empty if none applies."""
     look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
-    known = _FIXES.get(evidence.signature or "", ())
-    said = [said.format(where=where) for holds, said in known if holds(look)]
-    if known and evidence.repeats is not None and not look.at_one:
+    candidates = _FIXES.get(evidence.signature or "", ())
+    said = [said.format(where=where) for holds, said in candidates if holds(look)]
+    if candidates and evidence.repeats is not None and not look.at_one:
         said = [_of_repeats(evidence.repeats), *said]
-    if said or not known or not look.everywhere:
+    if said or not candidates or not look.everywhere:
         return " ".join(said)
     return _OF_SIZES if look.at_some_sizes else _AT_ONE if look.at_one else ""
 
@@ -235,7 +236,7 @@ def _of_repeats(found: Repeats) -> str:
 
 
 def _operations(program: Program) -> Iterator[str]:
-    """Names of the operations of a program: of its values, and of its statements (gemm)."""
+    """Names of a program's operations: of its values, and of its statements (gemm)."""
     for kernel in program.kernels:
         for statement in statements(kernel.body):
             yield type(statement).__name__.lower()
