@@ -1,7 +1,7 @@
 """The roles that a chat model plays, their prompts, and the same prompts for a person.
 
 A role is made from a :class:`kernellab.models.Talk` and :class:`kernellab.knowledge.Knowledge`; it follows the same
-protocol as its rules variant (:mod:`kernellab.agents.briefs`). To change what a model receives, edit
+protocol as its rules variant (:mod:`kernellab.agents.briefs`). To change a model's prompt, edit
 ``agents/model/templates/<role>.j2``; to add a section, add a block there and a Part in ``prompts/``.
 """
 

@@ -30,7 +30,7 @@ ANALYSE_SCHEMA: dict[str, Any] = {
 
 
 class ModelAnalyst:
-    """Asks a model what happened. What its answer says against the record is sent back once, then left out."""
+    """Asks a model for an explanation. Sentences that contradict the record are returned once, then omitted."""
 
     author = Author.MODEL
 
@@ -39,29 +39,29 @@ class ModelAnalyst:
         self._options = options or Options.within(talk, 4_000)
 
     def prompt(self, brief: AnalyseBrief) -> Prompt:
-        """What the model will be sent. Raises PromptError when it does not fit."""
+        """The model's prompt. Raises PromptError if it does not fit."""
         return analyse_prompt(brief, self._options)
 
     def analyse(self, brief: AnalyseBrief) -> AnalyseReply:
-        """Sentences whose numbers stand in the record; a sentence whose numbers do not is not in the text.
+        """Return sentences whose numbers are in the record; other sentences are omitted.
 
         Raises:
-            ModelError: the model could not be asked, or gave no usable answer.
-            PromptError: the record does not fit the budget.
+            ModelError: the request failed, or the answer was unusable.
+            PromptError: the record does not fit into the budget.
         """
         conversation = Conversation(self._talk, self.prompt(brief), self._options)
         data = conversation.ask_json()
         wrong = wrong_sentences(data, brief)
         if wrong and self._options.repairs:
-            findings = [f"{sentence} ({why})" for sentence, why in wrong]
+            findings = [f"{sentence} ({reason})" for sentence, reason in wrong]
             data = conversation.again_json(render("analyst", "repair", findings=findings))
             wrong = wrong_sentences(data, brief)
         refused = {sentence for sentence, _ in wrong}
-        kept = [s for s in sentences(str(data["summary"])) if s not in refused]
-        if not kept:
-            # nothing that the model said is in the record; the rules' words are
+        accepted = [s for s in sentences(str(data["summary"])) if s not in refused]
+        if not accepted:
+            # no sentence of the model is supported by the record; the rules' text is
             return RulesAnalyst().analyse(brief)
-        return AnalyseReply(" ".join(kept), tuple(str(c) for c in data["claims"] if str(c).strip() not in refused))
+        return AnalyseReply(" ".join(accepted), tuple(str(c) for c in data["claims"] if str(c).strip() not in refused))
 
 
 def analyse_prompt(brief: AnalyseBrief, options: Options) -> Prompt:
@@ -86,13 +86,13 @@ def analyse_prompt(brief: AnalyseBrief, options: Options) -> Prompt:
 
 
 def record_facts(brief: AnalyseBrief) -> dict[str, object]:
-    """What the record says, by name: counts, the best kernel's figures, what is left."""
-    judged = [a.verdict for a in brief.history if a.verdict is not None]
+    """The record's facts by name: counts, the best kernel's figures, and the remaining budget."""
+    verdicts = [a.verdict for a in brief.history if a.verdict is not None]
     facts: dict[str, object] = {
         "rounds": len(brief.history),
         "sketches": len({a.sketch for a in brief.history if a.sketch}),
-        "kernels verified": len(judged),
-        "kernels passed": sum(v.passed for v in judged),
+        "kernels verified": len(verdicts),
+        "kernels passed": sum(v.passed for v in verdicts),
     }
     if brief.best is not None:
         for line in verdict_figures(brief.best):
@@ -108,17 +108,17 @@ def record_facts(brief: AnalyseBrief) -> dict[str, object]:
 
 
 def wrong_sentences(data: dict[str, Any], brief: AnalyseBrief) -> list[tuple[str, str]]:
-    """The sentences of an answer, its claims too, whose numbers the record does not hold, and why."""
+    """The sentences of an answer, including its claims, whose numbers the record lacks, with the reasons."""
     facts = {
         **record_facts(brief), "rounds in words": history_text(brief.history), "task": brief.task.signature,
         "chip": brief.target.chip.name, "question": brief.question,
     }  # fmt: skip
-    said = [*sentences(str(data["summary"])), *(str(c).strip() for c in data["claims"])]
-    return [(s, why) for s, holds, why in check_claims(list(dict.fromkeys(said)), facts) if holds is False]
+    statements = [*sentences(str(data["summary"])), *(str(c).strip() for c in data["claims"])]
+    return [(s, reason) for s, holds, reason in check_claims(list(dict.fromkeys(statements)), facts) if holds is False]
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text; a point inside a number ends none."""
+    """Split a text into sentences; a point inside a number does not end one."""
     import re
 
     return [s.strip() for s in re.split(r"(?<=[.!?])\s+(?=[A-Z0-9])", text.strip()) if s.strip()]

@@ -1,4 +1,4 @@
-"""The Coder that a model plays: whole files or edits, applied all or not at all, looked at before the Verifier is."""
+"""The Coder that a model plays: whole files or edits, applied all or none, checked before verification."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MOST = 6
 
 
 class ModelCoder:
-    """Asks a model for the kernel, and for a fixed answer while it cannot be applied or cannot be honest.
+    """Asks a model for the kernel, and for a fixed answer while it cannot be applied or breaks the static rules.
 
-    ``talk`` is a :class:`kernellab.models.Talk`; without ``knowledge`` the DSL's documents are left out.
+    ``talk`` is a :class:`kernellab.models.Talk`; without ``knowledge`` the DSL's documents are omitted.
     """
 
     author = Author.MODEL
@@ -43,29 +43,29 @@ class ModelCoder:
         self._options = options or Options.within(talk)
 
     def prompt(self, brief: CodeBrief) -> Prompt:
-        """What the model will be sent first. Raises PromptError when it does not fit."""
+        """The model's first prompt. Raises PromptError if it does not fit."""
         return code_prompt(brief, self._library, self._options)
 
     def code(self, brief: CodeBrief) -> CodeReply | Route:
-        """The first answer that can be applied and is a kernel of the target's DSL.
+        """Return the first answer that can be applied and is a kernel of the target's DSL.
 
-        A route to FINISH where the last code passed and the model leaves it as it is.
+        Return a route to FINISH if the last code passed and the model keeps it.
 
         Raises:
-            ModelError: the model could not be asked, or its replies were cut or filtered.
-            AnswerError: no answer could be used within the repairs; the message holds the last fault.
+            ModelError: the request failed, or the replies were cut or filtered.
+            AnswerError: no answer could be used within the repairs; the message contains the last fault.
             PromptError: the prompt does not fit its budget.
         """
         base = base_of(brief, self._options)
         conversation = Conversation(self._talk, code_prompt(brief, self._library, self._options, base), self._options)
         text = conversation.ask()
-        words_alone = 0
+        prose_replies = 0
         for _ in range(self._options.repairs):
             try:
                 return _used(text, brief, base)
             except AnswerError as error:
-                words_alone = words_alone + 1 if isinstance(error, NoAnswer) else 0
-                if words_alone > 1:
+                prose_replies = prose_replies + 1 if isinstance(error, NoAnswer) else 0
+                if prose_replies > 1:
                     raise AnswerError(
                         f'The model writes no code. It answers: "{shorten(text, 240)}"',
                         "Look at its replies, or give the role to another model, the rules or a person.",
@@ -85,22 +85,22 @@ class ModelCoder:
 
 
 def _used(text: str, brief: CodeBrief, base: Base) -> CodeReply | Route:
-    """What an answer is, or the end where a kernel has passed and it knows no faster one or keeps that code."""
+    """Return the answer's code, or the end if a kernel has passed and the model knows no faster one or keeps it."""
     if brief.passed and (done := parse_done(text)) is not None:
         return done
     reply = read_code(text, brief, base)
     verdict = judged(brief)
-    kept = brief.previous is not None and same_code(reply.source, brief.previous)
-    if kept and verdict is not None and verdict.passed:
+    is_kept = brief.previous is not None and same_code(reply.source, brief.previous)
+    if is_kept and verdict is not None and verdict.passed:
         return finish(reply.rationale)
     return reply
 
 
 def read_code(text: str, brief: CodeBrief, base: Base, author: Author = Author.MODEL) -> CodeReply:
-    """The source that an answer makes of the base's files.
+    """Return the source that results from an answer and the base's files.
 
     Raises:
-        AnswerError: it cannot be read or applied, is no kernel of the DSL, or is the code that failed before.
+        AnswerError: it cannot be read or applied, is not a kernel of the DSL, or is the code that failed before.
     """
     if parse_done(text) is not None:
         raise AnswerError("No kernel has passed yet, so the work is not done.", "Write the code.")
@@ -112,20 +112,22 @@ def read_code(text: str, brief: CodeBrief, base: Base, author: Author = Author.M
         raise _about_the_block(error, base.main_file) if answer.nameless else error from None
     if brief.previous is not None and same_code(source, brief.previous) and not answer.keep:
         raise AnswerError("The code is the same as before.", "Change what the Verifier found, or answer KEEP.")
-    # what a history and a list of turns say of the round
+    # the text of the round in the history and in the list of turns
     critique = answer.critique
-    kept = "The Coder keeps the code that it was shown." if answer.keep and not (answer.rationale or critique) else ""
-    rationale = "\n".join(filter(None, [answer.rationale, critique, kept]))
+    keep_note = (
+        "The Coder keeps the code that it was shown." if answer.keep and not (answer.rationale or critique) else ""
+    )
+    rationale = "\n".join(filter(None, [answer.rationale, critique, keep_note]))
     return CodeReply(source, dict(brief.constexpr), rationale)
 
 
 def _about_the_block(error: AnswerError, main_file: str) -> AnswerError:
-    """``error`` with what was made of a block that has no name, which is most often what is wrong."""
-    said = (
+    """Add how a block without a name was read to ``error``: this is the most frequent cause."""
+    explanation = (
         f"Your block has no FILE: line, so it was taken for the whole of {main_file}. Write FILE: {main_file} before a "
         f"whole file; to change a part of it, write EDIT: {main_file} with SEARCH and REPLACE."
     )
-    return AnswerError(error.message, error.remedy, (said, *error.findings))
+    return AnswerError(error.message, error.remedy, (explanation, *error.findings))
 
 
 def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) -> Source:
@@ -146,13 +148,13 @@ def _source(answer: CodeAnswer, brief: CodeBrief, base: Base, author: Author) ->
     }
     changed = source.model_copy(update={"files": files, "line_map": line_map, "origin": author})
     if base.lowered is not None and same_code(changed, base.lowered):
-        # to the byte what the rules write: it may run as theirs does
+        # byte for byte the rules' code: it may run like theirs
         return base.lowered
     return changed
 
 
 def _as_shown(edit: Edit, base: Base) -> Edit:
-    """``edit`` of the text that a prompt shows, also where it quotes the file's own."""
+    """Return ``edit`` in terms of the text that a prompt shows, also if it quotes the file's own."""
     if edit.file not in base.in_short:
         return edit
     search, new = (in_short(edit.file, text, base.sketch) for text in (edit.search, edit.replace))
@@ -160,10 +162,10 @@ def _as_shown(edit: Edit, base: Base) -> Edit:
 
 
 def _check(source: Source) -> None:
-    """What can be seen without building: Python that parses, and the DSL's own static rules.
+    """Check without building: that Python parses, and the DSL's static rules.
 
     Raises:
-        AnswerError: with a sentence for each finding.
+        AnswerError: the code cannot be built; with a sentence for each finding.
     """
     from kernellab.dsls import get_adapter
 
@@ -181,12 +183,12 @@ def _check(source: Source) -> None:
                 findings.append(f"{name} does not define {source.entry}.")
     if not findings:
         try:
-            found = get_adapter(source.dsl).static(source)
+            static_findings = get_adapter(source.dsl).static(source)
         except TargetError:
-            found = []
-        # a helper is not its author's to look into
+            static_findings = []
+        # the author of the code cannot see into a helper
         findings = [f.message if is_helper(f.file) else f"{f.file}:{f.line or '?'}: {f.message}"
-                    for f in found if f.fatal]  # fmt: skip
+                    for f in static_findings if f.fatal]  # fmt: skip
     if findings:
         raise AnswerError("The code cannot be built.", "Fix it.", tuple(findings))
 

@@ -1,7 +1,7 @@
-"""The Conductor that a model plays: it judges and advises, evidence decides.
+"""The Conductor that a model plays: it judges and advises; the evidence decides.
 
-The paper's Conductor classifies an error and routes by the class (Algorithm 1). Here the rules Conductor says first
-what the evidence alone allows; where it leaves a choice, the model chooses, and in every case it may write the advice.
+The paper's Conductor classifies an error and routes by the class (Algorithm 1). Here the rules Conductor first states
+what the evidence allows; if that leaves a choice, the model chooses, and it may always write the advice.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
     from kernellab.models import Talk
 
-#: a fault that small sizes do not show, so that a sketch which ran right may still be its cause
+#: Faults that small sizes do not show, so that a sketch that ran right may be their cause.
 _GROWS_WITH_SIZE = frozenset(("accumulate-dtype", "nan"))
-#: model faults after which the rules may still route: no key and no person's wish forbids it
+#: Model faults after which the rules may still route: not a missing key or a person's decision.
 _ANSWERABLE = (
     ModelFault.TRUNCATED, ModelFault.FILTERED, ModelFault.EMPTY, ModelFault.GARBAGE, ModelFault.BUDGET,
 )  # fmt: skip
@@ -44,20 +44,21 @@ class ModelConductor:
         self._options = options or Options.within(talk, 8_000)
 
     def prompt(self, brief: RouteBrief) -> Prompt:
-        """What the model will be sent. Raises PromptError when it does not fit."""
+        """The model's prompt. Raises PromptError if it does not fit."""
         return route_prompt(brief, RulesConductor().route(brief), self._library, self._options)
 
     def route(self, brief: RouteBrief) -> Route:
-        """Where the work goes next, why, and what to do there.
+        """Return where the work goes next, the reason, and a suggestion.
 
         Raises:
-            ModelError: the model could not be asked (a key, the network, the budget). An unusable reply is no
-                error: the rules' route is taken, and its reason says why.
+            ModelError: the request failed (a key, the network, the budget). An unusable reply is not an error: the
+            rules'
+                route is used, and its reason states why.
         """
         brief = replace(brief, ablation=brief.ablation | self._options.ablation)
         rules = RulesConductor().route(brief)
         if rules.to is RouteKind.STOP or "routing" in brief.ablation or _is_the_end(brief, rules):
-            # nothing to judge: a pass that is not to be improved, a machine at fault, a loop, no turns left
+            # no judgement needed: a final pass, a machine at fault, a loop, or no turns left
             return rules
         if len(allowed_routes(brief, rules)) == 1:
             # the evidence leaves no choice, and the rules' advice names its line and dimension
@@ -68,34 +69,34 @@ class ModelConductor:
         except (ModelError, PromptError, ValueError) as error:
             if isinstance(error, ModelError) and error.kind not in _ANSWERABLE:
                 raise
-            said = getattr(error, "message", str(error))
-            return rules.model_copy(update={"reason": f"{rules.reason} (By rule; the model's answer: {said})"})
+            message = getattr(error, "message", str(error))
+            return rules.model_copy(update={"reason": f"{rules.reason} (By rule; the model's answer: {message})"})
         return settle(brief, rules, proposed)
 
 
 def _is_the_end(brief: RouteBrief, rules: Route) -> bool:
-    """Does the session end here whatever a model says? Whether more rounds without a gain pay is a judgement."""
-    passed = brief.verdict is not None and brief.verdict.passed
-    return rules.to is RouteKind.FINISH and not (passed and not must_finish(brief))
+    """Whether the session ends regardless of a model. Whether more rounds without a gain pay is a judgement."""
+    has_passed = brief.verdict is not None and brief.verdict.passed
+    return rules.to is RouteKind.FINISH and not (has_passed and not must_finish(brief))
 
 
 def read_route(data: dict[str, Any]) -> Route:
-    """The Route that a reply's object states. Raises ValueError for one that is no route."""
-    words = {k: str(data.get(k, "")).strip() for k in ("to", "error_class", "reason", "suggestion")}
-    to, error = words["to"].lower(), words["error_class"].lower()
+    """Return the Route that a reply's object states. Raises ValueError if it is not a route."""
+    fields = {k: str(data.get(k, "")).strip() for k in ("to", "error_class", "reason", "suggestion")}
+    to, error = fields["to"].lower(), fields["error_class"].lower()
     if to not in {k.value for k in RouteKind}:
-        raise ValueError(f"'{words['to']}' is not a role that work can go to.")
-    if not words["reason"]:
+        raise ValueError(f"'{fields['to']}' is not a role that work can go to.")
+    if not fields["reason"]:
         raise ValueError("It does not give a reason.")
-    known = {c.value for c in ErrorClass}
+    classes = {c.value for c in ErrorClass}
     return Route(
-        to=RouteKind(to), error_class=error if error in known else ErrorClass.NONE.value,
-        reason=words["reason"], suggestion=words["suggestion"],
+        to=RouteKind(to), error_class=error if error in classes else ErrorClass.NONE.value,
+        reason=fields["reason"], suggestion=fields["suggestion"],
     )  # fmt: skip
 
 
 def settle(brief: RouteBrief, rules: Route, proposed: Route) -> Route:
-    """The proposal where evidence allows it; else the rules' destination, with a sentence on what was refused."""
+    """Return the proposal if the evidence allows it; otherwise the rules' route, with a sentence about the refusal."""
     allowed = allowed_routes(brief, rules)
     error = rules.error_class if rules.error_class != ErrorClass.NONE.value else proposed.error_class
     if brief.verdict is not None and brief.verdict.passed and proposed.to in (RouteKind.CODER, RouteKind.DESIGNER):
@@ -110,17 +111,17 @@ def settle(brief: RouteBrief, rules: Route, proposed: Route) -> Route:
 
 
 def allowed_routes(brief: RouteBrief, rules: Route) -> frozenset[RouteKind]:
-    """Where the evidence lets the work go. One element: nothing is left to judge."""
+    """Return where the evidence lets the work go. One element: no choice is left."""
     only = frozenset((rules.to,))
     both = frozenset((RouteKind.CODER, RouteKind.DESIGNER))
     gate, verdict = brief.gate, brief.verdict
     if gate is not None and gate.state is GateState.WRONG:
         return only
     if verdict is None:
-        # a sketch that cannot be run, or that the Coder could not write: he may try once more
+        # a sketch that cannot run, or that the Coder could not write: the Coder may try once more
         return both if brief.error else only
     if verdict.passed:
-        # it is right: whoever can may make it faster, or it is good enough
+        # it is right: a role may make it faster, or it is good enough
         return frozenset(RouteKind(role.value) for role in brief.improvers) | {rules.to, RouteKind.FINISH}
     if gate is None or gate.state is GateState.NOT_RUNNABLE:
         return both

@@ -1,4 +1,4 @@
-"""One turn's conversation with a model: the first request, then what went back to it, each an Exchange."""
+"""One turn's conversation with a model: the first request and the repairs, each an Exchange."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernellab.models import Talk
 from kernellab.models.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
 
-#: a reply that ended like this is asked for once more, with a word on brevity where it was cut or empty
+#: Faults after which the request is repeated once, with a note on brevity after a cut or empty reply.
 _AGAIN = (ModelFault.TRUNCATED, ModelFault.EMPTY, ModelFault.FILTERED)
-#: a prompt that is too long for the model is assembled again in this share of its tokens, so often
+#: Share of its tokens to which a prompt that is too long is reduced, and how often.
 _SMALLER, _TIMES_SMALLER = 0.6, 3
 _SHORTER = (
     "Your last reply did not arrive complete: it reached the limit of its length, or was empty. Answer once more, "
@@ -21,7 +21,7 @@ _SHORTER = (
 )
 
 
-#: of a model that is asked to correct its reply and gives it again: asked once more it would do the same
+#: For a model that repeats its reply when asked to correct it: another request would not help.
 REPEATS = "The model gave the same reply again when it was asked to correct it."
 REPEATED_REMEDY = (
     "Leave the role a note on what is wrong, or give the role to another model, the rules or a person; "
@@ -32,7 +32,7 @@ REPEATED_REMEDY = (
 class Conversation:
     """Requests that begin with the same prompt, so that a server's cache of it serves all of them.
 
-    A cut, empty or filtered reply is asked for once more in a turn; it is never read as an answer.
+    After a cut, empty or filtered reply, the request is repeated once per turn; such a reply is never used.
     """
 
     def __init__(self, talk: Talk, prompt: Prompt, options: Options) -> None:
@@ -40,26 +40,26 @@ class Conversation:
         self._messages: tuple[ChatMessage, ...] = prompt.messages
         self._sections: tuple[Section, ...] = prompt.sections
         self._chances, self._smaller = 1, _TIMES_SMALLER
-        #: the last reply's text, and whether the model gave the one before it again
+        #: The last reply's text, and whether the model repeated the one before.
         self.last, self.repeated = "", False
 
     def ask(self) -> str:
-        """The reply to the prompt itself. Raises ModelError."""
+        """Return the reply to the prompt. Raises ModelError."""
         return self._text(self._prompt.purpose)
 
     def again(self, request: str, purpose: str) -> str:
-        """The reply to ``request``, which answers the model's last reply. Raises ModelError.
+        """Return the reply to ``request``, which follows the model's last reply. Raises ModelError.
 
-        Only that reply is kept in sight: faulty ones before it would be imitated, and cost tokens.
+        Only the last reply is included: earlier faulty ones would be imitated, and cost tokens.
         """
-        before = self.last.strip()
+        last_text = self.last.strip()
         self._go_on(request)
         text = self._text(purpose)
-        self.repeated = text.strip() == before
+        self.repeated = text.strip() == last_text
         return text
 
     def ask_json(self) -> dict[str, Any]:
-        """The object that the prompt's schema asks for. Raises ModelError."""
+        """Return the object that the prompt's schema describes. Raises ModelError."""
         while True:
             try:
                 return self._json()
@@ -67,20 +67,24 @@ class Conversation:
                 self._shorten(error)
 
     def again_json(self, request: str) -> dict[str, Any]:
-        """As :meth:`again`, for an object that the prompt's schema asks for."""
+        """Like :meth:`again`, for an object of the prompt's schema."""
         self._go_on(request)
         return self.ask_json()
 
     def _assemble(self, budget: int, error: ModelError) -> None:
-        """The prompt in fewer tokens; what followed it stays. Raises ``error`` where its parts cannot give way."""
-        before = self._prompt
+        """Assemble the prompt in fewer tokens; later messages stay. Raises ``error`` if its parts cannot be
+        shortened."""
+        old_prompt = self._prompt
         try:
-            self._prompt = before.within(budget)
+            self._prompt = old_prompt.within(budget)
         except PromptError as short:
             raise error from short
-        after, told = self._messages[len(before.messages) :], self._sections[len(before.sections) :]
-        self._messages = (*self._prompt.messages, *after)
-        self._sections = (*self._prompt.sections, *told)
+        later_messages, later_sections = (
+            self._messages[len(old_prompt.messages) :],
+            self._sections[len(old_prompt.sections) :],
+        )
+        self._messages = (*self._prompt.messages, *later_messages)
+        self._sections = (*self._prompt.sections, *later_sections)
 
     def _go_on(self, request: str) -> None:
         self._messages = (
@@ -116,8 +120,8 @@ class Conversation:
         return value
 
     def _shorten(self, error: ModelError) -> None:
-        """Adds a word on brevity, or takes a smaller prompt where the last was too long; raises ``error`` where another
-        request would not help, or was made already."""
+        """Add a note on brevity, or use a smaller prompt if the last was too long. Raises ``error`` if another request
+        would not help, or was made already."""
         if error.kind is ModelFault.CONTEXT and self._smaller:
             self._smaller -= 1
             self._assemble(int(_SMALLER * self._prompt.tokens), error)
@@ -126,8 +130,8 @@ class Conversation:
             raise error
         self._chances -= 1
         if error.kind is ModelFault.FILTERED:
-            return  # a filter does not always decide alike
+            return  # a filter's decision may differ
         *before, last = self._messages
-        said = ChatMessage(role=last.role, content=f"{last.content}\n\n{_SHORTER}")
-        self._messages = (*before, said)
+        message = ChatMessage(role=last.role, content=f"{last.content}\n\n{_SHORTER}")
+        self._messages = (*before, message)
         self._sections = (*self._sections, Section(name="shorter", source="kernellab", tokens=estimate(_SHORTER)))

@@ -1,4 +1,4 @@
-"""The Designer that a model plays: its sketch is parsed, checked and run before anyone writes code from it."""
+"""The Designer that a model plays: its sketch is parsed, checked and run before code is written from it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from kernellab.knowledge import Knowledge
     from kernellab.models import Talk
 
-#: findings that go back at once
+#: Maximum number of findings in one request.
 _MOST = 8
-#: a reply of words alone is asked for again so often; then it is shown, in so many characters
+#: Number of repeated requests after a reply with only prose; then it is shown, with this many characters.
 _REFUSALS, _QUOTED = 1, 240
-#: more than the gate's own: a request to a model takes longer, and a fault that is found now saves a round
+#: Longer than the gate's own limit: a request to a model takes longer, and a fault found now saves a round.
 _GATE_SECONDS = 2.0
 _WORTH = {GateState.RIGHT: 2, GateState.NOT_RUNNABLE: 1, GateState.WRONG: 0}
 
@@ -45,8 +45,8 @@ _WORTH = {GateState.RIGHT: 2, GateState.NOT_RUNNABLE: 1, GateState.WRONG: 0}
 class ModelDesigner:
     """Asks a model for a sketch, and for a fixed one while the gate finds faults in it.
 
-    ``talk`` is a :class:`kernellab.models.Talk`; ``knowledge`` may be None, then only what the code itself knows of
-    the language and the chip is quoted.
+    ``talk`` is a :class:`kernellab.models.Talk`. If ``knowledge`` is None, only the code's own facts about the language
+    and the chip are quoted.
     """
 
     author = Author.MODEL
@@ -57,17 +57,17 @@ class ModelDesigner:
         self._options = options or Options.within(talk)
 
     def prompt(self, brief: DesignBrief) -> Prompt:
-        """What the model will be sent first. Raises PromptError when it does not fit."""
+        """The model's first prompt. Raises PromptError if it does not fit."""
         return design_prompt(brief, self._library, self._options)
 
     def design(self, brief: DesignBrief) -> DesignReply | Route:
-        """The first sketch that the gate finds right; when the repairs are used up, the best that came.
+        """Return the first sketch that the gate finds right; when the repairs are used up, the best one.
 
-        A route to FINISH where the model knows no better design than one that has passed.
+        Return a route to FINISH if the model knows no better design than one that has passed.
 
         Raises:
-            ModelError: the model could not be asked, or its replies were cut or filtered.
-            DesignError: no reply held a sketch, or every revision broke a pinned line (named).
+            ModelError: the request failed, or the replies were cut or filtered.
+            DesignError: no reply contained a sketch, or every revision broke a pinned line (named).
             PromptError: the prompt does not fit its budget.
         """
         conversation = Conversation(self._talk, self.prompt(brief), self._options)
@@ -80,14 +80,14 @@ class ModelDesigner:
 
 @dataclass(frozen=True)
 class Judged:
-    """A reply after the gate: ``findings`` are empty when nothing has to be fixed."""
+    """A reply after the gate: ``findings`` are empty if nothing must be fixed."""
 
     answer: SketchAnswer | None
     gate: GateResult | None
     problem: str = ""
     findings: tuple[str, ...] = ()
     breach: str = ""
-    #: a reply of words alone, such as a refusal
+    #: A reply with only prose, such as a refusal.
     words: str = ""
 
     @property
@@ -98,34 +98,34 @@ class Judged:
 
 
 def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options: Options) -> DesignReply:
-    """The sketch that a conversation ends with, fixed in as many rounds as ``options.repairs`` allows."""
-    gated = "gate" not in options.ablation | brief.ablation
-    best = judged = judge_sketch(text, brief, gated, brief.previous)
-    meant = judged.answer
+    """Return the final sketch of a conversation, fixed in at most ``options.repairs`` rounds."""
+    is_gated = "gate" not in options.ablation | brief.ablation
+    best = judged = judge_sketch(text, brief, is_gated, brief.previous)
+    original = judged.answer
     shown = brief.previous
-    rounds = words_alone = 0
+    rounds = prose_replies = 0
     while judged.findings and rounds < options.repairs:
-        words_alone = words_alone + 1 if judged.words else 0
-        if words_alone > _REFUSALS:
+        prose_replies = prose_replies + 1 if judged.words else 0
+        if prose_replies > _REFUSALS:
             break
         rounds += 1
         request = render("designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST])
-        # a reply that cannot be used leaves the last one that can for edits
+        # after an unusable reply, edits refer to the last usable one
         shown = judged.answer.sketch if judged.answer else shown
         text = conversation.again(request, "repair-sketch")
         if conversation.repeated:
             break
-        judged = judge_sketch(text, brief, gated, shown)
+        judged = judge_sketch(text, brief, is_gated, shown)
         if judged.worth >= best.worth:
             best = judged
-            if meant is None or (best.answer is not None and _launches(best.answer) != _launches(meant)):
-                meant = best.answer
+            if original is None or (best.answer is not None and _launches(best.answer) != _launches(original)):
+                original = best.answer
     if best.answer is None:
-        said = f'It answers: "{shorten(judged.words, _QUOTED)}"' if judged.words else best.problem
+        problem = f'It answers: "{shorten(judged.words, _QUOTED)}"' if judged.words else best.problem
         if conversation.repeated:
-            raise DesignError(f"{REPEATS} {said}", REPEATED_REMEDY)
+            raise DesignError(f"{REPEATS} {problem}", REPEATED_REMEDY)
         raise DesignError(
-            f"None of the model's {rounds + 1} replies holds a sketch. {said}",
+            f"None of the model's {rounds + 1} replies holds a sketch. {problem}",
             "Look at its replies, give the role to another model or to the rules, or write the sketch.",
         )
     if best.breach:
@@ -134,28 +134,30 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
             "Unpin the line, or write the revision yourself.",
         )
     answer = best.answer
-    fixed = f"Fixed in {counted(rounds, 'round')}." if rounds and not best.findings else ""
-    open_ = f"Still open after {counted(rounds, 'repair')}: {best.findings[0]}" if best.findings and rounds else ""
-    open_ = f"{REPEATS} {open_} {REPEATED_REMEDY}" if conversation.repeated else open_
-    # a repair says what it repairs; what the design is meant for stands in the first reply that has its launches
-    words = dict.fromkeys(filter(None, (meant.rationale if meant else "", answer.rationale, fixed, open_)))
-    return DesignReply(answer.sketch, answer.constexpr or {}, " ".join(words), answer.claims)
+    fixed_note = f"Fixed in {counted(rounds, 'round')}." if rounds and not best.findings else ""
+    open_note = f"Still open after {counted(rounds, 'repair')}: {best.findings[0]}" if best.findings and rounds else ""
+    open_note = f"{REPEATS} {open_note} {REPEATED_REMEDY}" if conversation.repeated else open_note
+    # a repair's rationale is about the repair; the design's is in the first reply with the same launches
+    sentences = dict.fromkeys(
+        filter(None, (original.rationale if original else "", answer.rationale, fixed_note, open_note))
+    )
+    return DesignReply(answer.sketch, answer.constexpr or {}, " ".join(sentences), answer.claims)
 
 
 def _launches(answer: SketchAnswer) -> int:
-    """How many sketches an answer holds."""
+    """The number of sketches in an answer."""
     return len(SKETCH_HEAD.findall(answer.sketch))
 
 
 def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str | None = None) -> Judged:
-    """What is wrong with a reply, in findings that its author can act on; ``shown`` is the sketch that it may edit."""
+    """Return a reply's faults as findings for its author; ``shown`` is the sketch that it may edit."""
     if parse_done(text) is not None:
         return Judged(None, None, "No kernel has passed yet, so the work is not done.", ("Write a sketch.",))
     try:
         answer = parse_sketch(text, shown)
     except AnswerError as error:
-        words = text if isinstance(error, NoAnswer) and not fences(text) else ""
-        return Judged(None, None, "The reply could not be used.", error.findings, words=words)
+        prose = text if isinstance(error, NoAnswer) and not fences(text) else ""
+        return Judged(None, None, "The reply could not be used.", error.findings, words=prose)
     answer = _only_known(answer)
     breaches = _breaches(brief.previous, answer.sketch)
     if breaches:
@@ -169,42 +171,42 @@ def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str |
         )  # fmt: skip
     result = gate_sketch(answer.sketch, brief.task, brief.target, answer.constexpr or {})
     lines = answer.sketch.splitlines()
-    found = tuple(f"{_at(d.line, lines)}: {d.code} {d.message} {d.remedy}".strip() for d in result.diagnostics
+    errors = tuple(f"{_at(d.line, lines)}: {d.code} {d.message} {d.remedy}".strip() for d in result.diagnostics
                   if d.severity == "error")  # fmt: skip
-    if result.state is GateState.RIGHT or (result.state is GateState.NOT_RUNNABLE and not found):
+    if result.state is GateState.RIGHT or (result.state is GateState.NOT_RUNNABLE and not errors):
         return Judged(answer, result)
-    if found:
-        return Judged(answer, result, "The sketch has faults.", found)
+    if errors:
+        return Judged(answer, result, "The sketch has faults.", errors)
     warnings = tuple(f"{_at(d.line, lines)}: {d.message} {d.remedy}".strip() for d in result.diagnostics)
-    # a sketch whose sizes or outputs are not the task's has run on nothing
+    # a sketch whose sizes or outputs differ from the task's was not run
     problem = "but it does not compute the reference" if result.cases else "but not run on this task"
     problem = f"The sketch can be read, {problem}."
     return Judged(answer, result, problem, (result.reason, *warnings))
 
 
 def _at(number: int, lines: Sequence[str]) -> str:
-    """``line 7 (`load(...)`)``: a line by its number and its text, so that no copy of the sketch is needed."""
+    """A line by its number and text, ``line 7 (`load(...)`)``, so that no copy of the sketch is needed."""
     text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     return f"line {number} (`{text}`)" if text else f"line {number}"
 
 
 def gate_sketch(sketch: str, task: Task, target: Target, constexpr: dict[str, int | float]) -> GateResult:
-    """The sketch gate's answer, with some patience."""
+    """The sketch gate's result, with a longer time limit."""
     from kernellab.sketch.gate import gate
 
     return gate(sketch, task, chip=target.chip, constexpr=constexpr, seconds=_GATE_SECONDS)
 
 
 def _only_known(answer: SketchAnswer) -> SketchAnswer:
-    """The answer without values for constexprs that its sketch does not declare: they say nothing."""
+    """Return the answer without values for constexprs that its sketch does not declare."""
     from kernellab.sketch.check import check
 
     program = check(answer.sketch).program
     if program is None or not answer.constexpr:
         return answer
     names = {c.name for c in program.constexprs}
-    kept = {k: v for k, v in answer.constexpr.items() if k in names}
-    return SketchAnswer(answer.sketch, answer.rationale, kept, answer.claims)
+    declared = {k: v for k, v in answer.constexpr.items() if k in names}
+    return SketchAnswer(answer.sketch, answer.rationale, declared, answer.claims)
 
 
 def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
@@ -216,7 +218,7 @@ def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
 
 
 def _unchanged(text: str, brief: DesignBrief) -> bool:
-    """Is the reply the design that the work was sent back with?"""
+    """Whether the reply is the design that was sent back."""
     try:
         return _same_design(parse_sketch(text, brief.previous), brief)
     except AnswerError:
@@ -224,10 +226,10 @@ def _unchanged(text: str, brief: DesignBrief) -> bool:
 
 
 def _same_design(answer: SketchAnswer, brief: DesignBrief) -> bool:
-    """The same sketch with the same values of its tunables; another value is another design."""
+    """Whether it is the same sketch with the same values of its tunables."""
     if brief.previous is None:
         return False
-    before, chosen = brief.previous_constexpr, changed_defaults(brief.previous, answer.sketch)
-    return design_of(answer.sketch, {**before, **chosen, **(answer.constexpr or {})}) == design_of(
-        brief.previous, before
+    earlier, changed = brief.previous_constexpr, changed_defaults(brief.previous, answer.sketch)
+    return design_of(answer.sketch, {**earlier, **changed, **(answer.constexpr or {})}) == design_of(
+        brief.previous, earlier
     )

@@ -1,4 +1,4 @@
-"""A person in a role: the prompt that a model would get, to read or to copy elsewhere, and a reader for the reply."""
+"""A person in a role: the prompt that a model would receive, to read or to copy, and a reader for the reply."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _WORD = re.compile(r"\s*(?P<to>\w+)\s*(?:[:,.;\-]+\s*(?P<rest>.*))?\Z", re.DOTAL
 
 
 def prompt(brief: Brief, knowledge: Knowledge | None = None, token_budget: int | None = None) -> Prompt:
-    """The prompt of whichever role the brief is for: what a model is sent first, and what a person is shown.
+    """Return the prompt for the role of the brief: a model's first prompt, which a person also sees.
 
     Raises:
-        PromptError: what it must hold does not fit ``token_budget``.
+        PromptError: the required parts do not fit ``token_budget``.
     """
     options = Options() if token_budget is None else Options(token_budget=token_budget)
     library = Library(knowledge)
@@ -54,12 +54,12 @@ def prompt(brief: Brief, knowledge: Knowledge | None = None, token_budget: int |
 
 
 def parse_answer(text: str, brief: Brief, author: Author = Author.HUMAN) -> Answer:
-    """What a pasted reply says: fenced code, the whole reply, or JSON; a route also as ``coder: what to do``.
+    """Return a pasted reply's content: fenced code, the whole reply, or JSON; a route also as ``coder: what to do``.
 
-    The reply is read, not judged: the session gates a sketch and verifies code as always.
+    The reply is read, not judged: the session gates a sketch and verifies code as usual.
 
     Raises:
-        AnswerError: it does not hold what the role is asked for.
+        AnswerError: the reply lacks what the role must answer.
     """
     done = parse_done(text) if isinstance(brief, (DesignBrief, CodeBrief)) else None
     if done is not None and brief.passed:

@@ -1,4 +1,4 @@
-"""A kernel that somebody else wrote becomes a sketch of the same design, and the gate says whether it is right."""
+"""Turns an external kernel into a sketch of the same design, which the gate checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def lift_prompt(source: Source, task: Task, library: Library, options: Options) -> Prompt:
-    """The language's reference, the task and the foreign kernel. Raises PromptError when they do not fit."""
+    """The language's reference, the task and the external kernel. Raises PromptError if they do not fit."""
     language = library.language()
     kernel = render("lift", "kernel", source=source, files=sorted(bare(source).files.items()))
     parts = [
@@ -40,12 +40,12 @@ def lift(
     source: Source, task: Task, target: Target, talk: Talk, knowledge: Knowledge | None = None,
     options: Options | None = None,
 ) -> DesignReply:  # fmt: skip
-    """A sketch with the design of ``source``, right on the gate's sizes of ``task``.
+    """Return a sketch with the design of ``source``, right on the gate's sizes of ``task``.
 
     Raises:
-        DesignError: no sketch within the repairs that the gate does not refuse (its last finding is named).
-        ModelError: the model could not be asked.
-        PromptError: the kernel does not fit the budget.
+        DesignError: no sketch within the repairs that the gate accepts (names its last finding).
+        ModelError: the request failed.
+        PromptError: the kernel does not fit into the budget.
     """
     options = options or Options()
     brief = DesignBrief(task=task, target=target)

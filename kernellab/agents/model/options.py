@@ -1,4 +1,4 @@
-"""How a model role works, and which parts of the method it leaves out on purpose."""
+"""Settings of a model role, and the parts of the method that it omits on purpose."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Lengths are in estimated tokens. ``repairs`` is how often a faulty reply goes back before the role gives up.
+    """Lengths are in estimated tokens. ``repairs`` is how often a faulty reply is returned before the role gives up.
 
-    ``ablation`` leaves parts of the method out, added to the brief's own
-    (:data:`kernellab.options.design.ABLATIONS`): ``gate`` (sketches are not run before code is asked for), ``routing``
-    (every failure goes to the Coder), ``sketch`` (code straight from the task), ``examples`` (no examples and no known
-    designs in prompts), ``intermediates`` (the Coder is not told what the sketch computes at the first wrong element),
-    ``profile`` (prompts do not say which lines a kernel's time goes into).
+    ``ablation`` omits parts of the method, in addition to the brief's own
+    (:data:`kernellab.options.design.ABLATIONS`): ``gate`` (sketches are not run before code is written), ``routing``
+    (every failure goes to the Coder), ``sketch`` (code directly from the task), ``examples`` (no examples and no known
+    designs in prompts), ``intermediates`` (the Coder does not see what the sketch computes at the first wrong element),
+    ``profile`` (prompts do not state in which lines a kernel's time goes).
     """
 
     token_budget: int = 16_000
@@ -29,7 +29,7 @@ class Options:
 
     @classmethod
     def within(cls, talk: Talk, most: int = 16_000) -> Options:
-        """The usual options with prompts of at most ``talk.prompt_tokens``, as a model's settings say, or ``most``. A
-        person who attends is asked after the second reply that cannot be used."""
+        """The default options with prompts of at most ``talk.prompt_tokens``, from the model's settings, or ``most``.
+        If a person attends, they are asked after the second unusable reply."""
         repairs = 1 if talk.attended else cls.repairs
         return cls(token_budget=talk.prompt_tokens or most, repairs=repairs)

@@ -1,4 +1,4 @@
-"""An operator in words becomes a task file, loaded and audited; a person approves it before it is used."""
+"""Writes a task file from a description, loads and audits it; a person approves it before it is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE = "prompts/task.j2"
 
 @dataclass(frozen=True)
 class ProposedTask:
-    """A file's text, the task that it states, and what is weak about it as a test (sentences; mostly none)."""
+    """A file's text, its task, and its weaknesses as a test (sentences; mostly none)."""
 
     text: str
     task: Task
@@ -30,7 +30,7 @@ class ProposedTask:
 
 
 def task_prompt(words: str, options: Options | None = None) -> Prompt:
-    """The prompt for a model, or a person, to make a task file of ``words``."""
+    """The prompt for a model, or a person, to write a task file from ``words``."""
     parts = [
         Part("role", _FILE, render("task", "role"), stable=True),
         Part("example", _FILE, render("task", "example"), stable=True),
@@ -43,14 +43,14 @@ def task_prompt(words: str, options: Options | None = None) -> Prompt:
 def task_from_words(
     words: str, talk: Talk, name: str = "operator", options: Options | None = None
 ) -> ProposedTask:  # fmt: skip
-    """A task file for an operator described in words.
+    """Write a task file for an operator described in words.
 
-    The file is run here to load it, after a look that refuses what a task has no use for, and audited: outputs that
-    zeros or an input would match, inputs that do not matter and randomness go back to the model.
+    The file runs here to load it, after a check for code that a task does not need, and is audited: outputs that zeros
+    or an input would match, inputs that do not matter and randomness are returned to the model.
 
     Raises:
-        TaskError: no words, or no reply gave a file that loads and that a kernel could pass (the last fault is named).
-        ModelError: the model could not be asked.
+        TaskError: no words, or no reply contained a file that loads and that a kernel could pass (names the last
+        fault). ModelError: the request failed.
     """
     if not words.strip():
         raise TaskError("The description of the task is empty.", "Describe the operator, its inputs and their sizes.")
@@ -76,10 +76,10 @@ def task_from_words(
 
 
 def read_task_file(text: str, name: str) -> ProposedTask:
-    """The task of a reply: its Python block, or the whole reply.
+    """Return the task of a reply: its Python block, or the whole reply.
 
     Raises:
-        AnswerError: no code, or code that a task has no use for (other imports, files, eval).
+        AnswerError: no code, or code that a task does not need (other imports, files, eval).
         TaskError: it does not load, or no kernel can pass it (random, only NaN).
     """
     from kernellab.task.audit import admit
@@ -90,7 +90,7 @@ def read_task_file(text: str, name: str) -> ProposedTask:
         raise AnswerError("The reply has no Python file.", "Write the whole file in one ```python block.")
     _harmless(code)
     task = load_task(code, name)
-    # a file that cannot be audited at its sizes is no fault of its author
+    # if the audit cannot run at these sizes, the author is not at fault
     flags = tuple(flag.reason for flag in admit(task) if flag.rule != "not-audited")
     return ProposedTask(code, task, flags)
 
@@ -100,7 +100,7 @@ _REFUSED = frozenset(
     ("open", "exec", "eval", "compile", "__import__", "globals", "locals", "vars", "getattr", "setattr", "delattr",
      "input", "breakpoint", "exit", "quit", "memoryview")
 )  # fmt: skip
-#: parts of torch and numpy that read, write, load or build something
+#: Parts of torch and numpy that read, write, load or build something.
 _REACHING = frozenset(
     ("load", "save", "hub", "utils", "ops", "classes", "jit", "package", "distributed", "multiprocessing", "_C",
      "fromfile", "tofile", "loadtxt", "savetxt", "genfromtxt", "memmap", "savez", "ctypeslib", "from_file", "cuda")
@@ -108,10 +108,10 @@ _REACHING = frozenset(
 
 
 def _harmless(code: str) -> None:
-    """A reference is arithmetic: anything that reaches out of it is refused unrun. A look, not a sandbox.
+    """Refuse a reference that does more than arithmetic, without running it. This is a check, not a sandbox.
 
     Raises:
-        AnswerError: naming the line.
+        AnswerError: the code is refused; names the line.
         TaskError: the code does not parse.
     """
     try:

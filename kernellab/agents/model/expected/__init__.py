@@ -1,1 +1,1 @@
-"""What a sketch computes on its way to one wrong element, for who looks for the fault in the code made from it."""
+"""The sketch's values on the way to one wrong element, to locate the fault in the code made from it."""

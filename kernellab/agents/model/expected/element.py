@@ -1,7 +1,7 @@
-"""The values that a sketch computes on its way to one element of an output.
+"""The values that a sketch computes on the way to one element of an output.
 
-Only the iterations that can store the element are run, one by one, in float64; the values of the one that stores it
-are kept by statement.
+Only the iterations that can store the element run, one by one, in float64; the values of the one that stores it are
+recorded by statement.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: statements that may run, one by one
+#: Maximum number of statements that run, one by one.
 _MOST_STEPS = 20_000
-#: values that are kept of a tile
+#: Number of recorded values of a tile.
 _FIRST = 4
-#: iterations of a loop that are looked through for those that store the element
+#: Maximum number of iterations of a loop that are searched for those that store the element.
 _MOST_TURNS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Call:
-    """A program's inputs by tensor name, its symbols' and constexprs' values, and the element that is looked at."""
+    """A program's inputs by tensor name, the values of its symbols and constexprs, and the element to follow."""
 
     inputs: Mapping[str, Any]
     symbols: Mapping[str, int]
     constexpr: Mapping[str, int | float]
-    #: the out tensor, and the element's flat number in it
+    #: The out tensor, and the element's flat index in it.
     tensor: str
     element: int
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a statement gave: ``values`` of the element, or the first of its tile (``of`` elements in all).
+    """The result of a statement: ``values`` of the element, or the first of its tile (of ``of`` elements).
 
-    ``last`` is what it gave in the last step of the loop around it, where that is something else. Not ``alone``: it is
-    not known which of the tile's values lead to the element.
+    ``last`` is the result in the last step of the loop around it, if different. Not ``alone``: it is unknown which of
+    the tile's values lead to the element.
     """
 
     line: int
@@ -77,13 +77,13 @@ class Step:
 
 
 def value_at(program: Program, call: Call, seconds: float) -> float:
-    """The element as the sketch computes it, in float64. Raises NotRunnable, SketchError."""
+    """Return the element as the sketch computes it, in float64. Raises NotRunnable, SketchError."""
     outcome = _run(program, call, seconds)
     return float(outcome.reshape(-1)[call.element])
 
 
 def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
-    """The statements before the store of the element, each with what it gave; empty where none stores it.
+    """Return the statements before the store of the element, each with its result; empty if none stores it.
 
     Raises:
         NotRunnable: more than ``seconds`` of this thread's time, or too many statements.
@@ -98,7 +98,7 @@ def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
 
 
 def _around(kernel: Kernel, tensor: str) -> set[str]:
-    """The variables of the loops around each store to ``tensor``: what an iteration of them computes is for its own
+    """The variables of the loops around each store to ``tensor``: each of their iterations computes its own
     elements."""
     loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
     return {
@@ -119,7 +119,8 @@ def _run(program: Program, call: Call, seconds: float, watch: _Trail | None = No
 
 
 def narrowed(program: Program, call: Call) -> Program:
-    """``program`` with the grid of the kernels that write the element cut to the iterations that may store it."""
+    """Return ``program`` with the grid of the kernels that write the element reduced to iterations that may store
+    it."""
     last = max((i for i, k in enumerate(program.kernels) if call.tensor in k.writes), default=-1)
     kernels = tuple(_narrow(k, program, call) if i == last else k for i, k in enumerate(program.kernels))
     return replace(program, kernels=kernels)
@@ -145,7 +146,7 @@ def _written(stmt: Store | Scatter | AtomicAdd) -> str:
 
 
 def _alone(loop: Loop, store: Store) -> bool:
-    """Does the loop's variable alone say where the store goes along some dimension?"""
+    """Whether only the loop's variable determines the store's place along some dimension."""
     return any(start_of(item).loop_vars() == {loop.var} for item in store.region.index)
 
 
@@ -158,8 +159,8 @@ def _turns(loop: Loop, store: Store, numbers: Mapping[str, int], element: int) -
     if len(turns) > _MOST_TURNS:
         return []
     shape = [e.evaluate(numbers) for e in store.region.tensor.shape]
-    at = _unravel(element, shape)
-    for position, item in zip(at, store.region.index, strict=True):
+    position_of_element = _unravel(element, shape)
+    for position, item in zip(position_of_element, store.region.index, strict=True):
         if start_of(item).loop_vars() == {loop.var}:
             turns = [t for t in turns if _reaches(item, {**numbers, loop.var: t}, position)]
     return list(turns)
@@ -174,15 +175,15 @@ def _reaches(item: Point | Range, numbers: Mapping[str, int], position: int) -> 
 
 
 def _unravel(flat: int, shape: Sequence[int]) -> list[int]:
-    at: list[int] = []
+    indices: list[int] = []
     for size in reversed(shape):
-        at.insert(0, flat % max(size, 1))
+        indices.insert(0, flat % max(size, 1))
         flat //= max(size, 1)
-    return at
+    return indices
 
 
 def _replaced(stmt: Statement, var: str, turn: int) -> Statement:
-    """``stmt`` with its loop over ``var`` at ``turn`` alone."""
+    """Return ``stmt`` with its loop over ``var`` only at ``turn``."""
     if not isinstance(stmt, Loop):
         return stmt
     if stmt.var == var:
@@ -195,24 +196,24 @@ def _replaced(stmt: Statement, var: str, turn: int) -> Statement:
 
 @dataclass
 class _Trail:
-    """Keeps what each statement of ``kernel`` gave, and of the iteration that stores the element the values at it."""
+    """Records the result of each statement of ``kernel`` and, for the iteration that stores the element, its values."""
 
     call: Call
     kernel: Kernel
     found: tuple[Step, ...] = ()
     _steps: int = 0
     _pending: tuple[Statement, Scope] | None = None
-    #: by statement: the iteration, the line, the tile, and its first and last contents
+    #: By statement: the iteration, the line, the tile, and its first and last contents.
     _given: dict[tuple[int, int], tuple[dict[str, int], int, Tile, Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._around = _around(self.kernel, self.call.tensor)
         self._axes = axes_of(self.kernel, self.call.tensor)
-        own = list(statements(self.kernel.body))
-        self._own = {id(stmt) for stmt in own}
-        #: lines that only load what a launch or an earlier statement has stored
-        stored = {_written(s) for s in own if isinstance(s, (Store, Scatter, AtomicAdd))}
-        self._loads = {s.span.line for s in own if isinstance(s, Load) and s.region.tensor.name in stored}
+        body = list(statements(self.kernel.body))
+        self._own = {id(stmt) for stmt in body}
+        #: Lines that only load what a launch or an earlier statement has stored.
+        stored = {_written(s) for s in body if isinstance(s, (Store, Scatter, AtomicAdd))}
+        self._loads = {s.span.line for s in body if isinstance(s, Load) and s.region.tensor.name in stored}
 
     def step(self, stmt: Statement, scope: Scope) -> None:
         self._flush()
@@ -236,15 +237,16 @@ class _Trail:
             return
         offset = [int(i) for i in hit[0][1:]]
         extents = tuple(elements.shape[1:])
-        led = [
-            given
-            for given in self._given.values()
-            if given[2].uid in self._axes and all(indices.get(k) == v for k, v in given[0].items())
+        leading = [
+            entry
+            for entry in self._given.values()
+            if entry[2].uid in self._axes and all(indices.get(k) == v for k, v in entry[0].items())
         ]
-        if {given[1] for given in led} <= self._loads:
-            return  # what was computed is in a tensor that they read
+        if {entry[1] for entry in leading} <= self._loads:
+            return  # their values were computed into a tensor that they load
         self.found = tuple(
-            _step(line, tile, first, last, offset, extents, self._axes[tile.uid]) for _, line, tile, first, last in led
+            _step(line, tile, first, last, offset, extents, self._axes[tile.uid])
+            for _, line, tile, first, last in leading
         )
 
     def _flush(self) -> None:
@@ -256,11 +258,11 @@ class _Trail:
             return
         turn = {k: v for k, v in scope.indices.items() if k in self._around and isinstance(v, int)}
         for number, tile in enumerate(_tiles(stmt)):
-            now = scope.tiles[tile.uid]
+            contents = scope.tiles[tile.uid]
             key = id(stmt), number
-            before = self._given.get(key)
-            first = before[3] if before is not None and before[0] == turn else now
-            self._given[key] = turn, stmt.span.line, tile, first, now
+            earlier = self._given.get(key)
+            first = earlier[3] if earlier is not None and earlier[0] == turn else contents
+            self._given[key] = turn, stmt.span.line, tile, first, contents
 
 
 def _tiles(stmt: Statement) -> Iterator[Tile]:
@@ -287,5 +289,5 @@ def _at(tile: Tensor, offset: Sequence[int], extents: Sequence[int], axes: Axes)
     for size, axis in zip(tile.shape[1:], axes, strict=True):
         follows = axis >= 0 and size == extents[axis]
         place.append(offset[axis] if follows else 0 if size == 1 else slice(None))
-    found = tile[tuple(place)].reshape(-1)
-    return tuple(float(v) for v in found[:_FIRST].tolist()), int(found.numel())
+    values = tile[tuple(place)].reshape(-1)
+    return tuple(float(v) for v in values[:_FIRST].tolist()), int(values.numel())

@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from kernellab.sketch.program.program import Program
     from kernellab.task import Task
 
-#: seconds of this thread's time for the run that is followed, and for all variants
+#: Seconds of this thread's time for the recorded run, and for all variants.
 _FOLLOW_S, _VARIANTS_S = 1.5, 1.5
-#: inputs larger than this are not drawn again
+#: Size of inputs above which they are not generated again.
 _MOST_BYTES = 128 << 20
-#: relative difference up to which two values are one: the kernel's is rounded, the sketch's is not
+#: Relative difference up to which two values are equal: the kernel's is rounded, the sketch's is not.
 _SAME = {"float16": 4e-3, "bfloat16": 3e-2}
 _SAME_ELSE = 2e-5
-#: and up to which the reference's, rounded on the way, is the sketch's
+#: Relative difference up to which the reference's value, rounded on the way, equals the sketch's.
 _ROUNDED = 1e-2
 _MOST_STEPS = 16
 _MOST_FITTING = 2
 
 
 def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]:
-    """What the sketch computes for the first wrong element of a failed kernel, statement by statement.
+    """Describe what the sketch computes for the first wrong element of a failed kernel, statement by statement.
 
-    Empty where there is nothing to compare: no such element, inputs that cannot be drawn again, a sketch that does not
+    Empty if there is nothing to compare: no such element, inputs that cannot be generated again, a sketch that does not
     give the reference's value there, or one that takes too long.
     """
     evidence = verdict.evidence if verdict is not None and not verdict.passed else None
     if evidence is None or not brief.sketch.strip() or evidence.seed is None or evidence.first_wrong is None:
         return ()
     if evidence.signature == "race" or verdict is None or verdict.stage is Stage.FAST:
-        return ()  # another run is wrong at other elements; a timed call's inputs are not kept
+        return ()  # another run is wrong at other elements; a timed call's inputs are not stored
     try:
-        with one_thread():  # its time is counted, and a verification may be timing at the same time
+        with one_thread():  # its time is limited, and a verification may be timing at the same time
             return _lines(brief, evidence)
     except (KernellabError, RuntimeError, LookupError, ValueError, OverflowError):
         return ()
@@ -58,29 +58,29 @@ def _lines(brief: CodeBrief, evidence: Evidence) -> tuple[str, ...]:
         return ()
     small = narrowed(program, call)
     steps = steps_to(small, call, _FOLLOW_S)
-    own = value_at(small, call, _FOLLOW_S)
-    if not steps or not _same(own, evidence.want, _ROUNDED):
-        return ()  # other inputs than those that failed, or a sketch that is wrong itself
+    expected = value_at(small, call, _FOLLOW_S)
+    if not steps or not _same(expected, evidence.want, _ROUNDED):
+        return ()  # other inputs than those that failed, or the sketch itself is wrong
     near = _SAME.get(brief.task.outputs[evidence.output or 0].dtype, _SAME_ELSE)
-    # the kernel's value is rounded about as far as the reference's is
-    near = max(near, min(_ROUNDED, 4 * abs(own - float(evidence.want or 0.0)) / max(abs(own), 1e-30)))
+    # the kernel's value has about the reference's rounding error
+    near = max(near, min(_ROUNDED, 4 * abs(expected - float(evidence.want or 0.0)) / max(abs(expected), 1e-30)))
     lines = [_line(step) for step in steps[-_MOST_STEPS:]]
-    lines.append(f"stored: {own:.6g}; the kernel has {_shown(evidence.got)}")
+    lines.append(f"stored: {expected:.6g}; the kernel has {_shown(evidence.got)}")
     if not _telling(evidence.got):
         return tuple(lines)
-    fitting, all_tried = _fitting(small, call, own, evidence.got, near)
-    if fitting:
-        said = "; or ".join(f"in line {v.line} ({v.words})" for v in fitting)
-        # of a mask that comes out otherwise many changes give one value
-        end = "Look there first." if len(fitting) == 1 else "One element does not tell which: look at what they share."
-        lines.append(f"The kernel's value is what the sketch gives with one change {said}. {end}")
+    matches, all_tried = _fitting(small, call, expected, evidence.got, near)
+    if matches:
+        changes = "; or ".join(f"in line {v.line} ({v.words})" for v in matches)
+        # many changes of a mask give the same value
+        end = "Look there first." if len(matches) == 1 else "One element does not tell which: look at what they share."
+        lines.append(f"The kernel's value is what the sketch gives with one change {changes}. {end}")
     elif all_tried:
         lines.append("No change of one operation of the sketch gives the kernel's value.")
     return tuple(lines)
 
 
 def _call(program: Program, brief: CodeBrief, evidence: Evidence) -> Call | None:
-    """The failing case's inputs and element as the sketch names them; None where the inputs would be too large."""
+    """The failing case's inputs and element by the sketch's names; None if the inputs would be too large."""
     from kernellab.sketch.program.bind import bind
     from kernellab.verifier.cases.cases import make_args
 
@@ -107,24 +107,24 @@ def _call(program: Program, brief: CodeBrief, evidence: Evidence) -> Call | None
 def _fitting(
     program: Program, call: Call, own: float, got: float | str | None, near: float
 ) -> tuple[list[Variant], bool]:
-    """The first variants whose value at the element is the kernel's, and whether there was time for all."""
-    until = thread_time() + _VARIANTS_S
-    found: list[Variant] = []
+    """The first variants whose value at the element is the kernel's, and whether time sufficed for all."""
+    deadline = thread_time() + _VARIANTS_S
+    matches: list[Variant] = []
     for variant in variants(program):
-        left = until - thread_time()
-        if left <= 0 or len(found) == _MOST_FITTING:
-            return found, False
+        seconds_left = deadline - thread_time()
+        if seconds_left <= 0 or len(matches) == _MOST_FITTING:
+            return matches, False
         try:
-            value = value_at(variant.program, call, left)
+            value = value_at(variant.program, call, seconds_left)
         except (KernellabError, RuntimeError):
-            continue  # the change makes no program that runs
+            continue  # the changed program does not run
         if _same(value, got, near) and not _same(value, own, near):
-            found.append(variant)
-    return found, True
+            matches.append(variant)
+    return matches, True
 
 
 def _telling(got: float | str | None) -> bool:
-    """Is the value one that few mistakes give? Many give 0, 1 or NaN."""
+    """Whether few mistakes give the value. Many give 0, 1 or NaN."""
     return got is not None and isfinite(float(got)) and abs(float(got)) not in (0.0, 1.0)
 
 
@@ -138,9 +138,9 @@ def _same(value: float, other: float | str | None, near: float) -> bool:
 
 
 def _line(step: Step) -> str:
-    more = f", ... ({step.of} values)" if step.of > len(step.values) else ""
-    more += "" if step.alone else ", not for this element alone"
-    text = f"line {step.line}: {step.name} = {', '.join(f'{v:.6g}' for v in step.values)}{more}"
+    suffix = f", ... ({step.of} values)" if step.of > len(step.values) else ""
+    suffix += "" if step.alone else ", not for this element alone"
+    text = f"line {step.line}: {step.name} = {', '.join(f'{v:.6g}' for v in step.values)}{suffix}"
     return f"{text}; {', '.join(f'{v:.6g}' for v in step.last)} in the last step" if step.last else text
 
 

@@ -1,4 +1,4 @@
-"""A sketch with one small thing changed: what a slip in the code made from it would compute instead."""
+"""A sketch with one small change: what a slip in the code made from it would compute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernellab.sketch.program.program import (
     Value,
 )
 
-#: an operation -> those that are written in its place by mistake
+#: Operation -> operations that are written instead by mistake.
 _TAKEN_FOR = {
     "add": ("sub",), "sub": ("add",), "mul": ("div",), "div": ("mul",), "min": ("max",), "max": ("min",),
     "reduce_sum": ("reduce_mean", "reduce_max"), "reduce_mean": ("reduce_sum",), "reduce_max": ("reduce_min",),
@@ -39,7 +39,7 @@ _ORDERED = ("sub", "div", "pow", "floordiv", "mod")
 
 @dataclass(frozen=True)
 class Variant:
-    """A changed program: ``line`` of the sketch, and what is done there instead, in words."""
+    """A changed program: the ``line`` of the sketch and the change, in words."""
 
     program: Program
     line: int
@@ -47,7 +47,7 @@ class Variant:
 
 
 def variants(program: Program) -> Iterator[Variant]:
-    """Each program that differs from ``program`` in one operation, constant or loop bound, in the sketch's order."""
+    """Yield each program that differs from ``program`` in one operation, constant or loop bound, in order."""
     for number, kernel in enumerate(program.kernels):
         for body, line, words in _bodies(kernel.body):
             changed: Kernel = replace(kernel, body=body)
@@ -108,29 +108,32 @@ def _values(value: Value) -> Iterator[tuple[Value, str]]:
 
 
 def _constants(value: Const) -> Iterator[tuple[Value, str]]:
-    now = value.value
-    if not isfinite(now):
+    current = value.value
+    if not isfinite(current):
         return
-    others = dict.fromkeys((0, 1, 2 * now, now / 2, -now, now + 1, now - 1))
-    whole = not value.type.dtype.is_float
-    for other in others:
-        if other != now and not (whole and other != int(other)):
-            yield replace(value, value=int(other) if whole else other), f"{other:g} in place of {now:g}"
+    alternatives = dict.fromkeys((0, 1, 2 * current, current / 2, -current, current + 1, current - 1))
+    is_integer = not value.type.dtype.is_float
+    for alternative in alternatives:
+        if alternative != current and not (is_integer and alternative != int(alternative)):
+            yield (
+                replace(value, value=int(alternative) if is_integer else alternative),
+                f"{alternative:g} in place of {current:g}",
+            )
 
 
 def _operations(value: Apply) -> Iterator[tuple[Value, str]]:
     op = OPS[value.op]
-    for other in _TAKEN_FOR.get(value.op, ()):
-        yield replace(value, op=other), f"{_named(other)} in place of {_named(value.op)}"
+    for replacement in _TAKEN_FOR.get(value.op, ()):
+        yield replace(value, op=replacement), f"{_named(replacement)} in place of {_named(value.op)}"
     if op.kind is not OpKind.POINTWISE or value.op == "cast":
         return
     if op.arity == 1 and value.args[0].type.dtype is value.type.dtype:
         yield value.args[0], f"{_named(value.op)} left out"
     if op.arity == 2:
         a, b = value.args
-        for left_out, kept in ((b, a), (a, b)):
-            if kept.type.dtype is value.type.dtype:
-                yield kept, f"{_text(left_out)} left out of `{_text(value)}`"
+        for left_out, operand in ((b, a), (a, b)):
+            if operand.type.dtype is value.type.dtype:
+                yield operand, f"{_text(left_out)} left out of `{_text(value)}`"
         if value.op in _ORDERED:
             yield replace(value, args=(b, a)), f"the operands of `{_text(value)}` exchanged"
 
@@ -140,7 +143,7 @@ def _named(op: str) -> str:
 
 
 def _text(value: Value) -> str:
-    """The value as the sketch writes it, casts left out."""
+    """The value in the sketch's syntax, without casts."""
     match value:
         case Const():
             return f"{value.value:g}" if isinstance(value.value, float) else str(value.value)

@@ -1,7 +1,7 @@
-"""A prompt is put together from parts under a budget, and says of each part where it is from and what was cut.
+"""Assembles a prompt from parts under a budget, and reports each part's source and what was cut.
 
-The parts keep their order: what holds for every task stands first (the system message), what changes with each turn
-last, so that servers which cache a prompt's prefix find it again.
+The parts keep their order: those that hold for every task come first (the system message), those that change with each
+turn last, so that servers which cache a prompt's prefix can reuse it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from kernellab.models.exchanges import ChatMessage, Section
 from kernellab.models.tokens import estimate
 from kernellab.verifier.protocol.sanitize import shown
 
-#: below this a trimmed part is left out instead
+#: Number of tokens below which a trimmed part is omitted.
 _LEAST = 60
 
 
 class PromptError(KernellabError):
-    """What a prompt must hold does not fit into its budget."""
+    """The required parts of a prompt do not fit into its budget."""
 
 
 @dataclass(frozen=True)
 class Part:
     """One section before it is placed. ``shorter`` are its shorter forms, longest first.
 
-    ``rank`` orders who gives way when the budget is short: the highest first, 0 never.
+    ``rank`` is the order in which parts are shortened when the budget is exceeded: the highest first, 0 never.
     """
 
     name: str
@@ -35,23 +35,23 @@ class Part:
     text: str
     rank: int = 0
     shorter: tuple[str, ...] = ()
-    #: stands in the system message, which is the same for every turn of the role
+    #: In the system message, which is the same for every turn of the role.
     stable: bool = False
-    #: its last lines may be cut off
+    #: Its last lines may be cut.
     trims: bool = False
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The messages of one request, and why each part of them is there. ``tokens`` is an estimate."""
+    """The messages of one request, and the source of each part. ``tokens`` is an estimate."""
 
     messages: tuple[ChatMessage, ...]
     sections: tuple[Section, ...]
     schema: Mapping[str, Any] | None = None
     schema_name: str = ""
-    #: what a repair of the reply continues from
+    #: The purpose from which a repair of the reply continues.
     purpose: str = ""
-    #: what it was assembled from
+    #: The parts from which it was assembled.
     parts: tuple[Part, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -59,45 +59,45 @@ class Prompt:
         return sum(s.tokens for s in self.sections)
 
     def within(self, budget: int) -> Prompt:
-        """The same prompt in at most ``budget`` tokens, its parts giving way by their ranks. Raises PromptError."""
+        """Return the same prompt in at most ``budget`` tokens, shortened by the parts' ranks. Raises PromptError."""
         return assemble(
             self.parts, budget, purpose=self.purpose, schema=self.schema, schema_name=self.schema_name
         )  # fmt: skip
 
 
 def _plain(part: Part) -> Part:
-    """The part with each character that is not seen, or turns those after it, as an escape: what a person reads of a
-    prompt is what the model reads."""
+    """Return the part with invisible and direction-changing characters as escapes, so that a person and the model read
+    the same prompt."""
     return replace(part, text=shown(part.text), shorter=tuple(map(shown, part.shorter)))
 
 
 def assemble(
     parts: Sequence[Part], budget: int, *, purpose: str, schema: Mapping[str, Any] | None = None, schema_name: str = ""
 ) -> Prompt:
-    """The prompt of ``parts`` (empty ones are left out) in at most ``budget`` tokens.
+    """Return the prompt of ``parts`` (empty ones are omitted) in at most ``budget`` tokens.
 
     Raises:
-        PromptError: the parts that may not give way are longer than the budget (with the longest one's name).
+        PromptError: the parts that may not be shortened exceed the budget (the longest one is named).
     """
-    given = [_Placed(_plain(part)) for part in parts if part.text.strip()]
-    while (over := sum(p.tokens for p in given) - budget) > 0:
-        giving = [p for p in given if p.part.rank and p.text]
-        if not giving:
-            longest = max(given, key=lambda p: p.tokens)
+    placed = [_Placed(_plain(part)) for part in parts if part.text.strip()]
+    while (over := sum(p.tokens for p in placed) - budget) > 0:
+        reducible = [p for p in placed if p.part.rank and p.text]
+        if not reducible:
+            longest = max(placed, key=lambda p: p.tokens)
             raise PromptError(
                 f"The prompt is {over} tokens over its budget of {budget}; its longest part is {longest.part.name!r} "
                 f"with {longest.tokens}.",
                 "Set `prompt_tokens` under [models] to more, or shorten that part.",
             )
-        max(giving, key=lambda p: (p.part.rank, p.tokens)).give(over)
-    system = "\n\n".join(p.text for p in given if p.part.stable and p.text)
-    user = "\n\n".join(p.text for p in given if not p.part.stable and p.text)
+        max(reducible, key=lambda p: (p.part.rank, p.tokens)).give(over)
+    system = "\n\n".join(p.text for p in placed if p.part.stable and p.text)
+    user = "\n\n".join(p.text for p in placed if not p.part.stable and p.text)
     messages = [ChatMessage(role="system", content=system)] if system else []
     return Prompt(
         messages=(*messages, ChatMessage(role="user", content=user)),
         sections=tuple(
             Section(name=p.part.name, source=p.part.source, tokens=p.tokens, note=p.note)
-            for p in sorted(given, key=lambda p: not p.part.stable)
+            for p in sorted(placed, key=lambda p: not p.part.stable)
         ),
         schema=schema,
         schema_name=schema_name,
@@ -107,7 +107,7 @@ def assemble(
 
 
 class _Placed:
-    """A part and the form of it that is in the prompt now."""
+    """A part and its current form in the prompt."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -117,7 +117,7 @@ class _Placed:
         self.note = ""
 
     def give(self, over: int) -> None:
-        """Takes a shorter form, then as many whole lines as remain, then nothing."""
+        """Use a shorter form, then as many whole lines as fit, then nothing."""
         if self._forms:
             self._become(self._forms.pop(0), f"a shorter form; {self.whole} tokens in full")
         elif self.part.trims and self.tokens - over >= _LEAST:
@@ -127,25 +127,25 @@ class _Placed:
 
     def _become(self, text: str, note: str) -> None:
         if estimate(text) >= self.tokens:
-            # a form that is not shorter gains nothing
+            # a form that is not shorter has no benefit
             text, note = ("", f"left out: {self.whole} tokens over the budget") if not self._forms else (self.text, "")
         self.text, self.tokens, self.note = text, estimate(text), note
 
 
 def _head(text: str, tokens: int) -> str:
-    """The first whole lines of ``text``, with a word on the cut; code fences are closed."""
-    kept: list[str] = []
-    left = tokens - 8
+    """The first whole lines of ``text``, with a note about the cut; code fences are closed."""
+    lines: list[str] = []
+    remaining = tokens - 8
     for line in text.splitlines():
-        left -= estimate(line) + 1
-        if left < 0:
+        remaining -= estimate(line) + 1
+        if remaining < 0:
             break
-        kept.append(line)
-    if sum(line.startswith("```") for line in kept) % 2:
-        kept.append("```")
-    return "\n".join([*kept, "(the rest is left out)"]) if kept else ""
+        lines.append(line)
+    if sum(line.startswith("```") for line in lines) % 2:
+        lines.append("```")
+    return "\n".join([*lines, "(the rest is left out)"]) if lines else ""
 
 
 def brief_text(prompt: Prompt) -> str:
-    """The prompt as one text for a person, or for a chat in another window: what a model would have been sent."""
+    """The prompt as one text for a person, or for a chat in another window: the messages that a model would receive."""
     return "\n\n".join(message.content for message in prompt.messages)

@@ -1,4 +1,4 @@
-"""The Coder's prompt: the sketch, the code that the rules make of it, the DSL's documents, and the last fault."""
+"""The Coder's prompt: the sketch, the code that the rules lower from it, the DSL's documents, and the last fault."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 _FILE = "prompts/coder.j2"
 _API_SHARE = 0.2
-#: the section of a DSL's suggestions that is included after an error
+#: The section of a DSL's suggestions that is included after an error.
 _ERRORS = "Reading errors"
 _LAST_ROUNDS = 3
-#: of what the Designer says of a new sketch
+#: Maximum length of the Designer's rationale for a new sketch, in characters.
 _DESIGN_CHARACTERS = 600
 _FENCES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".hpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".c": "c"}
 _SUFFIX = {"cpp": ".cpp", "cuda_c": ".cu"}
@@ -50,27 +50,27 @@ _SUFFIX = {"cpp": ".cpp", "cuda_c": ".cu"}
 
 @dataclass(frozen=True)
 class Base:
-    """The files that an answer starts from: the last code of this sketch, else what the rules lowered from it."""
+    """The files from which an answer starts: the last code of this sketch, otherwise the rules' lowering."""
 
     source: Source | None
     lowered: Source | None
     main_file: str
     why_not_lowered: str = ""
-    #: what somebody changed by hand in the code of the sketch before, as a diff of each file; empty where nothing was
+    #: The manual changes in the earlier sketch's code, as a diff per file; empty without changes.
     by_hand: str = ""
-    #: the sketch that a prompt has in addition to the code; empty where it has none
+    #: The sketch that a prompt contains in addition to the code; empty without one.
     sketch: str = ""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """The source's files, without the sketch that it carries: a prompt tells that once, as the sketch."""
+        """The source's files without the embedded sketch: a prompt contains the sketch only once."""
         return bare(self.source).files if self.source else {}
 
     @property
     def shown(self) -> dict[str, str]:
-        """The kernel's own files as a prompt shows them: comments that quote the sketch give its lines' numbers.
+        """The kernel's own files as a prompt shows them: comments that quote the sketch are replaced by line numbers.
 
-        A lowered source's helpers and host code come with it.
+        A lowered source's helpers and host code are omitted.
         """
         return {name: in_short(name, self.files[name], self.sketch) for name in self._own}
 
@@ -79,68 +79,68 @@ class Base:
         if self.lowered is None or self.source is None or self.lowered.files.keys() != self.source.files.keys():
             return [name for name in self.files if not is_helper(name)]
         rules = bare(self.lowered).files
-        same = {name for name, text in self.files.items() if text == rules.get(name)}
-        return [name for name in self.files if name == self.main_file or not (is_helper(name) or name in same)]
+        unchanged = {name for name, text in self.files.items() if text == rules.get(name)}
+        return [name for name in self.files if name == self.main_file or not (is_helper(name) or name in unchanged)]
 
     @property
     def zeroed(self) -> list[str]:
-        """The lines of the host code, which a prompt does not show, that fill a tensor with zeros before a call."""
+        """The lines of the host code, which a prompt omits, that fill a tensor with zeros before a call."""
         if self.source is None or self.source.entry_file in self._own:
             return []
         text = self.files[self.source.entry_file]
-        made = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign))
-        calls = (n for n in made if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) == "torch.zeros")
+        assignments = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign))
+        calls = (n for n in assignments if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) == "torch.zeros")
         return [line for node in calls if (line := ast.get_source_segment(text, node))]
 
     @property
     def in_short(self) -> frozenset[str]:
-        """The files that a prompt shows in another text than theirs."""
+        """The files whose text in a prompt differs from their own."""
         return frozenset(name for name, text in self.shown.items() if text != self.files[name])
 
 
 def base_of(brief: CodeBrief, options: Options) -> Base:
-    """The files to start from. A sketch that cannot be lowered leaves the reason."""
-    blind = without_sketch(brief, options)
-    lowered, why = (None, "") if blind else lowered_code(brief)
-    sketch = "" if blind else brief.sketch
+    """Return the files to start from, and the reason if the sketch cannot be lowered."""
+    is_blind = without_sketch(brief, options)
+    lowered, reason = (None, "") if is_blind else lowered_code(brief)
+    sketch = "" if is_blind else brief.sketch
     previous = brief.previous if brief.previous is not None and brief.previous.dsl == brief.target.dsl else None
     if brief.redesigned and lowered is not None:
-        hand = by_hand(brief, previous, brief.previous_sketch, brief.previous_constexpr)
-        return Base(lowered, lowered, _main_file(brief.target.dsl, lowered), why, hand, sketch)
+        diff = by_hand(brief, previous, brief.previous_sketch, brief.previous_constexpr)
+        return Base(lowered, lowered, _main_file(brief.target.dsl, lowered), reason, diff, sketch)
     source = previous or lowered
-    return Base(source, lowered, _main_file(brief.target.dsl, source), why, sketch=sketch)
+    return Base(source, lowered, _main_file(brief.target.dsl, source), reason, sketch=sketch)
 
 
 def without_sketch(brief: CodeBrief, options: Options) -> bool:
-    """Does this Coder work from the task alone?"""
+    """Whether this Coder works from the task only."""
     return not brief.sketch.strip() or "sketch" in options.ablation | brief.ablation
 
 
 def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base | None = None) -> Prompt:
-    """Everything that the Coder receives, in at most ``options.token_budget`` tokens.
+    """Return everything that the Coder receives, in at most ``options.token_budget`` tokens.
 
     Raises:
-        PromptError: the task, the sketch and the code to fix are longer than that.
+        PromptError: the task, the sketch and the code to fix are longer than the budget.
     """
     base = base or base_of(brief, options)
-    dsl, sketched = brief.target.dsl, not without_sketch(brief, options)
+    dsl, has_sketch = brief.target.dsl, not without_sketch(brief, options)
     entry_file, entry = (base.source.entry_file, base.source.entry) if base.source else ("kernel.py", "kernel")
     fence = _FENCES.get("." + base.main_file.rpartition(".")[2], "")
     chip = library.chip(brief.target)
     documents = library.dsl(dsl)
     title = documents.spec.title if documents else dsl
-    gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
+    is_gated = "gate" not in options.ablation | brief.ablation and not _unrun(brief)
     interpreted = brief.target.backend is Backend.INTERPRETER
     verdict = judged(brief)
-    # its figures stand with the verdict, or with the best code
-    told = (verdict is not None and verdict.passed) or best_elsewhere(brief, base) is not None
-    timed = [] if told else time_lines(brief)
+    # the verdict, or the best code, already contains its figures
+    has_figures = (verdict is not None and verdict.passed) or best_elsewhere(brief, base) is not None
+    timing_lines = [] if has_figures else time_lines(brief)
     parts = [
         Part(
             "role", _FILE,
             render(
-                "coder", "role", dsl=title, sketched=sketched, entry=entry, entry_file=entry_file,
-                lowered=base.lowered is not None, library=brief.allow_library, gated=gated,
+                "coder", "role", dsl=title, sketched=has_sketch, entry=entry, entry_file=entry_file,
+                lowered=base.lowered is not None, library=brief.allow_library, gated=is_gated,
                 on_cores=brief.target.chip.kind == "cpu" and not interpreted,
             ),
             stable=True,
@@ -159,16 +159,16 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
             "bound", "task shapes x chip facts",
             render(
                 "coder", "bound",
-                lines=(*bound_lines(brief), *timed),
+                lines=(*bound_lines(brief), *timing_lines),
             ),
             rank=3,
         ),
     ]  # fmt: skip
-    if sketched:
+    if has_sketch:
         values = sorted(brief.constexpr.items())
         text = render("coder", "sketch", numbered=numbered(brief.sketch), constexpr=values)
         parts.append(Part("sketch", "the Designer", text))
-    if sketched and brief.redesigned:
+    if has_sketch and brief.redesigned:
         parts += _redesign_parts(brief, base)
     if base.lowered is None:
         parts += _looked_up(brief, library, options, verdict)
@@ -185,7 +185,7 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     parts += _best_parts(brief, options, base)
     parts += _feedback(brief, verdict, put_back or by_rule(base), hot_text(brief, options.ablation))
     parts += _reading_errors(documents, verdict)
-    if sketched and "intermediates" not in options.ablation | brief.ablation:
+    if has_sketch and "intermediates" not in options.ablation | brief.ablation:
         expected = expected_lines(brief, verdict)
         text = render("coder", "expected", lines=expected) if expected else ""
         parts.append(Part("expected values", "kernellab.sketch.run", text, rank=2, trims=True))
@@ -195,16 +195,16 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
 
 
 def _unrun(brief: CodeBrief) -> bool:
-    """Could the gate not run the sketch?"""
+    """Whether the gate could not run the sketch."""
     gates = [attempt.gate for attempt in brief.history if attempt.sketch == brief.sketch]
     return bool(gates) and (gates[-1] is None or gates[-1].state is GateState.NOT_RUNNABLE)
 
 
 def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
-    """What the Designer changed, and what was made by hand in the code before."""
-    changed = diff_of(brief.previous_sketch or "", brief.sketch, "the sketch")
-    why = textwrap.shorten(brief.design, _DESIGN_CHARACTERS, placeholder=" ...")
-    text = render("coder", "redesign", diff=changed, why=why)
+    """The Designer's changes, and the manual changes in the earlier code."""
+    diff = diff_of(brief.previous_sketch or "", brief.sketch, "the sketch")
+    rationale = textwrap.shorten(brief.design, _DESIGN_CHARACTERS, placeholder=" ...")
+    text = render("coder", "redesign", diff=diff, why=rationale)
     parts = [Part("sketch's changes", "the Designer", text, rank=5, trims=True)]
     if base.by_hand and best_elsewhere(brief, base) is None:
         text = render("coder", "by_hand", diff=base.by_hand)
@@ -213,27 +213,27 @@ def _redesign_parts(brief: CodeBrief, base: Base) -> list[Part]:
 
 
 def _documents(documents: DslDocuments | None, base: Base) -> list[Part]:
-    """The DSL's documents; of code that was lowered, which has its own binding, the helpers instead of basics."""
+    """The DSL's documents; lowered code, which has its own binding, needs helpers instead of basics."""
     if documents is None:
         return []
     parts = []
     basics = () if base.lowered is not None else (("basics", documents.basic, 2),)
     for name, passage, rank in (*basics, ("suggestions", documents.suggestions, 7)):
-        told, _ = apart(untitled(passage.text), _ERRORS)
-        if told.strip():
-            text = render("coder", "documents", title=passage.heading, text=told)
+        passage_text, _ = apart(untitled(passage.text), _ERRORS)
+        if passage_text.strip():
+            text = render("coder", "documents", title=passage.heading, text=passage_text)
             name = f"{documents.spec.name} {name}"
             parts.append(Part(name, passage.place, text, rank=rank, stable=True, trims=True))
     return parts
 
 
 def _reading_errors(documents: DslDocuments | None, verdict: Verdict | None) -> list[Part]:
-    """What the DSL's suggestions say of its errors, where one was met."""
+    """The DSL's suggestions about errors, after an error."""
     if documents is None or verdict is None or verdict.passed or verdict.stage not in (Stage.BUILD, Stage.SMOKE):
         return []
-    _, told = apart(documents.suggestions.text, _ERRORS)
-    text = render("coder", "documents", title=_ERRORS, text=told.partition("\n")[2])
-    return [Part("reading errors", documents.suggestions.place, text, rank=7, trims=True)] if told else []
+    _, error_text = apart(documents.suggestions.text, _ERRORS)
+    text = render("coder", "documents", title=_ERRORS, text=error_text.partition("\n")[2])
+    return [Part("reading errors", documents.suggestions.place, text, rank=7, trims=True)] if error_text else []
 
 
 def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Verdict | None) -> list[Part]:
@@ -245,15 +245,15 @@ def _looked_up(brief: CodeBrief, library: Library, options: Options, verdict: Ve
         text = render("coder", "api", dsl=dsl, sketched=bool(brief.sketch.strip()), passages=[api])
         parts.append(Part("API", api.source, text, rank=4, trims=True))
     if "examples" not in options.ablation | brief.ablation:
-        found: list[Quote] = library.examples(dsl, brief.task, nearest=True)
-        if found:
-            text = render("coder", "examples", passages=found)
-            parts.append(Part("examples", ", ".join(p.source for p in found), text, rank=6))
+        quotes: list[Quote] = library.examples(dsl, brief.task, nearest=True)
+        if quotes:
+            text = render("coder", "examples", passages=quotes)
+            parts.append(Part("examples", ", ".join(p.source for p in quotes), text, rank=6))
     return parts
 
 
 def operations_of(sketch: str) -> list[str]:
-    """The operations and hints that a sketch names, for looking up what the DSL calls them."""
+    """The operations and hints in a sketch, to look up their names in the DSL."""
     import re
 
     from kernellab.operations.sketch import OPS
@@ -287,17 +287,17 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
         fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"
-    # edits are made to it, so it is whole or not there
+    # edits refer to it, so it is complete or omitted
     return [Part("code", source, text, rank=9 if is_lowered and not judged_before else 0)]
 
 
 def by_rule(base: Base) -> bool:
-    """Is the code that an answer starts from unchanged?"""
+    """Whether the code from which an answer starts is the rules' unchanged lowering."""
     return base.source is not None and base.lowered is not None and same_code(base.source, base.lowered)
 
 
 def best_elsewhere(brief: CodeBrief, base: Base) -> Attempt | None:
-    """The best round so far where it is of other code than that which an answer starts from."""
+    """The best attempt so far if its code differs from that from which an answer starts."""
     best = best_of(brief.history)
     if best is None or best.candidate is None or best.candidate.source.dsl != brief.target.dsl or base.source is None:
         return None
@@ -305,7 +305,7 @@ def best_elsewhere(brief: CodeBrief, base: Base) -> Attempt | None:
 
 
 def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
-    """The best code so far, which its author does not remember, where an answer starts from other code."""
+    """The best code so far, which the model does not remember, if an answer starts from other code."""
     best = best_elsewhere(brief, base)
     if best is None or best.candidate is None or best.verdict is None or best.verdict.time is None:
         return []
@@ -324,7 +324,7 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
 def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list[str]) -> list[Part]:
     parts = []
     if verdict is not None and brief.previous is not None:
-        # as they are shown, so that a quoted line stands in the file
+        # as shown in the prompt, so that a quoted line occurs in the file
         quoted = {name: in_short(name, text, brief.sketch) for name, text in brief.previous.files.items()}
         text, short = (
             render(
@@ -345,7 +345,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
     if hot:
         parts.append(Part("time", "the judge's samples", render("coder", "hot", lines=hot), rank=3))
     if brief.history:
-        forms = [history_text(brief.history, last, brief.route, verdict) for last in (None, _LAST_ROUNDS, 1)]
+        forms = [history_text(brief.history, count, brief.route, verdict) for count in (None, _LAST_ROUNDS, 1)]
         full, *shorter = (render("coder", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(shorter)))
     if brief.route is not None and (own_reason(brief.route) or brief.route.suggestion):
@@ -358,7 +358,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
 
 
 def judged(brief: CodeBrief) -> Verdict | None:
-    """The verdict on ``brief.previous``; None when it was not judged, or belongs to another sketch."""
+    """The verdict on ``brief.previous``; None if it was not judged, or belongs to another sketch."""
     if brief.previous is None or brief.redesigned:
         return None
     for attempt in reversed(brief.history):
@@ -368,7 +368,7 @@ def judged(brief: CodeBrief) -> Verdict | None:
 
 
 def _main_file(dsl: str, source: Source | None) -> str:
-    """The file that holds the kernel: the one in the DSL's own language, else the entry."""
+    """The file that contains the kernel: the one in the DSL's own language, otherwise the entry."""
     suffix = _SUFFIX.get(dsl)
     if source is None:
         return "kernel.py" if suffix is None else f"kernel{suffix}"

@@ -1,4 +1,4 @@
-"""The Designer's prompt: the language, the machine, the bound, and everything that was learned so far."""
+"""The Designer's prompt: the language, the machine, the bound, and the session's results so far."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _LAST_ROUNDS = 3
 
 
 def design_prompt(brief: DesignBrief, library: Library, options: Options) -> Prompt:
-    """Everything that the Designer receives, in at most ``options.token_budget`` tokens.
+    """Return everything that the Designer receives, in at most ``options.token_budget`` tokens.
 
     Raises:
-        PromptError: the task and the sketch alone are longer than that.
+        PromptError: the task and the sketch exceed the budget.
     """
     language = library.language(brief.target.chip.kind, brief.allow_library)
-    words = on_cores(language.text) if brief.target.chip.kind == "cpu" else language.text
+    language_text = on_cores(language.text) if brief.target.chip.kind == "cpu" else language.text
     chip, fast = library.chip(brief.target), library.fast(brief.target.dsl)
     faults = mistakes() if language.source == OWN else None
-    gated = "gate" not in options.ablation | brief.ablation
+    is_gated = "gate" not in options.ablation | brief.ablation
     parts = [
-        Part("role", _FILE, render("designer", "role", gated=gated), stable=True),
-        Part("language", language.source, words, stable=True, rank=1, trims=True),
+        Part("role", _FILE, render("designer", "role", gated=is_gated), stable=True),
+        Part("language", language.source, language_text, stable=True, rank=1, trims=True),
         *([Part("mistakes", faults.source, faults.text, stable=True, rank=8, trims=True)] if faults else []),
         Part(
             "what is fast", fast.source if fast else _FILE,
@@ -64,10 +64,10 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
         bound += f"\nSo far {brief.reached}."
     parts.append(Part("bound", "task shapes x chip facts", render("designer", "bound", bound=bound), rank=3))
     if "examples" not in options.ablation | brief.ablation:
-        found = library.patterns(brief.task, brief.target.chip.kind)
-        if found:
-            sources = ", ".join(p.source for p in found)
-            text = render("designer", "similar", passages=found)
+        quotes = library.patterns(brief.task, brief.target.chip.kind)
+        if quotes:
+            sources = ", ".join(p.source for p in quotes)
+            text = render("designer", "similar", passages=quotes)
             text = on_cores(text) if brief.target.chip.kind == "cpu" else text
             parts.append(Part("similar designs", sources, text, rank=7, trims=True))
     return parts
@@ -75,12 +75,12 @@ def _task_parts(brief: DesignBrief, library: Library, options: Options) -> list[
 
 def _revision_parts(brief: DesignBrief, hot: list[str]) -> list[Part]:
     parts: list[Part] = []
-    given, cost = dict(brief.previous_constexpr), ""
+    constexpr, cost = dict(brief.previous_constexpr), ""
     if brief.previous:
-        cost = "\n".join(cost_lines(brief, brief.previous, given, brief.route.suggestion if brief.route else ""))
+        cost = "\n".join(cost_lines(brief, brief.previous, constexpr, brief.route.suggestion if brief.route else ""))
         best = best_of(brief.history)
-        later = best is not None and best.sketch == brief.previous and best.sketch != brief.history[-1].sketch
-        text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost, best=later)
+        is_earlier = best is not None and best.sketch == brief.previous and best.sketch != brief.history[-1].sketch
+        text = render("designer", "previous", numbered=numbered(brief.previous), cost=cost, best=is_earlier)
         parts.append(Part("sketch so far", "the journal; kernellab.sketch.cost", text))
     if changed := fastest_by_hand(brief):
         lowered = best_of([a for a in brief.history if a.candidate and a.candidate.author is Author.RULES])
@@ -96,17 +96,17 @@ def _revision_parts(brief: DesignBrief, hot: list[str]) -> list[Part]:
         parts.append(Part("pins and constraints", "the journal", text))
     if brief.history:
         last = brief.history[-1]
-        # the route's evidence tells of it, and where it was not better, of the round that the work starts from
-        told = brief.route is not None and (
+        # the route's evidence covers it; if it was not better, the evidence covers the round from which the work starts
+        is_covered = brief.route is not None and (
             last.verdict is None or not last.verdict.passed or best_of(brief.history) is last
         )
-        judged = last.verdict if told else None
-        forms = [history_text(brief.history, few, brief.route, judged) for few in (None, _LAST_ROUNDS, 1)]
+        judged = last.verdict if is_covered else None
+        forms = [history_text(brief.history, count, brief.route, judged) for count in (None, _LAST_ROUNDS, 1)]
         full, *short = (render("designer", "history", history=form) for form in forms)
         parts.append(Part("history", "the journal", full, rank=5, shorter=tuple(short)))
     if brief.route is not None:
-        slow = brief.route.error_class == ErrorClass.PERFORMANCE.value
-        text = render("designer", "route", route=brief.route, performance=slow, costed=bool(cost))
+        is_slow = brief.route.error_class == ErrorClass.PERFORMANCE.value
+        text = render("designer", "route", route=brief.route, performance=is_slow, costed=bool(cost))
         parts.append(Part("route", "the Conductor", text))
     if brief.notes:
         parts.append(Part("notes", "people and agents", render("designer", "notes", notes=brief.notes)))
@@ -114,7 +114,7 @@ def _revision_parts(brief: DesignBrief, hot: list[str]) -> list[Part]:
 
 
 def kept_lines(brief: DesignBrief) -> tuple[list[str], list[str]]:
-    """The pinned lines and the ``require:`` lines of the sketch that is to be revised."""
+    """The pinned lines and the ``require:`` lines of the sketch to revise."""
     lines = (brief.previous or "").splitlines()
     pinned = [line.strip() for line in lines if "#: pin" in line]
     return pinned or list(brief.pins), [line.strip() for line in lines if line.strip().startswith("require:")]

@@ -1,4 +1,4 @@
-"""Facts for prompts, from the task, the chip and the record: sizes, bytes, bounds, and what was tried."""
+"""Facts for prompts, from the task, the chip and the record: sizes, bytes, bounds, and earlier attempts."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from kernellab.verifier.cases import device
 from kernellab.verifier.cases.device import runs_tf32
 from kernellab.verifier.compare.records import Limits
 
-#: what decides a time, by the cost model's word
+#: What determines a time, by the cost model's term.
 DECIDES = {"compute": "arithmetic", "memory": "memory traffic"}
-#: traffic within this factor of the ideal is the ideal
+#: Ratio to the ideal traffic up to which traffic counts as ideal.
 _ONCE = 1.05
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "ool": 1}
 
 
 def own_sizes(task: Task) -> dict[str, int]:
-    """The Dims' sizes in the task's own inputs."""
+    """The sizes of the Dims in the task's own inputs."""
     return dict(task.module().default_sizes())
 
 
 def width(dtype: str) -> int:
-    """Bytes of one element of a torch dtype's name (``float8_e4m3fn`` too)."""
+    """Bytes per element of a torch dtype's name (including ``float8_e4m3fn``)."""
     if dtype.startswith("float8"):
         return 1
     return next((size for ending, size in _BYTES.items() if dtype.endswith(ending)), 4)
 
 
 def compulsory_bytes(task: Task) -> dict[str, int]:
-    """Bytes of each tensor argument and each output at the task's own sizes: what cannot be left unmoved."""
+    """Bytes of each tensor argument and output at the task's own sizes: the minimum traffic."""
     sizes = own_sizes(task)
-    found = {a.name: width(a.dtype) * prod(a.extents(sizes)) for a in task.tensors}
+    bytes_by_name = {a.name: width(a.dtype) * prod(a.extents(sizes)) for a in task.tensors}
     for number, output in enumerate(task.outputs):
-        found["output" if len(task.outputs) == 1 else f"output {number}"] = width(output.dtype) * prod(
+        bytes_by_name["output" if len(task.outputs) == 1 else f"output {number}"] = width(output.dtype) * prod(
             output.extents(sizes)
         )
-    return found
+    return bytes_by_name
 
 
 def roofline_of(task: Task, chip: Chip) -> Roofline | None:
-    """The task's bound on a chip, by the facts of the chip; None where its rates are not known."""
-    wide = next((a.dtype for a in task.tensors if a.is_float), "float32")
-    name = {"float64": "f64", "float16": "f16", "bfloat16": "bf16"}.get(wide, "f32")
-    plain = chip.peak_flops.get("f32", 0.0)
-    products = chip.peak_flops.get(name) or plain
-    if not (chip.bandwidth and products and plain):
+    """The task's bound on a chip, from the facts of the chip; None if its rates are unknown."""
+    dtype = next((a.dtype for a in task.tensors if a.is_float), "float32")
+    name = {"float64": "f64", "float16": "f16", "bfloat16": "bf16"}.get(dtype, "f32")
+    plain_rate = chip.peak_flops.get("f32", 0.0)
+    product_rate = chip.peak_flops.get(name) or plain_rate
+    if not (chip.bandwidth and product_rate and plain_rate):
         return None
-    return roofline(work_of(task), Rates(chip.bandwidth, products, plain, shared=chip.kind == "cpu"))
+    return roofline(work_of(task), Rates(chip.bandwidth, product_rate, plain_rate, shared=chip.kind == "cpu"))
 
 
 def bound_lines(brief: Brief) -> list[str]:
-    """The sizes, the ideal traffic and arithmetic, and the one bound that they give."""
+    """The sizes, the ideal traffic and arithmetic, and the resulting bound."""
     task, chip = brief.task, brief.target.chip
     by_tensor = compulsory_bytes(task)
     total = sum(by_tensor.values())
@@ -70,23 +70,23 @@ def bound_lines(brief: Brief) -> list[str]:
     lines = [f"At {sizes or 'the fixed sizes'}: {', '.join(f'{n} {megabytes(b)}' for n, b in by_tensor.items())}."]
     work = work_of(task)
     flops = work.total_flops + work.other_flops
-    said = f"Each input read once and each output written once: {megabytes(total)}"
-    said += f"; all arithmetic: {operations(flops)}" if flops else ""
+    sentence = f"Each input read once and each output written once: {megabytes(total)}"
+    sentence += f"; all arithmetic: {operations(flops)}" if flops else ""
     if work.other_flops:
-        said += f", a division counted as {OPS['div'].flops:.0f} and an exp as {OPS['exp'].flops:.0f}"
-    lines.append(f"{said}{f' ({operations(work.total_flops)} of it in products)' if work.total_flops else ''}.")
-    found = roofline_of(task, chip)
-    bound = brief.bound_ms or (found.ms if found else None)
+        sentence += f", a division counted as {OPS['div'].flops:.0f} and an exp as {OPS['exp'].flops:.0f}"
+    lines.append(f"{sentence}{f' ({operations(work.total_flops)} of it in products)' if work.total_flops else ''}.")
+    limit = roofline_of(task, chip)
+    bound = brief.bound_ms or (limit.ms if limit else None)
     if bound is not None:
-        decides = f"; {DECIDES['compute' if found.flops_ms > found.bytes_ms else 'memory']} decides it" if found else ""
+        decides = f"; {DECIDES['compute' if limit.flops_ms > limit.bytes_ms else 'memory']} decides it" if limit else ""
         call = f"; any call takes longer than {duration(CALL_MS)}, which it does not count" if bound < CALL_MS else ""
         lines.append(f"The bound is {rough(brief)}{duration(bound)}{decides}{call}.")
-        if found is not None and found.flops_ms > found.bytes_ms:
+        if limit is not None and limit.flops_ms > limit.bytes_ms:
             lines.append(
                 "It counts the reference's operations, integer ones too; fewer may pass it "
-                f"(memory alone: {rough(brief)}{duration(found.bytes_ms)})."
+                f"(memory alone: {rough(brief)}{duration(limit.bytes_ms)})."
             )
-        elif found is not None and total <= _cache(chip):
+        elif limit is not None and total <= _cache(chip):
             lines.append(
                 f"It is by the memory's rate; what a call finds in the cache of {kilobytes(_cache(chip))} comes faster."
             )
@@ -96,28 +96,28 @@ def bound_lines(brief: Brief) -> list[str]:
 
 
 def _cache(chip: Chip) -> int:
-    """Bytes of a CPU's last cache, which holds what the call before left; 0 on a GPU, where it is cleared."""
+    """Bytes of a CPU's last cache, which keeps the previous call's data; 0 on a GPU, where it is cleared."""
     return (chip.l3_bytes or chip.l2_bytes or 0) if chip.kind == "cpu" else 0
 
 
 def rough(brief: Brief) -> str:
-    """What stands before a time that rests on rates which no judge has measured on this machine."""
+    """The prefix of a time that is based on rates which no judge has measured on this machine."""
     return "" if brief.target.chip.judged or brief.bound_ms is not None else "roughly "
 
 
 def limit_lines(brief: Brief) -> list[str]:
-    """How near the result must come, in which precision, and whether the library may be called."""
+    """The allowed error, the precision, and whether the library may be called."""
     task = brief.task
     dtypes = dict.fromkeys(output.dtype for output in task.outputs)
-    rounded = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat", "complex"))]
-    exact = [dtype for dtype in dtypes if dtype not in rounded]
+    float_dtypes = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat", "complex"))]
+    exact_dtypes = [dtype for dtype in dtypes if dtype not in float_dtypes]
     with device.on("cuda" if brief.target.chip.kind == "gpu" else "cpu"):
         tf32 = runs_tf32(task)
-    rules = [f"{dtype} by {_near(Limits.of(dtype, dict(task.tolerance), tf32))}" for dtype in rounded]
-    rules += [f"{' and '.join(exact)} must be equal to the reference's"] if exact else []
-    against = " from float64 (more where eager is far)" if rounded else ""
+    rules = [f"{dtype} by {_near(Limits.of(dtype, dict(task.tolerance), tf32))}" for dtype in float_dtypes]
+    rules += [f"{' and '.join(exact_dtypes)} must be equal to the reference's"] if exact_dtypes else []
+    against = " from float64 (more where eager is far)" if float_dtypes else ""
     lines = [f"Tolerance{against}: {'; '.join(rules)}."] if rules else []
-    if exact and any(arg.is_float for arg in task.args):
+    if exact_dtypes and any(arg.is_float for arg in task.args):
         lines.append(
             "Where integers or bools are made of floats, those that a rounding of the floats puts on the other side of "
             "a limit are no fault."
@@ -131,7 +131,7 @@ def limit_lines(brief: Brief) -> list[str]:
 
 
 def _near(limits: Limits) -> str:
-    """How far an output may be from float64's answer, on the task's own inputs."""
+    """The allowed distance of an output from float64's result, on the task's own inputs."""
     return (
         f"{limits.floor:g} of its norm, {limits.element():g} of an element plus the rms, and "
         f"{100 * (1 - limits.tau):g} % of elements by {limits.tau:g} of themselves"
@@ -139,23 +139,23 @@ def _near(limits: Limits) -> str:
 
 
 def shown_kernel(brief: Brief) -> Attempt | None:
-    """The round whose code or sketch a prompt shows, which is an earlier one where later ones were not better."""
+    """The attempt whose code or sketch a prompt shows: an earlier one if later ones were not better."""
     if isinstance(brief, RouteBrief):
         return Attempt(brief.candidate, brief.sketch, brief.gate, brief.verdict)
-    rounds = [a for a in reversed(brief.history) if a.candidate is not None]
+    candidates = [a for a in reversed(brief.history) if a.candidate is not None]
     if isinstance(brief, CodeBrief) and brief.redesigned:
         return None  # it begins with the lowering of the new sketch
     if isinstance(brief, CodeBrief) and brief.previous is not None:
-        rounds = [a for a in rounds if a.candidate and same_code(a.candidate.source, brief.previous)]
+        candidates = [a for a in candidates if a.candidate and same_code(a.candidate.source, brief.previous)]
     elif isinstance(brief, DesignBrief) and brief.previous is not None:
-        rounds = [a for a in rounds if a.sketch == brief.previous]
-        best = best_of(rounds)
-        return best or next(iter(rounds), None)
-    return next(iter(rounds), None)
+        candidates = [a for a in candidates if a.sketch == brief.previous]
+        best = best_of(candidates)
+        return best or next(iter(candidates), None)
+    return next(iter(candidates), None)
 
 
 def time_lines(brief: Brief) -> list[str]:
-    """The time and speedup of the kernel that is shown, or of the last that was timed."""
+    """The time and speedup of the kernel that is shown, or of the last one that was timed."""
     shown = shown_kernel(brief)
     verdict = shown.verdict if shown is not None else None
     title = "The kernel that is shown takes"
@@ -169,13 +169,13 @@ def time_lines(brief: Brief) -> list[str]:
 
 
 def hot_text(brief: Brief, without: frozenset[str] = NOTHING) -> list[str]:
-    """Where the time of the kernel that is shown goes, in at most four lines; none where it is not seen: the lines of
-    another kernel are not those of the code that is shown."""
+    """Where the time of the shown kernel goes, in at most four lines; empty if unknown. Lines of another kernel do not
+    describe the shown code."""
     return [] if "profile" in without | brief.ablation else hot_of_kernel(shown_kernel(brief))
 
 
 def hot_of_kernel(shown: Attempt | None) -> list[str]:
-    """Where the time of a round's kernel goes, in at most four lines; none where it is not seen."""
+    """Where the time of an attempt's kernel goes, in at most four lines; empty if unknown."""
     if shown is None or shown.candidate is None or shown.verdict is None:
         return []
     if not shown.verdict.passed or shown.verdict.time is None:
@@ -184,7 +184,7 @@ def hot_of_kernel(shown: Attempt | None) -> list[str]:
 
 
 def chip_lines(chip: Chip) -> list[str]:
-    """The facts that a schedule is chosen by; unknown ones are left out."""
+    """The facts from which a schedule is chosen; unknown ones are omitted."""
     word = "streaming multiprocessors" if chip.kind == "gpu" else "cores"
     lines = [f"- {chip.cores} {word}" + (f", vectors of {chip.simd_bits} bits" if chip.simd_bits else "")]
     if chip.isa:
@@ -209,71 +209,73 @@ def chip_lines(chip: Chip) -> list[str]:
 
 
 def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], told: str = "") -> list[str]:
-    """Where a sketch's bytes and FLOPs go, by the cost model; empty when it cannot be costed. What ``told``, a
-    suggestion elsewhere in the prompt, says of its arithmetic stands there alone."""
+    """Where a sketch's bytes and FLOPs go, by the cost model; empty if its cost is unknown. The arithmetic is omitted
+    if ``told``, a suggestion elsewhere in the prompt, states it."""
     task = brief.task
     try:
-        found = cost_at(sketch, task, brief.target, constexpr)
+        estimate = cost_at(sketch, task, brief.target, constexpr)
     except KernellabError:
         return []
     ideal = sum(compulsory_bytes(task).values())
-    times = found.bytes_slow / max(ideal, 1)
-    once = _ONCE >= times >= 1 / _ONCE and all(t.slow <= _ONCE * t.unique for t in found.tensors)
-    much = "each input and output once" if once else f"{megabytes(found.bytes_slow)}, {times:.2f} times the ideal"
+    times = estimate.bytes_slow / max(ideal, 1)
+    is_ideal = _ONCE >= times >= 1 / _ONCE and all(t.slow <= _ONCE * t.unique for t in estimate.tensors)
+    volume = (
+        "each input and output once" if is_ideal else f"{megabytes(estimate.bytes_slow)}, {times:.2f} times the ideal"
+    )
     lines = [
-        f"By the cost model the sketch moves {much} from and to memory; the tiles of one iteration take "
-        f"{kilobytes(found.footprint)}; "
-        f"{'each launch has at least' if len(found.launches) > 1 else 'it has'} "
-        f"{counted(round(found.parallelism), 'parallel iteration')} for {counted(brief.target.chip.cores, 'core')}."
+        f"By the cost model the sketch moves {volume} from and to memory; the tiles of one iteration take "
+        f"{kilobytes(estimate.footprint)}; "
+        f"{'each launch has at least' if len(estimate.launches) > 1 else 'it has'} "
+        f"{counted(round(estimate.parallelism), 'parallel iteration')} for {counted(brief.target.chip.cores, 'core')}."
     ]
-    if found.time_ms is not None:
+    if estimate.time_ms is not None:
         shown = shown_kernel(brief)
         time = shown.verdict.time if shown is not None and shown.sketch == sketch and shown.verdict else None
-        if time is not None and time.median_ms < ENOUGH * found.time_ms:
+        if time is not None and time.median_ms < ENOUGH * estimate.time_ms:
             return ["The code that was written from it takes less time than the cost model gives the sketch."]
         limit = roofline_of(task, brief.target.chip)
         bound = brief.bound_ms or (limit.ms if limit else 0.0)
         # what the model counts of a sketch may be less than what the task compels
-        if not bound or found.time_ms * ENOUGH > bound:
-            beyond = f", {found.time_ms / bound:.2g} times the bound" if bound else ""
-            told_ms = f"{rough(brief)}{duration(found.time_ms)}{beyond}"
-            lines.append(f"The sketch allows {told_ms}; {DECIDES[found.bound]} decides it.")
+        if not bound or estimate.time_ms * ENOUGH > bound:
+            beyond = f", {estimate.time_ms / bound:.2g} times the bound" if bound else ""
+            told_ms = f"{rough(brief)}{duration(estimate.time_ms)}{beyond}"
+            lines.append(f"The sketch allows {told_ms}; {DECIDES[estimate.bound]} decides it.")
         else:
             lines.append("By the same model the sketch allows the bound: it finds nothing to gain in another sketch.")
-    ratio = more_work(task, found)
+    ratio = more_work(task, estimate)
     if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
-        most = found.operations[0]
+        most = estimate.operations[0]
         lines.append(
-            f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(found.flops.values()))}); "
+            f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(estimate.flops.values()))}); "
             f"{most_of(most.share)} is {most.operation} in line {most.line}."
         )
-    if once:
-        return lines  # what each tensor takes stands with the bound
-    if found.bound == "memory" and sum(t.unique for t in found.tensors) <= _cache(brief.target.chip):
+    if is_ideal:
+        return lines  # the bound's section has each tensor's bytes
+    if estimate.bound == "memory" and sum(t.unique for t in estimate.tensors) <= _cache(brief.target.chip):
         lines.append(
             f"That is by the memory's rate; the tensors fit into the cache of {kilobytes(_cache(brief.target.chip))}, "
             "from which they come faster."
         )
-    moved = []
-    for tensor in sorted(found.tensors, key=lambda t: -t.slow):
-        again = (
+    traffic = []
+    for tensor in sorted(estimate.tensors, key=lambda t: -t.slow):
+        repeats = (
             f", {tensor.slow / tensor.unique:.1f} times each"
             if tensor.unique and tensor.slow > 1.05 * tensor.unique
             else ""
         )
-        moved.append(f"{tensor.tensor} {megabytes(tensor.slow)}{again} (line {tensor.line})")
-    return [*lines, f"Moved from and to memory: {'; '.join(moved)}."] if moved else lines
+        traffic.append(f"{tensor.tensor} {megabytes(tensor.slow)}{repeats} (line {tensor.line})")
+    return [*lines, f"Moved from and to memory: {'; '.join(traffic)}."] if traffic else lines
 
 
 def verdict_figures(verdict: Verdict) -> list[str]:
-    """A passed verdict's times, ratios and share of the bound, and what limits it to less than the task, one a line."""
+    """A passed verdict's times, ratios and share of the bound, and its limits relative to the task, one per line."""
     lines = []
     if verdict.time is not None:
         t = verdict.time
         lines.append(f"time: {duration(t.median_ms)} (quartiles {duration(t.q1_ms)} to {duration(t.q3_ms)})")
     for c in verdict.comparisons:
-        told = "" if c.distinguishable else "; not distinguishable from 1"
-        lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{told})")
+        note = "" if c.distinguishable else "; not distinguishable from 1"
+        lines.append(f"speedup against {c.baseline}: {c.speedup:.3g}x (95 %: {c.low:.3g}x to {c.high:.3g}x{note})")
     if verdict.bound_share is not None:
         lines.append(f"share of the bound: {100 * verdict.bound_share:.3g} %")
     if verdict.time is not None and (load := other_load(verdict)):
@@ -284,23 +286,23 @@ def verdict_figures(verdict: Verdict) -> list[str]:
 
 
 def limits_of(verdict: Verdict) -> list[str]:
-    """In what a passed kernel is less than the task asks for, one label each."""
+    """The restrictions of a passed kernel relative to the task, one label each."""
     return labels(c for c in verdict.conditions if c.concern == "kernel")
 
 
 def numbered(text: str) -> str:
-    """``text`` with line numbers, so that a finding's line can be found."""
+    """``text`` with line numbers, to which findings refer."""
     lines = text.strip("\n").splitlines()
     return "\n".join(f"{n:>{len(str(len(lines)))}} | {line}" for n, line in enumerate(lines, start=1))
 
 
 def operations(count: float) -> str:
-    """A number of floating-point operations with its unit."""
+    """A number of floating-point operations with a unit."""
     scale, unit = next(((s, u) for s, u in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if count >= s), (1.0, ""))
     return f"{count / scale:.3g} {unit}FLOP"
 
 
 def megabytes(count: float) -> str:
-    """Bytes that are moved, in the units of a bandwidth: ``1.6 MB``, ``48.7 kB``."""
+    """Transferred bytes, in the units of a bandwidth: ``1.6 MB``, ``48.7 kB``."""
     scale, unit = next(((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= s), (1.0, "bytes"))
     return f"{count / scale:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""What was tried, one line a round: who, what changed, what for, and what came of it."""
+"""Earlier attempts, one line per round: author, change, purpose, and outcome."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Author, GateState, Route, Source, Verdict
 
 _WHO = {Author.MODEL: "model", Author.RULES: "rules", Author.HUMAN: "a person"}
-#: characters of each side of a change, of what stays before it, and of the sentence that it was meant by
+#: Characters of each side of a change, of the unchanged text before it, and of the rationale.
 _CHANGE, _BEFORE, _MEANT = 80, 24, 160
-#: lines that say nothing of a change where others do
+#: Prefixes of lines that are not significant for a change if others are.
 _ASIDE = ("//", "#include", "# ", "import ", "from ")
-#: with so many timed rounds it is said what paid and what did not
+#: Number of timed rounds from which the lists of gains and losses are shown.
 _ENOUGH = 3
-#: a ratio of times beyond this is a gain, and below its inverse a loss
+#: Ratio of times above which a change is a gain, and below whose inverse it is a loss.
 _CLEAR = 1.05
 
 
 def history_text(
     history: Sequence[Attempt], last: int | None = None, told: Route | None = None, judged: Verdict | None = None
 ) -> str:
-    """The rounds, oldest first; ``last`` keeps the latest few and the best only.
+    """The rounds, oldest first; ``last`` keeps only the latest few and the best.
 
-    ``told`` and ``judged`` are a route and a verdict that the prompt states elsewhere.
+    ``told`` and ``judged`` are a route and a verdict that the prompt contains elsewhere.
     """
     best = best_of(history)
     rows = [(n, a) for n, a in enumerate(history) if last is None or n >= len(history) - last or a is best]
@@ -42,12 +42,12 @@ def _line(
     number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None, judged: Verdict | None
 ) -> str:
     before = _start(history, number)
-    back = f" (from round {before + 1})" if before is not None and before < number - 1 else ""
+    origin = f" (from round {before + 1})" if before is not None and before < number - 1 else ""
     change = change_of(None if before is None else history[before], attempt)
-    parts = [f"Round {number + 1} by {_who(attempt)}{back}: {change}"]
+    parts = [f"Round {number + 1} by {_who(attempt)}{origin}: {change}"]
     if attempt.rationale:
-        meant = textwrap.shorten(attempt.rationale, _MEANT, placeholder=" ...")
-        parts.append(f'meant: "{meant}"')
+        purpose = textwrap.shorten(attempt.rationale, _MEANT, placeholder=" ...")
+        parts.append(f'meant: "{purpose}"')
     if attempt.gate is not None and attempt.gate.state is not GateState.RIGHT:
         parts.append(f"the sketch is {attempt.gate.state.value}: {attempt.gate.reason}")
     if attempt.verdict is not None:
@@ -65,14 +65,14 @@ def _line(
 
 def _who(attempt: Attempt) -> str:
     coder = attempt.candidate.author if attempt.candidate is not None else None
-    words = [_WHO[attempt.author]] if attempt.author is not None else []
-    if coder is not None and coder is not attempt.author and (coder is not Author.RULES or not words):
-        words.append(f"coded by {_WHO[coder]}" if words else _WHO[coder])
-    return ", ".join(words) or "rules"
+    authors = [_WHO[attempt.author]] if attempt.author is not None else []
+    if coder is not None and coder is not attempt.author and (coder is not Author.RULES or not authors):
+        authors.append(f"coded by {_WHO[coder]}" if authors else _WHO[coder])
+    return ", ".join(authors) or "rules"
 
 
 def change_of(before: Attempt | None, attempt: Attempt) -> str:
-    """What a round changed, in a few words: values, lines of the sketch, or lines of the code."""
+    """A round's change, in a few words: values, lines of the sketch, or lines of the code."""
     if before is None or (before.sketch is None) != (attempt.sketch is None):
         return "the first design"
     values, parts = _design(attempt)[1], []
@@ -80,7 +80,7 @@ def change_of(before: Attempt | None, attempt: Attempt) -> str:
         parts.append(_lines("sketch", before.sketch or "", attempt.sketch or ""))
     old = _design(before)[1]
     parts += [f"{name} = {value} (was {old[name]})" for name, value in values.items() if old.get(name, value) != value]
-    # where the design changed, its code differs everywhere: no one changed these files
+    # if the design changed, its code differs everywhere without an edit
     if attempt.candidate is not None and before.candidate is not None and not parts:
         parts += _code(before.candidate.source, attempt.candidate.source)
     return " and ".join(filter(None, parts)) or "nothing changed"
@@ -96,7 +96,7 @@ def _code(before: Source, after: Source) -> list[str]:
 
 
 def _lines(name: str, before: str, after: str) -> str:
-    """How many lines changed, and the largest change of them, both sides; of a rewritten text no line stands for it."""
+    """The number of changed lines and both sides of the largest change; for a rewritten text no line is shown."""
     old, new = ([line.strip() for line in text.splitlines() if line.strip()] for text in (before, after))
     codes = [c for c in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if c[0] != "equal"]
     if not codes:
@@ -105,16 +105,18 @@ def _lines(name: str, before: str, after: str) -> str:
     if 2 * count > max(len(old), len(new)) > 2:
         return f"{name}: rewritten, {len(old)} -> {len(new)} lines"
     hunks = [(old[start:stop], new[m:n]) for _, start, stop, m, n in codes]
-    telling = [h for h in hunks if not all(line.startswith(_ASIDE) for side in h for line in side)] or hunks
-    return f"{name}: {counted(count, 'line')}, {_pair(*map(' '.join, max(telling, key=lambda h: max(map(len, h)))))}"
+    significant = [h for h in hunks if not all(line.startswith(_ASIDE) for side in h for line in side)] or hunks
+    return (
+        f"{name}: {counted(count, 'line')}, {_pair(*map(' '.join, max(significant, key=lambda h: max(map(len, h)))))}"
+    )
 
 
 def _pair(old: str, new: str) -> str:
-    """Both sides of a change, from shortly before where they part."""
+    """Both sides of a change, from shortly before the first difference."""
     if not old or not new:
         return f"{'added' if new else 'removed'} `{_cut(old or new, 0)}`"
-    parted = (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
-    start = max(next(parted, min(len(old), len(new))) - _BEFORE, 0)
+    differences = (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+    start = max(next(differences, min(len(old), len(new))) - _BEFORE, 0)
     return f"`{_cut(old, start)}` -> `{_cut(new, start)}`"
 
 
@@ -129,42 +131,42 @@ def _result(verdict: Verdict, elsewhere: bool) -> str:
     time = f"{duration(verdict.time.median_ms)}, " if verdict.time is not None else ""
     eager = verdict.against("eager")
     limits = "; ".join(condition.label for condition in avoidable(verdict.conditions))
-    on = f", with conditions: {limits}" if limits else ""
-    return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}{on}"
+    conditions = f", with conditions: {limits}" if limits else ""
+    return f"passed, {time}{eager.text if eager is not None else 'not timed against eager'}{conditions}"
 
 
 def _next_to_best(attempt: Attempt) -> str:
-    found = attempt.next_to_best
-    if found is None:
+    comparison = attempt.next_to_best
+    if comparison is None:
         return ""
-    times = f"{found.speedup:.2f} times as fast [{found.low:.2f}, {found.high:.2f}]"
+    times = f"{comparison.speedup:.2f} times as fast [{comparison.low:.2f}, {comparison.high:.2f}]"
     return f", in one run with the best until then {times}"
 
 
 def _lists(history: Sequence[Attempt]) -> list[str]:
-    """What paid, what did not, and which values of tunables were never measured; empty for few rounds."""
-    timed = [n for n, attempt in enumerate(history) if _ms(attempt) is not None]
-    if len(timed) < _ENOUGH:
+    """Changes that paid, changes that did not, and values of tunables never measured; empty for few rounds."""
+    timed_rounds = [n for n, attempt in enumerate(history) if _ms(attempt) is not None]
+    if len(timed_rounds) < _ENOUGH:
         return []
     keep: list[str] = []
     avoid: list[str] = []
-    for n in timed:
+    for n in timed_rounds:
         m = _measure(history, n)
         if m is None:
             continue
-        one, two = history[m], history[n]
-        ratio = (times_as_fast(two.verdict, one.verdict) if one.verdict and two.verdict else None) or 1.0
+        earlier, later = history[m], history[n]
+        ratio = (times_as_fast(later.verdict, earlier.verdict) if earlier.verdict and later.verdict else None) or 1.0
         rounds = f"round {n + 1}" if n == m + 1 else f"round {n + 1} against round {m + 1}"
-        change = change_of(one, two)
-        rewritten = "rewritten" in change
-        if rewritten and two.rationale:
-            change += f', meant: "{textwrap.shorten(two.rationale, _CHANGE, placeholder=" ...")}"'
-        if one.verdict is None or two.verdict is None or not tied(one.verdict, two.verdict):
-            said = f"{change} ({rounds}, {ratio:.2f} times as fast)"
-            # what of a rewritten text took the time is not known, so that nothing of it is to be avoided
-            (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR and not rewritten else []).append(said)
+        change = change_of(earlier, later)
+        is_rewritten = "rewritten" in change
+        if is_rewritten and later.rationale:
+            change += f', meant: "{textwrap.shorten(later.rationale, _CHANGE, placeholder=" ...")}"'
+        if earlier.verdict is None or later.verdict is None or not tied(earlier.verdict, later.verdict):
+            entry = f"{change} ({rounds}, {ratio:.2f} times as fast)"
+            # the cause of a rewritten text's time is unknown, so it lists nothing to avoid
+            (keep if ratio > _CLEAR else avoid if ratio < 1 / _CLEAR and not is_rewritten else []).append(entry)
     rows = (("Paid, keep", keep), ("Did not pay, avoid", avoid), ("Not measured, try", _unmeasured(history)))
-    return [f"{title}: {'; '.join(found)}." for title, found in rows if found]
+    return [f"{title}: {'; '.join(entries)}." for title, entries in rows if entries]
 
 
 def _is_lowered(attempt: Attempt) -> bool:
@@ -172,18 +174,20 @@ def _is_lowered(attempt: Attempt) -> bool:
 
 
 def _start(history: Sequence[Attempt], number: int) -> int | None:
-    """The round that a round was made from: of code that was written by hand, what its Coder was shown."""
-    before, attempt = history[:number], history[number]
-    start = None if _is_lowered(attempt) else start_of(before, attempt.sketch)
-    return next((n for n, one in enumerate(before) if one is start), number - 1) if number else None
+    """The round from which a round was made: for handwritten code, the one that its Coder saw."""
+    earlier, attempt = history[:number], history[number]
+    start = None if _is_lowered(attempt) else start_of(earlier, attempt.sketch)
+    return next((n for n, round_ in enumerate(earlier) if round_ is start), number - 1) if number else None
 
 
 def _measure(history: Sequence[Attempt], number: int) -> int | None:
-    """The timed round that tells what a round's change was worth: a lowering is compared with the lowering before, code
-    that was written by hand with what it was made from."""
+    """The timed round with which a round's change is compared: for a lowering the lowering before, for handwritten code
+    its origin."""
     if _is_lowered(history[number]):
-        lowered = (n for n in range(number - 1, -1, -1) if _ms(history[n]) is not None and _is_lowered(history[n]))
-        return next(lowered, None)
+        lowered_rounds = (
+            n for n in range(number - 1, -1, -1) if _ms(history[n]) is not None and _is_lowered(history[n])
+        )
+        return next(lowered_rounds, None)
     start = _start(history, number)
     while start is not None and _ms(history[start]) is None:
         start = _start(history, start)
@@ -191,33 +195,33 @@ def _measure(history: Sequence[Attempt], number: int) -> int | None:
 
 
 def _unmeasured(history: Sequence[Attempt]) -> list[str]:
-    """Values that the best sketch allows for a tunable and that no round of it had, in its sketch or in its code."""
+    """Values of tunables that the best sketch allows and that no round of it had, in its sketch or in its code."""
     from kernellab.sketch.check import check
 
     best = best_of(history)
     program = check(best.sketch).program if best is not None and best.sketch else None
     if best is None or program is None:
         return []
-    plain = _design(best)[0]
+    design = _design(best)[0]
     rounds = [(_design(attempt), _own_code(attempt)) for attempt in history]
-    same = [(values, code) for (text, values), code in rounds if text == plain]
-    found = []
-    own = _own_code(best)
+    same_design = [(values, code) for (text, values), code in rounds if text == design]
+    missing = []
+    own_code = _own_code(best)
     for tunable in program.tunables:
-        if own and len(re.findall(rf"\b{tunable.name}\b", own)) < 2:
-            continue  # the code declares it at most
-        given = re.compile(rf"\b{tunable.name}_?\s*=\s*(-?\d+)\b")  # in code that was written by hand
-        seen = {str(values.get(tunable.name)) for values, _ in same}
-        seen |= {value for _, code in same for value in given.findall(code)}
-        left = [str(value) for value in tunable.choices if str(value) not in seen]
-        found += [f"{tunable.name} = {' or '.join(left)}"] if left else []
-    return found
+        if own_code and len(re.findall(rf"\b{tunable.name}\b", own_code)) < 2:
+            continue  # the code at most declares it
+        assignment = re.compile(rf"\b{tunable.name}_?\s*=\s*(-?\d+)\b")  # in handwritten code
+        tried = {str(values.get(tunable.name)) for values, _ in same_design}
+        tried |= {value for _, code in same_design for value in assignment.findall(code)}
+        untried = [str(value) for value in tunable.choices if str(value) not in tried]
+        missing += [f"{tunable.name} = {' or '.join(untried)}"] if untried else []
+    return missing
 
 
 def _own_code(attempt: Attempt) -> str:
-    """The files of a round that was written by hand; empty of a lowering."""
-    plain = _is_lowered(attempt) or attempt.candidate is None
-    return "" if plain else "\n".join(bare(attempt.candidate.source).files.values())  # type: ignore[union-attr]
+    """The files of a handwritten round; empty for a lowering."""
+    is_plain = _is_lowered(attempt) or attempt.candidate is None
+    return "" if is_plain else "\n".join(bare(attempt.candidate.source).files.values())  # type: ignore[union-attr]
 
 
 def _ms(attempt: Attempt) -> float | None:

@@ -1,4 +1,4 @@
-"""What somebody changed by hand in code: how it differs from the lowering of the sketch that it was made from."""
+"""Manual changes of code: its difference from the lowering of its sketch."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kernellab.errors import KernellabError, counted
 from kernellab.lowering.embedded_sketch import bare
 from kernellab.records import Source
 
-#: lines of a difference that a Designer is shown: where it is longer, the kernel was written from scratch
+#: Maximum number of lines of a diff that a Designer sees: a kernel with a longer one was written from scratch.
 _MOST = 60
 
 
 def lowered_code(brief: CodeBrief) -> tuple[Source | None, str]:
-    """The rules Coder's source for the brief, or why there is none."""
+    """Return the rules Coder's source for the brief, or the reason why there is none."""
     from kernellab.agents.rules.coder import RulesCoder
 
     try:
         return RulesCoder().code(brief).source, ""
     except KernellabError as error:
-        return None, error.message  # its remedy is a person's
+        return None, error.message  # the remedy is for a person
 
 
 def diff_of(before: str, after: str, name: str) -> str:
-    """The lines that differ, with two lines around them, as ``diff -U2`` shows them."""
+    """The lines that differ, with two lines of context, like ``diff -U2``."""
     lines = unified_diff(before.splitlines(), after.splitlines(), f"{name} before", name, lineterm="", n=2)
     return "\n".join(lines)
 
@@ -39,8 +39,8 @@ def by_hand(
     constexpr: Mapping[str, int | float],
     shown: str | None = None,
 ) -> str:
-    """How ``source`` differs from the lowering of ``sketch``, file by file; empty where nothing can be compared.
-    Where the prompt shows ``sketch``, comments name its lines by number."""
+    """The diff between the lowering of ``sketch`` and ``source``, file by file; empty if they cannot be compared. If
+    the prompt shows ``sketch``, comments refer to its lines by number."""
     if source is None or sketch is None or source.dsl != brief.target.dsl:
         return ""
     lowered, _ = lowered_code(CodeBrief(brief.task, brief.target, sketch=sketch, constexpr=constexpr))
@@ -54,8 +54,8 @@ def by_hand(
 
 
 def fastest_by_hand(brief: Brief) -> str:
-    """What was changed by hand in the fastest kernel so far, in at most 60 lines: of a long difference those that are
-    new; empty where it was lowered."""
+    """The manual changes in the fastest kernel so far, in at most 60 lines; a long diff keeps only the new lines; empty
+    if the kernel was lowered."""
     best = best_of(brief.history)
     candidate = best.candidate if best is not None else None
     previous = brief.previous if isinstance(brief, DesignBrief) else None
@@ -66,6 +66,6 @@ def fastest_by_hand(brief: Brief) -> str:
     if len(lines) <= _MOST:
         return "\n".join(lines)
     new = [line for line in lines if not line.startswith("-")]
-    said = [f"({counted(len(lines) - len(new), 'line')} of before left out)"] if len(new) < len(lines) else []
+    omitted = [f"({counted(len(lines) - len(new), 'line')} of before left out)"] if len(new) < len(lines) else []
     rest = [f"({counted(len(new) - _MOST, 'more line')})"] if len(new) > _MOST else []
-    return "\n".join([*said, *new[:_MOST], *rest])
+    return "\n".join([*omitted, *new[:_MOST], *rest])

@@ -1,9 +1,9 @@
-"""Lowered code says behind each line which line of the sketch it is; a prompt that has the sketch says its number.
+"""Comments in lowered code quote the sketch's line; a prompt that contains the sketch shows only the line's number.
 
     acc[l] = acc[l] * keep[l];    // 27: acc = acc * keep[:, None]
     acc[l] = acc[l] * keep[l];    // 27
 
-An answer is made to the numbers and gets the words again (:func:`in_full`), so the rest of the program never sees it.
+An answer is based on the numbers; :func:`in_full` restores the quotations, so other modules never see the short form.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PYTHON_SHORT = re.compile(r"# (?P<number>\d+)[ \t]*$", re.MULTILINE)
 
 
 def in_short(file: str, text: str, sketch: str) -> str:
-    """``text`` whose comments give the numbers of the sketch's lines that they quote; as it is where none does."""
+    """Return ``text`` with quotations of the sketch's lines as numbers; unchanged if there are none."""
     if sketch.startswith("\n"):
-        return text  # a prompt numbers its lines otherwise
+        return text  # a prompt numbers its lines differently
     lines = [line.strip() for line in sketch.split("\n")]
     first = {line: number for number, line in reversed(list(enumerate(lines, start=1))) if line}
 
@@ -35,19 +35,19 @@ def in_short(file: str, text: str, sketch: str) -> str:
 
 
 def unmarked(file: str, text: str) -> str:
-    """``text`` without the comments that name lines of the sketch."""
+    """Return ``text`` without the comments that name lines of the sketch."""
     return text if file.endswith(".py") else _C_SHORT.sub("", _C.sub("", text))
 
 
 def in_full(file: str, text: str, sketch: str) -> str:
-    """``text`` with the words of the sketch's lines whose numbers stand alone in its comments."""
+    """Return ``text`` with the quotations of the sketch's lines whose numbers its comments contain."""
     lines = [line.strip() for line in sketch.split("\n")]
-    python = file.endswith(".py")
+    is_python = file.endswith(".py")
 
     def said(match: re.Match[str]) -> str:
         number = int(match["number"])
         if not 0 < number <= len(lines) or not lines[number - 1]:
             return match[0]
-        return f"# {lines[number - 1]}" if python else f"// {number}: {lines[number - 1]}"
+        return f"# {lines[number - 1]}" if is_python else f"// {number}: {lines[number - 1]}"
 
-    return (_PYTHON_SHORT if python else _C_SHORT).sub(said, text)
+    return (_PYTHON_SHORT if is_python else _C_SHORT).sub(said, text)

@@ -1,7 +1,7 @@
-"""What was remembered, as sections of a prompt: each names its entry and score, and quotes it as data.
+"""Memory entries as sections of a prompt: each names its entry and score, and quotes it as data.
 
-An entry's text may be anybody's. Names and reasons are one line each, and texts stand in a fence that none of their
-lines can close, under a sentence that says they order nothing. What comes of them is verified as everything is.
+An entry's text may come from anyone. Names and reasons are one line each, and texts are in a fence that none of their
+lines can close, after a sentence that they are not instructions. Results are verified like any other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernellab.agents.briefs import CodeBrief, DesignBrief, Recalled, Remembered
 from kernellab.agents.model.prompts.assembly import Part
 from kernellab.agents.model.prompts.templates import fence, render
 
-#: lines of a text that are quoted
+#: Maximum number of quoted lines of a text.
 _LINES = 160
 _LONG = 300
 _MAIN = (".cpp", ".cu", ".py")
@@ -22,7 +22,7 @@ _LANGUAGES = {".cpp": "cpp", ".cu": "cuda", ".py": "python"}
 
 @dataclass(frozen=True)
 class _Quoted:
-    """An entry ready for the template."""
+    """An entry prepared for the template."""
 
     name: str
     why: str
@@ -48,40 +48,40 @@ class _Change:
 
 def design_parts(brief: DesignBrief) -> list[Part]:
     """Sketches of remembered kernels and approved advice."""
-    shown = [_quoted(k, k.sketch, sketch=True) for k in brief.recalled.kernels if k.sketch]
+    quoted = [_quoted(k, k.sketch, sketch=True) for k in brief.recalled.kernels if k.sketch]
     parts = [
-        Part("remembered designs", _sources(brief.recalled), render("memory", "designs", kernels=shown), 7, trims=True)
-    ] if shown else []  # fmt: skip
+        Part("remembered designs", _sources(brief.recalled), render("memory", "designs", kernels=quoted), 7, trims=True)
+    ] if quoted else []  # fmt: skip
     return [*parts, *_skills(brief.recalled)]
 
 
 def code_parts(brief: CodeBrief) -> list[Part]:
-    """The nearest remembered kernel's code, what fixed a failure like the last one, and approved advice."""
-    found = brief.recalled
-    shown = [_quoted(k, *_main(k)) for k in found.kernels if k.source is not None and k.dsl == brief.target.dsl]
-    parts = [Part("remembered kernel", _sources(found), render("memory", "code", kernels=shown), 7, trims=True)]
-    cures = [_Change(line(c.reason), _cut(c.change), c.speedup, fence(c.change)) for c in found.cures]
-    cured = "memory: " + ", ".join(c.id for c in found.cures)
-    fixes = [Part("known fix", cured, render("memory", "cures", cures=cures), 5, trims=True)] if cures else []
-    return [*(parts if shown else []), *fixes, *_skills(found)]
+    """The nearest remembered kernel's code, fixes of failures like the last one, and approved advice."""
+    recalled = brief.recalled
+    quoted = [_quoted(k, *_main(k)) for k in recalled.kernels if k.source is not None and k.dsl == brief.target.dsl]
+    parts = [Part("remembered kernel", _sources(recalled), render("memory", "code", kernels=quoted), 7, trims=True)]
+    cures = [_Change(line(c.reason), _cut(c.change), c.speedup, fence(c.change)) for c in recalled.cures]
+    source = "memory: " + ", ".join(c.id for c in recalled.cures)
+    fixes = [Part("known fix", source, render("memory", "cures", cures=cures), 5, trims=True)] if cures else []
+    return [*(parts if quoted else []), *fixes, *_skills(recalled)]
 
 
 def line(text: str) -> str:
-    """An entry's words as one line that is no heading, list or fence."""
+    """An entry's text as one line that is not a heading, list or fence."""
     flat = re.sub(r"\s+", " ", text).strip()
     return re.sub(r"^[#>`\-*\s]+", "", flat).replace("```", "'''")[:_LONG]
 
 
 def _quoted(kernel: Remembered, text: str, language: str = "", sketch: bool = False) -> _Quoted:
-    told = _cut(text)
+    body = _cut(text)
     return _Quoted(
         line(kernel.name), line(kernel.why), kernel.score, kernel.logic, kernel.shape, kernel.value, line(kernel.stale),
-        fence(told), told if sketch else "", tuple(sorted(kernel.constexpr.items())), "" if sketch else told, language,
+        fence(body), body if sketch else "", tuple(sorted(kernel.constexpr.items())), "" if sketch else body, language,
     )  # fmt: skip
 
 
 def _main(kernel: Remembered) -> tuple[str, str]:
-    """The file that holds the kernel, and its language."""
+    """The file that contains the kernel, and its language."""
     files = kernel.source.files if kernel.source else {}
     name = next((n for suffix in _MAIN for n in sorted(files) if n.endswith(suffix)), "")
     return files.get(name, ""), _LANGUAGES.get("." + name.rpartition(".")[2], "")
@@ -99,11 +99,11 @@ def _sources(found: Recalled) -> str:
 def _skills(found: Recalled) -> list[Part]:
     if not found.skills:
         return []
-    told = [
+    skills = [
         {"advice": line(s.advice), "ratio": s.ratio, "low": s.low, "high": s.high} for s in found.skills
     ]  # fmt: skip
     source = "memory: " + ", ".join(s.id for s in found.skills)
-    return [Part("measured advice", source, render("memory", "skills", skills=told), 7, trims=True)]
+    return [Part("measured advice", source, render("memory", "skills", skills=skills), 7, trims=True)]
 
 
 __all__ = ["code_parts", "design_parts", "fence", "line"]

@@ -1,4 +1,4 @@
-"""The Conductor's prompt: the evidence, what the rules would do, and what was tried."""
+"""The Conductor's prompt: the evidence, the rules' route, and earlier attempts."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ ROUTE_SCHEMA: dict[str, Any] = {
 
 
 def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Options) -> Prompt:
-    """Everything that the Conductor receives; ``rules`` is the route that evidence alone gives.
+    """Return everything that the Conductor receives; ``rules`` is the route from the evidence only.
 
     Raises:
-        PromptError: the evidence does not fit the budget.
+        PromptError: the evidence does not fit into the budget.
     """
     verdict = brief.verdict
-    shown, log = (error_map(verdict), log_end(verdict)) if verdict else ("", "")
+    map_text, log = (error_map(verdict), log_end(verdict)) if verdict else ("", "")
     lines = evidence_lines(brief)
     full, short = (
-        render("conductor", "evidence", lines=lines, error_map=m, log=end) for m, end in ((shown, log), ("", ""))
+        render("conductor", "evidence", lines=lines, error_map=m, log=end) for m, end in ((map_text, log), ("", ""))
     )
     parts = [
         Part("role", _FILE, render("conductor", "role"), stable=True),
@@ -62,14 +62,14 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
         text = render("conductor", "sketch", numbered=numbered(brief.sketch))
         parts.append(Part("sketch", "the Designer", text, rank=4, trims=True))
     if brief.candidate is not None:
-        own = _own_files(brief.candidate.source)
-        files = [(n, numbered(in_short(n, t, brief.sketch or ""))) for n, t in own]
+        own_files = _own_files(brief.candidate.source)
+        files = [(n, numbered(in_short(n, t, brief.sketch or ""))) for n, t in own_files]
         parts.append(Part("code", "the Coder", render("conductor", "code", files=files), rank=6, trims=True))
     parts.append(Part("rules", "kernellab.agents.rules.conductor", render("conductor", "rules", route=rules), rank=3))
     if brief.history:
-        forms = [history_text(brief.rounds, last, judged=brief.verdict) for last in (None, _LAST_ROUNDS, 1)]
-        whole, *shorter = (render("conductor", "history", history=form) for form in forms)
-        parts.append(Part("history", "the journal", whole, rank=5, shorter=tuple(shorter)))
+        forms = [history_text(brief.rounds, count, judged=brief.verdict) for count in (None, _LAST_ROUNDS, 1)]
+        full_history, *shorter = (render("conductor", "history", history=form) for form in forms)
+        parts.append(Part("history", "the journal", full_history, rank=5, shorter=tuple(shorter)))
     go = render("conductor", "go", turns_left=brief.turns_left, budget_left=brief.budget_left)
     notes = render("conductor", "notes", notes=brief.notes) if brief.notes else ""
     parts += [Part("notes", "people and agents", notes), Part("go", _FILE, go)]
@@ -77,7 +77,7 @@ def route_prompt(brief: RouteBrief, rules: Route, library: Library, options: Opt
 
 
 def _own_files(source: Source) -> list[tuple[str, str]]:
-    """The files that hold the kernel; the host code of a lowered source is the same for every kernel."""
+    """The files that contain the kernel; a lowered source's host code is the same for every kernel."""
     files = sorted((n, t) for n, t in bare(source).files.items() if not is_helper(n))
     kernels = [(n, t) for n, t in files if n != source.entry_file]
     return kernels if kernels and source.line_map else files
@@ -93,6 +93,6 @@ def performance_lines(brief: RouteBrief, without: frozenset[str] = NOTHING, told
         lines.append(f"so far {brief.reached}")
     lines += (*bound_lines(brief), *hot_text(brief, without))
     if brief.sketch and follows_sketch(brief):
-        given = brief.candidate.constexpr if brief.candidate else {}
-        lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, given, told)]
+        constexpr = brief.candidate.constexpr if brief.candidate else {}
+        lines += [line.removeprefix("- ") for line in cost_lines(brief, brief.sketch, constexpr, told)]
     return lines

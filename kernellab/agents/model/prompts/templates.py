@@ -1,4 +1,4 @@
-"""The prompt files: one jinja2 template a role, each block of it one section."""
+"""The prompt files: one jinja2 template per role, one section per block."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ FOLDER = Path(__file__).resolve().parent.parent / "templates"
 
 
 def fence(text: str) -> str:
-    """A fence longer than any run of backticks in the text, so that no line of it ends its quotation."""
+    """A fence longer than any run of backticks in the text, so that no line of the text ends it."""
     return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`{3,}", text)), default=0))
 
 
 def flat(text: str) -> str:
-    """``text`` in one line: what others wrote begins no section of a prompt."""
+    """Return ``text`` in one line: text from others cannot begin a section of a prompt."""
     return re.sub(r"\s*[\n\r\v\f\x85\u2028\u2029]\s*", " ", text).strip()
 
 
 def inset(text: str) -> str:
-    """``text`` whose further lines are set in as code is: none of them begins a section or ends a quotation."""
+    """Return ``text`` with its further lines indented like code: none of them begins a section or ends a quotation."""
     return "\n    ".join(text.splitlines())
 
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    # no autoescape: a prompt is plain text, and code must stay as it is
+    # no autoescape: a prompt is plain text, and code must not change
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
@@ -52,11 +52,11 @@ def _environment() -> jinja2.Environment:
 
 
 def render(file: str, block: str, **values: Any) -> str:
-    """One block of ``file`` (without its ending .j2), with no more than one empty line in a row outside code.
+    """Render one block of ``file`` (without the suffix .j2), stripped of outer empty lines.
 
     Raises:
         KeyError: the file has no such block.
-        jinja2.UndefinedError: a value that the block names was not given.
+        jinja2.UndefinedError: a value that the block uses is missing.
     """
     template = _environment().get_template(f"{file}.j2")
     text = "".join(template.blocks[block](template.new_context(values)))

@@ -1,1 +1,1 @@
-"""Replies: reading code, edits, JSON and claims out of what a model wrote."""
+"""Reads code, edits, JSON and claims from a model's reply."""

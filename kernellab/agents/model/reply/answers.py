@@ -1,4 +1,4 @@
-"""What is wrong with a reply, and an edit that it asks for."""
+"""Errors of a reply, and the edits in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernellab.errors import KernellabError
 
 
 class AnswerError(KernellabError):
-    """A reply that does not hold what was asked for; ``findings`` are sentences for its author."""
+    """A reply that lacks what was requested; ``findings`` are sentences for its author."""
 
     def __init__(self, message: str, remedy: str = "", findings: tuple[str, ...] = ()) -> None:
         super().__init__(message, remedy)
@@ -20,12 +20,12 @@ class AnswerError(KernellabError):
 
 
 class NoAnswer(AnswerError):
-    """A reply of prose alone: neither a sketch nor code."""
+    """A reply with only prose: neither a sketch nor code."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """``search`` is to be replaced in ``file``; ``number`` counts the reply's edits from 1."""
+    """A replacement of ``search`` in ``file``; ``number`` counts the reply's edits from 1."""
 
     file: str
     search: str

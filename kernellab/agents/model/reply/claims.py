@@ -1,4 +1,4 @@
-"""Are the numbers of a claim in the record? A claim without a number cannot be checked here, and is not refused."""
+"""Checks a claim's numbers against the record. A claim without a number cannot be checked, and is not refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-#: unit -> (kind, factor to the kind's own unit)
+#: Unit -> (kind, factor to the kind's base unit).
 _UNITS: Mapping[str, tuple[str, float]] = {
     "ns": ("time", 1e-6), "us": ("time", 1e-3), "µs": ("time", 1e-3), "ms": ("time", 1.0), "s": ("time", 1e3),
     "seconds": ("time", 1e3), "second": ("time", 1e3), "milliseconds": ("time", 1.0),
@@ -18,7 +18,7 @@ _UNITS: Mapping[str, tuple[str, float]] = {
     "GB/s": ("rate", 1e9), "MB/s": ("rate", 1e6), "TB/s": ("rate", 1e12),
     "tokens": ("tokens", 1.0), "usd": ("money", 1.0),
 }  # fmt: skip
-#: a fact's name that ends so has its kind, when its value is a bare number
+#: Suffix of a fact's name -> its kind, if its value is a plain number.
 _NAMES = {"_ms": ("time", 1.0), "_s": ("time", 1e3), "bytes": ("bytes", 1.0), "flops": ("flops", 1.0),
           "speedup": ("ratio", 1.0), "share": ("share", 1.0), "headroom": ("share", 1.0), "tokens": ("tokens", 1.0),
           "usd": ("money", 1.0)}  # fmt: skip
@@ -27,7 +27,7 @@ _NUMBER = re.compile(
     r"(?P<unit> ?(?:[KMGT]?i?B/s|[MGT]?FLOPs?|[kKMG]i?B|ns|us|µs|ms|milliseconds?|seconds?|s|percent|times|tokens|bytes"
     r"|usd|B|x|×|%)(?![\w/]))?(?![\w.]*\w)"
 )
-#: words that say what a number is measured against or of; a number with one is not the same as with another
+#: Words that state the reference of a number; numbers with different references are not comparable.
 _QUALIFIERS = {
     "eager": ("eager", "pytorch"),
     "compile": ("compile", "compiled", "inductor"),
@@ -38,7 +38,7 @@ _QUALIFIERS = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A number in a text: its value in its kind's unit, and half a unit of the last digit that is written."""
+    """A number in a text: its value in its kind's base unit, and half a unit of its last digit."""
 
     value: float
     kind: str
@@ -48,37 +48,37 @@ class Figure:
 
 
 def check_claims(claims: Iterable[str], facts: Mapping[str, object]) -> list[tuple[str, bool | None, str]]:
-    """For each claim: does the record hold its numbers (None when it has none), and a sentence on why.
+    """For each claim: whether the record contains its numbers (None if it has none), and a sentence with the reason.
 
     ``facts`` maps a name to a number or to text with numbers and units. A number agrees with a fact of the same kind
-    (time, ratio, share, bytes ...) that rounds to what is written; where both say what they are against (eager,
-    compile, the bound), that must agree too.
+    (time, ratio, share, bytes ...) that rounds to the written value; if both state a reference (eager, compile, the
+    bound), the references must agree too.
     """
-    known = [figure for name, value in facts.items() for figure in _of_fact(name, value)]
-    return [(claim, *_judge(claim, known)) for claim in claims]
+    known_figures = [figure for name, value in facts.items() for figure in _of_fact(name, value)]
+    return [(claim, *_judge(claim, known_figures)) for claim in claims]
 
 
 def _judge(claim: str, known: list[Figure]) -> tuple[bool | None, str]:
-    said = figures(claim)
-    if not said:
+    claimed = figures(claim)
+    if not claimed:
         return None, "It has no number to check."
     unknown: list[str] = []
-    for figure in said:
-        same = [k for k in known if _comparable(figure, k)]
-        if figure.kind == "number" and not any(_agrees(figure, k) for k in same):
-            # a count without a unit may be of anything: only a fact of that name can contradict it
-            same = [k for k in same if _words(claim) & _words(k.text)]
-            if not same:
+    for figure in claimed:
+        comparable = [k for k in known if _comparable(figure, k)]
+        if figure.kind == "number" and not any(_agrees(figure, k) for k in comparable):
+            # a count without a unit may refer to anything: only a fact of that name can contradict it
+            comparable = [k for k in comparable if _words(claim) & _words(k.text)]
+            if not comparable:
                 unknown.append(figure.text)
                 continue
-        if not same:
+        if not comparable:
             return False, f"The record has no {_kind_words(figure)}, so {figure.text} is not from it."
-        if not any(_agrees(figure, k) for k in same):
-            nearest = min(same, key=lambda k: abs(k.value - figure.value))
+        if not any(_agrees(figure, k) for k in comparable):
+            nearest = min(comparable, key=lambda k: abs(k.value - figure.value))
             return False, f"The record has {nearest.text} where the claim says {figure.text}."
     if unknown:
         return None, f"The record does not say what {', '.join(unknown)} counts."
-    return True, "The record holds " + ", ".join(f.text for f in said) + "."
+    return True, "The record holds " + ", ".join(f.text for f in claimed) + "."
 
 
 def _words(text: str) -> set[str]:
@@ -86,10 +86,10 @@ def _words(text: str) -> set[str]:
 
 
 def figures(text: str) -> list[Figure]:
-    """The numbers of a sentence with their units, and what the sentence says they are about."""
+    """The numbers of a sentence with their units, and the references that the sentence names."""
     words = set(re.findall(r"[a-z]+", text.lower()))
     about = frozenset(name for name, spellings in _QUALIFIERS.items() if words & set(spellings))
-    found = []
+    result = []
     for match in _NUMBER.finditer(text):
         unit = (match["unit"] or "").strip()
         singular = unit if unit in _UNITS else unit.rstrip("s")
@@ -97,8 +97,8 @@ def figures(text: str) -> list[Figure]:
         if match["money"]:
             kind, factor = "money", 1.0
         digits = match["number"].replace(",", "")
-        found.append(Figure(float(digits) * factor, kind, _slack(digits) * factor, match.group().strip(), about))
-    return found
+        result.append(Figure(float(digits) * factor, kind, _slack(digits) * factor, match.group().strip(), about))
+    return result
 
 
 def _of_fact(name: str, value: object) -> list[Figure]:
@@ -112,10 +112,10 @@ def _of_fact(name: str, value: object) -> list[Figure]:
 
 
 def _comparable(claim: Figure, fact: Figure) -> bool:
-    """A bare number may be any fact's; one with a unit is compared with its own kind."""
+    """Whether two figures are comparable: a plain number with any fact, one with a unit only with its kind."""
     same_kind = claim.kind in (fact.kind, "number")
-    apart = claim.about and fact.about and not claim.about & fact.about
-    return same_kind and not apart
+    is_other = claim.about and fact.about and not claim.about & fact.about
+    return same_kind and not is_other
 
 
 def _agrees(claim: Figure, fact: Figure) -> bool:
@@ -126,12 +126,12 @@ def _agrees(claim: Figure, fact: Figure) -> bool:
 
 
 def _slack(digits: str) -> float:
-    """Half a unit of the last digit written: 2.9 stands for 2.85 to 2.95."""
+    """Half a unit of the last digit: 2.9 represents 2.85 to 2.95."""
     mantissa, _, exponent = digits.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     return 0.5 * float(10.0 ** (int(exponent or 0) - decimals))
 
 
 def _kind_words(figure: Figure) -> str:
-    against = f" about {' and '.join(sorted(figure.about))}" if figure.about else ""
-    return {"number": "such number", "ratio": "ratio"}.get(figure.kind, figure.kind) + against
+    reference = f" about {' and '.join(sorted(figure.about))}" if figure.about else ""
+    return {"number": "such number", "ratio": "ratio"}.get(figure.kind, figure.kind) + reference

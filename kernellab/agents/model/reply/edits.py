@@ -1,8 +1,8 @@
-"""Search/replace edits: all of them or none.
+"""Search/replace edits: all are applied, or none.
 
-A search text must stand once in its file. It is looked for exactly, then with blanks at the ends of lines ignored,
-then with the indentation ignored too (the new text is moved to the indentation that is found). What is not found is
-reported with the nearest place, for its author to copy from.
+A search text must occur once in its file. It is matched exactly, then with trailing whitespace ignored, then with the
+indentation ignored too (the new text is moved to the indentation in the file). A text that does not match is
+reported with the most similar place, for its author to copy from.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ _NEAR = 0.5
 
 
 def apply_edits(files: Mapping[str, str], edits: Sequence[Edit], unseen: Collection[str] = ()) -> dict[str, str]:
-    """The files after the edits, each made to the text that its author was shown; of ``unseen`` files no text was.
+    """Return the files after the edits, which apply to the shown texts; the author saw no text of ``unseen`` files.
 
     Raises:
-        AnswerError: an edit whose text stands nowhere or twice, or edits that overlap; ``findings`` has a sentence for
-            each. No file is changed then.
+        AnswerError: an edit's text occurs nowhere or twice, or edits overlap; ``findings`` has a sentence for each.
+        Then
+            no file is changed.
     """
     findings: list[str] = []
     spans: dict[str, list[tuple[int, int, str, int]]] = {}
@@ -40,17 +41,17 @@ def apply_edits(files: Mapping[str, str], edits: Sequence[Edit], unseen: Collect
             findings.append(place)
         else:
             spans.setdefault(edit.file, []).append((*place, edit.number))
-    for file, found in spans.items():
-        found.sort()
-        for (_, end, _, first), (start, _, _, second) in pairwise(found):
+    for file, file_spans in spans.items():
+        file_spans.sort()
+        for (_, end, _, first), (start, _, _, second) in pairwise(file_spans):
             if start < end:
                 findings.append(f"Edits {first} and {second} of {file} overlap: make one of them.")
     if findings:
         raise AnswerError("The edits could not be made.", "Copy the SEARCH text from the file.", tuple(findings))
     result = dict(files)
-    for file, found in spans.items():
+    for file, file_spans in spans.items():
         text = files[file]
-        for start, end, replacement, _ in reversed(found):
+        for start, end, replacement, _ in reversed(file_spans):
             text = text[:start] + replacement + text[end:]
         result[file] = text
     if result == dict(files):
@@ -59,11 +60,11 @@ def apply_edits(files: Mapping[str, str], edits: Sequence[Edit], unseen: Collect
 
 
 def _find(text: str, edit: Edit) -> tuple[int, int, str] | str:
-    """Where the edit goes and what it writes there; else what is wrong with it."""
+    """Return the edit's span and replacement; otherwise a sentence about the error."""
     if not edit.search.strip():
         return f"Edit {edit.number}: its SEARCH text is empty; copy the lines that it replaces or that are next to it."
-    same: Callable[[str], str] = lambda line: line  # noqa: E731
-    for normal, moved in ((same, False), (str.rstrip, False), (_blanks_apart, True)):
+    unchanged: Callable[[str], str] = lambda line: line  # noqa: E731
+    for normal, moved in ((unchanged, False), (str.rstrip, False), (_blanks_apart, True)):
         places = _places(text, edit.search, normal)
         if len(places) > 1:
             rows = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in places[:5])
@@ -85,17 +86,17 @@ def _find(text: str, edit: Edit) -> tuple[int, int, str] | str:
 
 
 def _places(text: str, search: str, normal: Callable[[str], str]) -> list[tuple[int, int]]:
-    """The spans of whole lines of ``text`` that equal the search's lines under ``normal``."""
+    """The spans of whole lines of ``text`` that equal the search's lines after ``normal``."""
     lines = text.splitlines(keepends=True)
-    wanted = [normal(line) for line in search.strip("\n").splitlines()]
-    have = [normal(line.rstrip("\n")) for line in lines]
+    search_lines = [normal(line) for line in search.strip("\n").splitlines()]
+    text_lines = [normal(line.rstrip("\n")) for line in lines]
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
     return [
-        (starts[i], starts[i + len(wanted)])
-        for i in range(len(have) - len(wanted) + 1)
-        if have[i : i + len(wanted)] == wanted
+        (starts[i], starts[i + len(search_lines)])
+        for i in range(len(text_lines) - len(search_lines) + 1)
+        if text_lines[i : i + len(search_lines)] == search_lines
     ]
 
 
@@ -104,16 +105,16 @@ def _blanks_apart(line: str) -> str:
 
 
 def _moved(edit: Edit, found: str) -> str:
-    """The replacement, indented by as much more as the found text is than the search text."""
-    have, had = _indent(found), _indent(edit.search)
-    if have == had:
+    """The replacement, indented by the difference between the matched text and the search text."""
+    indent, search_indent = _indent(found), _indent(edit.search)
+    if indent == search_indent:
         return edit.replace
     lines = edit.replace.splitlines(keepends=True)
-    if have.startswith(had):
-        more = have.removeprefix(had)
-        return "".join(more + line if line.strip() else line for line in lines)
-    less = had.removeprefix(have) if had.startswith(have) else had
-    return "".join(line.removeprefix(less) for line in lines)
+    if indent.startswith(search_indent):
+        extra = indent.removeprefix(search_indent)
+        return "".join(extra + line if line.strip() else line for line in lines)
+    excess = search_indent.removeprefix(indent) if search_indent.startswith(indent) else search_indent
+    return "".join(line.removeprefix(excess) for line in lines)
 
 
 def _indent(text: str) -> str:
@@ -122,22 +123,24 @@ def _indent(text: str) -> str:
 
 
 def _not_found(text: str, edit: Edit) -> str:
-    said = f"Edit {edit.number}: its SEARCH text does not occur in {edit.file}."
-    wanted, lines = edit.search.strip("\n").splitlines(), text.splitlines()
-    best, at = 0.0, 0
-    for i in range(max(1, len(lines) - len(wanted) + 1)):
-        window = "\n".join(line.strip() for line in lines[i : i + len(wanted)])
-        ratio = SequenceMatcher(None, window, "\n".join(line.strip() for line in wanted), autojunk=False).quick_ratio()
+    message = f"Edit {edit.number}: its SEARCH text does not occur in {edit.file}."
+    search_lines, lines = edit.search.strip("\n").splitlines(), text.splitlines()
+    best, position = 0.0, 0
+    for i in range(max(1, len(lines) - len(search_lines) + 1)):
+        window = "\n".join(line.strip() for line in lines[i : i + len(search_lines)])
+        ratio = SequenceMatcher(
+            None, window, "\n".join(line.strip() for line in search_lines), autojunk=False
+        ).quick_ratio()
         if ratio > best:
-            best, at = ratio, i
+            best, position = ratio, i
     if best < _NEAR:
-        return said
-    near = "\n".join(lines[at : at + len(wanted)])
-    return f"{said} The nearest lines, {at + 1} to {at + len(wanted)}, are:\n{near}"
+        return message
+    near = "\n".join(lines[position : position + len(search_lines)])
+    return f"{message} The nearest lines, {position + 1} to {position + len(search_lines)}, are:\n{near}"
 
 
 def carry_lines(before: str, after: str, line_map: Mapping[int, int]) -> dict[int, int]:
-    """The map of generated line -> sketch line after an edit: kept for the lines that did not change."""
+    """Return the map of generated line -> sketch line after an edit, for the lines that did not change."""
     matcher = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
     moved: dict[int, int] = {}
     for block in matcher.get_matching_blocks():
