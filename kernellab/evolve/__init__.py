@@ -1,7 +1,7 @@
 """A search over many candidates that a person can watch and steer (paper, Algorithm 3).
 
-A run is a stream of events above sessions: proposals, evaluations keyed by content, migrations, what people did. Its
-four parts can be swapped, each on its own: what is selected, how it is varied, how it is scored, when it stops.
+A run is a stream of events above sessions: proposals, evaluations keyed by content, migrations, people's actions. Its
+four parts are interchangeable: selection, variation, scoring, and stopping.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Callable(ModuleType):
     """``kernellab.evolve(task)`` as well as ``kernellab.evolve.evolve(task)``: the function has its module's name."""
 
     def __call__(self, *args: Any, **options: Any) -> Run:
-        """As :func:`kernellab.evolve.run.evolve`."""
+        """See :func:`kernellab.evolve.run.evolve`."""
         return import_module("kernellab.evolve.run").evolve(*args, **options)  # type: ignore[no-any-return]
 
 

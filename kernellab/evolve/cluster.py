@@ -1,8 +1,8 @@
-"""The jobs of a search on a Dask cluster: preparing and building on CPUs, measuring alone on each device.
+"""Runs the jobs of a search on a Dask cluster: preparing and building on CPUs, measuring alone on each device.
 
-A worker that measures offers the resource ``device``; whatever needs one asks for one. Several workers of one device
-take turns at its clock (:mod:`kernellab.verifier.judge.turns`), so that it times one candidate at a time while others
-are built. What a worker that died had in hand is given to another by Dask.
+A worker that measures has the resource ``device``, which such jobs require. Several workers of one device take turns
+to measure (:mod:`kernellab.verifier.judge.turns`), so that one candidate is timed while others are built. Dask moves
+the jobs of a dead worker to another.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from kernellab.verifier.remote import DEVICE, connected
 
 log = logging.getLogger("kernellab.evolve")
 
-#: what a worker offers that only prepares: candidates are made ready while the devices time others
+#: The resource of a worker that only prepares candidates while the devices time others.
 BUILD = "build"
-#: such workers for each GPU, where the machine has the cores
+#: Number of such workers per GPU, if the machine has enough cores.
 _BUILDERS = 2
-#: how often a local cluster is started, where a process of it dies meanwhile
+#: Attempts to start a local cluster if one of its processes dies.
 _STARTS = 3
-#: deaths of workers that one job may see before it is given up: the job may be their cause
+#: Number of worker deaths after which a job is given up, as it may be their cause.
 _DEATHS = 3
-#: seconds between two looks; a candidate is late after so many seconds and times the median of the last ones
+#: Polling interval; a candidate is late after this many seconds and times the median of the recent ones.
 _LOOK, _LATE_SECONDS, _LATE, _KNOWN, _RECENT = 1.0, 60.0, 8.0, 5, 50
-#: the servers of figures that Dask's processes always have are for this machine alone, and have no pages
+#: The HTTP servers of Dask's processes are local only, and have no pages.
 _NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 _NO_ROUTES: dict[str, Any] = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker")}
 _DIED = f"{_DEATHS + 1} workers died at it."
-#: how Dask names what its futures end with when no one schedules them any more
+#: Dask's names of errors of futures without a scheduler.
 _GONE = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "TimeoutError")
 
 
 @dataclass(eq=False)
 class _Hand:
-    """Work that was given out: what its caller waits for, how it is submitted, and Dask's futures of it."""
+    """A job in progress: the caller's future, how it is submitted, and Dask's futures."""
 
     ours: Future[Any]
     submit: Callable[[], Any]
@@ -65,11 +65,11 @@ class _Hand:
 
 
 class DaskWorkers:
-    """``where`` is ``local``, ``local:N`` (N processes here) or ``dask://HOST:PORT``; the processes of
-    ``local`` share this machine's GPUs where kernels run ``on_gpu``.
+    """Workers on a cluster. ``where`` is ``local``, ``local:N`` (N processes here) or ``dask://HOST:PORT``; the
+    processes of ``local`` share this machine's GPUs if kernels run ``on_gpu``.
 
     Raises:
-        EvolveError: the extra is not installed, the word is wrong, the cluster cannot be reached or has no device.
+        EvolveError: the extra is not installed, the spec is invalid, or the cluster is unreachable or has no device.
     """
 
     def __init__(self, where: str, on_gpu: bool = False) -> None:
@@ -79,33 +79,33 @@ class DaskWorkers:
         self._took: list[float] = []
         self._cluster: Any = None
         self._client = self._connected(where, on_gpu)
-        known = self._client.scheduler_info(n_workers=-1)["workers"]
-        found = known.values()
-        self._devices = [address for address, worker in known.items() if worker["resources"].get(DEVICE)]
-        self._build = BUILD if any(worker["resources"].get(BUILD) for worker in found) else ""
+        workers_by_address = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_by_address.values()
+        self._devices = [address for address, worker in workers_by_address.items() if worker["resources"].get(DEVICE)]
+        self._build = BUILD if any(worker["resources"].get(BUILD) for worker in workers) else ""
         self._warming: list[Any] = []
-        self.judges = sum(int(worker["resources"].get(DEVICE, 0)) for worker in found)
+        self.judges = sum(int(worker["resources"].get(DEVICE, 0)) for worker in workers)
         if not self.judges:
             self.close()
             raise EvolveError(
                 f"No worker of {where} offers a device to measure on.",
                 f"Start workers with `dask worker HOST:PORT --resources '{DEVICE}=1'`.",
             )
-        #: enough that each device finds a prepared candidate waiting
-        self.room = sum(worker["nthreads"] for worker in found) + self.judges
+        #: Large enough that each device always has a prepared candidate waiting.
+        self.room = sum(worker["nthreads"] for worker in workers) + self.judges
         threading.Thread(target=self._watch, name="kernellab-cluster", daemon=True).start()
 
     def start(self, begun: Begun) -> None:
-        """Every device's judge at once, before there is a candidate."""
+        """Start every device's judge, before there is a candidate."""
         self._everywhere(_start, begun)
 
     def warm(self, job: Job) -> None:
-        """Every device's judge at once, with a candidate of the task: its reference and eager are built with it."""
+        """Warm every device's judge with a candidate of the task, which also builds the reference and eager."""
         self._everywhere(_rank, job)
 
     def _everywhere(self, work: Callable[..., Any], given: Any) -> None:
         for address in self._devices:
-            with suppress(Exception):  # a worker that is gone is warmed by its first candidate
+            with suppress(Exception):  # the first candidate warms a worker that is missing here
                 self._warming.append(self._client.submit(
                     work, given, pure=False, retries=_DEATHS, priority=1, resources={DEVICE: 1}, workers=[address],
                 ))  # fmt: skip
@@ -123,11 +123,11 @@ class DaskWorkers:
         return self._done(lambda: self._submit(_compare, (job, other)))
 
     def call_off(self) -> None:
-        """What a worker measures it measures to its end; the others have what comes next."""
+        """Do nothing: running measurements finish, and the others serve the next jobs."""
 
     def close(self) -> None:
         self._ended.set()
-        with suppress(Exception):  # a scheduler that is gone answers nothing
+        with suppress(Exception):  # the scheduler may be gone already
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
@@ -137,15 +137,15 @@ class DaskWorkers:
     def _submit(self, work: Callable[..., Any], given: Any, resource: str = DEVICE) -> Any:
         """Raises WorkersLost."""
         try:
-            wanted = {"resources": {resource: 1}} if resource else {}
-            return self._client.submit(work, given, pure=False, retries=_DEATHS, **wanted)
-        except Exception as error:  # Dask's own for a client without a scheduler has no stable name
+            options = {"resources": {resource: 1}} if resource else {}
+            return self._client.submit(work, given, pure=False, retries=_DEATHS, **options)
+        except Exception as error:  # Dask's error of a client without a scheduler has no stable name
             if self._client.status == "running":
                 raise
             raise _lost(error) from None
 
     def _done(self, submit: Callable[[], Any], job: Job | None = None) -> Future[Any]:
-        """What comes of work at Dask as a future of the standard library; ``job`` where it may be given out again."""
+        """Return a standard future for work at Dask; give ``job`` if it may be submitted again."""
         hand = _Hand(Future(), submit, job)
         with self._lock:
             self._hands.add(hand)
@@ -158,23 +158,23 @@ class DaskWorkers:
         theirs.add_done_callback(partial(self._settle, hand))
 
     def _called_off(self, hand: _Hand, ours: Future[Any]) -> None:
-        """No caller waits for it any more, so that no device need have it."""
+        """Cancel the work if its caller no longer waits for it."""
         if ours.cancelled() and self._taken(hand):
             _cancel(hand.theirs)
 
     def _taken(self, hand: _Hand) -> bool:
-        """The one who takes a piece of work from the others ends it."""
+        """Claim a piece of work. Return True for the first caller, which ends it."""
         with self._lock:
-            held = hand in self._hands
+            is_first = hand in self._hands
             self._hands.discard(hand)
-        return held
+        return is_first
 
     def _settle(self, hand: _Hand, theirs: Any) -> None:
-        """The first result counts."""
+        """Set the caller's future from the first result."""
         if not self._taken(hand) or not hand.ours.set_running_or_notify_cancel():
             return
         try:
-            found = theirs.result()
+            result = theirs.result()
         except BaseException as error:
             if hand.job is not None and type(error).__name__ == "KilledWorker":
                 hand.ours.set_result(_fatal(hand.job))
@@ -182,10 +182,10 @@ class DaskWorkers:
                 hand.ours.set_exception(_told(error))
             return
         self._took.append(time.monotonic() - hand.began)
-        hand.ours.set_result(found)
+        hand.ours.set_result(result)
 
     def _watch(self) -> None:
-        """Gives a candidate out again that takes far longer than others, and ends what no one schedules any more."""
+        """Resubmit a candidate that takes far longer than others, and fail all work when the client is closed."""
         while not self._ended.wait(_LOOK):
             with self._lock:
                 hands = list(self._hands)
@@ -199,20 +199,20 @@ class DaskWorkers:
                     if hand.job is not None and len(hand.theirs) == 1 and hand.began < late:
                         with suppress(WorkersLost):
                             self._give_out(hand)
-                        if hand.ours.cancelled():  # called off meanwhile, by one who did not see this future
+                        if hand.ours.cancelled():  # cancelled meanwhile, by a callback that did not know this future
                             _cancel(hand.theirs)
 
     def _connected(self, where: str, on_gpu: bool) -> Any:
         try:
             client: Any = import_module("distributed").Client
             if where.partition(":")[0] == "local":
-                import_module("cryptography")  # with which a cluster of this machine makes its key
+                import_module("cryptography")  # a local cluster needs it to make its key
         except ImportError as error:
             raise EvolveError(
                 f"A search on a cluster needs {error.name}, which is not installed.",
                 "pip install 'kernellab[cluster]'.",
             ) from None
-        # what Dask says of its own start, end and loss would stand under a person's cell; errors are reported as ours
+        # Dask's own messages would appear below a person's cell; errors are reported by kernellab
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         kind, _, rest = where.partition(":")
@@ -224,18 +224,18 @@ class DaskWorkers:
         raise EvolveError(f"There is no cluster {where!r}.", "Write local, local:4, dask://HOST:8786 or ssh://HOST.")
 
     def _local(self, processes: int, gpus: list[str]) -> Any:
-        """Processes of this machine, each with its own judge, so that they build and check side by side. Those of
-        one device take turns at its clock; on a CPU nothing is built while a kernel is timed."""
+        """Start processes on this machine, each with its own judge, so that they build and check in parallel. Those of
+        one device take turns to measure; on a CPU nothing is built while a kernel is timed."""
         dask: Any = import_module("distributed")
         config: Any = import_module("dask.config")
-        # who reaches a port of Dask's runs code in its workers: this process alone has the key, made for this cluster
-        held = {"security": dask.Security.temporary(), "host": "127.0.0.1", **_NO_PAGES}
+        # a connection to a Dask port can run code in its workers: only this process has the key, made for this cluster
+        common = {"security": dask.Security.temporary(), "host": "127.0.0.1", **_NO_PAGES}
         self._folder = tempfile.TemporaryDirectory(prefix="kernellab-cluster-")
         specs = {}
         measuring = max(processes, len(gpus))
-        spare = (os.cpu_count() or 1) - measuring - 1
-        builders = min(_BUILDERS * len(gpus), max(0, spare))
-        for at in range(measuring + builders):
+        spare_cores = (os.cpu_count() or 1) - measuring - 1
+        builder_count = min(_BUILDERS * len(gpus), max(0, spare_cores))
+        for at in range(measuring + builder_count):
             device = gpus[at % len(gpus)] if gpus else ""
             environment = {turns.VARIABLE: f"{'device' if gpus else 'all'}:{Path(self._folder.name, 'turns' + device)}"}
             if gpus:
@@ -243,18 +243,18 @@ class DaskWorkers:
             specs[at] = {
                 "cls": dask.Nanny,
                 "options": {
-                    **held, "nthreads": 1, "resources": {DEVICE if at < measuring else BUILD: 1}, "env": environment,
+                    **common, "nthreads": 1, "resources": {DEVICE if at < measuring else BUILD: 1}, "env": environment,
                     "memory_limit": 0, "silence_logs": logging.ERROR,
                 },
             }  # fmt: skip
-        scheduler = {"cls": dask.Scheduler, "options": {**held, "port": 0}}
+        scheduler = {"cls": dask.Scheduler, "options": {**common, "port": 0}}
         for attempt in range(1, _STARTS + 1):
             try:
                 with config.set(_NO_ROUTES):
                     return dask.SpecCluster(
-                        workers=specs, scheduler=scheduler, security=held["security"], silence_logs=logging.ERROR
+                        workers=specs, scheduler=scheduler, security=common["security"], silence_logs=logging.ERROR
                     )
-            except Exception as error:  # a process was ended while it started
+            except Exception as error:  # a process ended while it started
                 if attempt == _STARTS:
                     raise EvolveError(
                         f"The workers of this machine do not start: {type(error).__name__}: {error}",
@@ -265,10 +265,10 @@ class DaskWorkers:
 
 
 def workers_for(cluster: str, target: Target, room: int) -> DaskWorkers | LocalWorkers:
-    """Who does a search's jobs: ``cluster``, or threads of this process with ``room`` candidates under way.
+    """Return a search's workers: ``cluster``, or threads of this process with ``room`` candidates in progress.
 
     Raises:
-        EvolveError: as :class:`DaskWorkers`.
+        EvolveError: see :class:`DaskWorkers`.
     """
     if cluster:
         return DaskWorkers(cluster, target.chip.kind == "gpu")
@@ -277,14 +277,14 @@ def workers_for(cluster: str, target: Target, room: int) -> DaskWorkers | LocalW
 
 def _cancel(futures: list[Any]) -> None:
     for theirs in futures:
-        with suppress(Exception):  # a scheduler that is gone has nothing to call off
+        with suppress(Exception):  # a lost scheduler has nothing to cancel
             theirs.cancel()
 
 
 def _visible() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES gives them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return [name.strip() for name in named.split(",") if name.strip()] or [str(n) for n in range(len(gpu_products()))]
+    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return [name.strip() for name in visible.split(",") if name.strip()] or [str(n) for n in range(len(gpu_products()))]
 
 
 _judge: LocalJudge | None = None
@@ -292,7 +292,7 @@ _making = threading.Lock()
 
 
 def _own_judge() -> LocalJudge:
-    """A worker's judge, which stays warm."""
+    """The worker's judge, which stays warm."""
     global _judge
     with _making:
         _judge = _judge or LocalJudge()
@@ -320,12 +320,12 @@ def _compare(pair: tuple[Job, Job]) -> Verdict:
 
 
 def _fatal(job: Job) -> Evaluation:
-    """A candidate that ends its workers fails; the run continues without it."""
+    """The evaluation of a candidate that kills its workers: it fails, and the run continues."""
     return Evaluation(number=job.number, key=job.key, passed=False, step=Step.RANK, reason=_DIED)
 
 
 def _told(error: BaseException) -> BaseException:
-    """A worker's error as one that a run ends with: its class and words are kept, Dask's own are explained."""
+    """Convert a worker's error to one that ends a run: its class and text are kept, Dask's own are explained."""
     name = type(error).__name__
     if name == "KilledWorker":
         return TargetError(_DIED, "See the workers' logs; drop the candidate and go on.")

@@ -1,6 +1,6 @@
-"""What a worker does for a candidate: the steps of the cascade that need no other candidate.
+"""A worker's job for a candidate: the steps of the cascade that need no other candidate.
 
-A job and its result are plain records, so that a thread here and a worker on another machine do the same.
+A job and its result are plain records, so that a thread here and a worker on another machine work alike.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from kernellab.verifier.judge import turns
 
 log = logging.getLogger("kernellab.evolve")
 
-#: what the first design is called where another candidate is timed in turn with it
+#: The name of the first design when another candidate is timed in turn with it.
 FIRST = "first design"
 _BROKE = "A fault of kernellab, which its log has"
-#: how features begin that count statements, which are the computation's and not the schedule's
+#: Prefix of features that count statements, which belong to the computation and not to the schedule.
 _STATEMENT = "line "
 
 
 @dataclass(frozen=True)
 class Job:
-    """A candidate to be evaluated; ``source`` where it is a kernel that somebody wrote, else ``sketch`` is lowered."""
+    """A candidate to evaluate; ``source`` for an external kernel, otherwise ``sketch`` is lowered."""
 
     number: int
     key: str
@@ -52,28 +52,28 @@ class Job:
     name: str
     dsl: str
     chip: str | None
-    #: another machine, whose judge measures
+    #: Another machine whose judge measures.
     target: Target | None = None
     sketch: str = ""
     source: Source | None = None
     allow_library: bool = False
-    #: as :attr:`kernellab.verifier.protocol.options.VerifyOptions.rewritten`
+    #: See :attr:`kernellab.verifier.protocol.options.VerifyOptions.rewritten`.
     rewritten: bool = False
-    #: how near float32 results must come, as :attr:`kernellab.task.Task.fidelity`
+    #: The allowed error of float32 results; see :attr:`kernellab.task.Task.fidelity`.
     precision: str = ""
-    #: as :attr:`kernellab.task.Task.rounded`
+    #: See :attr:`kernellab.task.Task.rounded`.
     rounded: tuple[str, ...] = ()
-    #: measured times, else the cost model's alone
+    #: Whether times are measured, not only modelled.
     measured: bool = True
-    #: a candidate that the cost model gives more is not built; 0: no limit
+    #: Modelled time above which a candidate is not built; 0 for no limit.
     hopeless_ms: float = 0.0
-    #: seconds that went before, by step
+    #: Seconds already spent, by step.
     spent: tuple[Spent, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A quick look of the Verifier at a source: a score, or why it has none."""
+    """A quick ranking of a source by the Verifier: a score, or why it has none."""
 
     score: Score | None
     reason: str = ""
@@ -82,7 +82,7 @@ class Ranked:
 
 
 class Judge(Protocol):
-    """Who measures: the Verifier of this machine, or a worker's."""
+    """Measures candidates: the Verifier of this machine, or a worker's."""
 
     def start(self, target: Target) -> None: ...
 
@@ -94,12 +94,12 @@ class Judge(Protocol):
 
 
 class Refused(Exception):
-    """A candidate fails a step."""
+    """A candidate failed a step."""
 
 
 @dataclass
 class Cascade:
-    """Runs a job's steps in order; keeps what each took and what is known of the candidate by now."""
+    """Runs a job's steps in order; records their durations and the known facts about the candidate."""
 
     job: Job
     spent: list[Spent] = field(default_factory=list)
@@ -108,23 +108,23 @@ class Cascade:
 
     @contextmanager
     def at(self, step: Step) -> Iterator[None]:
-        self.step, began, passed = step, time.perf_counter(), False
+        self.step, began, has_passed = step, time.perf_counter(), False
         try:
             yield
-            passed = True
+            has_passed = True
         finally:
-            self.took(step, time.perf_counter() - began, passed)
+            self.took(step, time.perf_counter() - began, has_passed)
 
     def took(self, step: Step, seconds: float, passed: bool) -> None:
-        """What somebody else has measured: a judge's seconds, without those that were waited for its turn."""
+        """Record a step that was measured elsewhere: a judge's seconds, without those of waiting for its turn."""
         self.step = step
         self.spent.append(Spent(step=step, seconds=seconds, passed=passed))
 
     def run(self, steps: Callable[[], None]) -> Evaluation:
-        """What ``steps`` come to. A fault of ours at one candidate is that candidate's end, not the run's.
+        """Return the result of ``steps``. An internal fault fails only the candidate, not the run.
 
         Raises:
-            TaskError, TargetError: the run itself cannot go on. WorkersLost: the judge cannot be reached.
+            TaskError, TargetError: the run cannot continue. WorkersLost: the judge is unreachable.
         """
         try:
             steps()
@@ -149,7 +149,7 @@ class Cascade:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job up to its build: what came of it, and the source that is to be measured; None where nothing is."""
+    """A job up to its build: its evaluation so far, and the source to measure; None if there is none."""
 
     job: Job
     evaluation: Evaluation
@@ -157,17 +157,17 @@ class Prepared:
 
 
 def evaluate(job: Job, judge: Judge) -> Evaluation:
-    """The gate, the cost model, the build and the rank of a job's candidate. Raises TaskError, TargetError."""
+    """Gate, cost, build and rank a job's candidate. Raises TaskError, TargetError."""
     return finish(prepare(job), judge)
 
 
 def start(begun: Begun, judge: Judge) -> None:
-    """Have a run's judge start while its first candidates are made. Raises KernellabError, which they meet as well."""
+    """Start a run's judge while its first candidates are made. Raises KernellabError, as they would."""
     judge.start(found(begun))
 
 
 def prepare(job: Job) -> Prepared:
-    """Everything but measuring, which needs no device; where processes take turns, while none of them times.
+    """Run everything except the measurement, which needs no device; with shared turns, while none is timing.
 
     Raises:
         TaskError, TargetError.
@@ -179,27 +179,27 @@ def prepare(job: Job) -> Prepared:
 def _prepared(job: Job) -> Prepared:
     task, target = load(job), found(job)
     cascade = Cascade(job, list(job.spent))
-    made: list[Source] = []
+    sources: list[Source] = []
 
     def steps() -> None:
         if job.source is None:
             _gate_and_cost(cascade, task, target)
         with cascade.at(Step.BUILD):
-            made.append(source_of(job, task, target))
-        cascade.known["source"] = code_digest(made[0])
+            sources.append(source_of(job, task, target))
+        cascade.known["source"] = code_digest(sources[0])
 
     evaluation = cascade.run(steps)
-    return Prepared(job, evaluation, made[0] if evaluation.passed and job.measured else None)
+    return Prepared(job, evaluation, sources[0] if evaluation.passed and job.measured else None)
 
 
 def finish(prepared: Prepared, judge: Judge) -> Evaluation:
-    """Rank what was prepared. Raises TaskError, TargetError."""
+    """Rank a prepared candidate. Raises TaskError, TargetError."""
     job, source = prepared.job, prepared.source
     if source is None:
         return prepared.evaluation
-    done = prepared.evaluation
-    cascade = Cascade(job, list(done.spent), Step.RANK)
-    cascade.known |= {"source": done.source, "modelled_ms": done.modelled_ms, "place": done.place}
+    before = prepared.evaluation
+    cascade = Cascade(job, list(before.spent), Step.RANK)
+    cascade.known |= {"source": before.source, "modelled_ms": before.modelled_ms, "place": before.place}
 
     def steps() -> None:
         task, target = load(job), found(job)
@@ -213,19 +213,19 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
 
 
 def rank(job: Job, judge: Judge) -> Ranked:
-    """Measure a candidate that was evaluated. Raises KernellabError."""
+    """Measure an evaluated candidate. Raises KernellabError."""
     task, target = load(job), found(job)
     return judge.rank(task, source_of(job, task, target), target, job.allow_library)
 
 
 def verify(job: Job, judge: Judge) -> Verdict:
-    """The full verdict on a candidate that was evaluated. Raises KernellabError."""
+    """Return the full verdict on an evaluated candidate. Raises KernellabError."""
     task, target = load(job), found(job)
     return judge.verify(task, source_of(job, task, target), target, _options(job))
 
 
 def compare(pair: tuple[Job, Job], judge: Judge) -> Verdict:
-    """The verdict of the first, timed in turn with the second, by the name :data:`FIRST`. Raises KernellabError."""
+    """Return the verdict of the first, timed in turn with the second, named :data:`FIRST`. Raises KernellabError."""
     job, other = pair
     task, target = load(job), found(job)
     options = _options(job).model_copy(update={"rivals": {FIRST: source_of(other, task, target)}})
@@ -239,21 +239,21 @@ def _options(job: Job) -> VerifyOptions:
 def _gate_and_cost(cascade: Cascade, task: Task, target: Target) -> None:
     job = cascade.job
     with cascade.at(Step.GATE):
-        looked = gate(job.sketch, task, chip=target.chip)
-        if looked.state is GateState.WRONG:
-            raise Refused(looked.reason)
+        result = gate(job.sketch, task, chip=target.chip)
+        if result.state is GateState.WRONG:
+            raise Refused(result.reason)
     with cascade.at(Step.COST):
-        counted = cost_of(job.sketch, task, target)
-        cascade.known["modelled_ms"] = modelled = counted.time_ms
+        estimate = cost_of(job.sketch, task, target)
+        cascade.known["modelled_ms"] = modelled = estimate.time_ms
         cascade.known["place"] = place_of(job.sketch, task, target).model_copy(update={
-            "bound": counted.bound, "launches": len(counted.launches), "programs": counted.parallelism,
+            "bound": estimate.bound, "launches": len(estimate.launches), "programs": estimate.parallelism,
         })  # fmt: skip
         if modelled and job.hopeless_ms and modelled > job.hopeless_ms:
             raise Refused(f"The cost model gives it {modelled:.3g} ms; above {job.hopeless_ms:.3g} none is built.")
 
 
 def source_of(job: Job, task: Task, target: Target) -> Source:
-    """The kernel that somebody wrote, or the sketch lowered. Raises SketchError, LoweringError."""
+    """Return the external kernel, or the lowered sketch. Raises SketchError, LoweringError."""
     if job.source is not None:
         return job.source
     program = load_program(job.sketch)
@@ -261,30 +261,30 @@ def source_of(job: Job, task: Task, target: Target) -> Source:
 
 
 def cost_of(sketch: str, task: Task, target: Target) -> Cost:
-    """What the cost model says at the task's sizes. Raises SketchError where the sketch does not fit the chip."""
+    """Return the cost at the task's sizes. Raises Refused if the sketch does not fit on the chip; SketchError."""
     program = load_program(sketch)
     binding = bind(program, task, {}, target)
     sizes = dict(task.module().default_sizes())
     symbols = binding.sizes(lambda at, dim: task.args[at].extents(sizes)[dim])
-    found = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), target.chip)
+    estimate = cost(program, {**binding.fixed, **symbols}, dict(binding.constexpr), target.chip)
     limit = target.chip.on_chip_bytes
-    if limit and found.footprint > limit:
-        raise Refused(f"It keeps {found.footprint:,} bytes on the chip, which has {limit:,}.")
-    return found
+    if limit and estimate.footprint > limit:
+        raise Refused(f"It keeps {estimate.footprint:,} bytes on the chip, which has {limit:,}.")
+    return estimate
 
 
 def place_of(sketch: str, task: Task, target: Target) -> Place:
-    """Where a sketch lies: the cost model's axes, and what its schedule holds. Raises SketchError."""
-    found = axes(sketch, task, target)
+    """A sketch's position: the cost model's axes, and its schedule's features. Raises SketchError."""
+    position = axes(sketch, task, target)
     schedule = {name: n for name, n in features(sketch).numbers.items() if not name.startswith(_STATEMENT)}
     return Place(
-        technique=found.technique.value, footprint=found.on_chip_bytes, stages=found.stages,
-        intensity=found.intensity, features=schedule,
+        technique=position.technique.value, footprint=position.on_chip_bytes, stages=position.stages,
+        intensity=position.intensity, features=schedule,
     )  # fmt: skip
 
 
 def job_of(begun: Begun, proposal: Proposal, **more: Any) -> Job:
-    """A run's proposal as a job; the rules may call the library where no rule designs an operation."""
+    """Return a run's proposal as a job; the rules may call the library for operations without a rule."""
     return Job(
         number=proposal.number, key=proposal.key, text=begun.text, name=begun.name, dsl=begun.dsl, chip=begun.chip,
         target=begun.target, sketch=proposal.sketch, source=proposal.source, rewritten=proposal.rewritten,
@@ -303,7 +303,7 @@ def _load(text: str, name: str, precision: str, rounded: tuple[str, ...]) -> Tas
 
 
 def found(asked: Begun | Job) -> Target:
-    """What a search's kernels are for: another machine, where its judge is there, else this one. Raises TargetError."""
+    """The target of a search: the machine of its judge, otherwise this one. Raises TargetError."""
     return asked.target or _found(asked.dsl, asked.chip)
 
 
@@ -313,11 +313,11 @@ def _found(dsl: str, chip: str | None) -> Target:
 
 
 def score_of(ranking: Ranking) -> Score | None:
-    """The figures of a ranking as a score: its time, and the speedup over the reference in the same run."""
-    against = ranking.paired
+    """Return a ranking as a score: its time, and the speedup over the reference in the same run."""
+    paired = ranking.paired
     if ranking.time is None:
         return None
     clock = other_clock(ranking.conditions)
-    if against is None:
+    if paired is None:
         return Score(time=ranking.time, speedup=0.0, low=0.0, high=0.0, clock=clock)
-    return Score(time=ranking.time, speedup=against.speedup, low=against.low, high=against.high, clock=clock)
+    return Score(time=ranking.time, speedup=paired.speedup, low=paired.low, high=paired.high, clock=clock)

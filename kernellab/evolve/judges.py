@@ -1,5 +1,5 @@
-"""Who measures candidates for this process: its Verifier, here or at another machine, and on a GPU of this machine
-further ones, which compile and check side by side."""
+"""Measures candidates for this process: its Verifier, local or remote, and on a local GPU additional ones, which
+compile and check in parallel."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ from kernellab.verifier import RankOptions, Verifier, VerifyOptions
 
 T = TypeVar("T")
 
-#: seconds of timed calls in a rank: what goes before takes longer, and a search lives by telling candidates apart
+#: Seconds of timed calls in a rank: preparing takes longer, and a search needs precise comparisons.
 BUDGET = 1.0
 
 
-#: cores for each judge of one GPU, which compile most of the time; and such judges at most
+#: Cores per judge of one GPU, which mostly compiles; and the maximum number of such judges.
 _CORES, _MOST = 3, 4
-#: seconds that what is measured when a search ends may take, then its judge is ended; seconds between two looks
+#: Seconds for running measurements when a search ends, before their judge is ended; and the polling interval.
 GRACE, _LOOK = 20.0, 0.1
 
 
 class LocalJudge:
-    """Takes the Verifier in turn with the sessions of this process; ``verifier``: another, which is the search's."""
+    """Shares the Verifier with the sessions of this process; ``verifier``: a separate one for the search."""
 
     def __init__(self, verifier: Verifier | None = None) -> None:
         self._cancel = threading.Event()
         self._further, self._taken = verifier, threading.Lock()
 
     def stop(self) -> None:
-        """End what is measured now, with the judge's process, which the next question starts again."""
+        """End the running measurement and the judge's process, which the next request starts again."""
         self._cancel.set()
 
     def start(self, target: Target) -> None:
-        """Start what judges for ``target``: imports and the device's context, which need no candidate."""
+        """Start the judge for ``target``: imports and the device's context, which need no candidate."""
         with self._verifier() as verifier:
             verifier.warm(target, cancel=self._cancel)
 
     def rank(self, task: Task, source: Source, target: Target, allow_library: bool) -> Ranked:
-        """A quick look: a few cases, then the clock, compared with the reference. Raises TaskError, TargetError."""
+        """Rank quickly: a few cases, then timing against the reference. Raises TaskError, TargetError."""
         with self._verifier() as verifier:
             began = time.perf_counter()
             options = RankOptions(
                 allow_library=allow_library, precision=task.fidelity, budget=BUDGET,  # type: ignore[arg-type]
             )  # fmt: skip
-            found = verifier.rank(task, source, target, options=options, cancel=self._cancel)
+            ranking = verifier.rank(task, source, target, options=options, cancel=self._cancel)
             seconds = time.perf_counter() - began
-        built = found.stage not in (Stage.STATIC, Stage.BUILD)
-        return Ranked(score_of(found) if found.ranked else None, found.reason, seconds, built)
+        is_built = ranking.stage not in (Stage.STATIC, Stage.BUILD)
+        return Ranked(score_of(ranking) if ranking.ranked else None, ranking.reason, seconds, is_built)
 
     def verify(self, task: Task, source: Source, target: Target, options: VerifyOptions) -> Verdict:
-        """The full verdict. Raises TaskError, TargetError, VerifierError."""
+        """Return the full verdict. Raises TaskError, TargetError, VerifierError."""
         with self._verifier() as verifier:
             return verifier.verify(task, source, target, options=options, cancel=self._cancel)
 
@@ -80,25 +80,25 @@ class LocalJudge:
 
 
 def local_judges(target: Target) -> list[LocalJudge]:
-    """The judges of this machine for a search: several of one GPU, where it has the cores, as a candidate is
-    compiled far longer than it is timed; one of a CPU, where the others' work would be in what is timed."""
-    several = target.backend is Backend.CUDA and not target.host
-    further = max(0, min(_MOST, usable_cores() // _CORES) - 1) if several else 0
+    """The judges of this machine for a search: several for a GPU, if there are enough cores, because compiling takes
+    far longer than timing; one for a CPU, where others' work would disturb the timing."""
+    can_share = target.backend is Backend.CUDA and not target.host
+    further = max(0, min(_MOST, usable_cores() // _CORES) - 1) if can_share else 0
     return [LocalJudge(), *map(LocalJudge, engine().more_verifiers(further))]
 
 
 class LocalWorkers:
-    """``room`` candidates are under way at once. A thread for each judge measures, so that what is called off leaves
-    the queue; a further judge takes part once it is warm."""
+    """Workers in this process, with ``room`` candidates in progress. Each judge has a thread, so that cancelled work
+    leaves the queue; an additional judge takes part once it is warm."""
 
     def __init__(self, judges: Sequence[Judge], room: int) -> None:
         self.room, self.judges = max(1, room), len(judges)
         first, *self._further = judges
         self._closed, self._lock = threading.Event(), threading.Lock()
-        #: who measures now, by the number of what is measured
+        #: The judges that measure now, by the number of the measurement.
         self._busy: dict[int, Judge] = {}
         self._numbers = itertools.count()
-        # the last that was used is the warmest
+        # the judge that was used last is the warmest
         self._free: LifoQueue[Judge] = LifoQueue()
         self._free.put(first)
         self._preparing = ThreadPoolExecutor(self.room, thread_name_prefix="kernellab-evolve")
@@ -127,7 +127,7 @@ class LocalWorkers:
             self._free.put(judge)
 
     def warm(self, job: Job) -> None:
-        """A judge of this process is warm with its first candidate."""
+        """Do nothing: a judge of this process is warmed by its first candidate."""
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
         ours: Future[Evaluation] = Future()
@@ -144,13 +144,13 @@ class LocalWorkers:
         return self._measuring.submit(self._with_judge, partial(jobs.compare, (job, other)))
 
     def call_off(self) -> None:
-        """What is measured now has a moment to end, so that a warm judge stays; one that hangs is started again."""
+        """Let running measurements finish briefly, so that a warm judge remains; restart a judge that hangs."""
         threading.Thread(target=self._end, args=(set(self._busy),), name="kernellab-ending", daemon=True).start()
 
     def _end(self, numbers: set[int]) -> None:
-        until = time.monotonic() + GRACE
+        deadline = time.monotonic() + GRACE
         while numbers & self._busy.keys():
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 with self._lock:
                     for number in numbers & self._busy.keys():
                         self._busy[number].stop()
@@ -166,7 +166,7 @@ class LocalWorkers:
         if theirs.cancelled():
             ours.cancel()
         elif theirs.exception() is not None or theirs.result().source is None:
-            # what was refused waits for no measurement
+            # a refused candidate needs no measurement
             self._settle(ours, theirs)
         else:
             with suppress(RuntimeError):  # it was closed meanwhile

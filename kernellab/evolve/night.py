@@ -1,7 +1,7 @@
-"""Several searches under one budget of time: the one that gains most for its minutes has the next, one at a time.
+"""Several searches under one budget of time, one at a time: the one with the greatest gain per second is next.
 
-Each operator's run is begun and gets one round; from then on the next round goes to the run whose gain a second is the
-greatest, by its last rounds. A run that has reached its bound, its plateau or its rounds is out.
+Each operator's run begins with one round; then the next round goes to the run with the greatest gain per second in its
+last rounds. A run that has reached its bound, its plateau or its rounds is excluded.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from kernellab.models import Budget
 from kernellab.options.search import Knobs
 from kernellab.records import Record, Verdict
 
-#: how much of the gain of earlier rounds counts in the next choice
+#: Weight of earlier rounds' gain in the next choice.
 _KEPT = 0.5
-#: seconds between two looks at the run that works
+#: Polling interval in seconds for the running search.
 _LOOK = 0.2
-#: seconds that a run may take to end
+#: Seconds that a run may take to end.
 _ENDING = 600.0
-#: minutes that every run has worked already
+#: A limit in minutes that every run has already reached.
 _NONE_LEFT = 1e-6
 
 
 @dataclass
 class Turns:
-    """A run of the night: what its rounds gained, as logarithms of the best's speedup, and the seconds they took."""
+    """A run of the night: its rounds' gains, as logarithms of the best's speedup, and their seconds."""
 
     run: Run
     gain: float = 0.0
     seconds: float = 0.0
     rounds: int = 0
-    #: why it cannot go on, where a fault ended it
+    #: The fault that ended it, if any.
     fault: str = ""
 
     @property
     def rate(self) -> float:
-        """What a second of it gained of late; a run without a round has everything to gain."""
+        """The recent gain per second; infinite for a run without a completed round."""
         return self.gain / self.seconds if self.rounds > 1 and self.seconds else math.inf
 
     @property
@@ -56,7 +56,7 @@ class Turns:
 
 
 class Morning(Record):
-    """An operator of the night: its search in figures, the best one's verdict, and what a person should look at."""
+    """An operator of the night: its search in figures, the best one's verdict, and a note for a person."""
 
     summary: Summary
     verdict: Verdict | None = None
@@ -66,7 +66,7 @@ class Morning(Record):
 
 @dataclass
 class Night:
-    """Searches under one budget of ``seconds``. ``tell`` is given a sentence after each turn."""
+    """Searches under one budget of ``seconds``. ``tell`` receives a sentence after each turn."""
 
     runs: Sequence[Run]
     seconds: float
@@ -79,35 +79,35 @@ class Night:
         self.turns = [Turns(run) for run in self.runs]
 
     def work(self) -> list[Morning]:
-        """Until the time is up, or no run can go on; every run has ended then, its leader verified."""
-        until = time.monotonic() + self.seconds
-        while time.monotonic() < until and (one := self.next()) is not None:
+        """Work until the time is up, or no run can continue; then every run has ended with its leader verified."""
+        deadline = time.monotonic() + self.seconds
+        while time.monotonic() < deadline and (turn := self.next()) is not None:
             try:
-                self._turn(one, self.limit(one, time.monotonic(), until))
+                self._turn(turn, self.limit(turn, time.monotonic(), deadline))
             except KernellabError as error:
-                one.fault = error.message
-                self.tell(f"{one.run.state.begun.name}: {error.message}")
-        for one in self.turns:
+                turn.fault = error.message
+                self.tell(f"{turn.run.state.begun.name}: {error.message}")
+        for turn in self.turns:
             try:
-                self._end(one)
+                self._end(turn)
             except KernellabError as error:
-                one.fault = error.message
-        return [morning(one) for one in self.turns]
+                turn.fault = error.message
+        return [morning(turn) for turn in self.turns]
 
     def next(self) -> Turns | None:
-        """Who has the next round: the greatest gain a second, of equals the one that had fewer rounds."""
-        open_ = [one for one in self.turns if not one.ended]
-        return max(open_, key=lambda one: (one.rate, -one.rounds), default=None)
+        """The run for the next round: the greatest gain per second; of equals the one with fewer rounds."""
+        candidates = [one for one in self.turns if not one.ended]
+        return max(candidates, key=lambda one: (one.rate, -one.rounds), default=None)
 
     def limit(self, one: Turns, now: float, until: float) -> float:
-        """When a turn of ``one`` that begins ``now`` ends at the latest: first rounds leave as much to those that have
-        had none, as a round may be longer than the night."""
-        waiting = [other for other in self.turns if not (other.ended or other.rounds)]
+        """The latest end of a turn of ``one`` that begins ``now``: first rounds leave an equal share to the runs
+        without one, because a round may be longer than the night."""
+        waiting = [pending_turn for pending_turn in self.turns if not (pending_turn.ended or pending_turn.rounds)]
         return until if one not in waiting else now + (until - now) / len(waiting)
 
     def _turn(self, one: Turns, until: float) -> None:
-        """One round of a run, or as much of it as the time allows; then it rests, and no other has worked meanwhile."""
-        run, began, before = one.run, time.monotonic(), _worth(one.run)
+        """Run one round of a search, or as much as the time allows; then pause it. Only one search works at a time."""
+        run, start_time, worth_before = one.run, time.monotonic(), _worth(one.run)
         rounds = len(run.state.rounds)
         if run.works_here:
             run.resume()
@@ -121,19 +121,19 @@ class Night:
             run.pause()
             while run.state.status is Status.RUNNING and not run.unattended:
                 time.sleep(_LOOK)
-        one.take(math.log(_worth(run) / before) if before else 0.0, time.monotonic() - began)
+        one.take(math.log(_worth(run) / worth_before) if worth_before else 0.0, time.monotonic() - start_time)
         self.tell(f"{run.state.begun.name}: round {len(run.state.rounds)}, {_worth(run):.2f}x")
 
     def _end(self, one: Turns) -> None:
         if one.run.works_here and not one.run.state.status.ended:
-            # its time is up, not its work: the leader has its verdict, and is timed in turn with the first design
+            # its time is up, not its work: the leader gets its verdict, and is timed in turn with the first design
             one.run.set(budget=_over(one.run.state.knobs.budget))
             one.run.resume()
             one.run.wait(_ENDING)
 
 
 def _over(budget: str) -> str:
-    """``budget`` with no time left."""
+    """Return ``budget`` with no time left."""
     return str(replace(Budget.parse(budget).limits, minutes=_NONE_LEFT))
 
 
@@ -143,12 +143,12 @@ def _worth(run: Run) -> float:
 
 
 def morning(one: Turns) -> Morning:
-    """What is to be told of a run in the morning."""
+    """The morning's report about a run."""
     state = one.run.state
-    found = summary(one.run.id, state)
-    verdict = state.verdicts.get(found.best) if found.best is not None else None
+    figures = summary(one.run.id, state)
+    verdict = state.verdicts.get(figures.best) if figures.best is not None else None
     return Morning(
-        summary=found, verdict=verdict, rounds=len(state.rounds), look_at=one.fault or _look_at(found, verdict)
+        summary=figures, verdict=verdict, rounds=len(state.rounds), look_at=one.fault or _look_at(figures, verdict)
     )
 
 
@@ -168,16 +168,16 @@ def _look_at(found: Summary, verdict: Verdict | None) -> str:
 
 
 def page(mornings: Sequence[Morning], seconds: float) -> str:
-    """The morning's report as one HTML page without a script: what was won and verified first, then what to look at."""
+    """The morning's report as one HTML page without a script: verified gains first, then notes for a person."""
 
     def order(one: Morning) -> tuple[bool, float]:
-        over = one.summary.over_first
-        return one.summary.first_is_best or over is None, -(over.speedup if over is not None else 0.0)
+        comparison = one.summary.over_first
+        return one.summary.first_is_best or comparison is None, -(comparison.speedup if comparison is not None else 0.0)
 
     return template("night.html.j2").render(mornings=sorted(mornings, key=order), minutes=seconds / 60)
 
 
 def knobs_of_a_night(knobs: Knobs) -> Knobs:
-    """A search that ends by its bound or its plateau, not by a number of rounds."""
-    free = {} if "rounds" in knobs.model_fields_set else {"rounds": 100_000}
-    return knobs.model_copy(update={**free, **({} if knobs.plateau else {"plateau": 4})})
+    """Knobs of a search that ends at its bound or its plateau, not after a number of rounds."""
+    unlimited = {} if "rounds" in knobs.model_fields_set else {"rounds": 100_000}
+    return knobs.model_copy(update={**unlimited, **({} if knobs.plateau else {"plateau": 4})})

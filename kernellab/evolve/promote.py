@@ -1,6 +1,6 @@
-"""Who leads: close scores are measured again, one after the other, and leaders get the Verifier's full verdict.
+"""Determines the leader: close scores are measured again, and leaders get the Verifier's full verdict.
 
-A rank is a quick look (T1). What a run calls its best has a verdict; a lead inside the noise is none.
+A rank is a quick measurement (T1). The best of a run has a verdict; a lead within the noise does not count.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ T = TypeVar("T")
 
 log = logging.getLogger("kernellab.evolve")
 
-#: seconds between two looks at whether a measurement may still be waited for
+#: Interval in seconds between two checks whether a measurement may still be waited for.
 _LOOK = 0.2
-#: candidates that are measured again in a round, in addition to the leader
+#: Number of candidates that are measured again in a round, in addition to the leader.
 _CLOSE = 2
-#: full verdicts in a round, in addition to one for each island
+#: Number of full verdicts in a round, in addition to one per island.
 _VERDICTS = 2
-#: a new best whose lead is below this is measured again together with the one that it follows
+#: Lead below which a new best is measured again together with its predecessor.
 _SMALL = 1.25
-#: leads by less at a run's end, inside the noise, are not worth a verdict
+#: Lead within the noise, at a run's end, below which a verdict is not worthwhile.
 _HOPE = 1.02
-#: how often the best and who leads it by the middle alone are measured in turn at a run's end, at most
+#: Maximum number of repeated measurements of the best and the one that leads it by the middle, at a run's end.
 _DUELS = 3
 
 
 class OutOfTime(EvolveError):
-    """The run's time is up, and so is its patience with what is measured."""
+    """The run's time is up, and a measurement did not finish in the additional time."""
 
 
 class Measures(Protocol):
-    #: candidates that may be measured at once
+    #: Maximum number of parallel measurements.
     judges: int
 
     def rank(self, job: Job) -> Future[Ranked]: ...
@@ -57,63 +57,65 @@ class Measures(Protocol):
 
 @dataclass(frozen=True)
 class Promotion:
-    """The end of a round. ``job`` makes a candidate's job; ``workers`` does it. With ``meanwhile`` candidates are made
-    and evaluated during it, so that no device waits for a verdict of another."""
+    """The end of a round. ``job`` makes a candidate's job; ``workers`` run it. With ``meanwhile``, candidates are made
+    and evaluated during it, so that no device waits for another's verdict."""
 
     state: RunState
     job: Callable[[int], Job]
     workers: Measures
-    #: called again and again while a measurement is waited for
+    #: Called repeatedly while a measurement is waited for.
     meanwhile: Callable[[], None] | None = None
-    #: seconds that a measurement may still be waited for
+    #: Seconds for which a measurement may still be waited.
     patience: Callable[[], float] = lambda: math.inf
 
     def events(self, go_on: Callable[[], bool]) -> Iterator[Event]:
-        """Events one by one: the caller takes each into the state before it asks for the next. Stops where ``go_on``
-        says so."""
+        """Yield events one by one: the caller applies each to the state before it requests the next. Stops when
+        ``go_on`` returns False."""
         if close := self.close():
             yield self._remeasured(close)
-        left = _VERDICTS + len(self.state.islands)
-        while left and go_on() and (numbers := self.unverified()[: min(left, self.workers.judges)]):
-            left -= len(numbers)
-            before = self.state.best()
+        remaining = _VERDICTS + len(self.state.islands)
+        while remaining and go_on() and (numbers := self.unverified()[: min(remaining, self.workers.judges)]):
+            remaining -= len(numbers)
+            best_before = self.state.best()
             yield from self._verified(numbers)
-            if (again := self._again(numbers, before)) and go_on():
-                yield self._remeasured(again)
+            if (to_repeat := self._again(numbers, best_before)) and go_on():
+                yield self._remeasured(to_repeat)
 
     def leader(self) -> Iterator[Event]:
-        """A run's end: the best of all where it has no verdict yet, until one has a clean one, or none leads. One that
-        leads inside the noise of its quick looks has a verdict, whose noise is less."""
-        left = _VERDICTS
-        while left and (heads := self._leaders([self.state.evaluations]) or self._hoped_for()):
-            left -= 1
-            before = self.state.best()
+        """At a run's end, verify the best of all until one has a clean verdict or none leads. A candidate that leads
+        within the noise of quick rankings gets a verdict, whose noise is lower."""
+        remaining = _VERDICTS
+        while remaining and (heads := self._leaders([self.state.evaluations]) or self._hoped_for()):
+            remaining -= 1
+            best_before = self.state.best()
             yield from self._verified(heads)
-            if again := self._again(heads, before):
-                yield self._remeasured(again)
+            if to_repeat := self._again(heads, best_before):
+                yield self._remeasured(to_repeat)
         for _ in range(_DUELS):
             if pair := self._undecided():
                 yield self._remeasured(pair)
 
     def last(self) -> Iterator[Event]:
-        """The end of a run whose time is up: one verdict, on the leader where it has none, which times it in turn with
-        the first design too; where it refuses the leader, one on the next. Who leads the first design by its middle
-        alone is timed in turn with it."""
+        """The end of a run whose time is up: one verdict, on the leader if it has none, timed in turn with the first
+        design; if the leader is refused, one on the next. A candidate that leads the first design only by the middle is
+        timed in turn with it."""
         for _ in range(_VERDICTS):
             heads, first = self._leaders([self.state.evaluations]), self.state.first()
             if not heads:
                 break
             began = time.perf_counter()
-            head, alone = heads[0], first is None or first == heads[0]
+            head, is_first = heads[0], first is None or first == heads[0]
             job = self.job(head)
-            under = self.workers.verify(job) if first is None or alone else self.workers.compare(job, self.job(first))
+            future = (
+                self.workers.verify(job) if first is None or is_first else self.workers.compare(job, self.job(first))
+            )
             try:
-                verdict = self._waited(under)
+                verdict = self._waited(future)
             except VerifierError as error:
                 log.warning("candidate %d is not verified: %s", head, error)
                 continue
             yield Verified(number=head, verdict=verdict, seconds=time.perf_counter() - began)
-            if first is not None and not alone and self.state.clean(head):
+            if first is not None and not is_first and self.state.clean(head):
                 yield _in_turn(head, first, verdict)
             if self.state.clean(head):
                 break
@@ -121,8 +123,8 @@ class Promotion:
         yield from self.paired(rival if best == self.state.first() else None)
 
     def paired(self, other: int | None = None) -> Iterator[Event]:
-        """The best, or ``other``, and the first design, timed in turn: what either was ranked at was of another
-        minute."""
+        """Time the best, or ``other``, in turn with the first design: their rankings were measured at different
+        times."""
         best, first = self.state.best() if other is None else other, self.state.first()
         if best is None or first is None or best == first or self.state.pairing() is not None:
             return
@@ -132,73 +134,73 @@ class Promotion:
         except (WorkersLost, OutOfTime):
             raise
         except KernellabError as error:  # each has its verdict already
-            found = Paired(number=best, first=first, comparison=None, reason=error.message)
+            event = Paired(number=best, first=first, comparison=None, reason=error.message)
         else:
-            found = _in_turn(best, first, verdict)
-        yield found.model_copy(update={"seconds": time.perf_counter() - began})
+            event = _in_turn(best, first, verdict)
+        yield event.model_copy(update={"seconds": time.perf_counter() - began})
 
     def close(self) -> list[int]:
-        """The leader and those whose intervals overlap its own; none where it leads beyond the noise."""
+        """The leader and those whose intervals overlap its own; empty if it leads beyond the noise."""
         ordered = [n for n in self.state.population() if n in self.state.scores]
         if len(ordered) < 2:
             return []
         lead = self.state.scores[ordered[0]]
-        near = [n for n in ordered[1:] if not lead.beats(self.state.scores[n])][:_CLOSE]
-        fresh = [n for n in (ordered[0], *near) if self.state.scores[n].runs == 1]
-        return [ordered[0], *near] if near and fresh else []
+        close_ones = [n for n in ordered[1:] if not lead.beats(self.state.scores[n])][:_CLOSE]
+        measured_once = [n for n in (ordered[0], *close_ones) if self.state.scores[n].runs == 1]
+        return [ordered[0], *close_ones] if close_ones and measured_once else []
 
     def unverified(self) -> list[int]:
-        """Who needs a verdict next: the first design, which all others are compared with, then each island's best where
-        it leads the island's verified ones beyond its noise and is near the best of all. A verdict costs as much as
-        five quick looks, and what is far behind becomes no run's best by one."""
+        """The candidates to verify next: the first design, with which all others are compared, then each island's best
+        if it leads the island's verified ones beyond its noise and is near the best of all. A verdict costs as much as
+        five quick rankings, and cannot make a candidate far behind the best."""
         first = self.state.first() if not self.state.verdicts else None
         head = self._head(self.state.evaluations)
-        reach = self.state.worth(head) / _SMALL if head is not None else 0.0
+        least_worth = self.state.worth(head) / _SMALL if head is not None else 0.0
         leaders = self.state.ordered(self._leaders(self.state.islands.values()))
-        waiting = [n for n in leaders if self.state.worth(n) >= reach]
+        waiting = [n for n in leaders if self.state.worth(n) >= least_worth]
         return list(dict.fromkeys(waiting if first is None else [first, *waiting]))
 
     def _leaders(self, groups: Iterable[Iterable[int]]) -> list[int]:
-        """The best of each group that has no verdict, and leads those beyond its noise that have a clean one."""
-        found = []
+        """The best of each group if it has no verdict, and leads those with a clean one beyond its noise."""
+        leaders = []
         for numbers in map(list, groups):
             head = self._head(numbers)
             verified = self._head(n for n in numbers if self.state.clean(n))
-            led = verified is None or (head is not None and self.state.leads(head, verified))
-            if head is not None and head not in self.state.verdicts and led:
-                found.append(head)
-        return found
+            is_leading = verified is None or (head is not None and self.state.leads(head, verified))
+            if head is not None and head not in self.state.verdicts and is_leading:
+                leaders.append(head)
+        return leaders
 
     def _hoped_for(self) -> list[int]:
-        """Who leads the best of all by its middle alone, without a verdict."""
+        """The candidate without a verdict that leads the best of all only by the middle."""
         best, head = self.state.best(), self._head(self.state.evaluations)
         if best is None or head is None or head in self.state.verdicts:
             return []
         return [head] if self.state.worth(head) > _HOPE * self.state.worth(best) else []
 
     def _undecided(self) -> list[int]:
-        """The best, and who has a clean verdict too and leads it by the middle, inside its noise."""
+        """The best, and a candidate with a clean verdict that leads it by the middle, within its noise."""
         best, head = self.state.best(), self._head(n for n in self.state.verdicts if self.state.clean(n))
         if best is None or head is None or head == best:
             return []
         return [best, head] if self.state.worth(head) > _HOPE * self.state.worth(best) else []
 
     def _again(self, numbers: Sequence[int], before: int | None) -> list[int]:
-        """Who is measured again after the verdicts of ``numbers``: the best and the one ``before`` it where it leads by
-        little, for each was measured at a separate time, and a clock of then is no gain; and those whose quick look,
-        for which they were chosen, no verdict by the same clock has replaced."""
-        now, state = self.state.best(), self.state
-        small = before is not None and now is not None and state.worth(now) < _SMALL * state.worth(before)
-        pair = [n for n in (before, now) if n is not None] if small and now != before else []
-        flattered = [n for n in numbers if state.clean(n) and n in state.scores and state.scores[n].runs == 1]
-        return list(dict.fromkeys([*pair, *flattered]))
+        """The candidates to measure again after the verdicts of ``numbers``: the best and its predecessor ``before`` if
+        its lead is small, because they were measured at different times and clock rates; and those whose quick ranking,
+        for which they were chosen, no verdict with the same clock has replaced."""
+        current, state = self.state.best(), self.state
+        is_small = before is not None and current is not None and state.worth(current) < _SMALL * state.worth(before)
+        pair = [n for n in (before, current) if n is not None] if is_small and current != before else []
+        overestimated = [n for n in numbers if state.clean(n) and n in state.scores and state.scores[n].runs == 1]
+        return list(dict.fromkeys([*pair, *overestimated]))
 
     def _head(self, numbers: Iterable[int]) -> int | None:
         living = (n for n in numbers if self.state.alive(n))
         return max(living, key=lambda n: (self.state.worth(n), -n), default=None)
 
     def _remeasured(self, numbers: list[int]) -> Remeasured:
-        """Where the time is up meanwhile, what came by then: the last verdict tells more."""
+        """Measure candidates again; if the time is up meanwhile, return the results so far."""
         scores, seconds = {}, 0.0
         with suppress(OutOfTime):
             for number, ranked, _ in self._side_by_side(self.workers.rank, numbers, to_the_end=False):
@@ -214,25 +216,25 @@ class Promotion:
     def _side_by_side(
         self, work: Callable[[Job], Future[T]], numbers: Sequence[int], to_the_end: bool = True
     ) -> Iterator[tuple[int, T, float]]:
-        """What ``work`` gives for each, and the seconds it took; as many at once as there are judges. Nothing of one
-        whose judge died."""
+        """Yield the result of ``work`` and its seconds for each candidate, as many in parallel as there are judges.
+        Omits those whose judge died."""
         for at in range(0, len(numbers), self.workers.judges):
             began = time.perf_counter()
-            under = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
-            for number, future in under:
+            futures = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
+            for number, future in futures:
                 try:
-                    found = self._waited(future, to_the_end)
+                    result = self._waited(future, to_the_end)
                 except VerifierError as error:
                     log.warning("candidate %d is not measured: %s", number, error)
                 else:
-                    yield number, found, time.perf_counter() - began
+                    yield number, result, time.perf_counter() - began
 
     def _waited(self, future: Future[T], to_the_end: bool = True) -> T:
-        """Raises OutOfTime: it did not come within the patience, or is not worth it (``to_the_end``) once the time is
-        up; it is called off."""
+        """Wait for a future. Raises OutOfTime, and cancels it, if it does not finish within the patience, or if the
+        time is up and it is not needed (``to_the_end``)."""
         while not future.done():
-            left = self.patience()
-            if left <= 0 or (left < math.inf and not to_the_end):
+            seconds_left = self.patience()
+            if seconds_left <= 0 or (seconds_left < math.inf and not to_the_end):
                 future.cancel()
                 self.workers.call_off()
                 raise OutOfTime("A measurement under way did not end, and is given up.", "Give the search more time.")
@@ -244,16 +246,16 @@ class Promotion:
 
 
 def _in_turn(number: int, first: int, verdict: Verdict) -> Paired:
-    """What a verdict that timed candidate ``number`` in turn with the ``first`` design says of the two."""
+    """The comparison of candidate ``number`` with the ``first`` design, from a verdict that timed both in turn."""
     comparison = verdict.against(FIRST)
-    refused = "" if verdict.passed else verdict.reason
-    reason = "" if comparison else refused or "The first design could not be timed."
+    verdict_reason = "" if verdict.passed else verdict.reason
+    reason = "" if comparison else verdict_reason or "The first design could not be timed."
     return Paired(number=number, first=first, comparison=comparison, reason=reason)
 
 
 def pooled(first: Score, second: Score) -> Score:
-    """Both measurements as one: medians averaged by their runs; the interval is as wide as that of the average of two
-    that err independently, and holds the middles of both. The second alone where they are by two clocks."""
+    """Combine two measurements: medians are averaged by their runs; the interval is that of the average of two
+    independent errors, and contains the middles of both. Returns the second if their clocks differ."""
     if first.clock != second.clock:
         return second
     runs = first.runs + second.runs

@@ -1,8 +1,8 @@
-"""What a run is made of, and the events that its stream keeps.
+"""The parts of a run, and the events that its stream stores.
 
 Every event is one immutable line; a run's state is a fold over them (:mod:`kernellab.evolve.state`). A proposal is a
-candidate that was not looked at yet, an evaluation is what came of it. Times are milliseconds unless a name says
-otherwise; a speedup is the reference's time over the candidate's, measured in one run.
+candidate before its evaluation, an evaluation is its result. Times are milliseconds unless a name says otherwise; a
+speedup is the reference's time divided by the candidate's, measured in one run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernellab.records import Author, Comparison, Record, Source, Timing, Verdic
 from kernellab.target import Target
 from kernellab.verifier.protocol.options import Fidelity
 
-#: the word for a run that asks no model
+#: The spec of a run without a model.
 RULES = "rules"
 
 
@@ -39,63 +39,63 @@ class Step(str, Enum):
 
 
 class SearchRequest(SearchOptions):
-    """A search to begin: its options, and what a call from Python gives besides."""
+    """A search to begin: its options and the additional arguments of a call from Python."""
 
-    #: the run's; by default the task's
+    #: The run's name; by default the task's.
     name: str | None = None
-    #: sketches and kernels that it begins with, in addition to the designs of the rules
+    #: Initial sketches and kernels, in addition to the rules' designs.
     sketches: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
-    #: who wrote the sketches, where they are a session's
+    #: The author of the sketches, if they are a session's.
     author: Author = Author.HUMAN
     workspace: str | Path | None = None
-    #: who does the jobs: the processes local:N, a Dask cluster at dask://HOST:PORT, or threads of this process, whose
-    #: judge may be another machine's, ssh://HOST[:PORT][/PYTHON]
+    #: Who runs the jobs: local:N processes, a Dask cluster at dask://HOST:PORT, or threads of this process, whose judge
+    #: may be on another machine, ssh://HOST[:PORT][/PYTHON].
     cluster: str = ""
 
     def filled(self, usual: Knobs) -> SearchRequest:
-        """With what the workspace says for what the call did not."""
+        """Return the request with the workspace's values for options that the call did not set."""
         missing = usual.model_fields_set - self.model_fields_set
         return self.model_copy(update={name: getattr(usual, name) for name in missing})
 
 
 class Proposal(Record):
-    """A candidate before anything is known of it: a sketch, or a source that somebody wrote."""
+    """A candidate before its evaluation: a sketch, or an external source."""
 
     number: int
     round: int
     island: int
-    #: who made it: seed, cross, person, agent, session, rules:REWRITE, model:NAME, agent:NAME
+    #: Its origin: seed, cross, person, agent, session, rules:REWRITE, model:NAME, agent:NAME.
     operator: str
     author: Author = Author.RULES
     parents: tuple[int, ...] = ()
-    #: candidates that were looked at, and that nothing was taken from
+    #: Candidates that were shown, but from which nothing was taken.
     inspirations: tuple[int, ...] = ()
     sketch: str = ""
     source: Source | None = None
     why: str = ""
-    #: the rules call the library in it, where no rule designs an operation
+    #: The rules call the library for operations without a rule.
     library: bool = False
-    #: the rules have proved that it computes the same by fewer operations
+    #: The rules have proved that it computes the same with fewer operations.
     rewritten: bool = False
-    #: seconds and tokens that it took to make
+    #: Seconds and tokens that making it took.
     seconds: float = 0.0
     usage: Usage = Usage()
 
     @property
     def injected(self) -> bool:
-        """Did somebody from outside put it in, a person or an agent of theirs?"""
+        """Whether a person or their agent added it from outside."""
         return self.operator in ("person", "agent")
 
     @property
     def key(self) -> str:
-        """The content's identity: two proposals of one key are one candidate, which is evaluated once."""
+        """The content's identity: proposals with the same key are one candidate, which is evaluated once."""
         content = self.source.hash if self.source is not None else _plain(self.sketch)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 class Spent(Record):
-    """One step of an evaluation: how long it took, and whether the candidate passed it."""
+    """One step of an evaluation: its duration, and whether the candidate passed it."""
 
     step: Step
     seconds: float
@@ -103,42 +103,42 @@ class Spent(Record):
 
 
 class Score(Record):
-    """A measured time, and the speedup over the reference in the same run with its interval (95 %)."""
+    """A measured time, and the speedup over the reference in the same run with its 95 % interval."""
 
     time: Timing
     speedup: float
     low: float
     high: float
-    #: measurements that it pools
+    #: Number of pooled measurements.
     runs: int = 1
-    #: the clock that it is by: device, events, or "" for the judge's
+    #: The clock: device, events, or "" for the judge's.
     clock: str = ""
 
     def beats(self, other: Score) -> bool:
-        """Is the lead larger than the noise of both?"""
+        """Whether the lead is larger than the noise of both."""
         return self.low > other.high
 
 
 class Place(Record):
-    """Where a candidate lies on the axes of its kind: MAP-Elites' cells, and what the Analyst compares."""
+    """A candidate's position on the axes of its kind: MAP-Elites' cells, and the Analyst's features."""
 
     technique: str = ""
-    #: bytes that one program keeps on the chip
+    #: Bytes that one program keeps on chip.
     footprint: int = 0
     stages: int = 1
-    #: FLOPs a byte
+    #: FLOPs per byte.
     intensity: float = 0.0
-    #: what the cost model bounds its time by: memory or compute; "" not known
+    #: What bounds its time in the cost model: memory or compute; "" if unknown.
     bound: str = ""
     launches: int = 1
-    #: programs that can run at once, of the launch that has the fewest; 0: not known
+    #: Minimum number of parallel programs over the launches; 0 if unknown.
     programs: float = 0.0
-    #: the schedule's features, by name: tile sizes as log2, hints as 1
+    #: The schedule's features, by name: tile sizes as log2, hints as 1.
     features: dict[str, float] = Field(default_factory=dict)
 
 
 class Evaluation(Record):
-    """What came of a proposal; ``step`` is the one that it failed, or the last that ran."""
+    """The result of a proposal; ``step`` is the one that it failed, or the last that ran."""
 
     number: int
     key: str
@@ -149,11 +149,11 @@ class Evaluation(Record):
     score: Score | None = None
     modelled_ms: float | None = None
     place: Place = Place()
-    #: digest of the code that was built, without comments and names: two sketches may give the same code
+    #: Digest of the built code, without comments and names: two sketches may give the same code.
     source: str = ""
-    #: the candidate that it repeats, where it is no separate candidate
+    #: The candidate that it repeats, if any.
     same_as: int | None = None
-    #: where it was measured
+    #: The machine on which it was measured.
     worker: str = ""
     chip: str = ""
 
@@ -163,7 +163,7 @@ class Evaluation(Record):
 
 
 class Move(Record):
-    """A copy of a candidate goes to another island."""
+    """A copy of a candidate moves to another island."""
 
     number: int
     source: int
@@ -171,7 +171,7 @@ class Move(Record):
 
 
 class Action(str, Enum):
-    """What a person may do to a run."""
+    """A person's actions on a run."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -184,7 +184,7 @@ class Action(str, Enum):
     KNOBS = "knobs"
     SCRATCHPAD = "scratchpad"
     DIRECTION = "direction"
-    #: what the supervisor proposes is not wanted
+    #: Rejects the supervisor's suggestion.
     REFUSE = "refuse"
 
 
@@ -201,10 +201,10 @@ class Status(str, Enum):
 
 
 class Finding(Record):
-    """One thing that the Analyst saw: what candidates with a feature do against those without."""
+    """One observation of the Analyst: candidates with a feature compared with those without."""
 
     feature: str
-    #: geometric mean time without over with it: above 1, the feature helps
+    #: Geometric mean time without the feature divided by that with it: above 1, it helps.
     effect: float
     low: float
     high: float
@@ -223,7 +223,7 @@ class Finding(Record):
 
 
 class Plan(Record):
-    """What the next round receives: words for a model, operators to prefer for the rules."""
+    """The input of the next round: text for a model, preferred operators for the rules."""
 
     text: str = ""
     prefer: tuple[str, ...] = ()
@@ -240,29 +240,29 @@ class Begun(_Event):
 
     kind: Literal["begun"] = "begun"
     name: str
-    #: the task's text
+    #: The task's text.
     text: str
     dsl: str
     chip: str | None = None
-    #: another machine, whose judge measures; None where this one or a cluster does
+    #: Another machine whose judge measures; None for this one or a cluster.
     target: Target | None = None
     knobs: Knobs
-    #: a model that takes part as an operator: "model", "model:NAME", "replay:FILE"; "" none
+    #: A model that takes part as an operator: "model", "model:NAME", "replay:FILE"; "" for none.
     model: str = ""
     allow_library: bool = False
-    #: how near float32 results must come (:attr:`kernellab.task.Task.fidelity`); "" is as the framework
+    #: The allowed error of float32 results (:attr:`kernellab.task.Task.fidelity`); "" is the framework's.
     precision: Fidelity = ""
-    #: weights whose convolutions eager rounds on the GPU that it runs on (:attr:`kernellab.task.Task.rounded`)
+    #: Weights whose convolutions eager rounds on its GPU (:attr:`kernellab.task.Task.rounded`).
     rounded: tuple[str, ...] = ()
-    #: sketches or kernels to begin with in addition to the rules' designs
+    #: Initial sketches or kernels in addition to the rules' designs.
     given: tuple[Proposal, ...] = ()
-    #: the memory that it begins from: "on", "off", a store's place, or "": the workspace's, where there is one
+    #: The memory from which it begins: "on", "off", a store's place, or "" for the workspace's, if there is one.
     memory: str = ""
     version: str = ""
 
 
 class Proposed(_Event):
-    """Proposals that are to be evaluated; those of a round are one event."""
+    """Proposals to evaluate; those of a round are one event."""
 
     kind: Literal["proposed"] = "proposed"
     proposals: tuple[Proposal, ...]
@@ -283,7 +283,7 @@ class Verified(_Event):
 
 
 class Remeasured(_Event):
-    """New measurements of candidates that were close, made one after the other."""
+    """New measurements of close candidates, made one after the other."""
 
     kind: Literal["remeasured"] = "remeasured"
     scores: dict[int, Score]
@@ -291,12 +291,12 @@ class Remeasured(_Event):
 
 
 class Paired(_Event):
-    """The best candidate and the first design, timed in turn when the run ended; ``number`` is the best."""
+    """The best candidate and the first design, timed in turn at the end of the run; ``number`` is the best."""
 
     kind: Literal["paired"] = "paired"
     number: int
     first: int
-    #: the best over the first design; None where they could not be timed together, and ``reason`` says why
+    #: The best over the first design; None if they could not be timed together, for the ``reason``.
     comparison: Comparison | None = None
     reason: str = ""
     seconds: float = 0.0
@@ -308,18 +308,18 @@ class Migrated(_Event):
 
 
 class RoundEnded(_Event):
-    """A round is over: the best up to now, and what the next receives."""
+    """The end of a round: the best so far, and the next round's plan."""
 
     kind: Literal["round_ended"] = "round_ended"
     round: int
     best: int | None = None
-    #: what candidates are ordered by: the best one's speedup, or the inverse of its modelled time
+    #: The value that orders candidates: the best one's speedup, or the inverse of its modelled time.
     worth: float | None = None
     plan: Plan = Plan()
 
 
 class Exchanged(_Event):
-    """A model was asked, for a proposal of this number or, None, by the Analyst."""
+    """A model exchange for the proposal of this number, or (None) for the Analyst."""
 
     kind: Literal["exchanged"] = "exchanged"
     number: int | None = None
@@ -327,7 +327,7 @@ class Exchanged(_Event):
 
 
 class Worked(_Event):
-    """What an agent that varies a candidate has just done, ``who`` by :func:`who_varies`; or the search at its end."""
+    """The last step of an agent that varies a candidate, ``who`` by :func:`who_varies`; or of the search at its end."""
 
     kind: Literal["worked"] = "worked"
     who: str
@@ -340,30 +340,30 @@ def who_varies(operator: str, parents: Sequence[int]) -> str:
 
 
 class Suggested(_Event):
-    """The run does not gain any more, and a new direction is proposed; a person accepts, edits or refuses it."""
+    """A suggested new direction after gains have stopped; a person accepts, edits or rejects it."""
 
     kind: Literal["suggested"] = "suggested"
     round: int
     text: str
-    #: operators that it wants tried
+    #: The operators that it prefers.
     prefer: tuple[str, ...] = ()
 
 
 class Unknown(_Event):
-    """An event of a later kernellab: the run is shown without it, and continues where it was made."""
+    """An event of a later kernellab: the run is shown without it, and continues only in that version."""
 
     kind: Literal["unknown"] = "unknown"
     named: str = ""
 
 
 class Steered(_Event):
-    """A person did something."""
+    """A person's action."""
 
     kind: Literal["steered"] = "steered"
     action: Action
-    #: the candidate (protect, drop) or the island (freeze, thaw)
+    #: The candidate (protect, drop) or the island (freeze, thaw).
     number: int | None = None
-    #: the changed ones alone: two processes may each change another one
+    #: Only the changed ones: two processes may each change a different one.
     knobs: dict[str, Any] | None = None
     proposal: Proposal | None = None
     text: str = ""
@@ -387,6 +387,6 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def _plain(sketch: str) -> str:
-    """A sketch without comments and spacing."""
+    """A sketch without comments and whitespace."""
     lines = (line.split("#", 1)[0].split() for line in sketch.splitlines())
     return "\n".join(" ".join(words) for words in lines if words)

@@ -1,4 +1,4 @@
-"""A run as one read-only HTML page that needs no server and no script: progress, rounds, candidates, lineage, words."""
+"""A run as one read-only HTML page without a server or a script: progress, rounds, candidates, lineage, words."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import Summary, summary
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 320, 56, 36
-#: one colour an island, readable on white and on black
+#: One colour per island, readable on white and on black.
 COLOURS = ("#2f7ed8", "#d8762f", "#3f9b3f", "#b04fb0", "#a08a10", "#c0392b", "#17a2b8", "#7f8c8d")
-#: candidates whose sketches the page holds
+#: Maximum number of candidates with sketches on the page.
 _SHOWN = 12
 
 
@@ -43,21 +43,21 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """What candidates are ordered by against evaluations: speedups over the reference, or the cost model's times. A
-    logarithmic axis, a step line for the best."""
+    """The candidates' order value over evaluations: speedups over the reference, or the cost model's times. A
+    logarithmic axis, and a step line for the best."""
 
     points: tuple[Point, ...]
     line: str
     ticks: tuple[Tick, ...]
-    #: where the reference stands; None where times are the cost model's, which knows none of it
+    #: The reference's position; None for the cost model's times, which have no reference.
     eager: float | None
-    #: what is drawn, in words
+    #: The content of the chart, in words.
     said: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table."""
+    """A row of the table."""
 
     number: int
     round: int
@@ -70,36 +70,36 @@ class Row:
 
 
 def page(run: str, state: RunState) -> str:
-    """The page's text."""
-    found: Summary = summary(run, state)
-    best = state.ordered(state.evaluations)[:_SHOWN]
-    rows = [row(state, number) for number in [*best, *(n for n in state.evaluations if n not in set(best))]]
-    sketches = [(state.proposals[n], row(state, n)) for n in best if state.proposals[n].sketch]
+    """Return the page's HTML."""
+    figures: Summary = summary(run, state)
+    shown = state.ordered(state.evaluations)[:_SHOWN]
+    rows = [row(state, number) for number in [*shown, *(n for n in state.evaluations if n not in set(shown))]]
+    sketches = [(state.proposals[n], row(state, n)) for n in shown if state.proposals[n].sketch]
     return template("report.html.j2").render(
-        found=found, chart=chart(state), rows=rows, sketches=sketches, knobs=state.knobs, scratchpad=state.scratchpad,
-        lineage=[state.proposals[n] for n in state.lineage(found.best)] if found.best is not None else [],
+        found=figures, chart=chart(state), rows=rows, sketches=sketches, knobs=state.knobs, scratchpad=state.scratchpad,
+        lineage=[state.proposals[n] for n in state.lineage(figures.best)] if figures.best is not None else [],
         width=WIDTH, height=HEIGHT, left=LEFT, bottom=BOTTOM, colours=list(enumerate(COLOURS[: len(state.islands)])),
     )  # fmt: skip
 
 
 def part(run: str, state: RunState) -> str:
-    """What a notebook keeps of a run: its end, its chart, its rounds and its best candidates; styled in place."""
-    best = state.ordered(state.evaluations)[:_SHOWN]
+    """A notebook's permanent output of a run: its end, chart, rounds and best candidates, with inline styles."""
+    shown = state.ordered(state.evaluations)[:_SHOWN]
     return template("part.html.j2").render(
-        found=summary(run, state), chart=chart(state), rows=[row(state, number) for number in best],
+        found=summary(run, state), chart=chart(state), rows=[row(state, number) for number in shown],
         width=WIDTH, height=HEIGHT, left=LEFT, colours=list(enumerate(COLOURS[: len(state.islands)])),
         cell="text-align: left; padding: 2px 10px 2px 0; vertical-align: top",
     )  # fmt: skip
 
 
 def chart(state: RunState) -> Chart:
-    """Empty where nothing has a speedup."""
+    """Return the chart; empty if no candidate has a speedup."""
     worths = {n: state.worth(n) for n in state.evaluations if state.worth(n) > 0}
     if not worths:
         return Chart((), "", (), None)
-    ranked = state.knobs.score == "rank"
-    shown = [*worths.values(), *([1.0] if ranked else [])]
-    low, high = min(shown), max(shown)
+    is_ranked = state.knobs.score == "rank"
+    values = [*worths.values(), *([1.0] if is_ranked else [])]
+    low, high = min(values), max(values)
     span = math.log(high / low) or 1.0
     places = {number: at for at, number in enumerate(state.evaluations)}
 
@@ -110,7 +110,7 @@ def chart(state: RunState) -> Chart:
         return round(12 + (1 - math.log(worth / low) / span) * (HEIGHT - BOTTOM - 12), 1)
 
     def text(worth: float) -> str:
-        return f"{worth:.2f}x" if ranked else f"{1 / worth:.3g} ms"
+        return f"{worth:.2f}x" if is_ranked else f"{1 / worth:.3g} ms"
 
     points = tuple(
         Point(
@@ -134,7 +134,7 @@ def chart(state: RunState) -> Chart:
     line = " ".join([*steps, f"H{WIDTH - 12}"]) if steps else ""
     marks = [low * (high / low) ** (at / 4) for at in range(5)]
     ticks = tuple(Tick(y(m), text(m)) for m in marks)
-    return Chart(points, line, ticks, y(1.0) if ranked else None, _RANKED if ranked else _MODELLED)
+    return Chart(points, line, ticks, y(1.0) if is_ranked else None, _RANKED if is_ranked else _MODELLED)
 
 
 def row(state: RunState, number: int) -> Row:
@@ -145,11 +145,11 @@ def row(state: RunState, number: int) -> Row:
         text = f"{score.time.median_ms:.4g} ms, ranked {score.speedup:.2f}x [{score.low:.2f}, {score.high:.2f}]"
     if not text and evaluation.passed and evaluation.modelled_ms:
         text = f"modelled {evaluation.modelled_ms:.4g} ms"
-    failed = "" if evaluation.passed else f"{evaluation.step.value}: "
+    prefix = "" if evaluation.passed else f"{evaluation.step.value}: "
     reason = verdict.reason if verdict else evaluation.reason
     return Row(
         number, proposal.round, proposal.island, proposal.operator, ", ".join(map(str, proposal.parents)), text,
-        f"{failed}{reason or proposal.why}", _colour(proposal),
+        f"{prefix}{reason or proposal.why}", _colour(proposal),
     )  # fmt: skip
 
 

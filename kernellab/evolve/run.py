@@ -1,4 +1,4 @@
-"""One search as people hold it: begin it, watch it, steer it, take its best; from any process of the workspace."""
+"""A search: begin it, watch it, steer it, and take its best; from any process of the workspace."""
 
 from __future__ import annotations
 
@@ -58,23 +58,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kernellab.evolve")
 
-#: seconds between two looks of who waits for a run of another process
+#: Polling interval in seconds while a run of another process is waited for.
 _LOOK = 0.3
-#: seconds that the workers of an ended run may take to close
+#: Seconds that the workers of an ended run may take to close.
 _CLOSING = 30.0
-#: errors of an injected sketch that are shown
+#: Maximum number of an injected sketch's errors that are reported.
 _TOLD = 5
 
 
 class Run:
-    """A search of the workspace's journal. One process works on it; every other may watch and steer.
+    """A search of the workspace's journal. One process works on it; all others may watch and steer.
 
-    ``cluster`` does the jobs where this process works on it ("local:4", "dask://HOST:PORT"); by default threads here,
-    for which the judge of another machine measures where the run began so ("ssh://HOST").
+    ``cluster`` runs the jobs if this process works on the search ("local:4", "dask://HOST:PORT"). By default threads of
+    this process run them, with the judge of another machine if the run began with it ("ssh://HOST").
     """
 
     def __init__(self, workspace: Path, run: str, cluster: str = "") -> None:
-        """Raises EvolveError: there is no such run, or another machine than when it began; JournalError."""
+        """Raises EvolveError if there is no such run, or its judge is on another machine than ``cluster``;
+        JournalError."""
         self.id = run
         self.workspace = workspace
         self._stream = Stream(workspace, run)
@@ -82,9 +83,9 @@ class Run:
         self._lock = threading.RLock()
         self._cluster = "" if cluster == _judge_of(self._state.begun) else cluster
         if self._cluster and (self._state.begun.target or cluster.startswith(SSH)):
-            began = _judge_of(self._state.begun) or "this machine or a cluster"
+            original_judge = _judge_of(self._state.begun) or "this machine or a cluster"
             raise EvolveError(
-                f"The run {run} began with the judge of {began}, so that {cluster} cannot measure for it.",
+                f"The run {run} began with the judge of {original_judge}, so that {cluster} cannot measure for it.",
                 "Leave out --cluster, or begin another run there.",
             )
         self._thread: threading.Thread | None = None
@@ -92,11 +93,11 @@ class Run:
         self._lost = ""
         self._watchers: list[Callable[[], None]] = []
 
-    # -- what it is --------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> RunState:
-        """All that is known now. Raises JournalError."""
+        """The current state. Raises JournalError."""
         if not self.works_here:
             with self._lock:
                 for seq, event in self._stream.read(self._state.seq):
@@ -105,27 +106,28 @@ class Run:
 
     @property
     def works_here(self) -> bool:
-        """Does this process work on it?"""
+        """Whether this process works on it."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def worker(self) -> str:
-        """Which other process works on it (``host, process``); "" where none does."""
+        """The other process that works on it (``host, process``); "" if there is none."""
         return self._stream.holder()
 
     @property
     def unattended(self) -> bool:
-        """Has it not ended, and does no process work on it? It waits for :meth:`work`."""
-        # the state last: whoever works on it writes the end before it lets go
+        """Whether it has not ended and no process works on it, so that it waits for :meth:`work`."""
+        # the state last: the process that works on it writes the end before it releases the lease
         return not (self.works_here or self.worker or self.state.status.ended)
 
     @property
     def how_on(self) -> str:
-        """What a person does with a run that no one works on."""
+        """How a person continues a run on which no process works."""
         return f"Go on with it: `kernellab evolve --resume {self.id}`, or work() in Python."
 
     def candidate(self, number: int) -> Candidate:
-        """A candidate's sketch and kernel. Raises EvolveError: there is none; SketchError, LoweringError."""
+        """Return a candidate's sketch and kernel. Raises EvolveError if it does not exist; SketchError,
+        LoweringError."""
         proposal = self.state.proposals.get(number)
         if proposal is None:
             raise EvolveError(
@@ -140,7 +142,7 @@ class Run:
         )  # fmt: skip
 
     def best(self) -> tuple[Candidate, Verdict | None]:
-        """The fastest candidate with a clean verdict. Raises EvolveError: there is none yet."""
+        """Return the fastest candidate with a clean verdict. Raises EvolveError if there is none yet."""
         number = self.state.best()
         if number is None:
             raise EvolveError(
@@ -150,18 +152,18 @@ class Run:
         return self.candidate(number), self.state.verdicts.get(number)
 
     def taken(self) -> VerifiedKernel:
-        """The best one with all that an export says of it. Raises EvolveError: there is none yet."""
+        """The best candidate with all facts that an export states. Raises EvolveError if there is none yet."""
         candidate, verdict = self.best()
         begun = self.state.begun
         target = find_target(begun)
-        assert verdict is not None  # what is best has passed
+        assert verdict is not None  # the best candidate has a verdict
         words = f"{target.dsl} on {target.chip.name} ({target.backend.value})"
         return VerifiedKernel(
             begun.name, load(begun), candidate.source, verdict, target.backend, words, candidate.sketch
         )  # fmt: skip
 
     def open(self, number: int, name: str | None = None) -> Session:
-        """A design session that begins with a candidate; ``name`` is the task's by default.
+        """Open a design session that begins with a candidate; ``name`` is the task's by default.
 
         Raises:
             EvolveError, SessionError.
@@ -175,27 +177,28 @@ class Run:
         )  # fmt: skip
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """``changed`` is called after every event of this process, on the search's thread; it must be quick."""
+        """Call ``changed`` after every event of this process, on the search's thread; it must be quick."""
         self._watchers.append(changed)
 
     def __repr__(self) -> str:
-        found = summary(self.id, self._stream.state())
-        best = f"best candidate {found.best}, {found.text}" if found.best is not None else "nothing verified yet"
-        return f"<Run {self.id}: {found.status.value}, {found.evaluations} candidates, {best}>"
+        figures = summary(self.id, self._stream.state())
+        best = f"best candidate {figures.best}, {figures.text}" if figures.best is not None else "nothing verified yet"
+        return f"<Run {self.id}: {figures.status.value}, {figures.evaluations} candidates, {best}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Text and HTML that need no front end, from the stream: the state is another thread's while it works."""
+        """Text and HTML that need no front end, read from the stream: while the search runs, its thread owns the
+        state."""
         state = self._stream.state()
         return {"text/plain": words(summary(self.id, state)), "text/html": part(self.id, state)}
 
-    # -- what it does ------------------------------------------------------------------------------------------------
+    # -- work ----------------------------------------------------------------------------------------------------------
 
     def work(self) -> Run:
-        """Go on with the search in this process, in the background; nothing happens where it has ended.
+        """Continue the search in this process, in the background; does nothing if it has ended.
 
         Raises:
             EvolveError: another process works on it.
-            TaskError, TargetError, ModelError: the run cannot be begun here.
+            TaskError, TargetError, ModelError: the run cannot begin here.
         """
         with self._lock:
             if self.works_here or self.state.status.ended:
@@ -204,7 +207,7 @@ class Run:
             self._stream.acquire()
             try:
                 if self.state.status is Status.RUNNING and self.state.evaluations:
-                    # it was cut off: the time until now was no work
+                    # it was cut off: the time since then does not count as work
                     self._stream.append([Steered(action=Action.RESUME)])
                 scheduler = self._scheduler()
             except BaseException:
@@ -216,14 +219,14 @@ class Run:
         return self
 
     def wait(self, seconds: float | None = None) -> Run:
-        """Until the run ends, or ``seconds`` have passed. Raises EvolveError: it failed, or no one works on it."""
-        until = time.monotonic() + seconds if seconds is not None else None
-        while not self.state.status.ended and (until is None or time.monotonic() < until):
+        """Wait until the run ends, or for ``seconds``. Raises EvolveError if it failed, or no process works on it."""
+        deadline = time.monotonic() + seconds if seconds is not None else None
+        while not self.state.status.ended and (deadline is None or time.monotonic() < deadline):
             if self.unattended:
                 raise EvolveError(self._lost or f"No process works on the run {self.id}.", self.how_on)
             time.sleep(_LOOK)
         if self.works_here and self._thread is not None and self.state.status.ended:
-            # a cluster that is closed while the interpreter ends leaves its processes, and a trace
+            # a cluster that closes while the interpreter exits leaves its processes running, and prints a traceback
             self._thread.join(_CLOSING)
         if self.state.status is Status.FAILED:
             raise EvolveError(self.state.reason, f"`kernellab evolve report {self.id}` shows each candidate's reason.")
@@ -234,7 +237,7 @@ class Run:
             scheduler.work()
             self._remember()
         except KernellabError as error:
-            # the run is as it was: another lease, or another cluster, continues it
+            # the run is unchanged: a process with another lease, or another cluster, can continue it
             log.error("the run %s is left: %s", self.id, error)
             self._lost = error.message
         finally:
@@ -243,11 +246,11 @@ class Run:
                 changed()
 
     def offers(self) -> bool:
-        """Has the run ended with something that a person may want remembered, and does ``[memory]`` say to ask?"""
+        """Whether the run has ended with something to remember, and ``[memory]`` says to ask."""
         return memory.may_remember(self.state) and memory_defaults(self.workspace).offer == "ask"
 
     def remember(self, into: Memory | None = None) -> int:
-        """Put the verified candidates ``into`` a memory, the workspace's; how many were new to it.
+        """Store the verified candidates in ``into``, by default the workspace's memory. Return the number of new ones.
 
         Raises:
             MemoryStoreError: the store cannot be written. TaskError, CaptureError, SketchError, LoweringError.
@@ -259,11 +262,11 @@ class Run:
         return memory.offer_run(into, self.id, state, task, target, verified)
 
     def _remember(self) -> None:
-        """At the end: what the memory learns of its seeds, and the candidates where ``[memory]`` says "always"."""
-        wanted, state = self._state.begun.memory, self._stream.state()
-        memory.at_end(self.workspace, wanted, self.id, state)
+        """At the end, update the memory about its seeds, and store the candidates if ``[memory]`` says "always"."""
+        memory_name, state = self._state.begun.memory, self._stream.state()
+        memory.at_end(self.workspace, memory_name, self.id, state)
         with suppress(KernellabError):
-            if wanted != OFF and state.status is Status.FINISHED and memory.wants_all(self.workspace):
+            if memory_name != OFF and state.status is Status.FINISHED and memory.wants_all(self.workspace):
                 self.remember()
 
     def _scheduler(self) -> Scheduler:
@@ -274,14 +277,14 @@ class Run:
         _charge(budget, state, target.chip.kind == "gpu")
         asking = Asking()
         settings = model_settings(self.workspace)
-        known = Models(
+        models_by_spec = Models(
             ModelOperator(
                 "", task, target, settings, budget, begun.allow_library, asking.cancel, self.workspace, self.id,
                 memory=begun.memory != OFF, told=asking.told,
             )
         )  # fmt: skip
         mix = Mix(
-            task, target, known, begun.allow_library,
+            task, target, models_by_spec, begun.allow_library,
             remember=lambda designs: memory.seeds(self.workspace, begun.memory, task, target, designs),
         )  # fmt: skip
         on_gpu = target.chip.kind == "gpu"
@@ -290,17 +293,17 @@ class Run:
             self._stream, state, mix, workers, budget, Novelty(target).look, changed=self._changed, nudge=self._nudge,
             on_gpu=on_gpu, asking=asking,
         )  # fmt: skip
-        scheduler.analyse = analyst(known, lambda exchange: scheduler.record(None, exchange))
+        scheduler.analyse = analyst(models_by_spec, lambda exchange: scheduler.record(None, exchange))
         return scheduler
 
     def _changed(self) -> None:
         for changed in self._watchers:
             changed()
 
-    # -- what people do ----------------------------------------------------------------------------------------------
+    # -- steering ------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """What runs is finished; nothing new is begun."""
+        """Finish running work and begin nothing new."""
         self._wish(Steered(action=Action.PAUSE))
 
     def resume(self) -> None:
@@ -308,18 +311,18 @@ class Run:
         self._wish(Steered(action=Action.RESUME))
 
     def stop(self, why: str = "") -> None:
-        """End the run; what has been found stays."""
+        """End the run; its results are kept."""
         self._wish(Steered(action=Action.STOP, text=why))
 
     def inject(
         self, sketch: str = "", source: Source | None = None, island: int = 0, why: str = "",
         author: Author = Author.HUMAN,
     ) -> None:  # fmt: skip
-        """A sketch or a kernel of a person, or an agent of theirs (``Author.MODEL``), as a candidate.
+        """Add a sketch or a kernel of a person, or of their agent (``Author.MODEL``), as a candidate.
 
         Raises:
-            EvolveError: neither is given, no such island.
-            SketchError: the sketch does not check; its diagnostics say why, and nothing is sent.
+            EvolveError: neither is given, or there is no such island.
+            SketchError: the sketch has errors, listed in its diagnostics; nothing is sent.
         """
         if not sketch and source is None:
             raise EvolveError("Nothing to inject.", "Give a sketch, or a source.")
@@ -343,12 +346,12 @@ class Run:
         self._wish(Steered(action=Action.DROP, number=number))
 
     def freeze(self, island: int) -> None:
-        """No proposals for an island, and no migration to or from it."""
+        """Stop proposals for an island, and migration to and from it."""
         self._check_island(island)
         self._wish(Steered(action=Action.FREEZE, number=island))
 
     def thaw(self, island: int) -> None:
-        """Propose for a frozen island again. Raises EvolveError: there is no such island."""
+        """Resume proposals for a frozen island. Raises EvolveError if there is no such island."""
         self._check_island(island)
         self._wish(Steered(action=Action.THAW, number=island))
 
@@ -356,12 +359,12 @@ class Run:
         """Change knobs while it runs, and who takes part: ``model="model:NAME"``, or ``"rules"`` for no model.
 
         Raises:
-            EvolveError: an unknown knob, or a value that it cannot have. SessionError: that model cannot be asked.
+            EvolveError: the knob or its value is invalid. SessionError: the model is not available.
         """
-        fixed = [name for name in knobs if name in Knobs.model_fields and name not in CHANGEABLE]
-        if fixed:
+        unchangeable = [name for name in knobs if name in Knobs.model_fields and name not in CHANGEABLE]
+        if unchangeable:
             raise EvolveError(
-                f"{fixed[0]!r} cannot be changed while a search runs.", f"Change one of {', '.join(CHANGEABLE)}."
+                f"{unchangeable[0]!r} cannot be changed while a search runs.", f"Change one of {', '.join(CHANGEABLE)}."
             )
         chosen = make_knobs(self.state.knobs, knobs)
         for spec in {chosen.model, *chosen.shares} - {"", RULES, self.state.knobs.model, *self.state.knobs.shares}:
@@ -369,19 +372,19 @@ class Run:
         self._wish(Steered(action=Action.KNOBS, knobs={name: getattr(chosen, name) for name in knobs}))
 
     def write_scratchpad(self, text: str) -> None:
-        """What later proposals by models receive, in addition to the Analyst's plan."""
+        """Set text that models receive with later proposals, in addition to the Analyst's plan."""
         self._wish(Steered(action=Action.SCRATCHPAD, text=text))
 
     def direct(self, text: str) -> None:
-        """A direction for later proposals by models; one that was proposed counts as taken up, in these words."""
+        """Set a direction for models' later proposals; an open suggestion counts as accepted, in these words."""
         self._wish(Steered(action=Action.DIRECTION, text=text))
 
     def accept(self, text: str = "") -> None:
-        """Take up the direction that is proposed, as it is or as ``text``. Raises EvolveError: none is."""
+        """Accept the suggested direction, unchanged or as ``text``. Raises EvolveError if there is none."""
         self.direct(text or self._suggestion())
 
     def refuse(self) -> None:
-        """Go on as before. Raises EvolveError: no direction is proposed."""
+        """Reject the suggested direction. Raises EvolveError if there is none."""
         self._suggestion()
         self._wish(Steered(action=Action.REFUSE))
 
@@ -400,7 +403,7 @@ class Run:
             self._nudge.set()
 
     def _at_rest(self, wish: Steered) -> bool:
-        """No process works on the run: what is wished is so at once. Was it?"""
+        """Apply a wish at once if no process works on the run. Return whether it was applied."""
         with self._lock:
             if self.works_here or not (events := steer.at_rest(self.state, wish)):
                 return False
@@ -433,23 +436,23 @@ class Run:
 
 
 def _check_sketch(text: str, target: Target) -> None:
-    """Raises SketchError with its errors, each with its line."""
-    found = check(text, chip=target.chip)
-    if found.errors:
-        told = list(dict.fromkeys(f"Line {d.line}: {d.message} {d.remedy}".strip() for d in found.errors))
-        more = [f"{counted(len(told) - _TOLD, 'more error')}."] if len(told) > _TOLD else []
-        raise SketchError(" ".join([*told[:_TOLD], *more]), "Nothing was injected.", found.diagnostics)
+    """Raise SketchError with the sketch's errors, each with its line."""
+    result = check(text, chip=target.chip)
+    if result.errors:
+        messages = list(dict.fromkeys(f"Line {d.line}: {d.message} {d.remedy}".strip() for d in result.errors))
+        more = [f"{counted(len(messages) - _TOLD, 'more error')}."] if len(messages) > _TOLD else []
+        raise SketchError(" ".join([*messages[:_TOLD], *more]), "Nothing was injected.", result.diagnostics)
 
 
 def evolve(task: str | Path | Task, dsl: str = "cpp", *, wait: bool = False, **asked: Any) -> Run:
     """Search for faster kernels of ``task`` in the background (paper, Algorithm 3).
 
-    The other arguments are the fields of :class:`kernellab.evolve.records.SearchRequest`: the knobs, what the search
-    begins with, and where it is done. What is left out is taken from ``kernellab.toml``, then from the defaults.
+    The other arguments are the fields of :class:`kernellab.evolve.records.SearchRequest`: the knobs, the start, and the
+    place of the search. Omitted ones come from ``kernellab.toml``, then from the defaults.
 
     Raises:
-        TaskError, TargetError, EvolveError, SessionError: the call itself is wrong.
-        KernellabError: ``precision`` is another word than "strict" and "framework".
+        TaskError, TargetError, EvolveError, SessionError: the call is invalid.
+        KernellabError: ``precision`` is neither "strict" nor "framework".
     """
     run = begin(task, dsl, **asked).work()
     return run.wait() if wait else run
@@ -461,7 +464,7 @@ evolve.__signature__ = signature_of(  # type: ignore[attr-defined]
 
 
 def begin(task: str | Path | Task, dsl: str = "cpp", **asked: Any) -> Run:
-    """As :func:`evolve`, and leaves the work to whoever calls :meth:`Run.work`."""
+    """Like :func:`evolve`, but the caller starts the work with :meth:`Run.work`."""
     if unknown := sorted(set(asked) - set(SearchRequest.model_fields)):
         raise EvolveError(f"A search has no knob {unknown[0]!r}.", choose(unknown[0], SearchRequest.model_fields))
     values = {name: value for name, value in asked.items() if value is not None}
@@ -469,12 +472,12 @@ def begin(task: str | Path | Task, dsl: str = "cpp", **asked: Any) -> Run:
 
 
 def start(task: str | Path | Task, request: SearchRequest) -> Run:
-    """Begin a run of a request; it waits for :meth:`Run.work`. Raises as :func:`evolve`."""
+    """Begin a run of a request; it waits for :meth:`Run.work`. Raises like :func:`evolve`."""
     return recorded(planned(task, request), request)
 
 
 def recorded(begun: Begun, request: SearchRequest) -> Run:
-    """The run of what :func:`planned` gave, in its journal."""
+    """Write the run planned by :func:`planned` to its journal and return it."""
     place = _place(request)
     run = f"{begun.name}-{uuid.uuid4().hex[:8]}"
     stream = Stream(place, run)
@@ -490,46 +493,46 @@ def _place(request: SearchRequest) -> Path:
 
 
 def planned(task: str | Path | Task, request: SearchRequest) -> Begun:
-    """What :func:`start` would begin with; nothing is written. Raises as :func:`evolve`."""
+    """Return what :func:`start` would begin with; nothing is written. Raises like :func:`evolve`."""
     place = _place(request)
-    text, called, _ = task_text(task, request.name)
+    text, name, _ = task_text(task, request.name)
     request = request.filled(read_table(place / FILE, "evolve", Knobs, EvolveError))
-    chosen = _checked(request.knobs)
-    away = target_at(request.cluster, request.dsl, request.chip) if request.cluster.startswith(SSH) else None
-    ready = get_adapter(request.dsl).readiness()
-    if not (ready.ready or away):
-        raise EvolveError(ready.reason, ready.remedy)
-    for spec in filter(None, (request.model, *chosen.shares)):
-        check_model(Role.DESIGNER, spec, place, chosen.budget)
-    first = Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN)
-    of_session = {} if request.author is Author.HUMAN else {"operator": "session", "author": request.author}
-    given = [
-        *(first.model_copy(update={"sketch": sketch, **of_session}) for sketch in request.sketches),
-        *(first.model_copy(update={"source": source}) for source in request.sources),
+    knobs = _checked(request.knobs)
+    remote = target_at(request.cluster, request.dsl, request.chip) if request.cluster.startswith(SSH) else None
+    readiness = get_adapter(request.dsl).readiness()
+    if not (readiness.ready or remote):
+        raise EvolveError(readiness.reason, readiness.remedy)
+    for spec in filter(None, (request.model, *knobs.shares)):
+        check_model(Role.DESIGNER, spec, place, knobs.budget)
+    template_proposal = Proposal(number=0, round=0, island=0, operator="person", author=Author.HUMAN)
+    session_fields = {} if request.author is Author.HUMAN else {"operator": "session", "author": request.author}
+    initial = [
+        *(template_proposal.model_copy(update={"sketch": sketch, **session_fields}) for sketch in request.sketches),
+        *(template_proposal.model_copy(update={"source": source}) for source in request.sources),
     ]
-    wanted = fidelity(request.precision)
-    asked = as_asked(load_task(text, called), wanted, away or detect_target(request.dsl, request.chip))
+    precision = fidelity(request.precision)
+    checked_task = as_asked(load_task(text, name), precision, remote or detect_target(request.dsl, request.chip))
     return Begun(
-        name=called, text=text, dsl=request.dsl, chip=request.chip, target=away, knobs=chosen, model=request.model,
-        allow_library=request.allow_library, precision=wanted, rounded=tuple(sorted(asked.rounded)),
-        given=tuple(given), memory=request.memory if request.memory is not None else memory_defaults(place).use,
+        name=name, text=text, dsl=request.dsl, chip=request.chip, target=remote, knobs=knobs, model=request.model,
+        allow_library=request.allow_library, precision=precision, rounded=tuple(sorted(checked_task.rounded)),
+        given=tuple(initial), memory=request.memory if request.memory is not None else memory_defaults(place).use,
         version=installed(),
     )  # fmt: skip
 
 
 def open_run(run: str, workspace: str | Path | None = None, cluster: str = "") -> Run:
-    """A run by its id, or the newest of that task's name. Raises EvolveError: there is none."""
+    """Open a run by its id, or the newest of that task's name. Raises EvolveError if there is none."""
     place = Path(workspace) if workspace is not None else find_workspace()
-    known = streams.names(place)
-    found = _newest(run, known)
-    if found is None:
-        there = f"There is {', '.join(known[-8:])}." if known else "Begin one with `kernellab evolve TASK`."
-        raise EvolveError(f"There is no run {run!r} in this workspace.", there)
-    return Run(place, found, cluster)
+    run_ids = streams.names(place)
+    run_id = _newest(run, run_ids)
+    if run_id is None:
+        remedy = f"There is {', '.join(run_ids[-8:])}." if run_ids else "Begin one with `kernellab evolve TASK`."
+        raise EvolveError(f"There is no run {run!r} in this workspace.", remedy)
+    return Run(place, run_id, cluster)
 
 
 def is_run(name: str, workspace: str | Path | None = None) -> bool:
-    """Is it a run's id, or the name of a task that was searched?"""
+    """Whether it is a run's id, or the name of a task that was searched."""
     return _newest(name, runs(workspace)) is not None
 
 
@@ -543,25 +546,25 @@ def runs(workspace: str | Path | None = None) -> list[str]:
 
 
 def readable(last: int = 0, workspace: str | Path | None = None) -> tuple[list[Run], dict[str, str]]:
-    """The workspace's runs (the ``last`` ones, else all), oldest first; and why others cannot be read, by their ids."""
-    found, faults = [], {}
+    """The workspace's runs (the ``last`` ones, or all), oldest first; and the errors of unreadable ones, by id."""
+    readable_runs, faults = [], {}
     for name in runs(workspace)[-last:]:
         try:
-            found.append(open_run(name, workspace))
+            readable_runs.append(open_run(name, workspace))
         except JournalError as error:
             faults[name] = str(error)
-    return found, faults
+    return readable_runs, faults
 
 
 def make_knobs(usual: Knobs, changed: Mapping[str, Any]) -> Knobs:
-    """Raises EvolveError: an unknown knob, or a value that it cannot have; KernellabError: a budget that is none."""
+    """Raise EvolveError for an unknown knob or an invalid value, and KernellabError for an invalid budget."""
     if unknown := sorted(set(changed) - set(Knobs.model_fields)):
         raise EvolveError(f"A search has no knob {unknown[0]!r}.", choose(unknown[0], Knobs.model_fields))
     return _checked(build(Knobs, {**usual.model_dump(), **changed}, EvolveError, "knob"))
 
 
 def _checked(knobs: Knobs) -> Knobs:
-    """The knobs, where their words are known. Raises as :func:`make_knobs`."""
+    """Check the knobs' names and return the knobs. Raises like :func:`make_knobs`."""
     _check_operators(knobs.operators)
     if knobs.select not in POLICIES:
         raise EvolveError(f"There is no policy {knobs.select!r}.", choose(knobs.select, POLICIES))
@@ -570,30 +573,30 @@ def _checked(knobs: Knobs) -> Knobs:
 
 
 def _check_operators(named: Sequence[str]) -> None:
-    """Raises EvolveError: a name that no operator and no kind of operators has; a model's is not known before."""
-    known = list(dict.fromkeys([rules.KIND, models.KIND, *rules.operators()]))
-    wrong = [name for name in named if name not in known and not name.startswith(("model", "agent:", "replay:"))]
-    if wrong:
-        raise EvolveError(f"There is no operator {wrong[0]!r}.", f"Name some of {', '.join(known)}.")
+    """Raise EvolveError for a name that is neither an operator nor a kind; models' names are not known in advance."""
+    names = list(dict.fromkeys([rules.KIND, models.KIND, *rules.operators()]))
+    unknown = [name for name in named if name not in names and not name.startswith(("model", "agent:", "replay:"))]
+    if unknown:
+        raise EvolveError(f"There is no operator {unknown[0]!r}.", f"Name some of {', '.join(names)}.")
 
 
 def _numbered(count: int) -> str:
-    """What there is to choose from, in a sentence."""
+    """The valid numbers, in a sentence."""
     return f"Choose one of 0 to {count - 1}." if count > 1 else "There is only 0." if count else "It has none yet."
 
 
 def _judge_of(begun: Begun) -> str:
-    """The other machine whose judge measures, as ssh://HOST; "" where there is none."""
+    """The other machine whose judge measures, as ssh://HOST; "" if there is none."""
     return begun.target.host if begun.target else ""
 
 
 def _charge(budget: Budget, state: RunState, on_gpu: bool) -> None:
-    """Count what an earlier process has spent of the run's budget."""
-    worked = max(0.0, state.latest - state.begun.time) if state.evaluations else 0.0
-    budget.spend(state.usage, gpu_s=state.device_seconds if on_gpu else 0.0, seconds=worked)
+    """Charge the budget for what an earlier process has spent on the run."""
+    seconds_worked = max(0.0, state.latest - state.begun.time) if state.evaluations else 0.0
+    budget.spend(state.usage, gpu_s=state.device_seconds if on_gpu else 0.0, seconds=seconds_worked)
 
 
 def _options(begun: Begun) -> dict[str, Any]:
-    """What the Verifier is asked in addition to its defaults."""
-    told = {"allow_library": begun.allow_library, "precision": begun.precision}
-    return {name: value for name, value in told.items() if value}
+    """The Verifier's options in addition to its defaults."""
+    options = {"allow_library": begun.allow_library, "precision": begun.precision}
+    return {name: value for name, value in options.items() if value}

@@ -1,8 +1,8 @@
-"""Runs a search to its end: asks the policy, has candidates made and evaluated, and writes each event when it happens.
+"""Runs a search to its end: calls the policy, has candidates made and evaluated, and writes events as they occur.
 
-Proposals that wait for the same round are written in one event before any of them is evaluated, and what decides is
-read from the state alone; so a run that was killed and is opened again makes the proposals that it would have made,
-and evaluates only what has no evaluation.
+Proposals of one round are written in one event before any of them is evaluated, and decisions depend only on the
+state. So a run that was killed makes the same proposals when it continues, and evaluates only proposals without an
+evaluation.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from kernellab.verifier import VerifyOptions
 
 log = logging.getLogger("kernellab.evolve")
 
-#: seconds between two looks at what people want
+#: Interval in seconds between two checks for wishes.
 _LOOK = 0.2
-#: seconds between two signs of life in the lease
+#: Interval in seconds between two renewals of the lease.
 _BEAT = 5.0
-#: seconds after the time is up that what is measured then, and the last verdict, may take: a verdict's own limit
+#: Seconds after the time limit for running measurements and the last verdict: a verdict's own deadline.
 _LAST = VerifyOptions().deadline
 _TIME_UP = "The time is up: the leader has its verdict, then the search ends."
 _BEGIN = "Begin with a sketch or a kernel of your own, or give a model."
 
 
 class Workers(Protocol):
-    """Where jobs are done: threads of this process, or a cluster."""
+    """Runs jobs: threads of this process, or a cluster."""
 
-    #: candidates that may be under way at once, and measured at once
+    #: Maximum number of candidates in progress, and of parallel measurements.
     room: int
     judges: int
 
@@ -91,7 +91,7 @@ class Workers(Protocol):
 
 
 class Writes(Protocol):
-    """Where events go, and wishes come from. See :class:`kernellab.evolve.stream.Stream`."""
+    """Receives events, and returns wishes. See :class:`kernellab.evolve.stream.Stream`."""
 
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]: ...
 
@@ -122,10 +122,10 @@ class Scheduler:
     workers: Workers
     budget: Budget
     look: Callable[[RunState, Proposal], Look]
-    #: the Analyst: what the next round receives
+    #: The Analyst, which makes the next round's plan.
     analyse: Callable[[RunState], Plan] = plan
     changed: Callable[[], None] = lambda: None
-    #: set by a person in this process, so that a wish is looked at without delay
+    #: Set by a person in this process, so that a wish is read without delay.
     nudge: threading.Event = field(default_factory=threading.Event)
     on_gpu: bool = False
     asking: Asking = field(default_factory=Asking)
@@ -134,14 +134,14 @@ class Scheduler:
     _reopened: bool = False
     _writing: threading.RLock = field(default_factory=threading.RLock)
     _wishes: int = 0
-    #: when its time was up
+    #: The time at which the time limit was reached.
     _up: float | None = None
 
     def work(self) -> None:
-        """Until the run ends. A fault of the run itself ends it as failed, with the sentence.
+        """Run until the end. A fault of the run itself ends it as failed, with the error's message.
 
         Raises:
-            WorkersLost: the cluster is gone; the run can go on with another.
+            WorkersLost: the cluster is lost; the run can continue with another.
         """
         ended = threading.Event()
         threading.Thread(target=self._beat, args=(ended,), name="kernellab-lease", daemon=True).start()
@@ -169,7 +169,7 @@ class Scheduler:
             self.workers.close()
 
     def _beat(self, ended: threading.Event) -> None:
-        """The lease lives however long a model or a verdict is waited for."""
+        """Keep the lease alive, however long a model or a verdict takes."""
         while not ended.wait(_BEAT):
             with suppress(KernellabError):
                 self.stream.renew()
@@ -182,11 +182,11 @@ class Scheduler:
         if not self.state.proposals:
             made = self.vary.seeds(self.state)
             if made.proposals and self.state.knobs.score == "rank":
-                # before the seeds, which would warm one judge after another
+                # before the seeds, which would warm the judges one by one
                 self.workers.warm(self._job(made.proposals[0]))
             self._take(made)
             return
-        # this run was cut off: what was proposed and has no evaluation
+        # this run was cut off: evaluate the proposals without an evaluation
         for proposal in self.state.waiting:
             self._start(proposal)
         # requests to models and agents were lost with the process
@@ -213,13 +213,13 @@ class Scheduler:
 
     @property
     def _waits(self) -> bool:
-        """Is a round evaluated whole before the next? Where several devices measure they would wait for the slowest
-        candidate of each, and measured runs are no two alike anyway."""
-        several = self.workers.judges > 1 and self.state.knobs.score == "rank"
-        return POLICIES[self.state.knobs.select].waits and not several
+        """Whether a round is evaluated completely before the next. With several devices, they would wait for each
+        round's slowest candidate, and measured runs are not reproducible anyway."""
+        has_several = self.workers.judges > 1 and self.state.knobs.score == "rank"
+        return POLICIES[self.state.knobs.select].waits and not has_several
 
     def _round(self) -> None:
-        """What was proposed is evaluated whole; then the round ends, and the next is proposed."""
+        """Evaluate all proposals; then end the round, and make the next proposals."""
         if self._running or self.asking.futures or self.state.waiting:
             self._collect()
             return
@@ -230,28 +230,28 @@ class Scheduler:
             self._nothing_new()
 
     def _nothing_new(self) -> None:
-        """No candidate can be varied, or no variation is new: the round is over as it is.
+        """End the round: no candidate can be varied, or no variation is new.
 
         Raises:
-            EvolveError: no candidate runs, so that there is nothing to search from.
+            EvolveError: no candidate runs, so there is nothing to vary.
         """
         if not self.state.population() and not self.state.frozen:
             raise EvolveError(f"No candidate passes, so nothing can be varied. {self.state.why_none()}".strip(), _BEGIN)
         self._end_round()
 
     def _open_round(self) -> bool:
-        """Have the proposals of the running round been made?"""
+        """Whether the running round's proposals have been made."""
         return self.state.made[self.state.round] > 0
 
     def _flow(self) -> None:
-        """A new proposal whenever there is room; a round is over after as many evaluations as one has."""
-        asked, size = len(self.asking.futures), self.state.knobs.size
-        room = self.workers.room - len(self._running) - asked
+        """Make a new proposal whenever there is room; a round ends after its number of evaluations."""
+        pending, size = len(self.asking.futures), self.state.knobs.size
+        room = self.workers.room - len(self._running) - pending
         running = sum(self.state.proposals[n].round == self.state.round for n in self._running.values())
         done = self.state.made[self.state.round] - running
         if done >= size:
             self._end_round()
-        elif room > 0 and not self._take(self._made(min(room, size))) and not self._running and not asked:
+        elif room > 0 and not self._take(self._made(min(room, size))) and not self._running and not pending:
             self._nothing_new()
         if self._running or self.asking.futures:
             self._collect()
@@ -265,12 +265,12 @@ class Scheduler:
         random = Random(f"{self.state.knobs.seed}:{len(self.state.proposals)}")
         policy = POLICIES[self.state.knobs.select]
         requests = policy.select(self.state, random, islands, count)
-        known = self.state.proposals
-        under_way = [known[n].operator for n in self._running.values() if known[n].parents]
-        return self.vary.propose(self.state, requests, len(known), [*under_way, *self.asking.operators])
+        proposals = self.state.proposals
+        under_way = [proposals[n].operator for n in self._running.values() if proposals[n].parents]
+        return self.vary.propose(self.state, requests, len(proposals), [*under_way, *self.asking.operators])
 
     def _take(self, made: Made) -> bool:
-        """Begin what was made: was there anything? What is proposed is evaluated while models are asked."""
+        """Begin what was made. Return whether there was anything. Evaluations run while models are asked."""
         self.asking.send(made.asks)
         if made.proposals:
             self._write(Proposed(proposals=tuple(made.proposals)))
@@ -279,7 +279,7 @@ class Scheduler:
         return bool(made.proposals or made.asks)
 
     def _answered(self) -> None:
-        """Replies of models become proposals, with what was said for each."""
+        """Turn models' replies into proposals, and record their exchanges."""
         replies = self.asking.replies()
         if steps := self.asking.steps():
             self._write(*steps)
@@ -289,8 +289,8 @@ class Scheduler:
                 proposal.model_copy(update={"number": number + at, "round": self.state.round})
                 for at, proposal in enumerate(reply.proposals)
             )
-            said = [Exchanged(number=number, exchange=exchange) for exchange in reply.exchanges]
-            self._write(*said, Proposed(proposals=proposals))
+            exchanges = [Exchanged(number=number, exchange=exchange) for exchange in reply.exchanges]
+            self._write(*exchanges, Proposed(proposals=proposals))
             for proposal in proposals:
                 self._start(proposal)
 
@@ -299,38 +299,46 @@ class Scheduler:
         if not proposal.sketch and proposal.source is None:
             self._write(Evaluated(evaluation=_refused(proposal, Look((_EMPTY,), proposal.why))))
             return
-        first = self.state.keys[proposal.key]
-        if first != proposal.number:
-            self._write(Evaluated(evaluation=_refused(proposal, Look((_AGAIN,), f"It is candidate {first}."), first)))
+        first_number = self.state.keys[proposal.key]
+        if first_number != proposal.number:
+            self._write(
+                Evaluated(
+                    evaluation=_refused(proposal, Look((_AGAIN,), f"It is candidate {first_number}."), first_number)
+                )
+            )
             return
-        look = self.look(self.state, proposal)
-        if look.refused:
-            self._write(Evaluated(evaluation=_refused(proposal, look)))
+        result = self.look(self.state, proposal)
+        if result.refused:
+            self._write(Evaluated(evaluation=_refused(proposal, result)))
             return
-        self._running[self.workers.evaluate(self._job(proposal, look.spent))] = proposal.number
+        self._running[self.workers.evaluate(self._job(proposal, result.spent))] = proposal.number
 
     def _job(self, proposal: Proposal, spent: tuple[Spent, ...] = ()) -> Job:
         begun, knobs = self.state.begun, self.state.knobs
         best = self.state.best_before(proposal.number)
-        modelled = self.state.evaluations[best].modelled_ms if best is not None else None
+        modelled_ms = self.state.evaluations[best].modelled_ms if best is not None else None
         return job_of(
-            begun, proposal, measured=knobs.score == "rank", hopeless_ms=(modelled or 0.0) * knobs.hopeless, spent=spent
+            begun,
+            proposal,
+            measured=knobs.score == "rank",
+            hopeless_ms=(modelled_ms or 0.0) * knobs.hopeless,
+            spent=spent,
         )
 
     def _collect(self) -> None:
-        """Wait a moment for evaluations and for replies; write those that came."""
-        # a reply begins an evaluation, so that it waits where a person has paused
-        asked = [] if self.state.status is Status.PAUSED else self.asking.futures
-        if not self._running and not asked:
+        """Wait briefly for evaluations and replies; write those that arrived."""
+        # a reply begins an evaluation, so replies wait during a pause
+        replies = [] if self.state.status is Status.PAUSED else self.asking.futures
+        if not self._running and not replies:
             self.nudge.wait(_LOOK)
             self.nudge.clear()
             return
-        under: list[Future[Any]] = [*self._running, *asked]
-        wait(under, timeout=_LOOK, return_when=FIRST_COMPLETED)
-        if asked:
+        pending: list[Future[Any]] = [*self._running, *replies]
+        wait(pending, timeout=_LOOK, return_when=FIRST_COMPLETED)
+        if replies:
             self._answered()
-        done = [future for future in self._running if future.done()]
-        for future in sorted(done, key=lambda f: self._running[f]):
+        finished = [future for future in self._running if future.done()]
+        for future in sorted(finished, key=lambda f: self._running[f]):
             number = self._running.pop(future)
             evaluation = self._only(future.result())
             if self.on_gpu:
@@ -338,19 +346,19 @@ class Scheduler:
             self._write(Evaluated(evaluation=evaluation.model_copy(update={"number": number})))
 
     def _only(self, evaluation: Evaluation) -> Evaluation:
-        """A candidate whose code another one has already is that one. Of those proposed together the first by number
-        is the one that stays, so that the order in which workers end decides nothing."""
-        first, known = self.state.codes.get(evaluation.source), self.state.known_at
-        if first is None or not evaluation.passed or first == evaluation.number:
+        """Mark a candidate as a repeat if another one has the same code. Of those proposed together, the one with the
+        lowest number remains, so that the order in which workers finish does not matter."""
+        first_number, known_at = self.state.codes.get(evaluation.source), self.state.known_at
+        if first_number is None or not evaluation.passed or first_number == evaluation.number:
             return evaluation
-        if first > evaluation.number and self._waits and known[first] == known[evaluation.number]:
+        if first_number > evaluation.number and self._waits and known_at[first_number] == known_at[evaluation.number]:
             return evaluation
-        return evaluation.model_copy(update={"same_as": first, "reason": same_code(first)})
+        return evaluation.model_copy(update={"same_as": first_number, "reason": same_code(first_number)})
 
     # -- the end of a round ------------------------------------------------------------------------------------------
 
     def _end_round(self) -> None:
-        """Close leads are measured again, the leaders are verified, elites migrate, and the Analyst speaks."""
+        """Measure close leads again, verify the leaders, migrate elites, and run the Analyst."""
         if self.state.knobs.score == "rank":
             promotion = self._promotion(None if self._waits or not self.state.rounds else self._fill)
             for event in promotion.events(self._looked):
@@ -364,8 +372,8 @@ class Scheduler:
             plan=self.analyse(self.state),
         )  # fmt: skip
         self._write(*([Migrated(moves=tuple(moves))] if moves else []), ended)
-        if (proposed := suggestion(self.state, self.vary.operators(self.state))) is not None:
-            self._write(proposed)
+        if (suggested := suggestion(self.state, self.vary.operators(self.state))) is not None:
+            self._write(suggested)
 
     def _promotion(self, meanwhile: Callable[[], None] | None = None) -> Promotion:
         return Promotion(
@@ -373,7 +381,7 @@ class Scheduler:
         )  # fmt: skip
 
     def _patience(self) -> float:
-        """Seconds that a measurement may still be waited for: without end until the time is up or a person stops it."""
+        """Seconds for which a measurement may still be waited: infinite until the time limit, or a person's stop."""
         if not (self.state.stopping or self.budget.reached(TIME_LIMITS)):
             self._up = None
             return math.inf
@@ -381,17 +389,17 @@ class Scheduler:
         return self._up + _LAST - time.monotonic()
 
     def _fill(self) -> None:
-        """While a verdict is waited for: what has come is written, and where there is room more is made."""
+        """While a verdict is waited for, write arrived results, and make more if there is room."""
         self._obey()
         room = self.workers.room - len(self._running) - len(self.asking.futures)
-        over = self.state.stopping or self.budget.reached(TIME_LIMITS) or self.state.status is Status.PAUSED
-        if room > 0 and not over:
+        is_over = self.state.stopping or self.budget.reached(TIME_LIMITS) or self.state.status is Status.PAUSED
+        if room > 0 and not is_over:
             self._take(self._made(min(room, self.state.knobs.size)))
         self._collect()
 
     def _judge_leader(self) -> None:
-        """The leader has its verdict, and is timed in turn with the first design. Where the time is up that is one
-        verdict, so that a run ends by its time and one verdict."""
+        """Verify the leader, and time it in turn with the first design. After the time limit this is a single verdict,
+        so a run exceeds its time by at most one verdict."""
         if self.state.knobs.score != "rank":
             return
         promotion = self._promotion()
@@ -404,25 +412,25 @@ class Scheduler:
             self._write(event)
 
     def _settled(self) -> list[Move]:
-        """An island that no candidate lives on begins with the best of the others."""
+        """Moves that fill islands without living candidates with the best of the others."""
         best = self.state.population()
         if not best:
             return []
         home = self.state.proposals[best[0]].island
-        empty = [island for island in self.state.islands if not self.state.population(island)]
-        return [Move(number=best[0], source=home, target=island) for island in empty]
+        empty_islands = [island for island in self.state.islands if not self.state.population(island)]
+        return [Move(number=best[0], source=home, target=island) for island in empty_islands]
 
     # -- people ------------------------------------------------------------------------------------------------------
 
     def _looked(self) -> bool:
-        """Look at what people want; may the work go on?"""
+        """Process people's wishes. Return whether the work may continue."""
         self._obey()
         return not self.state.stopping and not self.budget.reached(TIME_LIMITS)
 
     def _obey(self) -> None:
         for seq, wish in self.stream.wishes(self._wishes):
             self._wishes = seq
-            # what an earlier process has carried out is in the state, and a later version's wish is for that version
+            # wishes that an earlier process carried out are in the state; a later version's wish is for that version
             if wish is None or wish.time in self.state.heard:
                 continue
             events = steer.events(self.state, wish)
@@ -433,7 +441,7 @@ class Scheduler:
                     self._start(event.proposals[0])
 
     def _call_off(self) -> None:
-        """What waits for its turn is not measured any more; what is measured has a moment to end."""
+        """Cancel queued measurements; running ones may finish briefly."""
         for future in self._running:
             future.cancel()
         self.workers.call_off()
@@ -442,7 +450,7 @@ class Scheduler:
         self._write(Ended(status=status, reason=reason))
 
     def record(self, number: int | None, exchange: Exchange) -> None:
-        """Keep what a model was asked; from any thread."""
+        """Record a model exchange; from any thread."""
         self._write(Exchanged(number=number, exchange=exchange))
 
     def _write(self, *events: Event) -> None:
@@ -457,7 +465,7 @@ _EMPTY = Spent(step=Step.CHECK, seconds=0.0, passed=False)
 
 
 def _refused(proposal: Proposal, look: Look, same_as: int | None = None) -> Evaluation:
-    """A candidate that was not worth a separate evaluation."""
+    """The evaluation of a candidate that a free step refused."""
     return Evaluation(
         number=proposal.number, key=proposal.key, passed=False, step=look.spent[-1].step, reason=look.refused,
         spent=look.spent, same_as=same_as,

@@ -1,4 +1,4 @@
-"""A run's state: a fold over its events. It is read by policies, the Analyst, stop rules and every front end."""
+"""A run's state: a fold over its events. Policies, the Analyst, stop rules and every front end read it."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: quick looks that a verdict's timing counts as, where later ones are pooled with it
+#: Number of quick rankings as which a verdict's timing counts, when later ones are pooled with it.
 VERDICT_RUNS = 4
 STOPPED = "A person stopped it."
 
 
 @dataclass
 class Tally:
-    """What one step of the cascade did to all candidates."""
+    """The totals of one step of the cascade over all candidates."""
 
     seen: int = 0
     refused: int = 0
@@ -64,7 +64,7 @@ class Tally:
 
 @dataclass
 class RunState:
-    """Folded in place, so that thousands of candidates fold in a moment; no one else changes it."""
+    """The state of a run, updated in place so that thousands of events fold quickly; read-only for others."""
 
     begun: Begun
     knobs: Knobs
@@ -74,180 +74,188 @@ class RunState:
     proposals: dict[int, Proposal] = field(default_factory=dict)
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
-    #: what they tell of the task's bound, by chip
+    #: The verdicts' facts about the task's bound, by chip.
     bounds: dict[str, Bounds] = field(default_factory=dict)
     scores: dict[int, Score] = field(default_factory=dict)
-    #: the first candidate of each content
+    #: The first candidate of each content.
     keys: dict[str, int] = field(default_factory=dict)
-    #: candidates by island, in order of arrival; a copy that migrated is in two
+    #: Candidates by island, in order of arrival; a migrated copy is on two.
     islands: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     moves: list[Move] = field(default_factory=list)
     protected: set[int] = field(default_factory=set)
     dropped: set[int] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
     rounds: list[RoundEnded] = field(default_factory=list)
-    #: how many verdicts, or evaluations where the model alone ranks, there were at each round's end
+    #: Number of verdicts at each round's end, or of evaluations if only the model ranks.
     _until: list[int] = field(default_factory=list)
-    #: the last time that the best and the first design were timed in turn
+    #: The last comparison of the best and the first design, timed in turn.
     _paired: Paired | None = None
     tallies: dict[Step, Tally] = field(default_factory=lambda: {step: Tally() for step in Step})
-    #: what people wrote for later proposals to see
+    #: People's text for later proposals.
     scratchpad: str = ""
     direction: str = ""
-    #: who varies a candidate now, and what it did last
+    #: Who varies a candidate now, and their last step.
     doing: dict[str, str] = field(default_factory=dict)
-    #: what agents asked for and were answered, and what is noted of them; each once
+    #: Agents' requests with their answers, and notes about agents; each once.
     notices: list[str] = field(default_factory=list)
-    #: a direction that waits for a person's answer, and the number of rounds when the last one was proposed
+    #: A direction that waits for a person's answer, and the number of rounds at the last suggestion.
     suggestion: Suggested | None = None
     suggested_at: int | None = None
-    #: operators that a direction which a person took up wants tried
+    #: Operators that an accepted direction prefers.
     directed: tuple[str, ...] = ()
-    #: when each wish was made that is an event by now, and why a person has stopped the run
+    #: Times of the wishes that are events already, and why a person has stopped the run.
     heard: set[float] = field(default_factory=set)
     stopping: str = ""
-    #: kinds of events that this version cannot read
+    #: Kinds of events that this version cannot read.
     unknown: set[str] = field(default_factory=set)
     usage: Usage = Usage()
     exchanges: Counter[int | None] = field(default_factory=Counter)
-    #: when the last event was written, and the last that was no person's
+    #: Time of the last event, and of the last one that was not a person's.
     latest: float = 0.0
     _worked: float = 0.0
-    #: seconds in which it was paused, or no one worked on it
+    #: Seconds during which it was paused, or no process worked on it.
     idle: float = 0.0
-    #: the best verified candidate after each evaluation that changed it: (evaluations, number)
+    #: The best verified candidate after each evaluation that changed it: (evaluations, number).
     improvements: list[tuple[int, int]] = field(default_factory=list)
-    #: proposals of each round, and the first candidate of each code
+    #: Number of proposals of each round, and the first candidate of each code.
     made: Counter[int] = field(default_factory=Counter)
     codes: dict[str, int] = field(default_factory=dict)
-    #: how many evaluations there were when each candidate was proposed: what it is compared with
+    #: Number of evaluations when each candidate was proposed: those with which it is compared.
     known_at: dict[int, int] = field(default_factory=dict)
-    #: candidates whose verdict is clean, and what was found since the last event
+    #: Candidates with a clean verdict, and values cached since the last event.
     _clean: set[int] = field(default_factory=set)
     _orders: dict[int | None, list[int]] = field(default_factory=dict)
     _found: dict[Callable[[RunState], Any], Any] = field(default_factory=dict)
 
-    # -- what is known of a candidate --------------------------------------------------------------------------------
+    # -- candidates ----------------------------------------------------------------------------------------------------
 
     @property
     def round(self) -> int:
-        """The round that is running, from 1; 0 are the seeds."""
+        """The running round, from 1; 0 is that of the seeds."""
         return len(self.rounds)
 
     @property
     def waiting(self) -> list[Proposal]:
-        """Proposals without an evaluation, oldest first: what a run that was cut off continues with."""
+        """Proposals without an evaluation, oldest first; an interrupted run continues with them."""
         return [p for number, p in self.proposals.items() if number not in self.evaluations]
 
     def alive(self, number: int) -> bool:
-        """May others come from it? It ran right, no one dropped it, and its verdict, if there is one, is clean."""
+        """Whether others may derive from it: it ran correctly, was not dropped, and any verdict is clean."""
         evaluation = self.evaluations.get(number)
         if evaluation is None or not evaluation.passed or evaluation.same_as is not None or number in self.dropped:
             return False
         return number not in self.verdicts or self.clean(number)
 
     def rated(self, chip: Chip | None) -> Verdict | None:
-        """The newest verdict that tells the rates of ``chip``."""
-        found = (verdict for verdict in reversed(self.verdicts.values()) if verdict.environment.bandwidth)
-        return next((verdict for verdict in found if chip and verdict.environment.chip == chip.name), None)
+        """The newest verdict with the rates of ``chip``."""
+        verdicts = (verdict for verdict in reversed(self.verdicts.values()) if verdict.environment.bandwidth)
+        return next((verdict for verdict in verdicts if chip and verdict.environment.chip == chip.name), None)
 
     def clean(self, number: int) -> bool:
-        """Has it a verdict that passed, without a flag for what it does itself? What is flagged of the task or of the
-        machine is no fault of a candidate."""
+        """Whether it has a passed verdict without a flag about its own behaviour. Flags about the task or the machine
+        do not count."""
         return number in self._clean
 
     def trusted(self, number: int) -> bool:
-        """May others come from it already? A kernel that somebody wrote waits for its verdict; a sketch's is lowered
-        by rules, which do not cheat."""
+        """Whether others may derive from it already. An external kernel needs a verdict first; a sketch is lowered by
+        rules, which do not cheat."""
         return self.proposals[number].source is None or number in self.verdicts
 
     def worth(self, number: int) -> float:
-        """What candidates are ordered by: the pooled speedup over the reference, or the inverse of the modelled time;
-        0 without either."""
+        """The value by which candidates are ordered: the pooled speedup over the reference, or the inverse of the
+        modelled time; 0 without either."""
         score = self.scores.get(number)
         if score is not None:
             return score.speedup
-        modelled = self.evaluations[number].modelled_ms if number in self.evaluations else None
-        return 1 / modelled if modelled else 0.0
+        modelled_ms = self.evaluations[number].modelled_ms if number in self.evaluations else None
+        return 1 / modelled_ms if modelled_ms else 0.0
 
     def ordered(self, numbers: Iterable[int]) -> list[int]:
-        """Living candidates, best first; equal ones in order of arrival."""
+        """The living candidates, best first; equal ones in order of arrival."""
         return sorted((n for n in set(numbers) if self.alive(n)), key=lambda n: (-self.worth(n), n))
 
     def population(self, island: int | None = None) -> list[int]:
-        """Those of an island, or of all, that others may come from, best first; ordered once between two events."""
-        found = self._orders.get(island)
-        if found is None:
-            there = self.evaluations if island is None else self.islands[island]
-            found = self._orders[island] = self.ordered(n for n in there if self.trusted(n))
-        return found
+        """The candidates of an island, or of all, that may have children, best first; cached between two events."""
+        ranking = self._orders.get(island)
+        if ranking is None:
+            members = self.evaluations if island is None else self.islands[island]
+            ranking = self._orders[island] = self.ordered(n for n in members if self.trusted(n))
+        return ranking
 
     def first(self) -> int | None:
-        """The first design that runs, which all others are compared with."""
+        """The first design that runs, with which all others are compared."""
         seeds = (n for n in sorted(self.proposals) if not self.proposals[n].parents)
         return next((n for n in seeds if self.alive(n)), None)
 
     def elites(self, island: int) -> list[int]:
-        """An island's best, and those that a person protects."""
-        best = self.population(island)
-        return [n for at, n in enumerate(best) if at < self.knobs.elites or n in self.protected]
+        """An island's best candidates, and those that a person protects."""
+        ranking = self.population(island)
+        return [n for at, n in enumerate(ranking) if at < self.knobs.elites or n in self.protected]
 
     def best(self) -> int | None:
-        """The fastest candidate with a clean verdict; where nothing is verified (``score`` is the model), the best.
+        """The fastest candidate with a clean verdict; without verification (``score`` is the model), the best.
 
-        Who was verified before stays the best unless a later one leads by more than its own noise.
+        An earlier verified candidate remains the best unless a later one leads by more than its own noise.
         """
         return self.once(RunState._best)
 
     def once(self, find: Callable[[RunState], T]) -> T:
-        """``find(self)``, done once between two events."""
+        """Return ``find(self)``, cached between two events."""
         if find not in self._found:
             self._found[find] = find(self)
-        found: T = self._found[find]
-        return found
+        value: T = self._found[find]
+        return value
 
     def _best(self) -> int | None:
-        found, paired = self._leader(), self._paired
-        if paired is None or paired.comparison is None or found not in (paired.number, paired.first):
-            return found
-        # timed in turn, the first design is as fast, or slower, whatever the noise of each alone
-        other = paired.first if paired.comparison.low <= 1 else paired.number
-        return other if self.clean(other) and other not in self.dropped else found
+        leader, paired = self._leader(), self._paired
+        if paired is None or paired.comparison is None or leader not in (paired.number, paired.first):
+            return leader
+        # timed in turn, the comparison decides, whatever the noise of each single timing
+        better = paired.first if paired.comparison.low <= 1 else paired.number
+        return better if self.clean(better) and better not in self.dropped else leader
 
     def _leader(self, until: int | None = None) -> int | None:
-        """The best of the first ``until`` verdicts (evaluations, where the model alone ranks), or of all."""
+        """The best of the first ``until`` verdicts (evaluations, if only the model ranks), or of all."""
         if self.knobs.score == "model":
             living = (n for n in islice(self.evaluations, until) if self.alive(n))
             return max(living, key=lambda n: (self.worth(n), -n), default=None)
         leader: int | None = None
         for number in islice(self.verdicts, until):
-            clean = number not in self.dropped and self.clean(number)
-            if clean and (leader is None or self.leads(number, leader)):
+            is_candidate = number not in self.dropped and self.clean(number)
+            if is_candidate and (leader is None or self.leads(number, leader)):
                 leader = number
         return leader
 
     def best_before(self, number: int) -> int | None:
-        """The best when a candidate was proposed, where the model alone ranks; else the best of now."""
+        """The best when a candidate was proposed, if only the model ranks; otherwise the current best."""
         return self._leader(self.known_at[number]) if self.knobs.score == "model" else self.best()
 
     def round_best(self, at: int) -> int | None:
-        """The best when a round ended, by all that was measured since: later rounds' are no slower."""
+        """The best when a round ended, by all later measurements too: later rounds' are no slower."""
         return self._leader(self._until[at])
 
     def pairing(self) -> Paired | None:
-        """The best and the first design in turn; None where neither leads now."""
+        """The comparison of the best and the first design; None if neither leads now."""
         paired = self._paired
         return paired if paired is not None and self._leader() in (paired.number, paired.first) else None
 
     def why_none(self) -> str:
-        """Why no candidate passes: what the verdicts say, else the steps before."""
-        refused = [v.reason for v in self.verdicts.values() if not v.passed]
-        flagged = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in v.charges]
-        failed = [e.reason for e in self.evaluations.values() if not e.passed and e.same_as is None]
-        return next((reason for reasons in (refused, flagged, failed) for reason in reversed(reasons) if reason), "")
+        """Why no candidate passes: the verdicts' reasons, otherwise those of earlier steps."""
+        verdict_reasons = [v.reason for v in self.verdicts.values() if not v.passed]
+        flag_reasons = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in v.charges]
+        evaluation_reasons = [e.reason for e in self.evaluations.values() if not e.passed and e.same_as is None]
+        return next(
+            (
+                reason
+                for reasons in (verdict_reasons, flag_reasons, evaluation_reasons)
+                for reason in reversed(reasons)
+                if reason
+            ),
+            "",
+        )
 
     def leads(self, number: int, other: int) -> bool:
-        """Is it faster by more than its own noise?"""
+        """Whether it is faster by more than its own noise."""
         score = self.scores.get(number)
         return self.worth(other) < (score.low if score is not None else self.worth(number))
 
@@ -265,9 +273,9 @@ class RunState:
 
     @property
     def model(self) -> str:
-        """Who is asked in addition to the rules; "" no one."""
-        named = self.knobs.model or self.begun.model
-        return "" if named == RULES else named
+        """The model that takes part in addition to the rules; "" for none."""
+        spec = self.knobs.model or self.begun.model
+        return "" if spec == RULES else spec
 
     @property
     def plan(self) -> Plan:
@@ -275,13 +283,13 @@ class RunState:
 
     @property
     def spent(self) -> float:
-        """Seconds from its beginning to its last event, breaks left out."""
+        """Seconds from the beginning to the last event, without breaks."""
         return max(0.0, self.latest - self.begun.time - self.idle)
 
     @property
     def device_seconds(self) -> float:
-        timed = (Step.RANK, Step.VERIFY)
-        return sum(self.tallies[step].seconds for step in timed)
+        device_steps = (Step.RANK, Step.VERIFY)
+        return sum(self.tallies[step].seconds for step in device_steps)
 
     # -- the fold ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +303,8 @@ class RunState:
 
 
 def fold(events: Sequence[tuple[int, Event]] | Sequence[tuple[int, Event | Unknown]]) -> RunState:
-    """
+    """Return the state after ``events``.
+
     Raises:
         JournalError: the first event does not begin a run.
     """
@@ -330,31 +339,29 @@ def _did(state: RunState, event: Worked) -> None:
 
 
 def _evaluated(state: RunState, event: Evaluated) -> None:
-    found = event.evaluation
-    state.evaluations[found.number] = found
-    for spent in found.spent:
+    evaluation = event.evaluation
+    state.evaluations[evaluation.number] = evaluation
+    for spent in evaluation.spent:
         tally = state.tallies[spent.step]
         tally.seen += 1
         tally.refused += not spent.passed
         tally.seconds += spent.seconds
-    if found.score is not None:
-        state.scores[found.number] = found.score
-    if found.source and found.same_as is None:
-        first = state.codes.setdefault(found.source, found.number)
-        if first > found.number and found.passed:
-            _repeats(state, first, found)
-    if found.passed and found.same_as is None:
-        state.islands[state.proposals[found.number].island].append(found.number)
+    if evaluation.score is not None:
+        state.scores[evaluation.number] = evaluation.score
+    if evaluation.source and evaluation.same_as is None:
+        first_number = state.codes.setdefault(evaluation.source, evaluation.number)
+        if first_number > evaluation.number and evaluation.passed:
+            _repeats(state, first_number, evaluation)
+    if evaluation.passed and evaluation.same_as is None:
+        state.islands[state.proposals[evaluation.number].island].append(evaluation.number)
     if state.knobs.score == "model":
-        _advanced(state, found.number)
+        _advanced(state, evaluation.number)
 
 
 def _repeats(state: RunState, later: int, found: Evaluation) -> None:
-    """Of two that have one code and were proposed together, the first by number stays, whichever came first."""
-    evaluation = state.evaluations[later]
-    state.evaluations[later] = evaluation.model_copy(
-        update={"same_as": found.number, "reason": same_code(found.number)}
-    )
+    """Of two with the same code that were proposed together, keep the one with the lower number, in any order."""
+    repeat = state.evaluations[later]
+    state.evaluations[later] = repeat.model_copy(update={"same_as": found.number, "reason": same_code(found.number)})
     state.codes[found.source] = found.number
     for island in state.islands.values():
         if later in island:
@@ -367,15 +374,20 @@ def same_code(number: int) -> str:
 
 def _verified(state: RunState, event: Verified) -> None:
     chip = event.verdict.environment.chip
-    before = state.bounds.get(chip, Bounds())
-    state.bounds[chip], said = before.met(event.number, event.verdict, state.verdicts.items())
-    state.verdicts.update(said)
+    bounds_before = state.bounds.get(chip, Bounds())
+    state.bounds[chip], updated = bounds_before.met(event.number, event.verdict, state.verdicts.items())
+    state.verdicts.update(updated)
     (state._clean.add if _is_clean(state, event) else state._clean.discard)(event.number)
     verdict, figure = event.verdict, event.verdict.against("eager")
-    known, clock = state.scores.get(event.number), other_clock(verdict.conditions)
-    # a verdict's launches count, and a ranking's on a GPU do not: figures of two clocks put no candidates in order
-    if verdict.passed and verdict.time is not None and figure is not None and (known is None or known.clock == clock):
-        # a candidate is chosen for its verdict by the highest of many quick looks, so those flatter it
+    score_before, clock = state.scores.get(event.number), other_clock(verdict.conditions)
+    # a verdict counts launches, a GPU ranking does not: figures of two clocks are not comparable
+    if (
+        verdict.passed
+        and verdict.time is not None
+        and figure is not None
+        and (score_before is None or score_before.clock == clock)
+    ):
+        # a candidate is chosen for its verdict by the highest of many quick rankings, so those overestimate it
         state.scores[event.number] = Score(
             time=verdict.time, speedup=figure.speedup, low=figure.low, high=figure.high, runs=VERDICT_RUNS, clock=clock
         )
@@ -387,14 +399,14 @@ def _verified(state: RunState, event: Verified) -> None:
 
 
 def _is_clean(state: RunState, event: Verified) -> bool:
-    own = state.proposals[event.number].source is not None
-    # where program counters cannot be read, the rules' own code has nothing to hide
-    charges = [c for c in event.verdict.charges if own or not isinstance(c, OwnShareUnseen)]
+    is_external = state.proposals[event.number].source is not None
+    # if program counters cannot be read, the rules' own code still cannot cheat
+    charges = [c for c in event.verdict.charges if is_external or not isinstance(c, OwnShareUnseen)]
     return event.verdict.passed and not charges
 
 
 def _advanced(state: RunState, number: int) -> None:
-    """Is a candidate that just came the best? Without a look at all of them, which a long fold would pay for."""
+    """Update the best with a new candidate, without reading all of them, which would make a long fold slow."""
     last = state.improvements[-1][1] if state.improvements else None
     leads = last is None or not state.alive(last) or state.worth(number) > state.worth(last)
     if leads and state.alive(number):
@@ -487,7 +499,7 @@ def _stop(state: RunState, event: Steered) -> None:
 
 
 def _nothing(state: RunState, event: Steered) -> None:
-    """What was injected is a proposal, which is a separate event."""
+    """Do nothing: the injected proposal is a separate event."""
 
 
 def _protect(state: RunState, event: Steered) -> None:

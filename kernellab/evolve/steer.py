@@ -1,4 +1,4 @@
-"""What a person's wish comes to, as events: written by the process that runs the search, or by any while none does."""
+"""A person's wish as events: written by the process that runs the search, or by any process if none does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kernellab.evolve.state import STOPPED, RunState
 
 
 def events(state: RunState, wish: Steered) -> list[Event]:
-    """To be written at once, so that a kill leaves all of a wish or nothing."""
+    """Return events to write at once, so that a kill leaves all of a wish or nothing."""
     if wish.action is Action.INJECT and wish.proposal is not None:
         number = len(state.proposals)
         proposal = wish.proposal.model_copy(update={"number": number, "round": state.round})
@@ -16,8 +16,8 @@ def events(state: RunState, wish: Steered) -> list[Event]:
 
 
 def at_rest(state: RunState, wish: Steered) -> list[Event]:
-    """The same where no one runs the search: a stop ends it. None of a sketch for a run whose seeds are not made: it
-    waits for whoever makes them."""
+    """Return the events if no process runs the search: a stop ends it. Empty for a sketch before the seeds are made: it
+    waits for the process that makes them."""
     if wish.action is Action.INJECT and not state.proposals:
         return []
     ended = [Ended(status=Status.STOPPED, reason=wish.text or STOPPED)] if wish.action is Action.STOP else []

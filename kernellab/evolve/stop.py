@@ -1,4 +1,4 @@
-"""When a run is over: each rule a function of the state that gives a reason, or "" to go on."""
+"""When a run ends: each rule is a function of the state that returns a reason, or "" to continue."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from kernellab.evolve.state import RunState
 from kernellab.models.budget import Budget
 
-#: an island is of one mind where its elites' speedups differ by less
+#: Spread of its elites' speedups below which an island counts as uniform.
 ALIKE = 0.01
 
 
 def reason(state: RunState, budget: Budget) -> str:
-    """Why the run ends now; "" where it continues."""
+    """Why the run ends now; "" if it continues."""
     return next((words for rule in RULES if (words := rule(state))), "") or budget.reached()
 
 
 def target(state: RunState) -> str:
-    best, wanted = state.best(), state.knobs.target
-    if best is None or not wanted or state.worth(best) < wanted or state.knobs.score == "model":
+    best, target_speedup = state.best(), state.knobs.target
+    if best is None or not target_speedup or state.worth(best) < target_speedup or state.knobs.score == "model":
         return ""
-    return f"The target of {wanted:g}x is reached: candidate {best} has {state.worth(best):.2f}x."
+    return f"The target of {target_speedup:g}x is reached: candidate {best} has {state.worth(best):.2f}x."
 
 
 def headroom(state: RunState) -> str:
@@ -34,24 +34,24 @@ def headroom(state: RunState) -> str:
 
 def rounds(state: RunState) -> str:
     # the seeds' round comes before the first
-    wanted = state.knobs.rounds
-    said = f"All {wanted} rounds are done." if wanted > 1 else "The one round is done."
-    return said if len(state.rounds) > wanted else ""
+    limit = state.knobs.rounds
+    sentence = f"All {limit} rounds are done." if limit > 1 else "The one round is done."
+    return sentence if len(state.rounds) > limit else ""
 
 
 def plateau(state: RunState) -> str:
-    """No better candidate for so many rounds, and islands that hold one kind of kernel each."""
-    wanted, done = state.knobs.plateau, len(state.rounds)
-    if not wanted or done <= wanted or diversity(state) > ALIKE:
+    """No better candidate for this many rounds, and each island's elites are alike."""
+    limit, ended = state.knobs.plateau, len(state.rounds)
+    if not limit or ended <= limit or diversity(state) > ALIKE:
         return ""
-    before, now = state.rounds[-1 - wanted].worth, state.rounds[-1].worth
-    if before is None or now is None or now > before * (1 + ALIKE):
+    worth_before, worth_now = state.rounds[-1 - limit].worth, state.rounds[-1].worth
+    if worth_before is None or worth_now is None or worth_now > worth_before * (1 + ALIKE):
         return ""
-    return f"No improvement for {wanted} rounds, and the islands' elites are alike."
+    return f"No improvement for {limit} rounds, and the islands' elites are alike."
 
 
 def diversity(state: RunState) -> float:
-    """The spread of the elites' speedups: the standard deviation of their logarithms, the widest island's."""
+    """The spread of the elites' speedups: the largest standard deviation of their logarithms over the islands."""
     spreads = [0.0]
     for island in state.islands:
         logs = [math.log(worth) for n in state.elites(island) if (worth := state.worth(n)) > 0]
@@ -61,5 +61,5 @@ def diversity(state: RunState) -> float:
     return max(spreads)
 
 
-#: in the order in which they are asked
+#: In the order of evaluation.
 RULES: tuple[Callable[[RunState], str], ...] = (target, headroom, rounds, plateau)

@@ -1,7 +1,7 @@
-"""A run's stream in the workspace's journal: its events, its lease, and what people want of it.
+"""A run's stream in the workspace's journal: its events, its lease, and people's wishes.
 
-Wishes are lines of a stream next to the run's own, which any process may write: the process that runs the search reads
-them, does what is asked, and writes the event.
+Wishes are lines of a separate stream that any process may write: the process that runs the search reads them, acts on
+them, and writes the event.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kernellab.journal import JournalFile
 
 PREFIX = "run:"
 _WISHES = ":wishes"
-#: what would be proposed, evaluated and moved as before if the machine lost its power before it was on the disk
+#: Events that a run repeats identically if a power failure loses them before they are on disk.
 _REPEATED = (Proposed, Evaluated, Migrated, Remeasured)
-#: how pydantic names a value that is none of those known, and with it a field that is none
+#: pydantic's error types for an unknown value, and with it for an unknown field.
 _VALUES = {"enum", "literal_error"}
 _LATER = {"extra_forbidden", *_VALUES}
 
@@ -39,7 +39,7 @@ class Stream:
         self._name, self._wishes = f"{PREFIX}{run}", f"{PREFIX}{run}{_WISHES}"
 
     def acquire(self) -> None:
-        """Become the one process that runs the search. Raises EvolveError: another process does."""
+        """Become the only process that runs the search. Raises EvolveError if another process does."""
         if holder := self.journal.acquire(self._name, self.owner):
             raise EvolveError(f"The run {self.run} is run by {holder}.", "Watch it here, or stop it there first.")
 
@@ -50,13 +50,13 @@ class Stream:
         self.journal.release(self._name, self.owner)
 
     def holder(self) -> str:
-        """Who else runs the search (``host, process``); "" where no one does."""
+        """The other process that runs the search (``host, process``); "" if there is none."""
         return str(self.journal.holder(self._name, self.owner) or "")
 
     def append(self, events: Sequence[Event]) -> list[tuple[int, Event]]:
         """Write ``events``, all or none, and return them with their numbers.
 
-        Those that a run makes again by itself (:data:`_REPEATED`) reach the disk with the next that it does not.
+        Events that a run repeats identically (:data:`_REPEATED`) are synced to disk with the next other event.
 
         Raises:
             SessionError: another process holds the lease.
@@ -67,26 +67,26 @@ class Stream:
         return list(enumerate(events, last - len(events) + 1))
 
     def read(self, after: int = 0) -> list[tuple[int, Event | Unknown]]:
-        """Events that a later version wrote are :class:`Unknown`, or stand before one without what is new in them.
+        """Return events. Those of a later version become :class:`Unknown`, or are read without their new fields.
 
         Raises:
-            JournalError: a line that this version of kernellab cannot read.
+            JournalError: this version of kernellab cannot read a line.
         """
         return [(seq, event) for seq, line in self.journal.stream(self._name, after) for event in _events(line)]
 
     def state(self) -> RunState:
-        """Raises EvolveError: there is no such run; JournalError."""
+        """Return the run's state. Raises EvolveError if there is no such run; JournalError."""
         events = self.read()
         if not events:
             raise EvolveError(f"There is no run {self.run!r} in {self.journal.path}.", "`kernellab evolve list`.")
         return fold(events)
 
     def wish(self, wish: Steered) -> None:
-        """Ask whoever runs the search for something."""
+        """Send a wish to the process that runs the search."""
         self.journal.add(self._wishes, [wish.model_dump_json()])
 
     def wishes(self, after: int) -> list[tuple[int, Steered | None]]:
-        """What was asked for after that line; None for a wish that only a later version understands."""
+        """The wishes after that line; None for a wish that only a later version understands."""
         return [(seq, _wish(line)) for seq, line in self.journal.stream(self._wishes, after)]
 
     def close(self) -> None:
@@ -108,16 +108,16 @@ def _events(line: str) -> list[Event | Unknown]:
     except ValidationError as error:
         faults = error.errors()
     kinds = {fault["type"] for fault in faults}
-    whole = json.loads(line) if "json_invalid" not in kinds else {}
-    kind = str(whole.get("kind")) if isinstance(whole, dict) else ""
+    data = json.loads(line) if "json_invalid" not in kinds else {}
+    kind = str(data.get("kind")) if isinstance(data, dict) else ""
     if "union_tag_invalid" in kinds:
-        return [Unknown(named=kind, time=_time(whole))]
-    if kind == "verified" and "flags" in (whole.get("verdict") or {}):
+        return [Unknown(named=kind, time=_time(data))]
+    if kind == "verified" and "flags" in (data.get("verdict") or {}):
         raise JournalError("The run is of an earlier format.", "Open it with the version that wrote it.")
     if kinds <= _LATER:
-        new = sorted({str(fault["loc"][-1]) for fault in faults})
-        known = [] if kinds & _VALUES else [EVENT.validate_python(_without(whole, [f["loc"][1:] for f in faults]))]
-        return [*known, Unknown(named=f"{kind}: {', '.join(new)}", time=_time(whole))]
+        new_fields = sorted({str(fault["loc"][-1]) for fault in faults})
+        readable = [] if kinds & _VALUES else [EVENT.validate_python(_without(data, [f["loc"][1:] for f in faults]))]
+        return [*readable, Unknown(named=f"{kind}: {', '.join(new_fields)}", time=_time(data))]
     raise JournalError(
         f"The run holds an event that this kernellab cannot read ({faults[0]['msg']}).",
         "Open it with the version that wrote it.",
@@ -125,17 +125,17 @@ def _events(line: str) -> list[Event | Unknown]:
 
 
 def _time(whole: Any) -> float:
-    found = whole.get("time")
-    return float(found) if isinstance(found, (int, float)) else 0.0
+    value = whole.get("time")
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _without(whole: Any, places: Sequence[tuple[int | str, ...]]) -> Any:
-    """An event's data without the fields at ``places``."""
+    """Return an event's data without the fields at ``places``."""
     for place in places:
-        held = whole
+        container = whole
         for step in place[:-1]:
-            held = held[step]
-        held.pop(place[-1], None)
+            container = container[step]
+        container.pop(place[-1], None)
     return whole
 
 

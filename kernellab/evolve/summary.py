@@ -1,4 +1,4 @@
-"""A run in figures and in words: what the command line prints, what a front end shows, what a report holds."""
+"""A run in figures and in words: for the command line, the front ends and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernellab.records import Comparison, Record
 
 
 class StepFigures(Record):
-    """What a step of the cascade did: candidates seen and refused, seconds in all."""
+    """The totals of a step of the cascade: candidates seen and refused, and seconds."""
 
     seen: int
     refused: int
@@ -21,7 +21,7 @@ class StepFigures(Record):
 
 
 class OperatorFigures(Record):
-    """What an operator did: children evaluated, those faster than their parent, seconds and tokens."""
+    """The totals of an operator: children evaluated, those faster than their parent, seconds and tokens."""
 
     name: str
     tries: int
@@ -31,7 +31,7 @@ class OperatorFigures(Record):
 
 
 class RoundFigures(Record):
-    """A round's end, with the figure of the best up to then."""
+    """A round's end, with the figure of the best so far."""
 
     round: int
     evaluations: int
@@ -41,7 +41,7 @@ class RoundFigures(Record):
 
 
 class Summary(Record):
-    """A run. ``first_speedup`` is that of the first design, ranked as every other; speedups are over the reference."""
+    """A run. ``first_speedup`` is the first design's, ranked like all others; speedups are over the reference."""
 
     run: str
     task: str
@@ -51,36 +51,36 @@ class Summary(Record):
     passed: bool
     first_speedup: float | None
     speedup: float | None
-    #: the best over the first design, timed in turn at the end; None where they were not
+    #: The best over the first design, timed in turn at the end; None if they were not.
     over_first: Comparison | None = None
-    #: no candidate is certainly faster than the first design
+    #: Whether no candidate is certainly faster than the first design.
     first_is_best: bool = False
     best: int | None
-    #: what the best one's figures are, as they are shown everywhere
+    #: The best one's figures, as displayed everywhere.
     text: str
-    #: the share of the task's bound, the SOL score and the gap that is closed, in words
+    #: The share of the task's bound, the SOL score and the closed gap, in words.
     sol: str = ""
     evaluations: int
     failures: dict[str, int]
     stages: dict[str, StepFigures]
     operators: tuple[OperatorFigures, ...]
     rounds: tuple[RoundFigures, ...]
-    #: a direction that waits for a person's answer
+    #: A direction that waits for a person's answer.
     suggestion: str = ""
     usage: Usage
     device_seconds: float
-    #: seconds from the first event to the last
+    #: Seconds from the first event to the last.
     seconds: float
 
     @property
     def against_first(self) -> str:
-        """What the search has won over the first design, in a sentence; "" where that is not known."""
-        over = self.over_first
+        """The search's gain over the first design, in a sentence; "" if unknown."""
+        paired = self.over_first
         if self.first_is_best:
-            timed = f" (timed in turn, {over.low:.2f}x to {over.high:.2f}x)" if over else ""
-            return f"It is the first design: no candidate is certainly faster{timed}."
-        if over is not None:
-            return f"Timed in turn with the first design: {over.speedup:.2f}x [{over.low:.2f}, {over.high:.2f}]."
+            interval = f" (timed in turn, {paired.low:.2f}x to {paired.high:.2f}x)" if paired else ""
+            return f"It is the first design: no candidate is certainly faster{interval}."
+        if paired is not None:
+            return f"Timed in turn with the first design: {paired.speedup:.2f}x [{paired.low:.2f}, {paired.high:.2f}]."
         return f"The first design ranked at {self.first_speedup:.2f}x." if self.first_speedup else ""
 
 
@@ -120,14 +120,14 @@ def summary(run: str, state: RunState) -> Summary:
 
 
 def line(run: str, state: RunState, unattended: bool) -> str:
-    """A run in a list of runs."""
-    found = summary(run, state)
-    status = "unattended" if unattended else found.status.value
-    return f"{run}  {status:10}  {counted(found.evaluations, 'candidate')}  {found.text}".rstrip()
+    """A run as a line in a list of runs."""
+    figures = summary(run, state)
+    status = "unattended" if unattended else figures.status.value
+    return f"{run}  {status:10}  {counted(figures.evaluations, 'candidate')}  {figures.text}".rstrip()
 
 
 def words(found: Summary) -> str:
-    """A run as plain text: its end, its best, its rounds, what each step refused, what each operator brought."""
+    """A run as plain text: its end, its best, its rounds, each step's refusals, each operator's gains."""
     lines = [f"{found.run}: {found.status.value}. {found.reason}".rstrip()]
     if found.best is None:
         lines.append("No candidate is verified yet.")
@@ -138,10 +138,10 @@ def words(found: Summary) -> str:
         lines.append(f"Round {end.round}: {end.evaluations} candidates, {end.text}. {end.plan}".rstrip())
     if found.suggestion:
         lines.append(f"Proposed: {found.suggestion} Accept it, edit it (direct), or refuse it.")
-    refused = [
+    refusals = [
         f"{name} {step.refused}/{step.seen} ({step.seconds:.1f} s)" for name, step in found.stages.items() if step.seen
     ]
-    lines.append(f"Refused by step: {', '.join(refused) or 'nothing yet'}.")
+    lines.append(f"Refused by step: {', '.join(refusals) or 'nothing yet'}.")
     for operator in found.operators:
         tokens = f", {operator.tokens:,} tokens" if operator.tokens else ""
         lines.append(
@@ -151,7 +151,7 @@ def words(found: Summary) -> str:
 
 
 def figure(state: RunState, worth: float | None) -> str:
-    """A candidate's worth as it is shown: a speedup over the reference, or the cost model's time."""
+    """A candidate's worth for display: a speedup over the reference, or the cost model's time."""
     if not worth:
         return "nothing verified"
     return f"{worth:.2f}x" if state.knobs.score == "rank" else f"{1 / worth:.4g} ms by the cost model"

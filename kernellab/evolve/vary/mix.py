@@ -1,4 +1,4 @@
-"""All operators of a run together: seeds at its beginning, then for each request the operator that the bandit gives."""
+"""All operators of a run: seeds at its beginning, then for each request the operator that the bandit chooses."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from kernellab.tuning.space import Space
 
 _Question = tuple[str, tuple[int, ...], tuple[int, ...]]
 
-#: the rules' designs that a run begins with, in addition to what a person gives
+#: Maximum number of the rules' designs with which a run begins, in addition to a person's.
 MOST_SEEDS = 12
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request to a model that is ready to be sent, from any thread."""
+    """A request to a model that can be sent from any thread."""
 
     operator: str
     send: Callable[[], Reply]
@@ -47,7 +47,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Reply:
-    """Proposals by a model, one or more, without their numbers and round; and what was said for them."""
+    """One or more proposals by a model, without their numbers and round; and the exchanges that led to them."""
 
     proposals: tuple[Proposal, ...]
     exchanges: tuple[Exchange, ...] = ()
@@ -55,127 +55,129 @@ class Reply:
 
 @dataclass
 class Mix:
-    """Makes a run's proposals. ``model`` gives a model's operators by its spec, None for no model."""
+    """Makes a run's proposals. ``model`` returns a model's operators by its spec, None for no model."""
 
     task: Task
     target: Target
     model: Callable[[str], ModelOperator | None] = lambda spec: None
     allow_library: bool = False
-    #: proposals from the memory, in addition to the rules' designs that it is given
+    #: Proposals from the memory, in addition to the given designs of the rules.
     remember: Callable[[Sequence[str]], list[Proposal]] = lambda designs: []
 
     @cached_property
     def space(self) -> Space:
-        """What the cost model says of sketches of the task."""
+        """The cost model's values for sketches of the task."""
         return Space(self.task, self.target)
 
     def seeds(self, state: RunState) -> Made:
-        """What a person gave and the rules' designs, dealt to the islands in turn; a model's where there is neither.
+        """A person's seeds and the rules' designs, distributed over the islands; a model's seeds if there are neither.
 
         Raises:
-            DesignError, CaptureError: the rules cannot design the task, and no one else can.
+            DesignError, CaptureError: the rules cannot design the task, and there is no other designer.
         """
-        given, model = list(state.begun.given), next(iter(self._players(state)), None)
+        given_seeds, model = list(state.begun.given), next(iter(self._players(state)), None)
         islands = sorted(state.islands)
         brief = DesignBrief(self.task, self.target, allow_library=self.allow_library)
         try:
             designs = RulesDesigner().designs(brief)[:MOST_SEEDS]
         except (DesignError, CaptureError):
-            if not given and model is None:
+            if not given_seeds and model is None:
                 raise
-            if not given and model is not None:
+            if not given_seeds and model is not None:
                 send = partial(model.answer, brief)
                 return Made(asks=[_ask(send, Request(island, ()), model.seed) for island in islands])
             designs = []
-        made = [
+        by_rules = [
             Proposal(
                 number=0, round=0, island=0, operator="seed", sketch=reply.sketch, why=reply.rationale,
                 library=bool(reply.library_calls), rewritten=reply.rewritten,
             )
             for reply in designs
         ]  # fmt: skip
-        whole = [*given, *made[:1], *self._composed(state, made[:1], len(given)), *made[1:]]
-        whole += self.remember([reply.sketch for reply in designs])
+        proposals = [*given_seeds, *by_rules[:1], *self._composed(state, by_rules[:1], len(given_seeds)), *by_rules[1:]]
+        proposals += self.remember([reply.sketch for reply in designs])
         return Made([
             proposal.model_copy(update={"number": number, "island": islands[number % len(islands)]})
-            for number, proposal in enumerate(whole)
+            for number, proposal in enumerate(proposals)
         ])  # fmt: skip
 
     def _composed(self, state: RunState, first: Sequence[Proposal], number: int) -> list[Proposal]:
-        """What several moves make of the first design, which gets this ``number``."""
+        """The compositions of several moves on the first design, which gets this ``number``."""
         return [
             seed.model_copy(update={
-                "operator": found.operator, "sketch": found.sketch, "parents": (number,),
-                "why": f"It {'; '.join(found.why)}.",
+                "operator": composition.operator, "sketch": composition.sketch, "parents": (number,),
+                "why": f"It {'; '.join(composition.why)}.",
             })
             for seed in first
-            for found in composed(seed.sketch, self.space, self.operators(state))
+            for composition in composed(seed.sketch, self.space, self.operators(state))
         ]  # fmt: skip
 
     def operators(self, state: RunState) -> list[str]:
-        """What may vary a candidate in this run: all that there is, or what the knobs name, whole or by kind; who has a
-        share takes part."""
-        known = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
-        known += [(name, KIND) for player in self._players(state) for name in player.operators]
-        wanted, shares = state.knobs.operators, state.knobs.shares
-        return [name for name, kind in known if not wanted or name in wanted or kind in wanted or _spec(name) in shares]
+        """The operators of this run: all, or those that the knobs name by name or by kind; an operator with a share
+        always takes part."""
+        kinds = [(name, name.partition(":")[0]) for name in rules.operators(self.target)]
+        kinds += [(name, KIND) for player in self._players(state) for name in player.operators]
+        named, shares = state.knobs.operators, state.knobs.shares
+        return [name for name, kind in kinds if not named or name in named or kind in named or _spec(name) in shares]
 
     def _players(self, state: RunState) -> list[ModelOperator]:
-        """The search's model, and who varies candidates by ``vary``."""
-        found = (self.model(spec) for spec in dict.fromkeys((state.model, *state.knobs.shares)))
-        return [player for player in found if player is not None]
+        """The search's model, and those that have a share in ``vary``."""
+        players = (self.model(spec) for spec in dict.fromkeys((state.model, *state.knobs.shares)))
+        return [player for player in players if player is not None]
 
     def propose(self, state: RunState, requests: Sequence[Request], first: int, under_way: Sequence[str] = ()) -> Made:
-        """At most one proposal for each request, by rules those numbered from ``first``; none repeats another.
+        """Return at most one proposal per request, rules' numbered from ``first``; none repeats another.
 
-        ``under_way`` are the operators of candidates that are evaluated or asked for by now.
+        ``under_way`` are the operators of candidates that are being evaluated or requested.
         """
-        known = state.proposals
-        taken, pending, asked, made = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
+        proposals = state.proposals
+        used_keys, pending, questions, made = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
         for at, request in enumerate(requests):
-            found = self._varied(state, request, Random(f"{state.knobs.seed}:{first}:{at}"), taken, pending, asked)
-            if isinstance(found, Variation):
-                taken |= rules.keys_of(found.sketch)
-                pending.append(found.operator)
+            variation = self._varied(
+                state, request, Random(f"{state.knobs.seed}:{first}:{at}"), used_keys, pending, questions
+            )
+            if isinstance(variation, Variation):
+                used_keys |= rules.keys_of(variation.sketch)
+                pending.append(variation.operator)
                 # what the rules may do in a design, they may in its variants
-                origins = [known[n] for n in (*request.parents, *request.inspirations)]
+                origins = [proposals[n] for n in (*request.parents, *request.inspirations)]
                 made.proposals.append(
                     Proposal(
                         number=first + len(made.proposals), round=state.round, island=request.island,
-                        operator=found.operator, parents=request.parents, inspirations=request.inspirations,
-                        sketch=found.sketch, why=found.why, library=any(p.library for p in origins),
+                        operator=variation.operator, parents=request.parents, inspirations=request.inspirations,
+                        sketch=variation.sketch, why=variation.why, library=any(p.library for p in origins),
                         rewritten=any(p.rewritten for p in origins),
                     )
                 )  # fmt: skip
-            elif found is not None:
-                pending.append(found)
-                asked.add(_question(request, found))
-                model = self.model(_spec(found))
+            elif variation is not None:
+                pending.append(variation)
+                questions.add(_question(request, variation))
+                model = self.model(_spec(variation))
                 assert model is not None
-                made.asks.append(_ask(model.ask(state, request, found), request, found))
+                made.asks.append(_ask(model.ask(state, request, variation), request, variation))
         return made
 
     def _varied(
         self, state: RunState, request: Request, random: Random, taken: set[str], pending: list[str],
         asked: Collection[_Question],
     ) -> Variation | str | None:  # fmt: skip
-        """By the first operator that has something new; its name where that is a model's, which is asked nothing twice
-        at once."""
+        """Vary with the first operator that has something new. Return its name for a model's, which is not asked the
+        same twice at a time."""
         for operator in bandit.order(state, self.operators(state), pending):
             model = self.model(_spec(operator)) if not rules.is_rule(operator) else None
             if model is not None:
                 if _question(request, operator) not in asked and model.suits(state, request, operator):
                     return operator
                 continue
-            found = self.by_rule(state, request, operator, random, taken)
-            if found is not None:
-                return found
+            variation = self.by_rule(state, request, operator, random, taken)
+            if variation is not None:
+                return variation
         return None
 
     def by_rule(
         self, state: RunState, request: Request, operator: str, random: Random, taken: set[str]
     ) -> Variation | None:
-        """A child of the request's first parent by one operator of rules; None where it has none that is new."""
+        """Return a new child of the request's first parent by one of the rules' operators; None if there is none."""
         return rules.vary(state, request, operator, random, self.space, taken)
 
 
@@ -185,7 +187,7 @@ def _spec(operator: str) -> str:
 
 
 def _question(request: Request, operator: str) -> _Question:
-    """What decides a prompt: two of the same say the same."""
+    """The identity of a prompt: equal values give equal prompts."""
     return operator, request.parents, request.inspirations
 
 
@@ -194,14 +196,14 @@ def _ask(send: Callable[[], Asked], request: Request, operator: str) -> Ask:
 
 
 def _reply(send: Callable[[], Asked], request: Request, operator: str) -> Reply:
-    asked = send()
-    first, *others = (
+    answer = send()
+    first, *rest = (
         Proposal(
             number=0, round=0, island=request.island, operator=operator, parents=request.parents,
             inspirations=request.inspirations, author=Author.MODEL, sketch=design.sketch, why=design.why,
         )
-        for design in asked.designs
+        for design in answer.designs
     )  # fmt: skip
-    # one answer costs what it costs, however many candidates are in it
-    first = first.model_copy(update={"seconds": asked.seconds, "usage": asked.usage})
-    return Reply((first, *others), asked.exchanges)
+    # the cost of an answer is counted once, however many candidates it contains
+    first = first.model_copy(update={"seconds": answer.seconds, "usage": answer.usage})
+    return Reply((first, *rest), answer.exchanges)

@@ -1,4 +1,4 @@
-"""Variations by a model: the Designer's role, told what the parent is, what is near it, and what failed there."""
+"""Variations by a model in the Designer's role, with the parent, its neighbours, and failures as context."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from kernellab.task import Task
 KIND = "model"
 
 
-#: answers of an agent in a row that gained nothing, after which it has to change course
+#: Number of consecutive answers without gain after which an agent must change course.
 STALLED = 2
 
 
 @dataclass(frozen=True)
 class Design:
-    """A sketch that was submitted ("" for none that can be read), and why."""
+    """A submitted sketch ("" if none is readable), and its rationale."""
 
     sketch: str = ""
     why: str = ""
@@ -45,7 +45,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Asked:
-    """What came of a request: designs, one or more; what all of them cost, and all that was said."""
+    """The result of a request: one or more designs, their total cost, and all exchanges."""
 
     designs: tuple[Design, ...]
     seconds: float = 0.0
@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass
 class ModelOperator:
-    """A model as operators, one for each way to ask it (:mod:`kernellab.evolve.vary.prompt_variants`)."""
+    """A model as operators, one per way to ask it (:mod:`kernellab.evolve.vary.prompt_variants`)."""
 
     spec: str
     task: Task
@@ -64,12 +64,12 @@ class ModelOperator:
     budget: Budget
     allow_library: bool = False
     cancel: threading.Event = field(default_factory=threading.Event)
-    #: where an agent's tools look, and the run's id
+    #: The folder of an agent's tools, and the run's id.
     workspace: Path | None = None
     run: str = ""
-    #: may its tools search the memory?
+    #: Whether its tools may search the memory.
     memory: bool = True
-    #: hears what an agent does, and who it is
+    #: Receives an agent's steps, and its name.
     told: Callable[[str, Step], None] = lambda who, step: None
 
     @property
@@ -82,23 +82,23 @@ class ModelOperator:
 
     @property
     def seed(self) -> str:
-        """The operator by which it begins a task that no one else can."""
+        """The operator with which it begins a task that the rules cannot design."""
         return f"{self.spec}/seed"
 
     def suits(self, state: RunState, request: Request, operator: str) -> bool:
-        """Has the request what this way of asking takes?"""
+        """Whether the request has what this way of asking needs."""
         return _way(operator).suits(state, request)
 
     def ask(self, state: RunState, request: Request, operator: str) -> Callable[[], Asked]:
-        """A request that is ready to be sent, from any thread: the state is read now. It raises nothing."""
+        """Return a request that can be sent from any thread: the state is read now. Raises nothing."""
         # a direction that a person decides on meanwhile reaches an agent with its next result
         notes = partial(_as_notes, state)
         who = who_varies(operator, request.parents)
         return partial(self.answer, self.brief(state, request, operator), notes, who)
 
     def answer(self, brief: DesignBrief, notes: Callable[[], tuple[Note, ...]] = tuple, who: str = "") -> Asked:
-        """What the model makes of a brief; where it makes nothing, why. It raises nothing."""
-        began, said = time.perf_counter(), list[Exchange]()
+        """Return the model's answer to a brief, or why there is none. Raises nothing."""
+        began, exchanges = time.perf_counter(), list[Exchange]()
         step = partial(self.told, who or self.seed)
         channel = Channel(cancel=self.cancel, notes=notes, briefed=notes(), step=step)
         try:
@@ -109,7 +109,7 @@ class ModelOperator:
                 )  # fmt: skip
             else:
                 model = open_model(self.spec, Role.DESIGNER, self.settings)
-            talk = Talk(model, Role.DESIGNER, said.append, self.budget, self.cancel, lambda text: None)
+            talk = Talk(model, Role.DESIGNER, exchanges.append, self.budget, self.cancel, lambda text: None)
             reply = make_role(Role.DESIGNER, self.spec, talk, Knowledge.load(self.target)).design(brief)
         except KernellabError as error:
             design = Design(why=f"The model gave no sketch: {error.message}")
@@ -121,23 +121,23 @@ class ModelOperator:
         finally:
             for end in reversed(channel.at_end):
                 end()
-        designs = (design, *(_other(text, brief) for exchange in said for text in exchange.others))
-        if any(exchange.shared_machine for exchange in said):
+        designs = (design, *(_other(text, brief) for exchange in exchanges for text in exchange.others))
+        if any(exchange.shared_machine for exchange in exchanges):
             designs = (Design(why="Left out: the agent shared the machine with the judge that works meanwhile."),)
         usage = Usage()
-        for exchange in said:
+        for exchange in exchanges:
             usage = added(usage, exchange.usage)
-        return Asked(designs, time.perf_counter() - began, usage, tuple(said))
+        return Asked(designs, time.perf_counter() - began, usage, tuple(exchanges))
 
     def brief(self, state: RunState, request: Request, operator: str) -> DesignBrief:
-        """The parent as the sketch to revise, its verdict as the history, and what the way to ask adds."""
-        parent, told = request.parents[0], _way(operator).told(state, request)
+        """Make the brief: the parent as the sketch to revise, its verdict as the history, and the way's additions."""
+        parent, instructions = request.parents[0], _way(operator).told(state, request)
         best = state.best()
         verdict = state.verdicts.get(best) if best is not None else None
         learnt = f"What the search has learnt: {state.plan.text}" if state.plan.text else ""
-        named = f"The search is {self.run}." if self.is_agent and self.run else ""
+        run_text = f"The search is {self.run}." if self.is_agent and self.run else ""
         stalled = _stalled(state, operator) if self.is_agent else ""
-        suggestion = " ".join(filter(None, (told.wanted, stalled, learnt, named)))
+        suggestion = " ".join(filter(None, (instructions.wanted, stalled, learnt, run_text)))
         return DesignBrief(
             task=self.task,
             target=self.target,
@@ -151,29 +151,29 @@ class ModelOperator:
                 error_class="performance",
                 reason=f"Candidate {parent} has {worth(state, parent)}; a faster one is searched for.",
                 suggestion=suggestion,
-                facts=tuple(RouteFact(text=line) for line in told.evidence),
+                facts=tuple(RouteFact(text=line) for line in instructions.evidence),
             ),
-            previous=told.previous or None,
+            previous=instructions.previous or None,
         )
 
 
 @dataclass
 class Models:
-    """The models of a run by their specs: a person may change who takes part while it runs. ``usual`` is what all have
-    alike."""
+    """The models of a run by their specs: a person may change who takes part while it runs. ``usual`` has their common
+    settings."""
 
     usual: ModelOperator
     _made: dict[str, ModelOperator] = field(default_factory=dict)
 
     def __call__(self, spec: str) -> ModelOperator | None:
-        """None for no model."""
+        """Return the operator of a model; None for no model."""
         if spec and spec not in self._made:
             self._made[spec] = replace(self.usual, spec=spec)
         return self._made.get(spec)
 
 
 def attempt(state: RunState, number: int) -> Attempt:
-    """A candidate of the run as a role's history shows it."""
+    """A candidate of the run in the form of a role's history."""
     proposal = state.proposals[number]
     candidate = None
     if proposal.source is not None:
@@ -187,7 +187,7 @@ def _way(operator: str) -> Way:
 
 
 def _directions(state: RunState) -> tuple[str, ...]:
-    """What a person wants of proposals: the direction, as it was taken up or edited, and the notes."""
+    """A person's directions for proposals: the direction, as accepted or edited, and the notes."""
     return tuple(filter(None, (state.direction, state.scratchpad)))
 
 
@@ -196,18 +196,18 @@ def _as_notes(state: RunState) -> tuple[Note, ...]:
 
 
 def _stalled(state: RunState, operator: str) -> str:
-    """What redirects an agent whose last answers gained nothing (supervision as in AVO); "" before that."""
-    own = [n for n in state.evaluations if state.proposals[n].operator == operator]
-    last = own[-STALLED:]
+    """The redirection of an agent whose last answers gained nothing (supervision as in AVO); "" otherwise."""
+    numbers = [n for n in state.evaluations if state.proposals[n].operator == operator]
+    last = numbers[-STALLED:]
     if len(last) < STALLED or any(state.worth(n) > state.worth(state.proposals[n].parents[0]) for n in last):
         return ""
     course = "A person's notes say where to look." if state.direction else "Look where the search has found gains."
-    named = " and ".join(f"{n}" for n in last)
-    return f"Your candidates {named} gained nothing: leave that line of work and change course. {course}"
+    names = " and ".join(f"{n}" for n in last)
+    return f"Your candidates {names} gained nothing: leave that line of work and change course. {course}"
 
 
 def _other(text: str, brief: DesignBrief) -> Design:
-    """A further answer of the same request. The agent has ended, so a wrong one is not sent back."""
+    """A further answer of the same request. The agent has ended, so a wrong answer is not returned to it."""
     judged = judge_sketch(text, brief, shown=brief.previous)
     if judged.answer is None or judged.breach:
         return Design(why=f"The model gave no sketch: {judged.problem} {' '.join(judged.findings[:1])}".strip())
@@ -215,7 +215,7 @@ def _other(text: str, brief: DesignBrief) -> Design:
 
 
 def _settled(sketch: str, constexpr: Mapping[str, int | float]) -> str:
-    """The sketch with the values that were chosen for its tunables."""
+    """Return the sketch with the chosen values of its tunables."""
     try:
         return with_values(sketch, constexpr) if constexpr else sketch
     except SketchError:
