@@ -1,7 +1,7 @@
 """A chat model at an OpenAI-compatible endpoint.
 
-Reads are timed between tokens, attempts are repeated by our own policy: the openai package's retries know neither our
-deadline nor a stream that breaks half-way.
+Reads are timed between tokens, and attempts are repeated here: the openai package's retries handle neither a deadline
+nor a stream that breaks in the middle.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from kernellab.models.loop import Line, loop
 from kernellab.models.partial_reply import Partial, split_thinking
 from kernellab.models.settings import Endpoint, ModelSettings, Price
 
-#: a cancellation is seen, and text shown, this often
+#: Interval in seconds between checks for a cancellation and updates of the shown text.
 _TICK_S = 0.05
-#: characters of a reply for each token that was asked for, beyond which the server does not count as it should
+#: Characters per requested token above which the server does not respect the limit.
 _MOST_CHARS_A_TOKEN = 8
-#: a stall has already cost a minute or more: it is tried only once more
+#: A stall has already cost a minute or more, so it is retried only once.
 _STALL_RETRIES = 1
 
 
@@ -57,7 +57,7 @@ class EndpointModel:
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Of the longest prompt, as the settings say."""
+        """The length of the longest prompt, from the settings."""
         return self.endpoint.prompt_tokens
 
     def __repr__(self) -> str:
@@ -71,48 +71,48 @@ class EndpointModel:
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
         """See :meth:`kernellab.models.ChatModel.ask`."""
-        asked = _Asked(self.endpoint, self.settings, request)
-        future = loop().submit(asked.run())
+        pending = _Asked(self.endpoint, self.settings, request)
+        future = loop().submit(pending.run())
         try:
-            _wait(future, asked, cancel, on_text)
+            _wait(future, pending, cancel, on_text)
         except BaseException as error:
             future.cancel()
             if isinstance(error, ModelError):
-                error.reply = asked.reply()
+                error.reply = pending.reply()
             raise
         try:
             return future.result()
         except ModelError as error:
-            error.reply = asked.reply()
+            error.reply = pending.reply()
             raise
 
 
 def _wait(
     future: Future[ChatReply], asked: _Asked, cancel: threading.Event | None, on_text: Callable[[str], None] | None
 ) -> None:
-    """Until ``future`` is done, showing the text on this thread.
+    """Wait until ``future`` is done, and show the text on this thread.
 
     Raises:
         ModelError: ``cancel`` was set.
     """
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
-    shown = None
+    last_text = None
     while True:
-        over = done.wait(_TICK_S)
+        is_done = done.wait(_TICK_S)
         if on_text is not None:
             text = asked.visible()
-            if text and text != shown:
-                shown = text
+            if text and text != last_text:
+                last_text = text
                 on_text(text)
-        if over:
+        if is_done:
             return
         if cancel is not None and cancel.is_set():
             raise faults.cancelled()
 
 
 class _Asked:
-    """One request in all its attempts. ``run`` works on the loop; the caller's thread reads the others."""
+    """One request with all its attempts. ``run`` works on the loop; the caller's thread reads the other members."""
 
     def __init__(self, endpoint: Endpoint, settings: ModelSettings, request: ChatRequest) -> None:
         self.endpoint, self.settings, self.request = endpoint, settings, request
@@ -121,21 +121,21 @@ class _Asked:
         self.spent = Usage()
         self.began = time.monotonic()
         self.deadline = float("inf")
-        #: when the attempt began, then when its last token came
+        #: Time of the attempt's start, later of its last token.
         self.heard = 0.0
-        #: why the next try waits, and until when (monotonic); None while none does
+        #: Why the next attempt waits, and until when (monotonic); None if none does.
         self.waits: tuple[str, float] | None = None
 
     def visible(self) -> str:
         if self.waits is not None:
-            why, until = self.waits
-            return scrub(f"{WAITING}{why} The next try is in {max(until - time.monotonic(), 0):.0f} s.")
+            reason, deadline = self.waits
+            return scrub(f"{WAITING}{reason} The next try is in {max(deadline - time.monotonic(), 0):.0f} s.")
         text, thoughts = "".join(self.partial.pieces), "".join(self.partial.thoughts)
         answer, inline = split_thinking(text)
         return scrub(answer or (THINKING + (thoughts or inline) if thoughts or inline else ""))
 
     def reply(self, finish: Finish | None = None) -> ChatReply:
-        """What there is: whole when ``finish`` is given, else a remainder for the record."""
+        """The reply so far: complete if ``finish`` is given, otherwise the partial reply for the record."""
         text, reasoning = self.partial.answer()
         model = self.partial.model or self.endpoint.model
         seconds = time.monotonic() - self.began
@@ -155,56 +155,56 @@ class _Asked:
         )
 
     async def run(self) -> ChatReply:
-        await asyncio.to_thread(importlib.import_module, "openai")  # takes a second at first
+        await asyncio.to_thread(importlib.import_module, "openai")  # takes a second the first time
         line = loop().line(self.endpoint, self.settings.concurrency, self.settings.connect_s)
-        tries = stalls = 0
+        retries = stalls = 0
         while True:
             async with line.slots:
-                if self.deadline == float("inf"):  # waiting for other requests costs this one nothing
+                if self.deadline == float("inf"):  # waiting for other requests does not count
                     self.deadline = time.monotonic() + self.settings.total_s
                 await self._quiet(line)
                 error, pause = await self._attempt(line)
             if error is None:
                 return self.reply(self.partial.ending())
             stalls += error.kind is ModelFault.STALLED
-            if tries >= self.settings.retries or not self._again(error, stalls):
+            if retries >= self.settings.retries or not self._again(error, stalls):
                 raise error
-            await self._pause(error, pause, tries, line)
-            tries += 1
+            await self._pause(error, pause, retries, line)
+            retries += 1
             self.spent = added(self.spent, self.partial.spent(self.request.messages, self.request.called))
             self.partial = Partial(offered=self.partial.offered)
 
     def _again(self, error: ModelError, stalls: int) -> bool:
-        """Would the same request, sent once more now, have a chance?"""
-        passing = (ModelFault.NETWORK, ModelFault.SERVER, ModelFault.RATE_LIMIT)
-        again = error.kind in passing or (error.kind is ModelFault.STALLED and stalls <= _STALL_RETRIES)
-        return again and error.resumable and time.monotonic() < self.deadline
+        """Whether repeating the same request now may succeed."""
+        transient = (ModelFault.NETWORK, ModelFault.SERVER, ModelFault.RATE_LIMIT)
+        is_transient = error.kind in transient or (error.kind is ModelFault.STALLED and stalls <= _STALL_RETRIES)
+        return is_transient and error.resumable and time.monotonic() < self.deadline
 
     async def _attempt(self, line: Line) -> tuple[ModelError | None, float | None]:
-        """One attempt, repeated at once for each part of the request that the server does not know.
+        """One attempt, repeated at once for each part of the request that the server does not support.
 
-        The error and the pause that the server asks for; (None, None) for a whole reply in ``partial``.
+        Return the error and the pause that the server requests; (None, None) for a complete reply in ``partial``.
         """
         learned: set[str] = set()
-        known = dialect(self.endpoint)
+        endpoint_dialect = dialect(self.endpoint)
         while True:
             self.attempts += 1
-            body = known.body(self.request, self.endpoint)
+            body = endpoint_dialect.body(self.request, self.endpoint)
             error, response = await self._once(line, body)
             if error is None or response is None:
                 return error, None
-            status, headers, said = response
-            part = known.learn(error, status, faults.param_of(said), faults.words_of(said), body)
+            status, headers, reply_body = response
+            part = endpoint_dialect.learn(error, status, faults.param_of(reply_body), faults.words_of(reply_body), body)
             if part is None:
                 if error.kind is ModelFault.CONFIG:
-                    known.forget(learned)
+                    endpoint_dialect.forget(learned)
                 return error, faults.asked_pause(headers)
             learned.add(part)
 
     async def _once(
         self, line: Line, body: dict[str, Any]
     ) -> tuple[ModelError | None, tuple[int, Mapping[str, str], Any] | None]:
-        """One HTTP request. With an answer of an HTTP status that is no success: (status, headers, body) of it."""
+        """One HTTP request. For an unsuccessful HTTP status, also return its (status, headers, body)."""
         import openai
 
         try:
@@ -213,10 +213,10 @@ class _Asked:
         except ModelError as error:
             return error, None
         except openai.APIStatusError as error:
-            said = error.body if error.body is not None else error.response.text
+            reply_body = error.body if error.body is not None else error.response.text
             status = error.response.status_code
-            fault = faults.from_status(status, said, error.response.headers, self.endpoint)
-            return fault, (status, error.response.headers, said)
+            fault = faults.from_status(status, reply_body, error.response.headers, self.endpoint)
+            return fault, (status, error.response.headers, reply_body)
         except openai.APIConnectionError as error:
             return self._broken(error), None
         except openai.APIError as error:  # an error inside the stream
@@ -226,13 +226,13 @@ class _Asked:
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2", "anyio", "ssl"):
                 raise
-            return self._broken(error), None  # older openai packages let these through while a stream is read
+            return self._broken(error), None  # older openai packages raise these while reading a stream
 
     async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
-        """``await work`` as long as tokens come in time.
+        """Await ``work`` as long as tokens arrive in time.
 
         Raises:
-            ModelError: stalled.
+            ModelError: the reply stalled.
         """
         settings = self.settings
         self.heard = time.monotonic()
@@ -240,19 +240,19 @@ class _Asked:
         try:
             while not reading.done():
                 patience = settings.stall_s if self.partial.chars else settings.first_token_s
-                left = min(self.heard + patience, self.deadline) - time.monotonic()
-                if left <= 0:
+                seconds_left = min(self.heard + patience, self.deadline) - time.monotonic()
+                if seconds_left <= 0:
                     raise self._late()
-                # not wait_for, which before Python 3.12 loses a cancellation when the work ends in the same moment
-                # looked at again after stall_s: the first token may have come meanwhile
-                await asyncio.wait({reading}, timeout=min(left, settings.stall_s))
+                # not wait_for, which before Python 3.12 loses a cancellation when the work ends at the same time
+                # checked again after stall_s: the first token may have arrived meanwhile
+                await asyncio.wait({reading}, timeout=min(seconds_left, settings.stall_s))
             reading.result()
         finally:
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.exception()  # asked for, so that asyncio does not complain when no one else does
+                reading.exception()  # retrieved, so that asyncio does not report it
 
     async def _read(self, line: Line, body: dict[str, Any]) -> None:
         """Fold the stream into ``partial``."""
@@ -261,32 +261,32 @@ class _Asked:
             kind = stream.response.headers.get("content-type", "").split(";")[0].strip().lower()
             if kind in ("application/json", "text/html"):
                 return await self._unstreamed(stream.response.aiter_bytes(), kind)
-            choices = False
+            has_choices = False
             async for chunk in stream:
                 self.partial.add(chunk)
-                choices = choices or bool(getattr(chunk, "choices", None))
+                has_choices = has_choices or bool(getattr(chunk, "choices", None))
                 if self.partial.chars:
                     self.heard = time.monotonic()
                 if self.partial.chars > self._most_chars():
                     self.partial.finish = "length"
                     return
-            if not choices:
-                # the connection ended as it should, and nothing that a chat completion has came over it
-                what = (
+            if not has_choices:
+                # the connection ended normally without any part of a chat completion
+                description = (
                     "a stream without any choice" if "event-stream" in kind else f"text of the kind {kind or 'unknown'}"
                 )
-                raise faults.garbage(self.endpoint, what)
+                raise faults.garbage(self.endpoint, description)
         finally:
             await stream.response.aclose()
 
     def _most_chars(self) -> int:
-        """How long a reply may get. A server that ignores the limit of a request must not spend more than a budget."""
-        asked = self.request.max_tokens
-        most = self.settings.max_reply_chars
-        return most if asked is None else min(most, _MOST_CHARS_A_TOKEN * asked)
+        """The maximum length of a reply. A server that ignores the request's limit must not exceed a budget."""
+        max_tokens = self.request.max_tokens
+        max_chars = self.settings.max_reply_chars
+        return max_chars if max_tokens is None else min(max_chars, _MOST_CHARS_A_TOKEN * max_tokens)
 
     async def _unstreamed(self, pieces: AsyncIterator[bytes], kind: str) -> None:
-        """A server that does not stream sends the completion at once."""
+        """Read a completion from a server that does not stream."""
         body = b""
         async for piece in pieces:
             body += piece
@@ -311,7 +311,7 @@ class _Asked:
         return faults.stalled(self.endpoint, self.settings.first_token_s, False, "first_token_s")
 
     def _whole(self) -> ModelError | None:
-        """What is wrong with a stream that ended without an error; None when it is a reply."""
+        """The error of a stream that ended without one; None if it is a reply."""
         partial = self.partial
         names = ", ".join(name for _, name, _ in partial.calls.values())
         if not partial.offered and (names or partial.finish in ("tool_calls", "function_call")):
@@ -330,15 +330,15 @@ class _Asked:
         return faults.no_connection(self.endpoint, reason)
 
     async def _quiet(self, line: Line) -> None:
-        """Wait while a rate limit of this endpoint lasts, whichever request met it."""
+        """Wait while a rate limit of this endpoint applies, whichever request received it."""
         while (left := line.quiet_until - time.monotonic()) > 0 and time.monotonic() + left < self.deadline:
             await self._sleep(left, f"{self.endpoint.host} limits the rate of requests.")
 
     async def _pause(self, error: ModelError, asked: float | None, tries: int, line: Line) -> None:
-        """Back off: doubled each time with jitter, or as long as the server asks and a little more.
+        """Back off: the pause doubles each time, with jitter, or is slightly longer than the server requests.
 
         Raises:
-            ModelError: the server asks for more patience than the settings allow.
+            ModelError: the server requests a longer pause than the settings allow.
         """
         settings = self.settings
         pause = settings.retry_s * 2**tries * random.uniform(0.5, 1.0)
@@ -351,7 +351,7 @@ class _Asked:
         await self._sleep(min(pause, settings.retry_max_s, max(self.deadline - time.monotonic(), 0)), error.message)
 
     async def _sleep(self, seconds: float, why: str) -> None:
-        """Wait, and show why and how long."""
+        """Wait, and show the reason and the duration."""
         self.waits = why, time.monotonic() + seconds
         try:
             await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What a failed request means: one kind, one sentence, one remedy, and whether to ask again."""
+"""The meaning of a failed request: a kind, a sentence, a remedy, and whether to retry."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CONTEXT = re.compile(
 )
 _FILTER = re.compile(r"content.?(filter|policy|management)|responsible.?ai|safety (system|polic)|flagged", re.I)
 _NO_CREDIT = re.compile(r"insufficient.?(quota|balance|credit|funds)|billing|payment|exceeded your current quota", re.I)
-#: of an organisation that a request names, not of one that has yet to be verified
+#: An organisation named in the request, not one that has to be verified.
 _ORGANISATION = re.compile(r"^(?!.*verif).*organi[sz]ation", re.I | re.S)
-#: a server's own words, cut to this
+#: Maximum length of a quotation of the server.
 _QUOTE = 300
 
 
 def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: Endpoint) -> ModelError:
-    """The error of an answer with an HTTP status that is no success."""
+    """The error of a reply with an unsuccessful HTTP status."""
     words = words_of(body)
     host, quoted = endpoint.host, f' It says: "{words}".' if words else ""
     if 300 <= status < 400:
@@ -87,8 +87,8 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
             ModelFault.CONFIG, f"{host} does not serve the model {endpoint.model!r}.{quoted}",
             "Check the model's name and base_url, which mostly ends in /v1.",
         )  # fmt: skip
-    named = f"{param_of(body)} {words}".replace("max_completion_tokens", "max_tokens")
-    names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", named))
+    message_text = f"{param_of(body)} {words}".replace("max_completion_tokens", "max_tokens")
+    names = sorted(name for name in endpoint.asked if re.search(rf"\b{re.escape(name)}\b", message_text))
     remedy = (
         f"Change {' or '.join(names)} under [models], or leave it out."
         if names
@@ -98,20 +98,20 @@ def from_status(status: int, body: Any, headers: Mapping[str, str], endpoint: En
 
 
 def without(endpoint: Endpoint, parts: Sequence[str]) -> str:
-    """A warning that requests go without ``parts`` of the settings; empty where there are none."""
+    """A warning that requests omit ``parts`` of the settings; empty if there are none."""
     if not parts:
         return ""
     return f"{endpoint.host} does not take {' and '.join(parts)}: requests go without."
 
 
 def from_event(body: Any, endpoint: Endpoint) -> ModelError:
-    """The error that came inside an answer of status 200, with an HTTP status as its code or without one."""
+    """The error in a reply with status 200, with or without an HTTP status as its code."""
     code = str(body.get("code", "")) if isinstance(body, Mapping) else ""
     return from_status(_status_of(code, words_of(body)), body, {}, endpoint)
 
 
 def _status_of(code: str, said: str) -> int:
-    """The HTTP status that an error inside a stream would have had."""
+    """The HTTP status that corresponds to an error inside a stream."""
     if re.fullmatch(r"[45]\d\d", code):
         return int(code)
     if _NO_CREDIT.search(said):
@@ -132,9 +132,12 @@ def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
 
 
 def cut(endpoint: Endpoint, reason: str) -> ModelError:
-    said = scrub_error(reason).rstrip(".")
+    detail = scrub_error(reason).rstrip(".")
     return ModelError(
-        ModelFault.NETWORK, f"The reply of {endpoint.host} was cut off: {said}.", "Resume to ask again.", resumable=True
+        ModelFault.NETWORK,
+        f"The reply of {endpoint.host} was cut off: {detail}.",
+        "Resume to ask again.",
+        resumable=True,
     )
 
 
@@ -183,7 +186,7 @@ def cancelled() -> ModelError:
 
 
 def asked_pause(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait: ``Retry-After-Ms``, or ``Retry-After`` in seconds or as a date."""
+    """Seconds that the server requests to wait: ``Retry-After-Ms``, or ``Retry-After`` in seconds or as a date."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name, "")
         try:
@@ -197,13 +200,13 @@ def asked_pause(headers: Mapping[str, str]) -> float | None:
 
 
 def param_of(body: Any) -> str:
-    """Which part of the request a refusal names, where it does."""
+    """The part of the request that a refusal names, if any."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     return str(inner.get("param") or "") if isinstance(inner, Mapping) else ""
 
 
 def words_of(body: Any) -> str:
-    """A server's own sentence, without keys, on one line."""
+    """A server's own message, without keys, on one line."""
     if isinstance(body, Mapping):
         inner = body.get("error", body)
         if isinstance(inner, Mapping):

@@ -1,10 +1,9 @@
-"""Recorded exchanges as a model: no key, no network, and the same answers again.
+"""Recorded exchanges as a model: no key, no network, and always the same answers.
 
-A replay file is JSON lines: a header that says when and with which models it was recorded, then one
-:class:`~kernellab.models.exchanges.Exchange` a line. A request is matched by its content, whatever model or settings
-are set;
-figures that were measured, what is left of a budget and names of models may differ. Where the prompts have changed
-since, it is matched by its place: the likest request of its purpose for the same task, and the reply says what differs.
+A replay file is JSON lines: a header with the date and the models of the recording, then one
+:class:`~kernellab.models.exchanges.Exchange` per line. A request is matched by its content, for any model and settings;
+measured figures, remaining budgets and names of models may differ. If the prompts have changed since, it is matched by
+its place: the most similar request of its purpose for the same task, and the reply states the difference.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from kernellab.models.keys import scrub
 from kernellab.records import Role
 
 _FORMAT, _VERSION = "kernellab replay", 1
-#: what an endpoint once said; faults of a network or of a person's patience are not worth repeating
+#: Finishes of an endpoint's replies; network faults and cancellations are not replayed.
 _REPLAYED = (Finish.STOP, Finish.TRUNCATED, Finish.FILTERED, Finish.EMPTY)
-#: what differs between two machines in the same prompt: measured figures, how many cases a gate had time for,
-#: addresses, scratch folders; and between two versions, how long a helper is that the prompt does not show, and what a
-#: comment says of a constant's other values
+#: Differences between two machines in the same prompt: measured figures, numbers of cases in a time limit, addresses,
+#: scratch folders; and between two versions: the length of a helper that the prompt omits, and a comment about a
+#: constant's other values.
 _MEASURED = re.compile(
     r"0x[0-9a-fA-F]{4,}|/tmp/[^\s\"')]+"
     r"|[-+]?\d[\d_,]*(?:\.\d+)?(?:[eE][-+]?\d+)?\s?"
@@ -47,16 +46,16 @@ _MEASURED = re.compile(
     r"|[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
 )
 
-#: how a prompt states its task: a heading and the signature, then mostly the reference
+#: The task in a prompt: a heading and the signature, then usually the reference.
 _TASK = re.compile(r"^# The task[^\n]*\n[^\n]*", re.MULTILINE)
 _CODE = re.compile(r"^```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-#: how a prompt speaks of a model that was itself a recording
+#: The mark of a model that was itself a recording.
 _MARK = re.compile(r" ?\(recorded on [^)\n]*\)")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay file as read. ``recorded`` is its date (ISO), ``models`` the names that answered."""
+    """A replay file's content. ``recorded`` is its date (ISO), ``models`` the names that answered."""
 
     path: Path
     recorded: str
@@ -66,20 +65,20 @@ class Replay:
 
     @property
     def mark(self) -> str:
-        """The line that stands next to everything that is replayed."""
+        """The mark of everything that is replayed."""
         return f"recorded on {self.recorded} with {', '.join(self.models) or 'no model'}"
 
 
 def write_replay(path: Path, exchanges: Iterable[Exchange], note: str = "") -> Path:
-    """Write ``exchanges`` as a replay file, at once or not at all; keys that this process read are left out."""
-    kept = tuple(exchanges)
-    first = min((exchange.started for exchange in kept), default=0.0)
+    """Write ``exchanges`` as a replay file, atomically; keys that this process has read are removed."""
+    recorded = tuple(exchanges)
+    first = min((exchange.started for exchange in recorded), default=0.0)
     header = {
         "format": _FORMAT, "version": _VERSION, "note": note,
         "recorded": datetime.fromtimestamp(first, timezone.utc).date().isoformat(),
-        "models": sorted({exchange.answered_by for exchange in kept}),
+        "models": sorted({exchange.answered_by for exchange in recorded}),
     }  # fmt: skip
-    lines = [json.dumps(header, ensure_ascii=False), *(exchange.model_dump_json() for exchange in kept)]
+    lines = [json.dumps(header, ensure_ascii=False), *(exchange.model_dump_json() for exchange in recorded)]
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(scrub("\n".join(lines) + "\n"), encoding="utf-8")
     draft.replace(path)
@@ -87,18 +86,19 @@ def write_replay(path: Path, exchanges: Iterable[Exchange], note: str = "") -> P
 
 
 def read_replay(path: Path) -> Replay:
-    """
+    """Read a replay file.
     Raises:
-        ModelError: no such file, no replay file, or a line that is no exchange (the sentence names it).
+        ModelError: the file does not exist or is not a replay file, or a line is not an exchange (the message names
+        it).
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would also cut inside of texts
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would also split inside texts
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise _unusable(f"The replay file {path} cannot be read: {reason}.") from None
     try:
         header = json.loads(lines[0])
-    except (ValueError, RecursionError):  # brackets without end
+    except (ValueError, RecursionError):  # unbalanced brackets
         header = {}
     if not isinstance(header, Mapping) or header.get("format") != _FORMAT:
         raise _unusable(f"{path} is not a replay file: its first line is not the header of one.")
@@ -121,14 +121,14 @@ def read_replay(path: Path) -> Replay:
 
 
 class ReplayModel:
-    """Answers as the file did. Equal requests are answered in the order in which they were recorded.
+    """Answers as the file did. Equal requests are answered in the order of the recording.
 
-    A request is looked for word by word first, then with measured figures left out (times, rates, decimals, scratch
-    folders, addresses, budgets), then by its place. A recorded reply costs nothing. Safe to use from several threads.
+    A request is matched verbatim first, then without measured figures (times, rates, decimals, scratch folders,
+    addresses, budgets), then by its place. A recorded reply has no cost. Safe to use from several threads.
     """
 
     def __init__(self, replay: Replay, role: Role | None = None, by_place: bool = True) -> None:
-        """``role`` limits the answers to what was recorded for it; without ``by_place`` the content alone decides."""
+        """``role`` limits the answers to those recorded for it; without ``by_place`` only the content is matched."""
         self.replay = replay
         self._by_place = by_place
         self._lock = threading.Lock()
@@ -155,14 +155,14 @@ class ReplayModel:
 
     @property
     def by_agent(self) -> bool:
-        """Did an agent answer when it was recorded?"""
+        """Whether an agent answered in the recording."""
         return any(exchange.by_agent for exchange in self._usable)
 
     def __repr__(self) -> str:
         return f"ReplayModel({str(self.replay.path)!r}, {self.replay.mark})"
 
     def skip(self, exchanges: Iterable[Exchange]) -> None:
-        """Count ``exchanges`` as answered: a session that is opened again continues where it was."""
+        """Mark ``exchanges`` as answered: a reopened session continues at its position."""
         for exchange in exchanges:
             if exchange.finish in _REPLAYED:
                 place = _place(exchange.purpose, _task_in(exchange.messages))
@@ -175,28 +175,29 @@ class ReplayModel:
         cancel: threading.Event | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
-        """The recorded reply.
+        """Return the recorded reply.
 
         Raises:
-            ModelError: kind ``no-answer``: nothing was recorded for this request; the message names the nearest that
-                was and the first difference.
+            ModelError: kind ``no-answer``: nothing was recorded for this request; the message names the nearest
+            recorded one
+                and the first difference.
         """
         if cancel is not None and cancel.is_set():
             raise faults.cancelled()
         keys = _keys(request.messages, request.schema)
-        found = self._next(keys)
+        exchange = self._next(keys)
         note = ""
-        if found is None:
-            found = self._likest(request) if request.purpose and self._by_place else None
-            if found is None:
+        if exchange is None:
+            exchange = self._likest(request) if request.purpose and self._by_place else None
+            if exchange is None:
                 raise self._nothing(request)
-            note = f"The prompt has changed since; {_difference(found, request)}."
-        if on_text is not None and found.reply:
-            on_text(found.reply)
+            note = f"The prompt has changed since; {_difference(exchange, request)}."
+        if on_text is not None and exchange.reply:
+            on_text(exchange.reply)
         return ChatReply(
-            text=found.reply, reasoning=found.reasoning, finish=found.finish, usage=Usage(),
-            model=found.model, seconds=0.0, attempts=found.attempts, note=note, recorded_at=self.replay.recorded,
-            steps=found.steps, others=found.others, by_agent=found.by_agent,
+            text=exchange.reply, reasoning=exchange.reasoning, finish=exchange.finish, usage=Usage(),
+            model=exchange.model, seconds=0.0, attempts=exchange.attempts, note=note, recorded_at=self.replay.recorded,
+            steps=exchange.steps, others=exchange.others, by_agent=exchange.by_agent,
         )  # fmt: skip
 
     def _next(self, keys: Sequence[str]) -> Exchange | None:
@@ -209,47 +210,49 @@ class ReplayModel:
         return None
 
     def _likest(self, request: ChatRequest) -> Exchange | None:
-        """Of what was asked at this place and not answered yet, what is most alike; the first of several."""
+        """The most similar unanswered request at this place; the first of several."""
         task = _task_in(request.messages)
         if not task:
             return None
-        asked = {_masked(line) for line in _lines(request.messages)}
+        request_lines = {_masked(line) for line in _lines(request.messages)}
         with self._lock:
-            left = [i for i in self._left.get(_place(request.purpose, task), ()) if i not in self._given]
-            if not left:
+            unanswered = [i for i in self._left.get(_place(request.purpose, task), ()) if i not in self._given]
+            if not unanswered:
                 return None
-            held = {i: {_masked(line) for line in _lines(self._usable[i].messages)} & asked for i in left}
-            often = Counter(line for lines in held.values() for line in lines)
-            # a line that few recorded requests have tells most
-            index = max(left, key=lambda i: (sum(1 / often[line] for line in held[i]), -i))
+            common_lines = {
+                i: {_masked(line) for line in _lines(self._usable[i].messages)} & request_lines for i in unanswered
+            }
+            frequency = Counter(line for lines in common_lines.values() for line in lines)
+            # a line that few recorded requests have is the most significant
+            index = max(unanswered, key=lambda i: (sum(1 / frequency[line] for line in common_lines[i]), -i))
             self._given.add(index)
             return self._usable[index]
 
     def _nothing(self, request: ChatRequest) -> ModelError:
         remedy = "Record it with a model (`model`), or take back the change that altered the prompt."
-        where = self.replay.path.name
-        asked = _lines(request.messages)
+        file_name = self.replay.path.name
+        request_lines = _lines(request.messages)
         if not self._usable:
-            return ModelError(ModelFault.NO_ANSWER, f"{where} holds no answer for this role.", remedy)
+            return ModelError(ModelFault.NO_ANSWER, f"{file_name} holds no answer for this role.", remedy)
         key = _keys(request.messages, request.schema)[1]
-        same = sum(_keys(e.messages, e.schema_)[1] == key for e in self._usable)
-        if same:
-            times = "once" if same == 1 else f"{same} times"
+        matches = sum(_keys(e.messages, e.schema_)[1] == key for e in self._usable)
+        if matches:
+            times = "once" if matches == 1 else f"{matches} times"
             return ModelError(
-                ModelFault.NO_ANSWER, f"{where} answers this request {times}, and it was asked once more.", remedy
+                ModelFault.NO_ANSWER, f"{file_name} answers this request {times}, and it was asked once more.", remedy
             )
-        nearest = max(self._usable, key=lambda e: _likeness(asked, _lines(e.messages)))
+        nearest = max(self._usable, key=lambda e: _likeness(request_lines, _lines(e.messages)))
         number = self.replay.exchanges.index(nearest) + 1
         return ModelError(
             ModelFault.NO_ANSWER,
-            f"{where} holds no answer to this request. The nearest is number {number} ({nearest.role.value}, "
+            f"{file_name} holds no answer to this request. The nearest is number {number} ({nearest.role.value}, "
             f"{nearest.purpose}); {_difference(nearest, request)}.",
             remedy,
         )  # fmt: skip
 
 
 def _keys(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> tuple[str, str]:
-    """What identifies a request: word by word, and with measured figures left out."""
+    """The identity of a request: verbatim, and without measured figures."""
     form = json.dumps(schema, sort_keys=True) if schema else ""
     word_by_word = "\0".join([form, *(f"{message.role}\0{message.content.strip()}" for message in messages)])
     unmeasured = _masked(word_by_word)
@@ -257,23 +260,23 @@ def _keys(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> 
 
 
 def _masked(text: str) -> str:
-    """``text`` without what differs between two runs of the same session."""
+    """Return ``text`` without the differences between two runs of the same session."""
     return _MEASURED.sub("#", _MARK.sub("", text))
 
 
 def _task_in(messages: Sequence[ChatMessage]) -> str:
-    """The task that a prompt states: its reference's text, or its heading and signature; empty where it states none."""
+    """The task in a prompt: its reference's text, or its heading and signature; empty if there is none."""
     text = "\n".join(message.content for message in messages)
-    stated = _TASK.search(text)
-    if stated is None:
+    heading = _TASK.search(text)
+    if heading is None:
         return ""
-    code = _CODE.search(text, stated.end())
-    after = text.find("\n# ", stated.end())
-    return code["text"] if code is not None and (after < 0 or code.start() < after) else stated.group()
+    code = _CODE.search(text, heading.end())
+    next_heading = text.find("\n# ", heading.end())
+    return code["text"] if code is not None and (next_heading < 0 or code.start() < next_heading) else heading.group()
 
 
 def _place(purpose: str, task: str) -> str:
-    """Where in the work a request is made."""
+    """The place of a request in the work."""
     return _hash("place", f"{purpose}\0{task}")
 
 
@@ -286,31 +289,31 @@ def _lines(messages: Sequence[ChatMessage]) -> list[str]:
 
 
 def _likeness(a: list[str], b: list[str]) -> float:
-    """Share of lines in common: quick, since it is asked of every recorded request."""
+    """Share of common lines: a fast estimate, because it is computed for every recorded request."""
     return difflib.SequenceMatcher(None, a, b, autojunk=False).quick_ratio()
 
 
 def _difference(recorded: Exchange, request: ChatRequest) -> str:
-    """The first difference in words, figures that may differ apart."""
+    """The first difference in words; figures may differ."""
     for number, (old, new) in enumerate(zip(recorded.messages, request.messages, strict=False), start=1):
         if old.role != new.role:
             return f"its message {number} is from {old.role}, here from {new.role}"
-        before, after = old.content.strip().splitlines(), new.content.strip().splitlines()
-        for line, (a, b) in enumerate(zip(before, after, strict=False), start=1):
+        old_lines, new_lines = old.content.strip().splitlines(), new.content.strip().splitlines()
+        for line, (a, b) in enumerate(zip(old_lines, new_lines, strict=False), start=1):
             if _masked(a) != _masked(b):
                 place = f"in message {number} ({old.role}), line {line}"
                 return f"{place}, it has {_crop(a, b)} where this has {_crop(b, a)}"
-        if len(before) != len(after):
-            longer, rest = ("it has", before) if len(before) > len(after) else ("this has", after)
-            line = min(len(before), len(after))
-            return f"in message {number} ({old.role}), line {line + 1}, {longer} one more line: {_crop(rest[line], '')}"
+        if len(old_lines) != len(new_lines):
+            which, rest = ("it has", old_lines) if len(old_lines) > len(new_lines) else ("this has", new_lines)
+            line = min(len(old_lines), len(new_lines))
+            return f"in message {number} ({old.role}), line {line + 1}, {which} one more line: {_crop(rest[line], '')}"
     if len(recorded.messages) != len(request.messages):
         return f"it has {len(recorded.messages)} messages, this has {len(request.messages)}"
     return "the same messages were asked with another answer schema"
 
 
 def _crop(line: str, other: str) -> str:
-    """``line`` around the place where it departs from ``other``."""
+    """``line`` around the place where it differs from ``other``."""
     place = next((i for i, (a, b) in enumerate(zip(line, other, strict=False)) if a != b), 0)
     start = max(place - 30, 0)
     return repr(("..." if start else "") + line[start : start + 80] + ("..." if len(line) > start + 80 else ""))

@@ -1,4 +1,4 @@
-"""What a role speaks through: each request is checked against the budget, recorded and counted."""
+"""A role's connection to its model: each request is checked against the budget, recorded and counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernellab.models.keys import scrub
 from kernellab.models.tokens import estimate
 from kernellab.records import Role
 
-#: finishes that are no answer: kind, sentence, remedy
+#: Finishes that are not answers: kind, sentence, remedy.
 _NO_ANSWER = {
     Finish.TRUNCATED: (
         ModelFault.TRUNCATED, "The reply of {model} was cut off after {tokens} tokens; half a reply is not used.",
@@ -32,11 +32,11 @@ _NO_ANSWER = {
         ModelFault.EMPTY, "{model} answered with nothing{only}.", "Resume to ask again, or choose another model.",
     ),
 }  # fmt: skip
-#: a prompt of fewer tokens is not compared with the server's count; below this share the server seems to cut it
+#: Minimum tokens of a prompt that is compared with the server's count; share below which the server cuts prompts.
 _LONG_PROMPT, _CUT = 1_500, 0.6
-#: tokens of the shortest reply that is of use, and of one that is rarely exceeded
+#: Tokens of the shortest useful reply, and of one that is rarely exceeded.
 _SHORTEST, _USUAL = 200, 4_000
-#: asks again for JSON when a reply held none that fits
+#: Repeats the request for JSON after a reply without a valid object.
 _REPAIR = (
     "Your last reply cannot be used: {fault}. Answer again with one JSON object and nothing else, "
     "following this JSON schema:\n{schema}"
@@ -44,9 +44,9 @@ _REPAIR = (
 
 
 class Talk:
-    """One role's line to its model. ``record`` gets an :class:`Exchange` for each request, also when it failed.
+    """One role's connection to its model. ``record`` receives an :class:`Exchange` per request, also after a failure.
 
-    A reply that is cut, filtered or empty is recorded and raised; it never reaches the role.
+    A reply that is cut, filtered or empty is recorded and raised; the role never receives it.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Talk:
         self.role = role
         self.budget = budget
         self.cancel = cancel
-        #: a person can be asked between two requests
+        #: Whether a person can be asked between two requests.
         self.attended = attended
-        #: of the longest prompt, where the settings say
+        #: The length of the longest prompt, if the settings say it.
         self.prompt_tokens: int | None = getattr(model, "prompt_tokens", None)
         self._record = record
-        #: tokens of the first prompt that the model refused as too long; 0 where none was
+        #: Tokens of the first prompt that the model refused as too long; 0 if none.
         self._too_long = 0
         self._on_text = on_text
 
@@ -81,14 +81,14 @@ class Talk:
         schema_name: str = "",
         max_tokens: int | None = None,
     ) -> ChatReply:
-        """Ask and wait; the reply is whole and not empty. ``sections`` say why the prompt is as it is.
+        """Send a request and wait; the reply is complete and not empty. ``sections`` describe the parts of the prompt.
 
         Raises:
-            ModelError: no answer, or the budget is spent. What had come is in the record.
+            ModelError: no answer, or the budget is spent. The partial reply is in the record.
         """
-        # a key that a log or a person's cell brought into the prompt goes to no one and is not kept
+        # a key that a log or a person's cell brought into the prompt is neither sent nor recorded
         messages = tuple(message.model_copy(update={"content": scrub(message.content)}) for message in messages)
-        asked, max_tokens = max_tokens, self._affordable(messages, max_tokens)
+        requested_tokens, max_tokens = max_tokens, self._affordable(messages, max_tokens)
         if self.cancel is not None and self.cancel.is_set():
             raise ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
         request = ChatRequest(messages, schema, schema_name, max_tokens, purpose=purpose)
@@ -116,23 +116,23 @@ class Talk:
             reply = self.model.ask(request, cancel=self.cancel, on_text=self._on_text)
         except ModelError as error:
             finish = _FINISH_OF.get(error.kind, Finish.ERROR)
-            # results of tools are in what was too long, too
+            # the too long prompt may include results of tools
             if error.kind is ModelFault.CONTEXT and not (error.reply and error.reply.steps):
                 self._too_long = self._too_long or _tokens(messages)
             keep(error.reply, finish, f"{error.kind.value}: {error.message}")
             raise
-        except BaseException as error:  # not the model's fault; what was asked belongs into the record all the same
+        except BaseException as error:  # not the model's fault; the request is recorded nevertheless
             stopped = isinstance(error, KeyboardInterrupt)
             keep(None, Finish.CANCELLED if stopped else Finish.ERROR, f"{type(error).__name__}: {error}")
             raise
-        no_answer = _no_answer(reply, None if max_tokens == asked else max_tokens)
+        no_answer = _no_answer(reply, None if max_tokens == requested_tokens else max_tokens)
         keep(reply, reply.finish, f"{no_answer.kind.value}: {no_answer.message}" if no_answer else "")
         if no_answer is not None:
             raise no_answer
         return reply
 
     def _odd(self, messages: Sequence[ChatMessage], usage: Usage, reply: ChatReply | None) -> str:
-        # with steps the tokens are of several requests, or of the last one alone
+        # with steps, the tokens are of several requests, or only of the last one
         cut = "" if reply is None or reply.steps else _cut_prompt(messages, usage)
         if reply is None or reply.finish is not Finish.STOP:
             return cut
@@ -143,27 +143,27 @@ class Talk:
         return " ".join(filter(None, (reply.warning, cut, small if self._too_long else "")))
 
     def _affordable(self, messages: Sequence[ChatMessage], max_tokens: int | None) -> int | None:
-        """The longest reply that may be asked for: ``max_tokens``, or less where the budget is nearly spent.
+        """The maximum reply length to request: ``max_tokens``, or less if the budget is nearly spent.
 
         Raises:
             ModelError: the request does not fit into the budget.
         """
         if self.budget is None:
             return max_tokens
-        asked = _tokens(messages)
+        prompt_tokens = _tokens(messages)
         price = self.model.price
-        usd = price.of(Usage(input_tokens=asked)) if price else 0.0
+        usd = price.of(Usage(input_tokens=prompt_tokens)) if price else 0.0
         if self.model.free:
             self.budget.check()
             return max_tokens
         # an agent may report dollars without a price
         if self.budget.limits.usd is not None and price is None and not getattr(self.model, "reports_usd", False):
             raise no_price(self.model.name)
-        self.budget.check(asked + _SHORTEST, usd)
-        left = self.budget.left("tokens")
-        if left is None or left - asked >= _USUAL:
+        self.budget.check(prompt_tokens + _SHORTEST, usd)
+        tokens_left = self.budget.left("tokens")
+        if tokens_left is None or tokens_left - prompt_tokens >= _USUAL:
             return max_tokens
-        return min(int(left) - asked, max_tokens or _USUAL)
+        return min(int(tokens_left) - prompt_tokens, max_tokens or _USUAL)
 
     def ask_json(
         self,
@@ -175,16 +175,16 @@ class Talk:
         max_tokens: int | None = None,
         repairs: int = 1,
     ) -> tuple[dict[str, Any], ChatReply]:
-        """Ask for JSON that follows ``schema``: by the server's own means where it has them, else read tolerantly.
+        """Request JSON that follows ``schema``: with the server's support if available, otherwise parsed tolerantly.
 
-        A reply that does not fit is sent back with its fault, ``repairs`` times, each a separate exchange.
+        An invalid reply is returned with its fault, ``repairs`` times, each a separate exchange.
 
         Raises:
-            ModelError: as :meth:`ask`; kind ``garbage`` when the last reply does not fit either.
+            ModelError: see :meth:`ask`; kind ``garbage`` if the last reply is invalid too.
         """
-        talked = tuple(messages)
+        conversation = tuple(messages)
         while True:
-            reply = self.ask(purpose, talked, sections, schema, schema_name, max_tokens)
+            reply = self.ask(purpose, conversation, sections, schema, schema_name, max_tokens)
             try:
                 value = read_object(reply.text)
                 fault = fault_of(value, schema)
@@ -198,9 +198,9 @@ class Talk:
                     "Resume to ask again, or choose another model.", resumable=True, reply=reply,
                 )  # fmt: skip
             repairs -= 1
-            again = _REPAIR.format(fault=fault, schema=json.dumps(schema))
-            talked = (
-                *messages, ChatMessage(role="assistant", content=reply.text), ChatMessage(role="user", content=again)
+            repair = _REPAIR.format(fault=fault, schema=json.dumps(schema))
+            conversation = (
+                *messages, ChatMessage(role="assistant", content=reply.text), ChatMessage(role="user", content=repair)
             )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def _tokens(messages: Sequence[ChatMessage]) -> int:
 
 
 def _cut_prompt(messages: Sequence[ChatMessage], usage: Usage) -> str:
-    """A warning where the server counts far fewer tokens of the prompt than were sent; empty elsewhere."""
+    """A warning if the server counts far fewer prompt tokens than were sent; otherwise empty."""
     sent = _tokens(messages)
     if usage.estimated or not usage.input_tokens or sent < _LONG_PROMPT or usage.input_tokens > _CUT * sent:
         return ""
@@ -220,7 +220,7 @@ def _cut_prompt(messages: Sequence[ChatMessage], usage: Usage) -> str:
 
 
 def _recorded(reply: ChatReply | None) -> tuple[Section, ...]:
-    """How the recording that answered differs from what was asked, as a section of no length."""
+    """The recording's difference from the request, as an empty section."""
     return (Section(name="recording", source=reply.model, tokens=0, note=reply.note),) if reply and reply.note else ()
 
 
@@ -231,7 +231,7 @@ _FINISH_OF = {
 
 
 def _no_answer(reply: ChatReply, left: int | None = None) -> ModelError | None:
-    """What is wrong with a reply that came back; None for an answer. ``left``: tokens that the budget limited it to."""
+    """The error of a reply; None if it is an answer. ``left``: the tokens to which the budget limited it."""
     finish = Finish.EMPTY if reply.finish is Finish.STOP and not reply.text.strip() else reply.finish
     if finish is Finish.STOP:
         return None

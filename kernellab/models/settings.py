@@ -1,4 +1,4 @@
-"""Which model each role speaks to, and how patiently. Holds no key: only where one is found (``keys.py``)."""
+"""The model of each role, and its time limits. Contains no key, only the place of one (``keys.py``)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kernellab.options.file import FILE, closest
 from kernellab.options.models import ModelOptions
 from kernellab.records import Role
 
-#: the roles that a model can play
+#: The roles that a model can play.
 MODEL_ROLES = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR, Role.ANALYST)
-#: what a role's settings say of how its model is asked
+#: A role's settings that affect requests to its model.
 _ASKED = (
     "temperature", "max_tokens", "seed", "top_p", "reasoning_effort", "prompt_tokens", "extra_body", "headers",
     "organisation",
@@ -37,7 +37,7 @@ _HOW = (
 
 
 class Price(BaseModel):
-    """US dollars a million tokens. ``cached`` is for input that the server had cached; None means the input's price."""
+    """US dollars per million tokens. ``cached`` is for cached input; None means the input's price."""
 
     model_config = REQUEST
 
@@ -52,7 +52,7 @@ class Price(BaseModel):
 
 
 class RoleSettings(ModelOptions):
-    """One role's own choice; None takes the common one. A role with its own endpoint has its own key."""
+    """One role's own settings; None uses the common one. A role with its own endpoint has its own key."""
 
     @field_validator("base_url")
     @classmethod
@@ -99,10 +99,10 @@ class RoleSettings(ModelOptions):
 
 
 class ModelSettings(RoleSettings):
-    """Everything about models. Seconds are wall time.
+    """All settings of models. Seconds are wall time.
 
-    A key goes only to the address that it stands next to: OPENAI_API_KEY to OPENAI_BASE_URL or api.openai.com unless
-    ``key_env`` names it, and a role with its own ``base_url`` does not get the common key.
+    A key is sent only to the address next to it in the settings: OPENAI_API_KEY to OPENAI_BASE_URL or api.openai.com
+    unless ``key_env`` names it, and a role with its own ``base_url`` does not get the common key.
     """
 
     roles: dict[Role, RoleSettings] = Field(
@@ -147,14 +147,15 @@ class ModelSettings(RoleSettings):
 
     @classmethod
     def load(cls, workspace: Path | None = None, **given: Any) -> ModelSettings:
-        """Later wins: the environment, ``[models]`` of ``kernellab.toml``, the values given (None means not given).
+        """Load the settings: the environment, then ``[models]`` of ``kernellab.toml``, then ``given`` (None is not
+        given).
 
-        The environment: KERNELLAB_MODEL_URL, KERNELLAB_MODEL_KEY, KERNELLAB_MODEL, each also with _DESIGNER, _CODER,
-        _CONDUCTOR or _ANALYST behind it; where none of the three places names an address, OPENAI_BASE_URL and
-        OPENAI_API_KEY. ``workspace`` is the folder of the file; by default the nearest parent folder that has one.
+        The environment: KERNELLAB_MODEL_URL, KERNELLAB_MODEL_KEY, KERNELLAB_MODEL, each also with the suffix _DESIGNER,
+        _CODER, _CONDUCTOR or _ANALYST; without any address, OPENAI_BASE_URL and OPENAI_API_KEY. ``workspace`` is the
+        folder of the file; by default the nearest parent folder that has one.
 
         Raises:
-            ModelError: the file or a value is wrong; the sentence names it and never quotes it.
+            ModelError: the file or a value is invalid; the message names it and never quotes it.
         """
         settings: dict[str, Any] = {}
         where = "the environment"
@@ -185,14 +186,14 @@ class ModelSettings(RoleSettings):
             ) from None
 
     def endpoint(self, role: Role, model: str | None = None) -> Endpoint:
-        """Where ``role`` speaks to, with ``model`` instead of the configured one where given. Reads the key.
+        """Return the endpoint of ``role``, with ``model`` instead of the configured one if given. Reads the key.
 
         Raises:
-            ModelError: no address, no model, or the key is not where the settings say.
+            ModelError: there is no address or model, or the key is not where the settings say.
         """
-        own = self.roles.get(role, RoleSettings())
-        address = own.base_url or self.base_url
-        model = model or own.model or self.model
+        role_settings = self.roles.get(role, RoleSettings())
+        address = role_settings.base_url or self.base_url
+        model = model or role_settings.model or self.model
         if address is None:
             raise ModelError(ModelFault.CONFIG, f"No endpoint is configured for the {role.value}.", _HOW)
         if not model:
@@ -200,16 +201,20 @@ class ModelSettings(RoleSettings):
                 ModelFault.CONFIG, f"No model is named for the {role.value} at {_host(address)}.",
                 "Set KERNELLAB_MODEL, or say model:NAME.",
             )  # fmt: skip
-        keyed: RoleSettings = self if own.base_url is None and not (own.key_env or own.key_file) else own
+        key_settings: RoleSettings = (
+            self
+            if role_settings.base_url is None and not (role_settings.key_env or role_settings.key_file)
+            else role_settings
+        )
         return Endpoint(
             base_url=address,
             model=model,
-            key=read_key(keyed.key_env or "", keyed.key_file),
-            **{name: getattr(self if getattr(own, name) is None else own, name) for name in _ASKED},
+            key=read_key(key_settings.key_env or "", key_settings.key_file),
+            **{name: getattr(self if getattr(role_settings, name) is None else role_settings, name) for name in _ASKED},
         )
 
     def price(self, model: str) -> Price | None:
-        """The price of ``model``: by its name, else by the first pattern that fits."""
+        """The price of ``model``: by its name, otherwise by the first matching pattern."""
         if model in self.prices:
             return self.prices[model]
         return next((price for pattern, price in self.prices.items() if fnmatchcase(model, pattern)), None)
@@ -217,7 +222,7 @@ class ModelSettings(RoleSettings):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One model at one address. The key is in no repr."""
+    """One model at one address. The key is not in the repr."""
 
     base_url: str
     model: str
@@ -234,7 +239,7 @@ class Endpoint:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """What is set of how the model is asked: names of settings, and of what ``extra_body`` holds."""
+        """The settings that affect requests: names of settings, and of entries of ``extra_body``."""
         names = ("temperature", "max_tokens", "seed", "top_p", "reasoning_effort")
         return (*(name for name in names if getattr(self, name) is not None), *(self.extra_body or ()))
 
@@ -245,7 +250,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Configured:
-    """One role as ``kernellab doctor`` shows it; ``reason`` says why it is not ready, and how to make it so."""
+    """One role as ``kernellab doctor`` shows it; ``reason`` says why it is not ready, with the remedy."""
 
     role: Role
     model: str
@@ -255,15 +260,15 @@ class Configured:
 
 
 def configured(settings: ModelSettings | None = None) -> list[Configured]:
-    """Each role that a model can play: which model, where, and is it ready? Asks no server; no key is in it."""
+    """Each role that a model can play: its model, address, and readiness. Sends no request; contains no key."""
     try:
         settings = settings or ModelSettings.load()
     except ModelError as error:
         return [Configured(role, "", "", False, str(error)) for role in MODEL_ROLES]
     rows = []
     for role in MODEL_ROLES:
-        own = settings.roles.get(role, RoleSettings())
-        model, address = own.model or settings.model or "", own.base_url or settings.base_url
+        role_settings = settings.roles.get(role, RoleSettings())
+        model, address = role_settings.model or settings.model or "", role_settings.base_url or settings.base_url
         reason = ""
         try:
             settings.endpoint(role)
@@ -314,7 +319,7 @@ def _from_file(workspace: Path | None) -> dict[str, Any]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """``above`` over ``below``, tables entry by entry. Who names a key names all of it: variable or file."""
+    """Merge ``above`` over ``below``, tables entry by entry. A key setting replaces the other's variable and file."""
     merged = dict(below)
     if above.get("key_env") or above.get("key_file"):
         merged.pop("key_env", None)
@@ -326,12 +331,12 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_openai(settings: dict[str, Any]) -> dict[str, Any]:
-    """OPENAI_* where nothing else names an address, and its key for its own address alone."""
-    theirs = os.environ.get("OPENAI_BASE_URL") or _OPENAI
+    """Use OPENAI_* if no address is set, and its key only for its own address."""
+    openai_url = os.environ.get("OPENAI_BASE_URL") or _OPENAI
     has_key = bool(os.environ.get("OPENAI_API_KEY"))
     if "base_url" not in settings and (has_key or os.environ.get("OPENAI_BASE_URL")):
-        settings = {**settings, "base_url": theirs}
+        settings = {**settings, "base_url": openai_url}
     no_key = not (settings.get("key_env") or settings.get("key_file"))
-    if has_key and no_key and str(settings.get("base_url", "")).rstrip("/") in (theirs.rstrip("/"), _OPENAI):
+    if has_key and no_key and str(settings.get("base_url", "")).rstrip("/") in (openai_url.rstrip("/"), _OPENAI):
         settings = {**settings, "key_env": "OPENAI_API_KEY"}
     return settings

@@ -1,4 +1,4 @@
-"""What a run has learnt: the Analyst's plan after each round, and a new direction where nothing gains any more."""
+"""The results of a run's learning: the Analyst's plan after each round, and a new direction when gains stop."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
 
 # -- the supervisor of stagnation --------------------------------------------------------------------------------------
-# The stagnation supervisor: after rounds without a gain it proposes a direction, which a person decides on.
+# After rounds without a gain, the stagnation supervisor suggests a direction, which a person decides on.
 
-#: a best that is this much better counts as a gain
+#: Ratio of bests that counts as a gain.
 GAIN = 1.01
 _OPERATORS = 3
 
 
 def suggestion(state: RunState, operators: Sequence[str]) -> Suggested | None:
-    """A direction away from what was done; None where the run still gains, or one waits for an answer already.
+    """Suggest a direction away from past proposals; None if the run still gains, or a suggestion is open.
 
-    ``operators`` are all that may vary a candidate in this run.
+    ``operators`` are all operators of this run.
     """
-    wanted, stalled = state.knobs.stagnation, rounds_without_gain(state)
-    if not wanted or stalled < wanted or state.suggestion is not None:
+    limit, stalled = state.knobs.stagnation, rounds_without_gain(state)
+    if not limit or stalled < limit or state.suggestion is not None:
         return None
-    if state.suggested_at is not None and len(state.rounds) - state.suggested_at < wanted:
+    if state.suggested_at is not None and len(state.rounds) - state.suggested_at < limit:
         return None
-    known = state.once(arms)
-    rare = sorted(operators, key=lambda name: (known[name].tries if name in known else 0, operators.index(name)))
+    arm_by_name = state.once(arms)
+    rare = sorted(
+        operators, key=lambda name: (arm_by_name[name].tries if name in arm_by_name else 0, operators.index(name))
+    )
     prefer = tuple(rare[:_OPERATORS])
-    # the Analyst's plan is part of it, so that a person edits what those who are redirected receive
-    words = [
+    # the Analyst's plan is included, so that a person edits all that the redirected operators receive
+    sentences = [
         f"No gain for {stalled} rounds.",
         state.plan.text,
         f"Little tried until now: {', '.join(prefer)}.",
         *_elsewhere(state),
     ]
-    return Suggested(round=state.round, text=" ".join(filter(None, words)), prefer=prefer)
+    return Suggested(round=state.round, text=" ".join(filter(None, sentences)), prefer=prefer)
 
 
 def rounds_without_gain(state: RunState) -> int:
-    """Rounds at the end of which the best was no better than before, counted back from the last."""
+    """The number of the last rounds without a gain."""
     worths = [end.worth for end in state.rounds]
     if not worths or worths[-1] is None:
         return 0
@@ -49,7 +51,7 @@ def rounds_without_gain(state: RunState) -> int:
 
 
 def _elsewhere(state: RunState) -> list[str]:
-    """The best candidate of another technique than the elites', where all of these have one."""
+    """The best candidate of another technique than the elites', if all of these share one."""
     living = state.population()
     techniques = {state.evaluations[n].place.technique for island in state.islands for n in state.elites(island)}
     other = next((n for n in living if state.evaluations[n].place.technique not in techniques), None)

@@ -1,8 +1,8 @@
-"""The Analyst by rules: what fast candidates have that slow ones lack, as effect sizes with intervals.
+"""The Analyst by rules: features of fast candidates that slow ones lack, as effect sizes with intervals.
 
-Each feature of the schedules splits the round's candidates in two; what splits them best is looked at again inside
-the faster half (a regression tree of two levels over the logarithm of the time, as in CART, Breiman et al. 1984). The
-plan names what helps, what hurts, and the operators that paid.
+Each feature of the schedules splits the round's candidates in two; the best split is refined inside the faster half (a
+regression tree of two levels over the logarithm of the time, as in CART, Breiman et al. 1984). The plan names what
+helps, what hurts, and the operators that paid.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
 from kernellab.sketch.rewrite.features import STEPS
 
-#: candidates that each side of a split must have
+#: Minimum number of candidates on each side of a split.
 _FEWEST = 3
 _RESAMPLES = 400
 _FINDINGS = 4
 _PREFERRED = 2
-#: a time of so many times the modelled one is not explained by traffic and arithmetic
+#: Ratio of measured to modelled time that traffic and arithmetic do not explain.
 _UNEXPLAINED = 4.0
-#: the moves that change what limits a candidate, the likeliest first
+#: The moves that change a candidate's limit, the likeliest first.
 MOVES = {
     "imbalance": ("rules:split_k", "rules:placement", "rules:split"),
     "launches": ("rules:join", "rules:fuse", "rules:recompute", "rules:online"),
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Split:
-    """Candidates with and without something; the names are those of the sides, the faster with it or not."""
+    """Candidates with and without a feature; either side may be the faster one."""
 
     feature: str
     having: tuple[Row, ...]
@@ -62,12 +62,12 @@ class Split:
 
     @property
     def gain(self) -> float:
-        """The squared error that the split takes away."""
+        """The squared error that the split removes."""
         return _error((*self.having, *self.lacking)) - _error(self.having) - _error(self.lacking)
 
 
 def plan(state: RunState) -> Plan:
-    """What the next round receives, from all candidates that ran."""
+    """Return the next round's plan, from all candidates that ran."""
     rows = [
         Row(math.log(worth), e.place.features)
         for n, e in sorted(state.evaluations.items())  # a resampling depends on the order
@@ -76,29 +76,29 @@ def plan(state: RunState) -> Plan:
     findings = [f for f in (finding(split, state.knobs.seed) for split in tree(rows)) if not f.low <= 1 <= f.high]
     paid, (limit, moves) = preferred(state), evidence(state)
     prefer = tuple(dict.fromkeys((*paid, *moves)))
-    words = [f.text for f in findings]
+    sentences = [f.text for f in findings]
     if paid:
-        words.append(f"What improved candidates for its cost: {', '.join(paid)}.")
+        sentences.append(f"What improved candidates for its cost: {', '.join(paid)}.")
     if limit:
-        words.append(f"{limit} Moves for that: {', '.join(moves)}.")
-    return Plan(text=" ".join(words), prefer=prefer, findings=tuple(findings))
+        sentences.append(f"{limit} Moves for that: {', '.join(moves)}.")
+    return Plan(text=" ".join(sentences), prefer=prefer, findings=tuple(findings))
 
 
 def evidence(state: RunState) -> tuple[str, tuple[str, ...]]:
-    """What limits the best candidate, in a sentence, and the moves that change that; both empty where nothing tells.
+    """Name the limit of the best candidate, in a sentence, and the moves that change it; both empty if unknown.
 
     Few programs leave cores without work; a measured time of many times the modelled one is neither traffic nor
-    arithmetic; several launches store and read again what lies between them.
+    arithmetic; several launches store and reload the values between them.
     """
     best = next(iter(state.population()), None)
     if best is None:
         return "", ()
-    place, modelled = state.evaluations[best].place, state.evaluations[best].modelled_ms
+    place, modelled_ms = state.evaluations[best].place, state.evaluations[best].modelled_ms
     score, cores = state.scores.get(best), found(state.begun).chip.cores
     if place.programs and place.programs < cores:
         return f"Candidate {best} has {place.programs:.0f} programs for {cores} cores.", MOVES["imbalance"]
-    if score is not None and modelled and score.time.median_ms > _UNEXPLAINED * modelled:
-        times = score.time.median_ms / modelled
+    if score is not None and modelled_ms and score.time.median_ms > _UNEXPLAINED * modelled_ms:
+        times = score.time.median_ms / modelled_ms
         moves = (*(MOVES["launches"] if place.launches > 1 else ()), *MOVES["instructions"])
         return f"Candidate {best} takes {times:.0f} times what its traffic and arithmetic would.", moves
     if place.bound == "memory" and place.launches > 1:
@@ -107,7 +107,7 @@ def evidence(state: RunState) -> tuple[str, tuple[str, ...]]:
 
 
 def preferred(state: RunState) -> tuple[str, ...]:
-    """The operators that improved candidates most for their cost."""
+    """The operators with the largest gain per cost."""
     paid = sorted(((arm.rate, name) for name, arm in state.once(arms).items() if arm.gain > 0), reverse=True)
     return tuple(name for _, name in paid[:_PREFERRED])
 
@@ -117,15 +117,15 @@ def tree(rows: Sequence[Row], depth: int = 2) -> list[Split]:
     ranked = sorted(splits(rows), key=lambda split: -split.gain)[:_FINDINGS]
     if not ranked or depth == 1:
         return ranked
-    first = ranked[0]
-    faster = max(first.having, first.lacking, key=_mean)
+    best_split = ranked[0]
+    faster = max(best_split.having, best_split.lacking, key=_mean)
     inner = tree(faster, depth - 1)[:1]
-    side = first.feature if faster is first.having else f"without {first.feature}"
+    side = best_split.feature if faster is best_split.having else f"without {best_split.feature}"
     return ranked + [Split(f"{split.feature} ({side})", split.having, split.lacking) for split in inner]
 
 
 def splits(rows: Sequence[Row]) -> Iterable[Split]:
-    """Each feature at each value that it takes: present or not, or at least so much."""
+    """Yield a split for each feature and value: present or not, or at least that value."""
     names = sorted({name for row in rows for name in row.features})
     for name in names:
         values = sorted({row.features.get(name, 0.0) for row in rows})
@@ -133,12 +133,12 @@ def splits(rows: Sequence[Row]) -> Iterable[Split]:
             having = tuple(row for row in rows if row.features.get(name, 0.0) >= value)
             lacking = tuple(row for row in rows if row.features.get(name, 0.0) < value)
             if len(having) >= _FEWEST and len(lacking) >= _FEWEST:
-                whole = values[0] == 0 and len(values) == 2
-                yield Split(name if whole else f"{name} >= {_plain(name, value)}", having, lacking)
+                is_flag = values[0] == 0 and len(values) == 2
+                yield Split(name if is_flag else f"{name} >= {_plain(name, value)}", having, lacking)
 
 
 def finding(split: Split, seed: int = 0) -> Finding:
-    """The split's effect: the ratio of geometric means, with its bootstrap interval (95 %)."""
+    """The split's effect: the ratio of geometric means, with its 95 % bootstrap interval."""
     random = Random(f"{seed}:{split.feature}")
     effects = sorted(
         _mean(random.choices(split.having, k=len(split.having)))
@@ -153,7 +153,7 @@ def finding(split: Split, seed: int = 0) -> Finding:
 
 
 def _plain(name: str, value: float) -> str:
-    """A feature's value as a sketch has it: steps and warps are kept as logarithms."""
+    """A feature's value in a sketch's units: steps and warps are stored as logarithms."""
     if name.startswith(STEPS):
         return f"{2 ** (4 * value):.0f}"
     return f"{2 ** (value - 1):.0f}" if name in ("num_warps", "num_stages") else f"{value:g}"

@@ -1,4 +1,4 @@
-"""A closed space of kernels, measured point by point: what each is, what it took, and which rewrites lead where."""
+"""A closed space of kernels, measured point by point: each kernel, its time, and the rewrites between them."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from kernellab.records import Record
 
 FOLDER = Path(__file__).parent / "pools"
 _SUFFIX = ".json.gz"
-#: an interval whose ends are farther apart than this factor is no measurement
+#: Ratio of an interval's ends above which a measurement is discarded.
 MOST_SPREAD = 3.0
 
 
 class Point(Record):
     """One kernel. Times are milliseconds; a speedup is the reference kernel's time over this one's."""
 
-    #: the hash of the sketch's normal form, and of its code: two points may be one code
+    #: Hashes of the sketch's normal form and of its code: two points may have the same code.
     key: str
     code: str = ""
-    #: why it has no time; "" where it has
+    #: Why it has no time; "" if it has one.
     reason: str = ""
     ms: float | None = None
-    #: the ratio to the first design, measured together with it, and the spread over the sweeps
+    #: Speedup over the first design, measured together, with the spread over the sweeps.
     speedup: float = 0.0
     low: float = 0.0
     high: float = 0.0
     modelled_ms: float | None = None
     place: Place = Place()
-    #: rewrites away from the nearest seed
+    #: Number of rewrites from the nearest seed.
     depth: int = 0
 
 
 class Edges(Record):
-    """Where one rewrite leads from a point."""
+    """The points to which one rewrite leads from a point."""
 
     rewrite: str
     to: tuple[int, ...]
 
 
 class Provenance(Record):
-    """How a pool came to be."""
+    """How a pool was made."""
 
     command: str
     machine: str
     threads: int
     versions: dict[str, str]
     date: str
-    #: of the clock: sweeps over all points, and calls of each in a sweep
+    #: Number of timing sweeps over all points, and of calls of each in a sweep.
     sweeps: int
     calls: int
-    #: the machine's load while it was measured, least and most
+    #: The machine's lowest and highest load during the measurement.
     load: tuple[float, float]
 
 
@@ -68,13 +68,13 @@ class Pool(Record):
     seeds: int
     points: tuple[Point, ...]
     edges: tuple[tuple[Edges, ...], ...]
-    #: sketches of the seeds and of the fastest point
+    #: Sketches of the seeds and of the fastest point.
     sketches: dict[int, str] = Field(default_factory=dict)
     provenance: Provenance
 
     @cached_property
     def best(self) -> float:
-        """The largest speedup over the first design that the space has."""
+        """The largest speedup over the first design in the space."""
         return max(point.speedup for point in self.points)
 
 
@@ -85,30 +85,30 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Pool:
-    """A recorded space by name; a point without a usable measurement has a reason and no time.
+    """Return a recorded space by name; a point without a usable measurement has a reason and no time.
 
     Raises:
-        EvolveError: there is none of that name.
+        EvolveError: there is no space of that name.
     """
     path = FOLDER / f"{name}{_SUFFIX}"
     if not path.exists():
         raise EvolveError(f"There is no recorded space {name!r}.", f"There are {', '.join(names())}.")
     pool = Pool.model_validate_json(gzip.decompress(path.read_bytes()))
-    # the first design is what all others are compared with: 1 by definition, however its own sweeps scattered
+    # all points are compared with the first design: its speedup is 1 by definition, despite the noise of its sweeps
     first = pool.points[0].model_copy(update={"speedup": 1.0, "low": 1.0, "high": 1.0})
     return pool.model_copy(update={"points": (first, *map(_measured, pool.points[1:]))})
 
 
 def _measured(point: Point) -> Point:
-    """The point; without its time where the sweeps differ so much that they say nothing."""
+    """Return the point, without its time if the sweeps differ too much."""
     if point.reason or point.high <= MOST_SPREAD * point.low:
         return point
-    why = f"Its sweeps lie between {point.low:.3g}x and {point.high:.3g}x: no measurement."
-    return point.model_copy(update={"reason": why, "ms": None, "speedup": 0.0, "low": 0.0, "high": 0.0})
+    reason = f"Its sweeps lie between {point.low:.3g}x and {point.high:.3g}x: no measurement."
+    return point.model_copy(update={"reason": reason, "ms": None, "speedup": 0.0, "low": 0.0, "high": 0.0})
 
 
 def write(pool: Pool, folder: Path = FOLDER) -> Path:
-    """Keep a space, the same bytes for the same content."""
+    """Write a space; the same content gives the same bytes."""
     path = folder / f"{pool.name}{_SUFFIX}"
     path.write_bytes(gzip.compress(pool.model_dump_json(exclude_defaults=True).encode(), 9, mtime=0))
     return path

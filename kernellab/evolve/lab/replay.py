@@ -1,7 +1,7 @@
-"""A policy replayed on a recorded space: the run's own scheduler, bandit and promotion, with answers that are known.
+"""Replays a policy on a recorded space: the run's own scheduler, bandit and promotion, with recorded answers.
 
-What a candidate scores is drawn around its recorded speedup, with the spread that its sweeps had; what a curve shows is
-the recorded speedup of the candidate that the run holds to be its best.
+A candidate's score is drawn around its recorded speedup, with the spread of its sweeps; a curve shows the recorded
+speedup of the run's current best.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from kernellab.models import Budget
 from kernellab.options.search import Knobs
 from kernellab.records import Stage, Timing, Verdict
 
-#: a spread of sweeps is about this many standard deviations wide
+#: Width of a spread of sweeps in standard deviations.
 _SIGMAS = 2.0
-#: every evaluation costs the same: the bandit credits a gain for its cost
+#: Every evaluation has the same cost, because the bandit credits gains per cost.
 _SPENT = Spent(step=Step.RANK, seconds=1.0, passed=True)
 
 
 @dataclass
 class _Lines:
-    """A run's stream that is not kept; ``best`` is what the run holds to be its best after each evaluation."""
+    """A run's stream in memory; ``best`` is the run's best after each evaluation."""
 
     state: RunState
     best: list[int] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Lines:
 
 @dataclass
 class _Known(Mix):
-    """Proposals from the space's edges, by the operators that a run has and the bandit's order of them."""
+    """Proposals from the space's edges, with a run's operators in the bandit's order."""
 
     pool: Pool | None = None
 
@@ -79,11 +79,11 @@ class _Known(Mix):
         assert self.pool is not None
         name = operator.partition(":")[2]
         parent = _point(state.proposals[request.parents[0]].sketch)
-        to = [at for edges in self.pool.edges[parent] if edges.rewrite == name for at in edges.to]
-        random.shuffle(to)
+        targets = [at for edges in self.pool.edges[parent] if edges.rewrite == name for at in edges.to]
+        random.shuffle(targets)
         limit = rules.WORSE * (self.pool.points[parent].modelled_ms or math.inf)
         drawn = [
-            at for at in to
+            at for at in targets
             if rules.key_of(_text(at)) not in taken and (self.pool.points[at].modelled_ms or 0.0) < limit
         ][: rules.DRAWN]  # fmt: skip
         best = min(drawn, key=lambda at: self.pool.points[at].modelled_ms or math.inf, default=None)  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ class _Known(Mix):
 
 @dataclass
 class _Answers:
-    """Workers that know every answer."""
+    """Workers with recorded answers."""
 
     pool: Pool
     room: int
@@ -122,7 +122,7 @@ class _Answers:
     def warm(self, job: Job) -> None: ...
 
     def compare(self, job: Job, other: Job) -> Future[Verdict]:
-        """The recorded times are of one sweep: there is nothing to time again in turn."""
+        """Return the recorded verdict: all times are from the same sweeps, so nothing is timed again."""
         return self.verify(job)
 
     def call_off(self) -> None: ...
@@ -131,20 +131,20 @@ class _Answers:
 
     def _score(self, point: Point) -> Score:
         spread = math.log(point.high / point.low) / _SIGMAS if point.low > 0 else 0.0
-        drawn = point.speedup * math.exp(self.noise * spread * self.random.gauss(0, 1) / 2)
+        speedup = point.speedup * math.exp(self.noise * spread * self.random.gauss(0, 1) / 2)
         ms = point.ms or 1.0
         time = Timing(median_ms=ms, q1_ms=ms, q3_ms=ms, samples=1)
         half = math.exp(self.noise * spread)
-        return Score(time=time, speedup=drawn, low=drawn / half, high=drawn * half)
+        return Score(time=time, speedup=speedup, low=speedup / half, high=speedup * half)
 
 
 def replay(pool: Pool, knobs: Knobs, noise: float = 1.0) -> tuple[int, ...]:
-    """The point that a run of ``knobs`` holds to be its best after each evaluation; nothing is built or measured."""
+    """Return the point that a run of ``knobs`` has as its best after each evaluation; nothing is built or measured."""
     return tuple(best for _, best in steps(pool, knobs, noise))
 
 
 def steps(pool: Pool, knobs: Knobs, noise: float = 1.0) -> tuple[tuple[int, int], ...]:
-    """Evaluation by evaluation the point that was tried, and the one that the run then holds to be its best."""
+    """Return, for each evaluation, the point that was tried and the run's best after it."""
     begun = Begun(name=pool.name, text=pool.text, dsl=pool.dsl, knobs=knobs, time=0.0)
     state = fold([(1, begun)])
     lines = _Lines(state)
@@ -163,7 +163,7 @@ def steps(pool: Pool, knobs: Knobs, noise: float = 1.0) -> tuple[tuple[int, int]
 
 @functools.lru_cache(maxsize=4096)
 def curve(name: str, knobs: Knobs, noise: float = 1.0) -> tuple[float, ...]:
-    """The recorded speedup over the first design of what a run holds to be its best, after each evaluation."""
+    """The recorded speedup over the first design of the run's best, after each evaluation."""
     pool = load(name)
     return tuple(pool.points[at].speedup for at in replay(pool, knobs, noise))
 

@@ -1,4 +1,4 @@
-"""The lab's curves as a figure, as a page that needs no server, and as a widget whose knobs redraw them at once."""
+"""The lab's curves as a figure, as a page without a server, and as a widget with knobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import ipywidgets  # type: ignore[import-untyped]
     import plotly.graph_objects as go  # type: ignore[import-untyped]
 
-#: one colour a contender, readable on white and on black
+#: One colour per contender, readable on white and on black.
 COLOURS = dict(
     zip(
         CONTENDERS,
@@ -22,38 +22,38 @@ COLOURS = dict(
     )
 )
 _DASHES = {ALONE: "dash", TUNER: "dot"}
-#: knobs of the widget: name, least, most
+#: Knobs of the widget: name, least, most.
 _SLIDERS = (("rounds", 1, 16), ("parallel", 1, 8), ("islands", 1, 6), ("elites", 1, 8), ("migrate_every", 0, 6))
 
 
 def figure(bands: Sequence[Band]) -> go.Figure:
-    """Speedups over the first design against evaluations; the band is from the least to the largest of the seeds."""
+    """Speedups over the first design against evaluations; the band covers the seeds."""
     import plotly.graph_objects as go
 
-    drawn = go.Figure()
-    drawn.add_traces(_traces(bands))
-    drawn.update_layout(
+    chart = go.Figure()
+    chart.add_traces(_traces(bands))
+    chart.update_layout(
         xaxis_title="evaluations", yaxis_title="geometric mean of the best,<br>over the first design", height=420,
         template="plotly_white", legend={"orientation": "h", "y": -0.25}, margin={"l": 60, "r": 20, "t": 20, "b": 40},
     )  # fmt: skip
-    return drawn
+    return chart
 
 
 def page(bands: Sequence[Band]) -> str:
-    """The figure and the table as one HTML page, with its script inside."""
-    words = table([standing(one) for one in bands])
+    """The figure and the table as one HTML page that includes its script."""
+    text = table([standing(line_band) for line_band in bands])
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Search policies, replayed</title></head>"
         f"<body><h1>Search policies, replayed</h1>{figure(bands).to_html(full_html=False, include_plotlyjs=True)}"
-        f"<pre>{words}</pre></body></html>"
+        f"<pre>{text}</pre></body></html>"
     )
 
 
 def lab(spaces: Sequence[str] = ()) -> ipywidgets.VBox:
-    """Policies, knobs and the curves that follow them; each replay is made once and remembered.
+    """Policies, knobs and their curves; each replay runs once and is cached.
 
     Raises:
-        EvolveError: one of ``spaces`` was never recorded.
+        EvolveError: one of ``spaces`` is not recorded.
     """
     import ipywidgets as w
     import plotly.graph_objects as go
@@ -65,42 +65,42 @@ def lab(spaces: Sequence[str] = ()) -> ipywidgets.VBox:
         for name, low, high in _SLIDERS
     ]
     policies = w.SelectMultiple(options=CONTENDERS, value=("islands", "greedy", "random"), description="policies")
-    where = w.SelectMultiple(options=names(), value=tuple(spaces or names()), description="spaces")
+    spaces_input = w.SelectMultiple(options=names(), value=tuple(spaces or names()), description="spaces")
     seeds = w.IntSlider(5, min=1, max=20, description="seeds", continuous_update=False)
     noise = w.FloatSlider(1.0, min=0.0, max=4.0, step=0.5, description="noise", continuous_update=False)
     drawn, said = go.FigureWidget(figure([])), w.HTML()
 
     def redraw(_: Any = None) -> None:
         knobs = Knobs.model_validate({**USUAL.model_dump(), **{s.description: s.value for s in sliders}})
-        found = [band(name, knobs, range(seeds.value), where.value, noise.value) for name in policies.value]
+        found = [band(name, knobs, range(seeds.value), spaces_input.value, noise.value) for name in policies.value]
         with drawn.batch_update():
             drawn.data = []
             drawn.add_traces(_traces(found))
-        said.value = f"<pre>{table([standing(one, where.value) for one in found])}</pre>"
+        said.value = f"<pre>{table([standing(one, spaces_input.value) for one in found])}</pre>"
 
-    for control in (*sliders, policies, where, seeds, noise):
+    for control in (*sliders, policies, spaces_input, seeds, noise):
         control.observe(redraw, names="value")
     redraw()
-    return w.VBox([w.HBox([policies, where, w.VBox([*sliders, seeds, noise])]), drawn, said])
+    return w.VBox([w.HBox([policies, spaces_input, w.VBox([*sliders, seeds, noise])]), drawn, said])
 
 
 def _traces(bands: Sequence[Band]) -> list[Any]:
     import plotly.graph_objects as go
 
-    found = []
-    for one in bands:
-        at, colour = list(range(1, len(one.middle) + 1)), COLOURS[one.name]
+    traces = []
+    for contender_band in bands:
+        at, colour = list(range(1, len(contender_band.middle) + 1)), COLOURS[contender_band.name]
         edge = {"x": at, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
-                "legendgroup": one.name}  # fmt: skip
-        found += [
-            go.Scatter(y=one.low, **edge),
-            go.Scatter(y=one.high, fill="tonexty", fillcolor=_faint(colour), **edge),
+                "legendgroup": contender_band.name}  # fmt: skip
+        traces += [
+            go.Scatter(y=contender_band.low, **edge),
+            go.Scatter(y=contender_band.high, fill="tonexty", fillcolor=_faint(colour), **edge),
             go.Scatter(
-                x=at, y=one.middle, mode="lines", name=one.name, legendgroup=one.name,
-                line={"color": colour, "dash": _DASHES.get(one.name, "solid")},
+                x=at, y=contender_band.middle, mode="lines", name=contender_band.name, legendgroup=contender_band.name,
+                line={"color": colour, "dash": _DASHES.get(contender_band.name, "solid")},
             ),
         ]  # fmt: skip
-    return found
+    return traces
 
 
 def _faint(colour: str) -> str:

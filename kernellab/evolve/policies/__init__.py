@@ -1,4 +1,4 @@
-"""How parents are selected. A policy is one module with one function, and one entry in :data:`POLICIES`."""
+"""Selection of parents. A policy is one module with one function, and one entry in :data:`POLICIES`."""
 
 from __future__ import annotations
 

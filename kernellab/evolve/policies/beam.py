@@ -1,4 +1,4 @@
-"""Beam search: the best candidates of all islands, each varied as often as the others."""
+"""Beam search: varies the best candidates of all islands equally often."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def select(state: RunState, random: Random, islands: Sequence[int], count: int) 
     for _ in range(count if beam else 0):
         parent = min(beam, key=lambda n: children[n])
         children[parent] += 1
-        others = tuple(n for n in beam if n != parent)[:2]
-        requests.append(Request(home(state, parent, islands), (parent,), others))
+        inspirations = tuple(n for n in beam if n != parent)[:2]
+        requests.append(Request(home(state, parent, islands), (parent,), inspirations))
     return requests
 
 

@@ -1,4 +1,4 @@
-"""Greedy search: always from the best."""
+"""Greedy search: always from the best candidate."""
 
 from __future__ import annotations
 

@@ -12,29 +12,29 @@ from kernellab.evolve.state import RunState
 
 
 def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
-    """Each island in turn gives a parent of each stratum of its population, and its elites as inspiration."""
+    """Draw a parent from each stratum of each island's population in turn, with elites as inspiration."""
     requests: list[Request] = []
-    drawn = {island: stratified(state.population(island), random, count) for island in islands}
+    parents_by_island = {island: stratified(state.population(island), random, count) for island in islands}
     for at in range(count):
         island = islands[at % len(islands)]
-        parents = drawn[island]
+        parents = parents_by_island[island]
         if not parents:
             continue
         parent = parents[(at // len(islands)) % len(parents)]
-        others = [elite for elite in state.elites(island) if elite != parent]
-        requests.append(Request(island, (parent,), tuple(random.sample(others, min(2, len(others))))))
+        inspirations = [elite for elite in state.elites(island) if elite != parent]
+        requests.append(Request(island, (parent,), tuple(random.sample(inspirations, min(2, len(inspirations))))))
     return requests
 
 
 def stratified(best_first: Sequence[int], random: Random, count: int) -> list[int]:
-    """One candidate of each of ``count`` equal parts of a population, so that the good and the odd are both drawn."""
+    """One candidate from each of ``count`` equal parts of a population, so that good and unusual ones are drawn."""
     parts = min(count, len(best_first))
     bounds = [round(part * len(best_first) / parts) for part in range(parts + 1)] if parts else []
     return [random.choice(best_first[low:high]) for low, high in pairwise(bounds)]
 
 
 def migrate(state: RunState, random: Random) -> list[Move]:
-    """Each island's best goes to the next one of the ring, every ``migrate_every`` rounds. Frozen islands take no
+    """Move each island's best to the next one of the ring, every ``migrate_every`` rounds. Frozen islands take no
     part."""
     every, ring = state.knobs.migrate_every, [i for i in sorted(state.islands) if i not in state.frozen]
     if not every or len(ring) < 2 or len(state.rounds) % every:

@@ -1,6 +1,6 @@
-"""MAP-Elites on fixed axes of kernels (Mouret and Clune 2015): the best of each cell lives, cells are drawn evenly.
+"""MAP-Elites on fixed axes of kernels (Mouret and Clune 2015): keeps the best of each cell, and draws cells evenly.
 
-The axes are the technique, the bytes on the chip, the pipeline's stages and the arithmetic intensity.
+The axes are the technique, the bytes on chip, the pipeline's stages and the arithmetic intensity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def cell(place: Place) -> Cell:
 
 
 def grid(state: RunState, islands: Sequence[int]) -> dict[Cell, int]:
-    """The best living candidate of each cell that has one."""
+    """The best living candidate of each occupied cell."""
     best: dict[Cell, int] = {}
     for number in living(state, islands):
         best.setdefault(cell(state.evaluations[number].place), number)
@@ -35,8 +35,8 @@ def select(state: RunState, random: Random, islands: Sequence[int], count: int) 
     elites = list(grid(state, islands).values())
     requests = []
     for _ in range(count if elites else 0):
-        parent, *others = random.sample(elites, min(2, len(elites)))
-        requests.append(Request(home(state, parent, islands), (parent,), tuple(others)))
+        parent, *inspirations = random.sample(elites, min(2, len(elites)))
+        requests.append(Request(home(state, parent, islands), (parent,), tuple(inspirations)))
     return requests
 
 

@@ -1,4 +1,4 @@
-"""What a selection policy is."""
+"""The interface of a selection policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernellab.evolve.state import RunState
 
 @dataclass(frozen=True)
 class Request:
-    """A proposal that is wanted: on which island, from whom, and who is looked at in addition."""
+    """A request for a proposal: the island, the parents, and candidates as inspiration."""
 
     island: int
     parents: tuple[int, ...]
@@ -24,32 +24,32 @@ Migrate = Callable[[RunState, Random], list[Move]]
 
 
 def stay(state: RunState, random: Random) -> list[Move]:
-    """No candidate migrates."""
+    """Migrate no candidate."""
     return []
 
 
 @dataclass(frozen=True)
 class Policy:
-    """``select(state, random, islands, count)`` gives ``count`` requests for the ``islands`` that are not frozen; fewer
-    where no candidate lives yet. It reads the state and the random numbers, and nothing else: a run can be repeated.
+    """``select(state, random, islands, count)`` returns ``count`` requests for the unfrozen ``islands``, or fewer if no
+    candidate lives yet. It depends only on the state and the random numbers, so a run can be repeated.
     """
 
     name: str
     doc: str
     select: Select
     migrate: Migrate = stay
-    #: a round is selected at once, and evaluated before the next is; else one by one, as soon as there is room
+    #: Whether a round is selected at once and evaluated before the next; otherwise one by one, when there is room.
     waits: bool = False
 
 
 def living(state: RunState, islands: Sequence[int]) -> list[int]:
-    """Candidates of ``islands`` that others may come from, best first."""
+    """Candidates of ``islands`` that may have children, best first."""
     if len(islands) == len(state.islands):
         return state.population()
     return state.ordered(number for island in islands for number in state.population(island))
 
 
 def home(state: RunState, number: int, islands: Sequence[int]) -> int:
-    """The island that a child of ``number`` is put on: its parent's, where it is open."""
+    """The island of a child of ``number``: its parent's, if that is open."""
     island = state.proposals[number].island
     return island if island in islands else islands[0]

@@ -1,4 +1,4 @@
-"""Upper confidence bounds over ranks, asynchronous: a candidate is tried again while it is good or little explored."""
+"""Upper confidence bounds over ranks, asynchronous: repeats candidates that are good or little explored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 from kernellab.evolve.policies.policy import Policy, Request, home, living
 from kernellab.evolve.state import RunState
 
-#: weight of what is little explored, for ranks between 0 and 1
+#: Weight of little-explored candidates, for ranks between 0 and 1.
 EXPLORE = 0.7
 
 
@@ -27,8 +27,8 @@ def select(state: RunState, random: Random, islands: Sequence[int], count: int) 
 
         parent = max(enumerate(best_first), key=lambda pair: bound(*pair))[1]
         children[parent] += 1
-        others = [n for n in best_first[:3] if n != parent]
-        requests.append(Request(home(state, parent, islands), (parent,), tuple(others[:2])))
+        inspirations = [n for n in best_first[:3] if n != parent]
+        requests.append(Request(home(state, parent, islands), (parent,), tuple(inspirations[:2])))
     return requests
 
 

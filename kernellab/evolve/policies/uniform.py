@@ -1,4 +1,4 @@
-"""Random search: any living candidate, each as likely as the others. What other policies are compared with."""
+"""Random search: any living candidate with equal probability; the baseline for other policies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kernellab.evolve.state import RunState
 
 
 def select(state: RunState, random: Random, islands: Sequence[int], count: int) -> list[Request]:
-    found = living(state, islands)
-    drawn = [random.choice(found) for _ in range(count)] if found else []
-    return [Request(home(state, parent, islands), (parent,)) for parent in drawn]
+    candidates = living(state, islands)
+    parents = [random.choice(candidates) for _ in range(count)] if candidates else []
+    return [Request(home(state, parent, islands), (parent,)) for parent in parents]
 
 
 UNIFORM = Policy("random", "Any living candidate, each as likely as the others.", select)

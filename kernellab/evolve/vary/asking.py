@@ -1,4 +1,4 @@
-"""Requests to models that are under way, while candidates are evaluated: a model's answer keeps no device waiting."""
+"""Pending requests to models, while candidates are evaluated: a model's answer does not block a device."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kernellab.evolve.records import Worked
 from kernellab.evolve.vary.mix import Ask, Reply
 from kernellab.models.exchanges import Step
 
-#: requests that are sent at once; more wait for these
+#: Maximum number of parallel requests; others wait.
 _MOST = 64
-#: characters of what an agent did
+#: Maximum characters of an agent's step.
 _SHOWN = 400
 
 
 @dataclass
 class Asking:
-    """Sends requests on its own threads; their replies are taken in the order in which they came."""
+    """Sends requests on its own threads; returns their replies in the order of arrival."""
 
-    #: set at the end, so that no request outlives its run
+    #: Set at the end, so that no request outlives its run.
     cancel: threading.Event = field(default_factory=threading.Event)
-    #: what agents have done since the last look
+    #: Agents' steps since the last call.
     _steps: SimpleQueue[Worked] = field(default_factory=SimpleQueue)
     _under: dict[Future[Reply], str] = field(default_factory=dict)
     _pool: ThreadPoolExecutor | None = None
@@ -35,7 +35,7 @@ class Asking:
 
     @property
     def operators(self) -> list[str]:
-        """Those by which the requests under way are asked."""
+        """The operators of the pending requests."""
         return list(self._under.values())
 
     def send(self, asks: Sequence[Ask]) -> None:
@@ -46,16 +46,16 @@ class Asking:
             self._under[self._pool.submit(ask.send)] = ask.operator
 
     def told(self, who: str, step: Step) -> None:
-        """From any thread: an agent did something."""
+        """Record an agent's step; from any thread."""
         text = ": ".join(filter(None, (step.title or step.kind, step.result or step.text)))
         self._steps.put(Worked(who=who, text=text[:_SHOWN], step=step.kind))
 
     def steps(self) -> list[Worked]:
-        """What agents have done since the last time."""
+        """The agents' steps since the last call."""
         return [self._steps.get() for _ in range(self._steps.qsize())]
 
     def replies(self) -> list[Reply]:
-        """Those that have come since the last time."""
+        """The replies that arrived since the last call."""
         done = [future for future in self._under if future.done()]
         for future in done:
             del self._under[future]

@@ -1,14 +1,14 @@
-"""Which operator varies next: a bandit that credits an operator with the improvement that it brought for its cost.
+"""Chooses the next operator: a bandit that credits operators with their improvement per cost.
 
-An operator's worth is the mean logarithm of its children's speedup over their parents, losses counted as nothing,
-over what making and evaluating them cost; upper confidence bounds (Auer et al. 2002) see to it that none is forgotten.
-They are taken of groups first, and then of the operators of each: of the rules and of the model, so that two dozen
-rewrites do not stand against one good reply; and of the rules that change numbers and those that change structure,
-which are many more and gain less often. The rules and the model each keep a share of the proposals whatever the other
-brings. The seconds that a model takes to answer are no cost, as candidates are evaluated meanwhile; its tokens are. An
-agent's seconds are a cost: its tools build and judge on this machine, and few agents report all of their tokens. All of
-it is read from the run's state, so a run that is opened again continues as it would have. Where no candidate is
-measured each costs the same, so that the seed alone decides, not how busy the machine was.
+An operator's value is the mean logarithm of its children's speedup over their parents, with losses as zero, divided by
+the cost of making and evaluating them; upper confidence bounds (Auer et al. 2002) ensure that none is neglected. The
+bounds apply to groups first, then to the operators in each: rules and model, so that two dozen rewrites do not compete
+with one good reply; and within the rules, those that change numbers and those that change structure, which are more
+numerous and gain less often. The rules and the model each keep a minimum share of the proposals. A model's response
+time is not a cost, because candidates are evaluated meanwhile; its tokens are. An agent's seconds are a cost: its tools
+build and judge on this machine, and few agents report all of their tokens. Everything is computed from the run's
+state, so a reopened run continues as before. If no candidate is measured, each costs the same, so that the seed
+decides and not the machine's load.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from kernellab.evolve.vary.rules import KIND, changes_numbers, is_rule
 Group = TypeVar("Group", bound=Hashable)
 
 _MODEL = "model"
-#: weight of what is little tried
+#: Weight of little-tried arms.
 EXPLORE = 1.0
-#: what an operator that the round's plan or a person's direction prefers gets in addition to its own worth
+#: Bonus for an operator that the round's plan or a person's direction prefers.
 PREFERRED = 0.3
-#: of the proposals, what the rules and a model have at least where both take part: the rules cost no tokens, and a
-#: person who gives a model a budget wants it heard
+#: Minimum shares of the proposals of the rules and a model if both take part: the rules cost no tokens, and a person
+#: who gives a model a budget wants it used.
 SHARES = {KIND: 0.25, _MODEL: 0.125}
-#: tokens that count as a second: a hosted model's price of them is near that of a second of a rented GPU
+#: Tokens that count as one second: a hosted model's price for them is near that of a second of a rented GPU.
 TOKENS_A_SECOND = 200
 
 
 @dataclass
 class Arm:
-    """What an operator has done: children evaluated, the sum of their gains, seconds, tokens, and what counts as cost.
+    """The totals of an operator: children evaluated, the sum of their gains, seconds, tokens, and cost.
 
-    ``cost`` is in seconds, those included that its tokens count as.
+    ``cost`` is in seconds, including the equivalent of its tokens.
     """
 
     tries: int = 0
@@ -63,63 +63,65 @@ class Arm:
 
 
 def arms(state: RunState) -> dict[str, Arm]:
-    """Every operator that has made a candidate from another, with what came of it."""
-    found: dict[str, Arm] = {}
-    measured = state.knobs.score == "rank"
-    # by number: sums of figures in the order of arrival differ in their last digits
+    """Return every operator that has derived a candidate from another, with its totals."""
+    arm_by_name: dict[str, Arm] = {}
+    is_measured = state.knobs.score == "rank"
+    # by number: floating-point sums in the order of arrival would differ in their last digits
     for number, evaluation in sorted(state.evaluations.items()):
         proposal = state.proposals[number]
         if not proposal.parents:
             continue
-        before, after = state.worth(proposal.parents[0]), state.worth(number)
-        gained = before > 0 and after > 0 and state.alive(number)
+        worth_before, worth_after = state.worth(proposal.parents[0]), state.worth(number)
+        is_comparable = worth_before > 0 and worth_after > 0 and state.alive(number)
         seconds = evaluation.seconds + (proposal.seconds if is_agent(proposal.operator) else 0.0)
         tokens = proposal.usage.input_tokens + proposal.usage.output_tokens
-        found.setdefault(proposal.operator, Arm()).add(
+        arm_by_name.setdefault(proposal.operator, Arm()).add(
             Arm(
-                tries=1, gain=min(1.0, max(0.0, math.log(after / before))) if gained else 0.0,
-                seconds=seconds, tokens=tokens, cost=(seconds if measured else 1.0) + tokens / TOKENS_A_SECOND,
+                tries=1, gain=min(1.0, max(0.0, math.log(worth_after / worth_before))) if is_comparable else 0.0,
+                seconds=seconds, tokens=tokens, cost=(seconds if is_measured else 1.0) + tokens / TOKENS_A_SECOND,
             )
         )  # fmt: skip
-    return found
+    return arm_by_name
 
 
 def order(state: RunState, operators: Sequence[str], pending: Iterable[str] = ()) -> list[str]:
-    """``operators``, the most promising first. ``pending`` are those of proposals that are not evaluated yet."""
-    known, waiting = state.once(arms), Counter(pending)
+    """Return ``operators``, the most promising first. ``pending`` are those of proposals without an evaluation."""
+    arm_by_name, waiting = state.once(arms), Counter(pending)
     preferred = {*state.plan.prefer, *state.directed}
     shares = {**SHARES, **state.knobs.shares}
     kinds = _groups(operators, lambda name: KIND if is_rule(name) else _player(name, state.knobs.shares))
-    whole = _wholes(kinds, known, waiting)
-    short = {kind for kind in kinds if whole.tries(kind) < shares[kind] * (whole.total + 1)}
-    # of two that have too little at the beginning, the one that costs no tokens
-    first = sorted(kinds, key=lambda kind: (kind not in short, kind != KIND if short else -whole.bound(kind)))
-    found = []
-    for kind in first:
+    kind_arms = _wholes(kinds, arm_by_name, waiting)
+    short_kinds = {kind for kind in kinds if kind_arms.tries(kind) < shares[kind] * (kind_arms.total + 1)}
+    # of two kinds below their share at the beginning, the one that costs no tokens comes first
+    ordered_kinds = sorted(
+        kinds, key=lambda kind: (kind not in short_kinds, kind != KIND if short_kinds else -kind_arms.bound(kind))
+    )
+    result = []
+    for kind in ordered_kinds:
         groups = _groups(kinds[kind], changes_numbers)
-        inside = _wholes(groups, known, waiting)
-        # what the evidence names is tried once before numbers are
-        moves = state.round == 1 and any(n in preferred and n not in known for n in groups.get(False, ()))
-        for group in sorted(groups, key=lambda group: (group and moves, -inside.bound(group), not group)):
-            found += _ordered(groups[group], known, waiting, preferred)
-    return found
+        group_arms = _wholes(groups, arm_by_name, waiting)
+        # a move that the evidence names is tried once before numbers are
+        moves = state.round == 1 and any(n in preferred and n not in arm_by_name for n in groups.get(False, ()))
+        for group in sorted(groups, key=lambda group: (group and moves, -group_arms.bound(group), not group)):
+            result += _ordered(groups[group], arm_by_name, waiting, preferred)
+    return result
 
 
 def _player(operator: str, shares: Collection[str]) -> str:
-    """Whose share the operator takes: an agent's or a model's by ``vary``, or that of the search's model."""
+    """The owner of the operator's share: an agent or model named in ``vary``, or the search's model."""
     spec = operator.rpartition("/")[0]
     return spec if spec in shares else _MODEL
 
 
 def _groups(names: Iterable[str], group: Callable[[str], Group]) -> dict[Group, list[str]]:
-    found: dict[Group, list[str]] = {}
+    names_by_group: dict[Group, list[str]] = {}
     for name in names:
-        found.setdefault(group(name), []).append(name)
-    return found
+        names_by_group.setdefault(group(name), []).append(name)
+    return names_by_group
 
 
 def _wholes(groups: Mapping[Group, Sequence[str]], known: Mapping[str, Arm], waiting: Counter[str]) -> _Arms[Group]:
-    """Each group as one arm."""
+    """Return each group as one arm."""
     return _Arms(
         {group: _sum(known, names) for group, names in groups.items()},
         Counter({group: sum(waiting[name] for name in names) for group, names in groups.items()}),
@@ -129,24 +131,26 @@ def _wholes(groups: Mapping[Group, Sequence[str]], known: Mapping[str, Arm], wai
 def _ordered(
     names: Sequence[str], known: Mapping[str, Arm], waiting: Counter[str], preferred: Collection[str]
 ) -> list[str]:
-    inside = _Arms({name: known[name] for name in names if name in known}, Counter({n: waiting[n] for n in names}))
+    arms_by_name = _Arms(
+        {name: known[name] for name in names if name in known}, Counter({n: waiting[n] for n in names})
+    )
 
     def worth(name: str) -> float:
-        return inside.bound(name) + (PREFERRED if name in preferred else 0.0)
+        return arms_by_name.bound(name) + (PREFERRED if name in preferred else 0.0)
 
     return sorted(names, key=lambda name: (-worth(name), names.index(name)))
 
 
 def _sum(known: Mapping[str, Arm], names: Iterable[str]) -> Arm:
-    whole = Arm()
+    total = Arm()
     for name in names:
-        whole.add(known.get(name, Arm()))
-    return whole
+        total.add(known.get(name, Arm()))
+    return total
 
 
 @dataclass
 class _Arms(Generic[Group]):
-    """Arms next to one another, with how often each is being tried."""
+    """Arms to compare, with the number of pending tries of each."""
 
     known: Mapping[Group, Arm]
     waiting: Counter[Group]
@@ -161,6 +165,6 @@ class _Arms(Generic[Group]):
         return self.known.get(name, Arm()).tries + self.waiting[name]
 
     def bound(self, name: Group) -> float:
-        """Its rate compared with the best one's, and what little trying adds."""
+        """Its rate relative to the best one's, plus the exploration bonus."""
         rate = self.known.get(name, Arm()).rate / self.best
         return rate + EXPLORE * math.sqrt(math.log(self.total + 2) / (1 + self.tries(name)))

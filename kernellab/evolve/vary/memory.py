@@ -1,4 +1,4 @@
-"""What a search takes from the memory when it begins, and gives to it when it has ended."""
+"""What a search takes from the memory at its beginning, and stores in it at its end."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from kernellab.task import Task
 
 log = logging.getLogger("kernellab.evolve")
 
-#: how the operator of a proposal begins that came from the memory; the entry's id stands behind it
+#: Prefix of the operator of a proposal from the memory, followed by the entry's id.
 KIND = "memory"
-#: proposals that a run begins with from the memory
+#: Maximum number of proposals from the memory at the beginning of a run.
 _SEEDS = 4
 
 
 def seeds(workspace: Path, wanted: str, task: Task, target: Target, designs: Sequence[str]) -> list[Proposal]:
-    """Designs begun at the values of remembered kernels, and sketches of the very same computation, none twice.
+    """Return designs with the values of remembered kernels, and sketches of the same computation, without duplicates.
 
-    Nothing of the memory is believed: each is a proposal as any other. A memory that fails gives none;
-    its fault is logged.
+    The memory is not trusted: each is a proposal like any other. A memory that fails gives none, and its fault is
+    logged.
     """
     try:
         recall = open_recall(workspace, wanted, task, target)
@@ -47,11 +47,13 @@ def seeds(workspace: Path, wanted: str, task: Task, target: Target, designs: Seq
 
 
 def _proposals(recall: Recall, designs: Sequence[str]) -> list[Proposal]:
-    made: dict[str, Proposal] = {}
+    proposal_by_key: dict[str, Proposal] = {}
 
     def add(sketch: str, id: str, why: str) -> None:
-        found = Proposal(number=0, round=0, island=0, operator=f"{KIND}:{id}", sketch=sketch, why=f"Remembered: {why}")
-        made.setdefault(found.key, found)
+        proposal = Proposal(
+            number=0, round=0, island=0, operator=f"{KIND}:{id}", sketch=sketch, why=f"Remembered: {why}"
+        )
+        proposal_by_key.setdefault(proposal.key, proposal)
 
     for hit in recall.hits(Purpose.REFINE, _SEEDS, distinct=False):
         if hit.kernel.graph == recall.features.hash and hit.kernel.sketch and hit.kernel.dsl == recall.target.dsl:
@@ -59,14 +61,14 @@ def _proposals(recall: Recall, designs: Sequence[str]) -> list[Proposal]:
     for start in recall.starts(designs):
         sketch = with_values(designs[start.carried.design], dict(start.carried.values))
         add(sketch, start.hit.kernel.id, start.hit.why)
-    own = {Proposal(number=0, round=0, island=0, operator="", sketch=s).key for s in designs}
-    return [p for key, p in made.items() if key not in own][:_SEEDS]
+    design_keys = {Proposal(number=0, round=0, island=0, operator="", sketch=s).key for s in designs}
+    return [p for key, p in proposal_by_key.items() if key not in design_keys][:_SEEDS]
 
 
 def at_end(workspace: Path, wanted: str, run: str, state: RunState) -> None:
-    """A run has ended: the memory learns what its seeds came to, whatever the setting says of offers.
+    """Report the results of a run's seeds to the memory, regardless of the setting for offers.
 
-    Faults are silent: the run's own results are in the journal.
+    Faults are ignored: the run's own results are in the journal.
     """
     with suppress(KernellabError):
         memory = None if wanted == OFF else Memory.open_existing(workspace, place_named(wanted))
@@ -75,7 +77,7 @@ def at_end(workspace: Path, wanted: str, run: str, state: RunState) -> None:
 
 
 def _learn(memory: Memory, run: str, state: RunState) -> None:
-    """The reward of a seed: the best candidate's time over its own."""
+    """Store a seed's reward: the best candidate's time divided by its own."""
     scores = {n: e.score.time.median_ms for n, e in state.evaluations.items() if e.score is not None}
     best = min(scores.values(), default=None)
     for number, proposal in state.proposals.items():
@@ -87,51 +89,52 @@ def _learn(memory: Memory, run: str, state: RunState) -> None:
 def offer_run(
     memory: Memory, run: str, state: RunState, task: Task, target: Target, verified: Sequence[tuple[Candidate, Verdict]]
 ) -> int:
-    """Put a run's verified candidates into ``memory``, and its Analyst's findings as proposals; how many were kept."""
+    """Store a run's verified candidates in ``memory``, and its findings as proposals. Return the number of stored
+    ones."""
     graph = capture(task)
-    kept = 0
+    count = 0
     for candidate, verdict in verified:
         if not is_worth(verdict):
             continue
-        made = Provenance(origin="run", place=run, turn=candidate.id, author=candidate.author.value)
-        where = target.backend.value, target.chip.name
-        kernel = kernel_of(task, graph, without_headers(candidate.source), where, verdict, made)
-        kept += memory.remember(kernel.model_copy(update={"sketch": candidate.sketch}), task.text)
+        provenance = Provenance(origin="run", place=run, turn=candidate.id, author=candidate.author.value)
+        place = target.backend.value, target.chip.name
+        kernel = kernel_of(task, graph, without_headers(candidate.source), place, verdict, provenance)
+        count += memory.remember(kernel.model_copy(update={"sketch": candidate.sketch}), task.text)
     for skill in skills(run, state, family_of(graph).value, target, verified):
         memory.propose(skill)
-    return kept
+    return count
 
 
 def skills(
     run: str, state: RunState, family: str, target: Target, verified: Sequence[tuple[Candidate, Verdict]]
 ) -> list[Skill]:
-    """One note: what turned the slowest verified candidate into the fastest, where that is faster for certain."""
-    timed = [(c, v, e) for c, v in verified if v.passed and (e := v.against("eager")) is not None]
-    if len(timed) < 2:
+    """Return one note: the change from the slowest verified candidate to the fastest, if that is certainly faster."""
+    timed_candidates = [(c, v, e) for c, v in verified if v.passed and (e := v.against("eager")) is not None]
+    if len(timed_candidates) < 2:
         return []
-    ordered = sorted(timed, key=lambda found: found[2].speedup)
-    (was, _, old), (now, _, new) = ordered[0], ordered[-1]
+    ordered = sorted(timed_candidates, key=lambda found: found[2].speedup)
+    (slowest, _, old), (fastest, _, new) = ordered[0], ordered[-1]
     if new.low <= old.high:
         return []
-    said = state.proposals[int(now.id.removeprefix("p"))].why
+    rationale = state.proposals[int(fastest.id.removeprefix("p"))].why
     return [
         Skill(
-            advice=said or "The second candidate is faster.", change=change(was.source, now.source),
+            advice=rationale or "The second candidate is faster.", change=change(slowest.source, fastest.source),
             ratio=new.speedup / old.speedup, low=new.low / old.high, high=new.high / old.low, operator_class=family,
-            dsl=target.dsl, chip=target.chip.name, before=f"{run}/{was.id}", after=f"{run}/{now.id}",
-            provenance=Provenance(origin="run", place=run, turn=now.id),
+            dsl=target.dsl, chip=target.chip.name, before=f"{run}/{slowest.id}", after=f"{run}/{fastest.id}",
+            provenance=Provenance(origin="run", place=run, turn=fastest.id),
         )
     ]  # fmt: skip
 
 
 def may_remember(state: RunState) -> bool:
-    """Has the run ended with a candidate that the memory may keep, and may it keep anything?"""
-    passed = any(is_worth(verdict) for verdict in state.verdicts.values())
-    return state.status.ended and state.begun.memory != OFF and passed
+    """Whether the run has ended with a candidate that the memory may store, and the memory is on."""
+    has_worthy = any(is_worth(verdict) for verdict in state.verdicts.values())
+    return state.status.ended and state.begun.memory != OFF and has_worthy
 
 
 def wants_all(workspace: Path) -> bool:
-    """Does ``[memory]`` say that a run's verified candidates are remembered without asking?"""
+    """Whether ``[memory]`` says that a run's verified candidates are stored without asking."""
     return memory_defaults(workspace).offer == "always"
 
 

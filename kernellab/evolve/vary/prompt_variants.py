@@ -1,4 +1,4 @@
-"""In which way a model is asked: each way is a separate operator, so that the bandit credits a prompt."""
+"""The ways in which a model is asked: each is a separate operator, so that the bandit credits prompts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Step
 from kernellab.evolve.state import RunState
 
-#: relatives that failed and are shown to the model, and lines of what each had changed
+#: Number of failed relatives that a model sees, and of changed lines of each.
 _FAILED, _LINES = 4, 12
-#: changes of the whole search that gained most and are shown to an agent, and from which gain on
+#: Number of the search's largest gains that an agent sees, and the minimum gain.
 _GAINS, _GAINED = 3, 1.05
-#: characters of what a candidate's maker said of it
+#: Maximum characters of a candidate's rationale.
 _WHY = 160
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a way adds to the brief: the sketch to revise ("" for none), what is wanted, and what is shown."""
+    """A way's additions to the brief: the sketch to revise ("" for none), the instruction, and the evidence."""
 
     previous: str
     wanted: str
@@ -31,7 +31,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Way:
-    """``suits`` says whether a request has what it takes."""
+    """A way to ask a model. ``suits`` returns whether a request has what the way needs."""
 
     name: str
     suits: Callable[[RunState, Request], bool]
@@ -53,82 +53,82 @@ def _whole(state: RunState, request: Request) -> Told:
 
 
 def _cross(state: RunState, request: Request) -> Told:
-    parent, other = request.parents[0], _other(state, request)
-    assert other is not None
-    wanted = f"Take what is good in candidate {other} into the sketch so far, which is candidate {parent}."
-    shown = f"The sketch of candidate {other}:\n```sketch\n{_sketch(state, other).strip()}\n```"
-    return Told(_sketch(state, parent), wanted, (relative(state, other), shown))
+    parent, other_number = request.parents[0], _other(state, request)
+    assert other_number is not None
+    wanted = f"Take what is good in candidate {other_number} into the sketch so far, which is candidate {parent}."
+    other_sketch = f"The sketch of candidate {other_number}:\n```sketch\n{_sketch(state, other_number).strip()}\n```"
+    return Told(_sketch(state, parent), wanted, (relative(state, other_number), other_sketch))
 
 
 def _failed(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
     wanted = "Reach what these meant without their fault, or go another way if it cannot be reached."
-    told = []
+    evidence = []
     for number in _failures(state, parent)[-_FAILED:]:
-        told += [relative(state, number), *_changed(_sketch(state, parent), _sketch(state, number))]
-    return Told(_sketch(state, parent), wanted, tuple(told))
+        evidence += [relative(state, number), *_changed(_sketch(state, parent), _sketch(state, number))]
+    return Told(_sketch(state, parent), wanted, tuple(evidence))
 
 
 def _lineage(state: RunState, request: Request) -> Told:
-    """As in AVO (arXiv:2603.24517): the agent consults lineage, failures and measurements, and tries by itself."""
+    """As in AVO (arXiv:2603.24517): the agent consults lineage, failures and measurements, and tries changes itself."""
     parent = request.parents[0]
     wanted = (
         f"Improve candidate {parent} by whatever promises most. Look at its lineage and at what failed, try changes "
         "with your tools, correct what is wrong, and submit the best sketch that you found."
     )
-    line = [n for n in state.lineage(parent) if n in state.evaluations]
+    lineage = [n for n in state.lineage(parent) if n in state.evaluations]
     failed = _failures(state, parent)[-_FAILED:]
-    near = tuple(relative(state, n) for n in dict.fromkeys((*line, *failed))) + _near(state, request)
-    return Told(_sketch(state, parent), wanted, near + tuple(_gains(state, near)))
+    evidence = tuple(relative(state, n) for n in dict.fromkeys((*lineage, *failed))) + _near(state, request)
+    return Told(_sketch(state, parent), wanted, evidence + tuple(_gains(state, evidence)))
 
 
 def relative(state: RunState, number: int) -> str:
-    """A candidate in one line: how it was made, and what came of it."""
+    """A candidate in one line: its origin and its result."""
     proposal, evaluation = state.proposals[number], state.evaluations[number]
-    came = worth(state, number) if evaluation.passed else f"failed at {evaluation.step.value}"
+    result = worth(state, number) if evaluation.passed else f"failed at {evaluation.step.value}"
     why = textwrap.shorten(proposal.why, _WHY, placeholder=" ...")
-    return f"Candidate {number} ({proposal.operator}: {why}): {came}. {evaluation.reason}".strip()
+    return f"Candidate {number} ({proposal.operator}: {why}): {result}. {evaluation.reason}".strip()
 
 
 def worth(state: RunState, number: int) -> str:
-    """What a candidate that passed is ordered by, in words."""
+    """The value by which a passed candidate is ordered, in words."""
     if state.knobs.score == "rank":
         return f"{state.worth(number):.2f}x the reference's speed"
     return f"{state.evaluations[number].modelled_ms or 0:.4g} ms by the cost model"
 
 
 def _near(state: RunState, request: Request) -> tuple[str, ...]:
-    """What was tried from the parent already, what failed of it, and who is looked at in addition."""
+    """The parent's evaluated children, its failures, and the request's inspirations."""
     parent = request.parents[0]
-    tried = [n for n in state.children(parent) if n in state.evaluations and n not in request.inspirations]
-    failed = [n for n in tried if not state.evaluations[n].passed]
-    best = sorted((n for n in tried if state.alive(n)), key=state.worth)
+    evaluated = [n for n in state.children(parent) if n in state.evaluations and n not in request.inspirations]
+    failed = [n for n in evaluated if not state.evaluations[n].passed]
+    best = sorted((n for n in evaluated if state.alive(n)), key=state.worth)
     return tuple(relative(state, n) for n in (*request.inspirations, *best[-2:], *failed[-_FAILED:]))
 
 
 def _gains(state: RunState, told: Sequence[str]) -> Iterator[str]:
-    """What gained most over its parent in the whole search, and what was changed for it: where others found something
-    faster; of those ``told`` already the change alone."""
-    over = {n: state.worth(n) / state.worth(p.parents[0]) for n, p in state.proposals.items()
+    """Yield the largest gains over a parent in the whole search, with the changes that made them; for candidates that
+    are already in ``told``, only the change."""
+    gains = {n: state.worth(n) / state.worth(p.parents[0]) for n, p in state.proposals.items()
             if p.parents and state.alive(n) and state.worth(p.parents[0])}  # fmt: skip
-    for number in sorted((n for n in over if over[n] > _GAINED), key=lambda n: -over[n])[:_GAINS]:
+    for number in sorted((n for n in gains if gains[n] > _GAINED), key=lambda n: -gains[n])[:_GAINS]:
         parent, line = state.proposals[number].parents[0], relative(state, number)
-        yield f"Candidate {number} is {over[number]:.2f} times as fast as candidate {parent}, which it was made from."
+        yield f"Candidate {number} is {gains[number]:.2f} times as fast as candidate {parent}, which it was made from."
         yield from [line] if line not in told else []
         yield from _changed(_sketch(state, parent), _sketch(state, number))
 
 
 def _changed(before: str, after: str) -> list[str]:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
-    kept = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-    return [f"It changed:\n```diff\n{chr(10).join(kept[:_LINES])}\n```"] if kept else []
+    changed_lines = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    return [f"It changed:\n```diff\n{chr(10).join(changed_lines[:_LINES])}\n```"] if changed_lines else []
 
 
 def _failures(state: RunState, parent: int) -> list[int]:
-    """Children that were tried and failed, with a sketch that can be shown; one that is nothing new has not failed."""
-    done = {n: state.evaluations[n] for n in state.children(parent) if n in state.evaluations}
-    wrong = [n for n, e in done.items() if not e.passed and e.same_as is None and e.step is not Step.NOVELTY]
-    return [n for n in wrong if state.proposals[n].sketch]
+    """Children that failed and have a sketch to show; repetitions do not count as failures."""
+    evaluated = {n: state.evaluations[n] for n in state.children(parent) if n in state.evaluations}
+    failed = [n for n, e in evaluated.items() if not e.passed and e.same_as is None and e.step is not Step.NOVELTY]
+    return [n for n in failed if state.proposals[n].sketch]
 
 
 def _other(state: RunState, request: Request) -> int | None:
@@ -147,9 +147,9 @@ _ALL = (
     Way("failed", lambda state, request: bool(_failures(state, request.parents[0])), _failed),
 )
 
-#: how an agent is asked: it looks up the rest by itself
+#: The way to ask an agent, which looks up other facts itself.
 LINEAGE = Way("lineage", lambda state, request: bool(_sketch(state, request.parents[0])), _lineage)
-#: name -> way
+#: Name -> way.
 WAYS: Mapping[str, Way] = MappingProxyType({way.name: way for way in _ALL})
 
 __all__ = ["LINEAGE", "WAYS", "Told", "Way", "relative", "worth"]

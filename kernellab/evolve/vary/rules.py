@@ -18,9 +18,10 @@ from kernellab.target import Target
 from kernellab.tuning.space import Space
 
 KIND = "rules"
-#: variants of one operator of which the cost model chooses
+#: Number of an operator's variants from which the cost model chooses.
 DRAWN = 2
-#: times its parent's modelled time from which a variant is not drawn: of ten such in the recorded spaces none gained
+#: Ratio to the parent's modelled time above which a variant is not drawn: none of ten such gained in the recorded
+#: spaces.
 WORSE = 2.05
 
 
@@ -34,36 +35,36 @@ class Variation:
 
 
 def operators(target: Target | None = None) -> list[str]:
-    """Every operator by rules, by name; with a ``target`` those that can do something there."""
-    return [f"{KIND}:{name}" for name, one in REWRITES.items() if target is None or one.suits(target)]
+    """Every operator by rules, by name; with a ``target``, those that apply to it."""
+    return [f"{KIND}:{name}" for name, rewrite in REWRITES.items() if target is None or rewrite.suits(target)]
 
 
 def is_rule(operator: str) -> bool:
-    """Is it one of :func:`operators`, and no model's?"""
+    """Whether it is one of :func:`operators`, and not a model's."""
     return operator.startswith(f"{KIND}:")
 
 
 def changes_numbers(operator: str) -> bool:
-    """Is it a rewrite that changes numbers of a schedule alone?"""
-    found = REWRITES.get(operator.partition(":")[2])
-    return found is not None and found.numbers
+    """Whether it is a rewrite that changes only a schedule's numbers."""
+    rewrite = REWRITES.get(operator.partition(":")[2])
+    return rewrite is not None and rewrite.numbers
 
 
 def vary(
     state: RunState, request: Request, operator: str, random: Random, space: Space, taken: AbstractSet[str]
 ) -> Variation | None:
-    """A child of the request's first parent by ``operator``: of a few drawn ones, the cheapest by the cost model. None
-    where it has none whose keys are not ``taken`` and that the model gives less than :data:`WORSE` times its parent's
-    time."""
+    """Return a child of the request's first parent by ``operator``: the cheapest by the cost model of a few drawn ones.
+    None if there is none whose keys are not ``taken`` and whose modelled time is less than :data:`WORSE` times its
+    parent's."""
     target, drawn = space.target, []
-    found = list(_variations(state, request, operator, target))
-    random.shuffle(found)
+    rewritten = list(_variations(state, request, operator, target))
+    random.shuffle(rewritten)
     limit = WORSE * modelled(space, state.proposals[request.parents[0]].sketch)
-    for made in found:
-        new = made.text and not taken & keys_of(made.text)
-        # checking takes longer than making: a few of many are needed
-        kept = new and keeps(state.proposals[request.parents[0]].sketch, made, target)
-        if kept and not limit <= modelled(space, made.text) < math.inf:
+    for made in rewritten:
+        is_new = made.text and not taken & keys_of(made.text)
+        # checking takes longer than making, and a few of many are enough
+        is_valid = is_new and keeps(state.proposals[request.parents[0]].sketch, made, target)
+        if is_valid and not limit <= modelled(space, made.text) < math.inf:
             drawn.append(made)
         if len(drawn) == DRAWN:
             break
@@ -72,7 +73,7 @@ def vary(
 
 
 def modelled(space: Space, sketch: str) -> float:
-    """Modelled ms at the sketch's own values; inf where the model has none, or it does not fit."""
+    """Modelled ms at the sketch's own values; inf if the model has none, or it does not fit."""
     try:
         cost = space.cost(space.start(sketch))
     except KernellabError:
@@ -85,13 +86,13 @@ def key_of(sketch: str) -> str:
 
 
 def taken(state: RunState) -> frozenset[str]:
-    """The keys of every candidate: what has one of them is nothing new."""
+    """The keys of every candidate: a sketch with one of them is not new."""
     return frozenset(state.keys).union(*(keys_of(p.sketch) for p in state.proposals.values() if p.sketch))
 
 
 @functools.lru_cache(maxsize=16384)
 def keys_of(sketch: str) -> frozenset[str]:
-    """The keys of a sketch's text and of its normal form, by which a search refuses what is nothing new."""
+    """The keys of a sketch's text and of its normal form, by which a search refuses repetitions."""
     try:
         return frozenset({key_of(sketch), features(sketch).key})
     except KernellabError:
@@ -105,5 +106,5 @@ def _variations(state: RunState, request: Request, operator: str, target: Target
     try:
         yield from variants(parent.sketch, target, {operator.partition(":")[2]})
     except KernellabError:
-        # a kernel that a person injected may carry a sketch that no rewrite can read
+        # an injected kernel may carry a sketch that no rewrite can read
         return
