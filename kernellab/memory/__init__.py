@@ -1,1 +1,1 @@
-"""What worked and what failed, remembered in LanceDB, found again by what an operator computes."""
+"""Successes and failures, stored in LanceDB and retrieved by an operator's computation."""

@@ -1,8 +1,8 @@
-"""A captured graph in canonical form: what is computed, whatever its names, sizes and spelling.
+"""A captured graph in canonical form: its computation, independent of names, sizes and spelling.
 
-Views, copies and casts are skipped, spellings of one operation share a word, operands of commutative operations have
-no order. The hash of the outputs (a Merkle hash over the graph) then names the computation; labels of each node with
-its neighbourhood (Weisfeiler and Lehman 1968; Shervashidze et al. 2011) say how near two computations are.
+Views, copies and casts are skipped, spellings of one operation share a word, and operands of commutative operations
+are unordered. The hash of the outputs (a Merkle hash over the graph) identifies the computation; labels of each node
+with its neighbourhood (Weisfeiler and Lehman 1968; Shervashidze et al. 2011) measure the similarity of computations.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 from kernellab.capture import Graph, Node, Ref, Sym
 from kernellab.operations.aten import ATEN, Role, aten_op, base_name, named
 
-#: operations that choose or copy elements without computing: the same computation is written with and without them
+#: Operations that select or copy elements without computing: equal computations may differ in them.
 VIEWS = named(Role.RESHAPE, Role.SAME, Role.CAST)
-#: their operands may be given in any order
+#: Operations whose operands may be in any order.
 COMMUTATIVE = frozenset(row.word for row in ATEN.values() if row.commutes)
-#: where the axis that is reduced or walked lies is part of what is computed
+#: Operations for which the position of the reduced or scanned axis is part of the computation.
 ALONG = frozenset(row.word for row in ATEN.values() if row.along_axis)
-#: numbers that change what is computed; every other number is a constant whose value does not matter
+#: Numbers that are part of the computation; any other number is a constant whose value does not matter.
 _TOLD = (0, 1, 2, 3, 4, 0.5, -0.5, -1, 0.25)
-#: how far a node's label looks
+#: Depth of a node's label.
 ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """What a graph computes: the outputs' ``hash``, each node's labels, and how often each word stands."""
+    """A graph's computation: the outputs' ``hash``, each node's labels, and the count of each word."""
 
     hash: str
     labels: Mapping[str, int]
@@ -38,13 +38,14 @@ class Canonical:
 
 
 def canonical(graph: Graph) -> Canonical:
-    """The canonical form of ``graph``. Equal hashes mean the same computation up to names, sizes, dtypes and views."""
+    """Return the canonical form of ``graph``. Equal hashes mean equal computations up to names, sizes, dtypes and
+    views."""
     steps, alias = _steps(graph)
     uses = _uses(steps)
     forms: dict[str, _Form] = {}
     for argument in graph.inputs:
         leaf = "constant" if argument.name in graph.constants else "tensor"
-        # inputs have no names here: what is done with one tells it from another, x * x from x * w
+        # inputs have no names here: their uses distinguish them, such as x * x from x * w
         forms[argument.name] = _Form(leaf, _digest(leaf, uses.get(argument.name, "")), (leaf,))
     for step in steps:
         below = [_item(forms[name], item) for name, item in step.operands]
@@ -63,7 +64,7 @@ def canonical(graph: Graph) -> Canonical:
 
 @dataclass(frozen=True)
 class _Step:
-    """An operation: its word with attributes, and its operands as (name, which of several results)."""
+    """An operation: its word with attributes, and its operands as (name, index of the result)."""
 
     name: str
     told: str
@@ -80,7 +81,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Form:
-    """A value: its word with attributes, the hash of all below it, and its labels round by round."""
+    """A value: its word with attributes, the hash of everything below it, and its labels by round."""
 
     told: str
     hash: str
@@ -92,13 +93,14 @@ def _item(form: _Form, item: int) -> _Form:
 
 
 def _source(alias: Mapping[str, tuple[str, int]], ref: Ref) -> tuple[str, int]:
-    """What a reference means without the views in between."""
+    """Resolve a reference through views."""
     name, item = alias.get(ref.name, (ref.name, 0))
     return name, ref.item or item
 
 
 def _steps(graph: Graph) -> tuple[list[_Step], dict[str, tuple[str, int]]]:
-    """The operations without views, products with a bias as a product and a sum; and what each view is a view of."""
+    """The operations without views, with biased products split into a product and a sum; and the source of each
+    view."""
     steps: list[_Step] = []
     alias: dict[str, tuple[str, int]] = {}
     ranks = {argument.name: len(argument.shape) for argument in graph.inputs}
@@ -120,7 +122,7 @@ def _steps(graph: Graph) -> tuple[list[_Step], dict[str, tuple[str, int]]]:
 
 
 def _uses(steps: list[_Step]) -> dict[str, str]:
-    """Each value: a digest of the operations that take it and of those that take their results, :data:`ROUNDS` deep."""
+    """Map each value to a digest of its consumers and their consumers, :data:`ROUNDS` deep."""
     users: dict[str, list[tuple[_Step, str]]] = defaultdict(list)
     for step in steps:
         for place, (name, _) in enumerate(step.operands):
@@ -135,13 +137,13 @@ def _uses(steps: list[_Step]) -> dict[str, str]:
 
 
 def word_for(name: str) -> str:
-    """The one word for all spellings of an operation; of what is no operation of ATen, itself."""
+    """The common word for all spellings of an operation; the name itself if it is not an ATen operation."""
     row = aten_op(name)
     return row.word if row else name
 
 
 def word_of(node: Node) -> str:
-    """The one word for what a node does; convolutions know whether they are transposed."""
+    """The common word for a node's operation; transposed convolutions are distinguished."""
     name = base_name(node.op)
     if name == "convolution" and len(node.args) > 6 and node.args[6] is True:
         return "transposed_convolution"
@@ -149,7 +151,7 @@ def word_of(node: Node) -> str:
 
 
 def _attributes(node: Node, word: str, rank: int) -> list[str]:
-    """What of a node's numbers says what it computes: where a reduction runs, exponents, modes."""
+    """The attributes that determine a node's computation: the reduced axes, exponents, modes."""
     if word == "pow":
         exponent = node.args[1] if len(node.args) > 1 else 2
         return [_number(exponent)]
@@ -167,7 +169,7 @@ def _attributes(node: Node, word: str, rank: int) -> list[str]:
 
 
 def _along(node: Node, rank: int) -> str:
-    """Which axes: all, the last, inner ones, the first, or several."""
+    """The class of the axes: all, the last, inner ones, the first, or several."""
     axes: list[int] = []
     for value in node.args[1:2]:
         if isinstance(value, (bool, Ref, Sym)):
@@ -192,11 +194,11 @@ def _number(value: Any) -> str:
 
 
 def _labels(own: str, below: list[_Form]) -> tuple[str, ...]:
-    """A node's labels: itself, itself over its operands, and over theirs."""
+    """A node's labels: its own, with its operands', and with theirs."""
     labels = [own]
     for depth in range(ROUNDS):
-        inside = sorted(form.labels[min(depth, len(form.labels) - 1)] for form in below)
-        labels.append(f"{own}({_digest(*inside) if depth else ','.join(inside)})")
+        operand_labels = sorted(form.labels[min(depth, len(form.labels) - 1)] for form in below)
+        labels.append(f"{own}({_digest(*operand_labels) if depth else ','.join(operand_labels)})")
     return tuple(labels)
 
 

@@ -1,4 +1,4 @@
-"""What happened to the memory, one line an event: the store can be built again from them and from the sessions."""
+"""The memory's events, one line each: the store can be rebuilt from them and from the sessions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import Field, TypeAdapter
 from kernellab.memory.records import Failure, Kernel, Purpose, Skill
 from kernellab.records import Record
 
-#: the journal's stream that holds them
+#: The journal's stream with the events.
 STREAM = "memory"
 
 
 class Log(Protocol):
-    """Where events are kept: the workspace's journal."""
+    """Stores events: the workspace's journal."""
 
     def add(self, stream: str, lines: Sequence[str]) -> int: ...
 
@@ -28,7 +28,7 @@ class _Event(Record):
 
 
 class Remembered(_Event):
-    """A kernel was put into the store; ``text`` is its task's, from which its features are made again."""
+    """A kernel was stored; ``text`` is its task's, from which its features are computed again."""
 
     kind: Literal["remembered"] = "remembered"
     kernel: Kernel
@@ -48,25 +48,25 @@ class SkillRemembered(_Event):
 
 
 class Forgotten(_Event):
-    """A person, or a person's rule, took the entry out; it stays out."""
+    """A person, or a person's rule, removed the entry permanently."""
 
     kind: Literal["forgotten"] = "forgotten"
     id: str
 
 
 class Used(_Event):
-    """An entry was in a brief, and what came of it: ``reward`` from 0 (nothing) to 1."""
+    """An entry was in a brief, with the result: ``reward`` from 0 (nothing) to 1."""
 
     kind: Literal["used"] = "used"
     id: str
     purpose: Purpose
     reward: float
-    #: the session's turn or the run that it was used in; what is reported of one twice counts once
+    #: The session's turn or the run that used it; repeated reports of one count once.
     by: str = ""
 
 
 class Judged(_Event):
-    """A person's word on an entry; None leaves that part as it is."""
+    """A person's judgement of an entry; None leaves that part unchanged."""
 
     kind: Literal["judged"] = "judged"
     id: str
@@ -76,14 +76,14 @@ class Judged(_Event):
 
 
 class Seeded(_Event):
-    """The shipped library of that version was put into the store."""
+    """The shipped library of that version was stored."""
 
     kind: Literal["seeded"] = "seeded"
     version: str
 
 
 class Looked(_Event):
-    """An import has judged a source; ``why`` says why it was refused, "" where it was kept."""
+    """An import has judged a source; ``why`` is the reason of a refusal, "" if it was stored."""
 
     kind: Literal["looked"] = "looked"
     source: str
@@ -91,7 +91,7 @@ class Looked(_Event):
 
 
 class Staled(_Event):
-    """The entry's figures no longer hold here; an empty ``why`` says that they were verified again."""
+    """The entry's figures no longer apply here; with an empty ``why`` they were verified again."""
 
     kind: Literal["stale"] = "stale"
     id: str

@@ -1,8 +1,8 @@
-"""Features of an operator that need no model: what it computes, as a vector, and how large it is, as another.
+"""Features of an operator without a model: a vector of its computation, and one of its sizes.
 
 The logic vector hashes the canonical labels of the captured graph (feature hashing, Weinberger et al. 2009); heavy
-operations weigh more than pointwise ones. The shape vector holds base-2 logarithms of the extents, alignment, dtype
-and layout. A model or a person may add words, and no one has to (paper, Algorithm 2, step 1, without the model).
+operations weigh more than pointwise ones. The shape vector contains base-2 logarithms of the extents, alignment, dtype
+and layout. A model or a person may add words, which is optional (paper, Algorithm 2, step 1, without the model).
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from kernellab.memory.canonical import Canonical, canonical, word_for
 from kernellab.operations.aten import ATEN, Role
 from kernellab.task import Task
 
-#: dimensions of the two vectors; a change is a new version of the store
+#: Dimensions of the two vectors; a change requires a new version of the store.
 LOGIC = 256
-#: places that a label is hashed to: with several, two labels that share one are still apart
+#: Number of places to which a label is hashed: labels that share one place still differ in others.
 _PLACES = 3
 SHAPE = 32
-#: extents that the shape vector tells of, a tensor: the last ones
+#: Number of a tensor's last extents in the shape vector.
 _EXTENTS = 4
-#: tensors whose extents it tells: the first output, then the largest inputs
+#: Number of tensors in the shape vector: the first output, then the largest inputs.
 _TENSORS = 4
 _DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int64")
-#: roles whose operations choose or move elements count as one
+#: Roles of operations that select or move elements, which count as one.
 _MOVES = (Role.TURN, Role.PART, Role.MOVE)
-#: words of one family; their kernels have the same structure
+#: Word -> family; kernels of one family have the same structure.
 _FAMILY: Mapping[str, str] = {
     row.word: "move" if row.role in _MOVES else row.role.value for row in ATEN.values() if row.structural
 }
-#: what an operation that the framework has whole consists of, so that the same written out is near it
+#: Parts of an operation that the framework has as one, so that its written-out form is similar.
 _PARTS: Mapping[str, tuple[str, ...]] = {row.word: row.parts for row in ATEN.values() if row.parts}
-#: what the whole graph is about: the same written out and by name are of one family
+#: Weight of the whole graph's family: the written-out and the named form have the same.
 _OF_TASK = 2.0
-#: how much each kind of label says: family, word, word with its attributes, with its operands, with theirs
+#: Weights of the kinds of labels: family, word, part, and by depth: with attributes, with operands, with theirs.
 _OF_FAMILY, _OF_WORD, _OF_PART, _BY_DEPTH = 1.6, 1.2, 0.5, (0.6, 0.5, 0.4)
-#: a word of no family is pointwise, and says less of a kernel's structure
+#: Weight of a word without a family: it is pointwise and less significant for a kernel's structure.
 _POINTWISE = 0.45
 
 
 @dataclass(frozen=True)
 class Features:
-    """An operator's features. ``hash`` names the computation without names, sizes and dtypes.
+    """An operator's features. ``hash`` identifies the computation without names, sizes and dtypes.
 
-    ``logic`` has :data:`LOGIC` numbers of length 1, ``shape`` has :data:`SHAPE`.
+    ``logic`` has :data:`LOGIC` numbers and norm 1, ``shape`` has :data:`SHAPE`.
     """
 
     hash: str
@@ -65,10 +65,10 @@ class Features:
 def features(
     task: Task, graph: Graph, sizes: Mapping[str, int] | None = None, words: Sequence[str] = ()
 ) -> Features:  # fmt: skip
-    """The features of ``task`` at ``sizes`` (its default sizes when None).
+    """Return the features of ``task`` at ``sizes`` (its default sizes if None).
 
-    ``words`` are operations that a person or a model names in addition to those of the graph (``softmax``,
-    ``product``): they make kernels with them nearer. The computation's name stays that of the graph.
+    ``words`` are operations from a person or a model in addition to the graph's (``softmax``, ``product``): kernels
+    with them become nearer. The computation's hash remains that of the graph.
     """
     form = canonical(graph)
     sizes = task.module().default_sizes() if sizes is None else sizes
@@ -78,9 +78,9 @@ def features(
 
 
 def logic_vector(form: Canonical, family: str = "", words: Sequence[str] = ()) -> np.ndarray:
-    """Families, words, parts and labels hashed into :data:`LOGIC` signed places, by log2(1 + count); of length 1.
+    """Families, words, parts and labels hashed into :data:`LOGIC` signed places, by log2(1 + count); of norm 1.
 
-    What is ``words`` weighs as an operation of the graph does.
+    ``words`` have the weight of the graph's operations.
     """
     weighted: defaultdict[str, float] = defaultdict(float)
     if family:
@@ -114,28 +114,28 @@ def shape_vector(task: Task, sizes: Mapping[str, int]) -> np.ndarray:
     for tensor, shape in enumerate(shapes):
         for place, size in enumerate(reversed(shape[-_EXTENTS:])):
             vector[tensor * _EXTENTS + place] = math.log2(max(size, 1)) / 24
-    at = _TENSORS * _EXTENTS
+    offset = _TENSORS * _EXTENTS
     total = sum(math.prod(s) for s in (*outputs, *inputs))
-    vector[at] = math.log2(max(total, 1)) / 32
-    vector[at + 1] = _alignment(shapes[0]) if shapes else 0
-    vector[at + 2] = _alignment(shapes[1]) if len(shapes) > 1 else 0
-    vector[at + 3] = float(bool(task.dims))
-    vector[at + 4] = min(len(task.tensors), 8) / 8
+    vector[offset] = math.log2(max(total, 1)) / 32
+    vector[offset + 1] = _alignment(shapes[0]) if shapes else 0
+    vector[offset + 2] = _alignment(shapes[1]) if len(shapes) > 1 else 0
+    vector[offset + 3] = float(bool(task.dims))
+    vector[offset + 4] = min(len(task.tensors), 8) / 8
     dtypes = {a.dtype for a in task.tensors}
     for place, dtype in enumerate(_DTYPES):
-        vector[at + 5 + place] = 0.5 * float(dtype in dtypes)
+        vector[offset + 5 + place] = 0.5 * float(dtype in dtypes)
     return vector
 
 
 def shape_similarities(one: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Of a shape vector ``one`` to each row of ``others``: 1 for equal ones, falling with their distance, 0.37 where
-    every extent differs by a factor of 16."""
-    apart = others - one
-    return np.asarray(np.exp(-1.5 * np.sqrt(np.einsum("ij,ij->i", apart, apart, dtype=np.float64))))
+    """The similarity of a shape vector ``one`` to each row of ``others``: 1 for equal ones, decreasing with their
+    distance, 0.37 if every extent differs by a factor of 16."""
+    difference = others - one
+    return np.asarray(np.exp(-1.5 * np.sqrt(np.einsum("ij,ij->i", difference, difference, dtype=np.float64))))
 
 
 def _alignment(shape: Sequence[int]) -> float:
-    """The power of two that divides the innermost extent, up to 256, as a share."""
+    """The largest power of two, up to 256, that divides the innermost extent, as a share."""
     last = shape[-1] if shape else 1
     return min(8, (last & -last).bit_length() - 1 if last else 8) / 8
 

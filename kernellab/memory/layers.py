@@ -1,7 +1,7 @@
-"""Read-only layers under a workspace's own memory: the shipped library, and stores that a team shares.
+"""Read-only layers below a workspace's own memory: the shipped library, and stores that a team shares.
 
-What a layer holds is an example or a start: nothing of it counts as verified before this machine has verified it. An
-entry of the workspace's own hides the same one of a layer, and what was forgotten here is hidden in all of them.
+A layer's entry is an example or a start: it does not count as verified until this machine has verified it. An own entry
+hides the same one of a layer, and entries forgotten here are hidden in all layers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kernellab.memory.tables import Near, Row, near_of, text_of
 log = logging.getLogger("kernellab.memory")
 
 T = TypeVar("T")
-#: what the package's own library is called where a hit says which layer it is of
+#: The name of the package's own library in hits.
 LIBRARY = "the shipped library"
 
 
 class Layer(Protocol):
-    """What a search reads of a store."""
+    """The part of a store that a search reads."""
 
     def near(
         self, logic: np.ndarray, where: Mapping[str, str], limit: int, without: Sequence[str] = ()
@@ -39,7 +39,7 @@ class Layer(Protocol):
 
 
 class Shelf:
-    """Rows in memory, each compared with the query: what a library of some dozens needs."""
+    """Rows in memory, each compared with the query: sufficient for a library of some dozens."""
 
     def __init__(self, name: str, rows: Iterable[Row]) -> None:
         self._rows = {row.kernel.id: replace(row, layer=name) for row in rows}
@@ -60,7 +60,7 @@ class Shelf:
 
 
 class Shared:
-    """A store at a URI that others write; opened at its first use, and never written."""
+    """A store at a URI that others write; opened on first use, and never written."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -73,7 +73,7 @@ class Shared:
         return [replace(near, layer=self.uri) for near in self._store.near(logic, where, limit, without)]
 
     def words(self, text: str, limit: int) -> list[Row]:
-        # the index of words is the owner's to make
+        # only the owner may make the index of words
         return [replace(row, layer=self.uri) for row in matching(self._store.kernels(), text, limit)]
 
     def get(self, id: str) -> Row | None:
@@ -82,8 +82,8 @@ class Shared:
 
 
 class Layered:
-    """Layers as one, the first before the others. A fault of one of ``layers`` leaves that one out, and is kept in
-    ``faults``; a fault of ``own`` is raised."""
+    """Several layers as one, in order of precedence. A layer of ``layers`` with a fault is omitted, and the fault is
+    kept in ``faults``; a fault of ``own`` is raised."""
 
     def __init__(self, own: Layer | None, layers: Sequence[Layer], hidden: Collection[str], faults: list[str]) -> None:
         self._own, self._layers, self._hidden, self._faults = own, layers, hidden, faults
@@ -93,8 +93,8 @@ class Layered:
         for part in self._each(lambda layer: layer.near(logic, where, limit, without)):
             for near in part:
                 nears.setdefault(near.id, near)
-        kept = [near for id, near in nears.items() if id not in self._hidden]
-        return sorted(kept, key=lambda near: -near.cosine)[:limit]
+        visible = [near for id, near in nears.items() if id not in self._hidden]
+        return sorted(visible, key=lambda near: -near.cosine)[:limit]
 
     def words(self, text: str, limit: int) -> list[Row]:
         rows: dict[str, Row] = {}
@@ -130,12 +130,12 @@ def _opened(uri: str) -> Store:
 
 
 def matching(rows: Iterable[Row], text: str, limit: int) -> list[Row]:
-    """The rows whose name, operations or rationale hold most of the words of ``text``, those of names first."""
-    asked = {word for word in text.lower().replace("_", " ").split() if word}
+    """The rows whose name, operations or rationale contain most of the words of ``text``, names first."""
+    query_words = {word for word in text.lower().replace("_", " ").split() if word}
 
     def score(row: Row) -> tuple[int, int]:
         name, all_words = row.kernel.name.lower(), text_of(row.kernel).lower()
-        return sum(word in all_words for word in asked), sum(word in name for word in asked)
+        return sum(word in all_words for word in query_words), sum(word in name for word in query_words)
 
     scored = [(score(row), row) for row in rows]
     ranked = sorted((pair for pair in scored if pair[0][0]), key=lambda pair: pair[0], reverse=True)

@@ -1,8 +1,8 @@
-"""A library of kernels over all classes of operators, made and verified by kernellab, next to this module.
+"""A library of kernels for all classes of operators, made and verified by kernellab, next to this module.
 
-``library.jsonl`` has one kernel a line with its two vectors (float16, base64), so that nothing is captured when it is
-read. ``python tools/make_library.py`` makes it. Its figures are those of the machine named in each entry: elsewhere an
-entry is an example or a start, labelled so, and never a result.
+``library.jsonl`` has one kernel per line with its two vectors (float16, base64), so that nothing is captured when it is
+read. ``python tools/make_library.py`` makes it. Its figures apply to the machine named in each entry: elsewhere an
+entry is labelled as an example or a start, and never a result.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ FILE = Path(__file__).with_name("library.jsonl")
 
 
 def version(file: Path = FILE) -> str:
-    """A hash of the library's file; "" where there is none."""
+    """A hash of the library's file; "" if there is none."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.exists() else ""
 
 
 def shipped(file: Path = FILE) -> Iterator[Row]:
-    """The library's kernels; none where there is no library."""
+    """The library's kernels; empty if there is no library."""
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         row = json.loads(line)
         yield Row(Kernel.model_validate(row["kernel"]), decoded(row["logic"]), decoded(row["shape"]))
 
 
 def write(rows: Iterable[Row], file: Path = FILE) -> int:
-    """Write the library, in the order of its kernels' names; how many there are."""
+    """Write the library, ordered by its kernels' names. Return their number."""
     lines = [
         json.dumps({"kernel": row.kernel.model_dump(mode="json", exclude_defaults=True), "logic": encoded(row.logic),
                     "shape": encoded(row.shape)}, sort_keys=True)
@@ -50,29 +50,29 @@ def write(rows: Iterable[Row], file: Path = FILE) -> int:
 
 
 def seed(memory: Memory) -> int:
-    """Put the library into ``memory`` unless this version of it is there; how many kernels were put.
+    """Store the library in ``memory`` unless this version is present. Return the number of stored kernels.
 
     Raises:
-        MemoryStoreError: this installation carries no library.
+        MemoryStoreError: this installation has no library.
     """
-    now = version()
-    if not now:
+    current_version = version()
+    if not current_version:
         raise MemoryStoreError(
             "This installation carries no library of kernels.",
             "Make one on this machine: tools/make_library.py --work FOLDER, then the same with --write.",
         )
-    if any(e.kind == "seeded" and e.version == now for e in memory.events()):
+    if any(e.kind == "seeded" and e.version == current_version for e in memory.events()):
         return 0
-    return memory.seed(shipped(), now)
+    return memory.seed(shipped(), current_version)
 
 
 def encoded(vector: np.ndarray) -> str:
-    """A vector as the library's file has it: float16, base64."""
+    """Encode a vector for the library's file: float16, base64."""
     return base64.b64encode(vector.astype(np.float16).tobytes()).decode()
 
 
 def decoded(text: str) -> np.ndarray:
-    """A vector of the library's file, float32."""
+    """Decode a vector of the library's file, as float32."""
     return np.frombuffer(base64.b64decode(text), dtype=np.float16).astype(np.float32)
 
 

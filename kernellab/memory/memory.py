@@ -1,7 +1,7 @@
-"""The memory of a workspace: what is offered to it, found in it, learnt from use, judged by people, and forgotten.
+"""The memory of a workspace: entries are offered, found, learnt from use, judged by people, and forgotten.
 
-Every change is an event in the workspace's journal first and in the store afterwards, so that the store can be lost:
-:meth:`Memory.rebuild` makes it again. An entry that was forgotten stays forgotten until a person asks for it.
+Every change is an event in the workspace's journal first and in the store afterwards, so a lost store can be restored:
+:meth:`Memory.rebuild` makes it from the journal. A forgotten entry stays forgotten until a person requests it again.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from kernellab.memory.store import Row, Store
 from kernellab.options.memory import memory_defaults
 from kernellab.task import load_task
 
-#: the folder of a workspace's store
+#: The folder of a workspace's store.
 FOLDER = "memory"
-#: kernels of one computation, DSL and chip that are kept: the fastest ones, and what people pinned or liked
+#: Maximum number of stored kernels of one computation, DSL and chip: the fastest, and those that people pinned or
+#: liked.
 MOST_ALIKE = 8
-#: writes of this process between two looks whether the store's files want merging
+#: Number of this process's writes between two checks whether the store's files need merging.
 _TEND_AFTER = 32
 
-#: a task's text and name -> its features at some sizes
+#: Maps a task's text and name to its features at some sizes.
 Look = Callable[[str, str, Mapping[str, int]], Features]
 
 
@@ -55,16 +56,16 @@ class Memory:
     """One workspace's memory; see :meth:`open`. Several processes may use it at once.
 
     Raises:
-        MemoryStoreError: the store cannot be opened; the journal still holds all of it.
+        MemoryStoreError: the store cannot be opened; the journal still contains all entries.
     """
 
     def __init__(
         self, store: Store | str, log: Log, look: Look | None = None, layers: Sequence[Layer] = ()
     ) -> None:  # fmt: skip
-        """``store`` is the own one, or where it is to lie: it is made when something is remembered."""
+        """``store`` is the own store, or its place: then it is made when something is remembered."""
         self._store = Store(store) if isinstance(store, str) and _exists(store) else store
         self._layers = layers
-        #: why a layer is left out, in a sentence each
+        #: Why layers are not used, in a sentence each.
         self.faults: list[str] = []
         self._log = log
         self._look = look or features_of
@@ -74,9 +75,9 @@ class Memory:
 
     @classmethod
     def open(cls, workspace: Path, uri: str = "") -> Memory:
-        """The memory of ``workspace``: in its ``.kernellab/memory``, or wherever ``uri`` says (``s3://``, ``db://``).
+        """Open the memory of ``workspace``: in its ``.kernellab/memory``, or at ``uri`` (``s3://``, ``db://``).
 
-        Searches also read the stores of ``[memory] layers``, and where nothing was remembered yet the library that the
+        Searches also read the stores of ``[memory] layers`` and, while the own store is empty, the library that the
         package ships.
         """
         shared = [Shared(layer) for layer in memory_defaults(workspace).layers]
@@ -84,40 +85,40 @@ class Memory:
 
     @classmethod
     def open_existing(cls, workspace: Path, uri: str = "") -> Memory | None:
-        """The same where there is one, or a team's layer; None where nothing was ever remembered."""
+        """Open the memory if it exists, or a team's layer is configured; None otherwise."""
         is_configured = uri or place_of(workspace).is_dir() or memory_defaults(workspace).layers
         return cls.open(workspace, uri) if is_configured else None
 
     @property
     def store(self) -> Store:
-        """The own store. Raises MemoryStoreError: it cannot be made."""
+        """The own store, made if necessary. Raises MemoryStoreError if it cannot be made."""
         if isinstance(self._store, str):
             self._store = Store(self._store)
         return self._store
 
     @property
     def own(self) -> Store | None:
-        """The own store where there is one; a reader makes none. Raises MemoryStoreError: it cannot be opened."""
+        """The own store if it exists; readers do not make one. Raises MemoryStoreError if it cannot be opened."""
         return None if isinstance(self._store, str) and not _exists(self._store) else self.store
 
     @property
     def layered(self) -> Layered:
-        """The own store and the layers under it, as one to read."""
+        """The own store and the layers below it, for reading."""
         own = self.own
         library = () if own is not None and own.count()["kernels"] else (library_layer(),)
         return Layered(own, [*self._layers, *library], self.forgotten(), self.faults)
 
-    # -- what is put in
+    # -- writing
 
     def remember(self, kernel: Kernel, text: str, asked: bool = False) -> bool:
-        """Keep a verified kernel of the task ``text``; was it worth keeping?
+        """Store a verified kernel of the task ``text``. Return whether it was stored.
 
-        One that was forgotten is taken again only where a person ``asked`` for it now, and never one that is held with
-        the same figures. Of many with one
-        computation, DSL and chip the fastest are kept, and of near duplicates (one sketch, the same sizes) the fastest.
+        A forgotten one is stored again only if a person ``asked`` for it, and one with unchanged figures is not stored.
+        Of many with the same computation, DSL and chip the fastest are kept, and of near duplicates (one sketch, the
+        same sizes) the fastest.
         """
-        held = self.store.get(kernel.id)
-        if held is not None and held.kernel.measured == kernel.measured and not held.kernel.stale:
+        existing = self.store.get(kernel.id)
+        if existing is not None and existing.kernel.measured == kernel.measured and not existing.kernel.stale:
             return False
         if (kernel.id in self.forgotten() and not asked) or not self._is_better(kernel):
             return False
@@ -125,20 +126,20 @@ class Memory:
         return True
 
     def remember_failure(self, failure: Failure) -> None:
-        """Keep a failure, with what fixed it where something did."""
+        """Store a failure, with its fix if there is one."""
         self._write([FailureRemembered(failure=failure)])
 
     def propose(self, skill: Skill) -> bool:
-        """Keep a skill as a proposal; False where it is known, was forgotten, or states no gain that was measured."""
-        measured = skill.before and skill.after and skill.low > 1.0
-        seen = {s.id for s in self.store.skills()} | self.forgotten()
-        if not measured or skill.id in seen:
+        """Store a skill as a proposal. Return False if it is known or forgotten, or has no measured gain."""
+        is_measured = skill.before and skill.after and skill.low > 1.0
+        known_ids = {s.id for s in self.store.skills()} | self.forgotten()
+        if not is_measured or skill.id in known_ids:
             return False
         self._write([SkillRemembered(skill=skill)])
         return True
 
     def skill(self, id: str) -> Skill:
-        """Raises MemoryStoreError: there is none of that id."""
+        """Return a skill. Raises MemoryStoreError if there is none with that id."""
         quoted = id.replace("'", "''")
         matches = self.store.skills(f"id = '{quoted}'")
         if not matches:
@@ -146,63 +147,64 @@ class Memory:
         return matches[0]
 
     def approve(self, id: str, note: str = "") -> Skill:
-        """A person approves a skill, as its Markdown ``note`` says where one is given.
+        """Approve a skill for a person, with the changes in its Markdown ``note`` if one is given.
 
         Raises:
-            MemoryStoreError: there is none, or the note has a part missing or states another effect than was measured.
+            MemoryStoreError: there is no such skill, or the note lacks a part or states an effect other than the
+            measured.
         """
-        held = self.skill(id)
-        chosen = edited(note, held, approve=True) if note else held.model_copy(update={"approved": True})
-        self._write([SkillRemembered(skill=chosen)])
-        return chosen
+        proposal = self.skill(id)
+        approved = edited(note, proposal, approve=True) if note else proposal.model_copy(update={"approved": True})
+        self._write([SkillRemembered(skill=approved)])
+        return approved
 
     def forget(self, *ids: str) -> int:
-        """Take entries out of the store and of every later prompt; how many there were."""
-        gone, layered, own = self.forgotten(), self.layered, self.own
-        shown = sum(i not in gone and layered.get(i) is not None for i in ids)
+        """Remove entries from the store and all later prompts. Return their number."""
+        forgotten_ids, layered, own = self.forgotten(), self.layered, self.own
+        count = sum(i not in forgotten_ids and layered.get(i) is not None for i in ids)
         self._log.add(STREAM, [Forgotten(id=i).model_dump_json() for i in ids])
-        return max(shown, own.remove(ids) if own is not None else 0)
+        return max(count, own.remove(ids) if own is not None else 0)
 
     def judge(
         self, id: str, thumb: int | None = None, pinned: bool | None = None, rationale: str | None = None
     ) -> Kernel:
-        """A person's word on an entry. Raises MemoryStoreError where there is none."""
+        """Record a person's judgement of an entry. Raises MemoryStoreError if there is no such entry."""
         self._row(id)
         self._write([Judged(id=id, thumb=thumb, pinned=pinned, rationale=rationale)])
         return self._row(id).kernel
 
-    # -- what is found
+    # -- reading
 
     def search(self, query: Query, k: int = 3) -> list[Hit]:
-        """The best ``k`` hits (:func:`kernellab.memory.retrieval.retrieve`)."""
+        """Return the best ``k`` hits (:func:`kernellab.memory.retrieval.retrieve`)."""
         return retrieve(self.layered, query, k)
 
     def cures(self, dsl: str, signature: str, graph: str = "", k: int = 2) -> list[Failure]:
-        """Failures like this one that something fixed, those of the same computation first, then the most gained."""
+        """Return fixed failures like this one: those of the same computation first, then by speedup."""
         own = self.own
         failures = own.failures(_where(dsl=dsl, signature=signature)) if own is not None else []
-        fixed = [failure for failure in failures if failure.change]
-        return sorted(fixed, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
+        fixed_failures = [failure for failure in failures if failure.change]
+        return sorted(fixed_failures, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
 
     def used(self, ids: Iterable[str], purpose: Purpose, reward: float, by: str = "") -> None:
-        """Entries were in a brief; ``reward`` (0 to 1) says what came of it. What ``by`` told before counts once."""
+        """Record the ``reward`` (0 to 1) of entries that were in a brief. Each ``by`` counts once per entry."""
         counted = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
         own = self.own
         present = [i for i in ids if (i, by) not in counted and own is not None and own.get(i) is not None]
         self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
 
     def seed(self, rows: Iterable[Row], version: str) -> int:
-        """Put the shipped library's ``rows`` into the store, but for those that were forgotten; how many were new or
-        have other figures than before."""
+        """Store the shipped library's ``rows``, except forgotten ones. Return the number of rows that are new or have
+        changed figures."""
         self._log.add(STREAM, [Seeded(version=version).model_dump_json()])
         return self._seed(rows)
 
     def push(self, uri: str, ids: Collection[str] = ()) -> int:
-        """Put what was verified here, or of it ``ids``, into the store at ``uri``, with tasks, notes and ratings; how
-        many kernels. Who reads it verifies again.
+        """Store kernels that were verified here, or those in ``ids``, at ``uri``, with tasks, notes and ratings. Return
+        their number. Readers of that store verify them again.
 
         Raises:
-            MemoryStoreError: that store cannot be written, or an entry is not of this workspace.
+            MemoryStoreError: that store cannot be written, or an entry does not belong to this workspace.
         """
         texts = {event.kernel.id: event.text for event in self.events() if event.kind == "remembered"}
         rows = [row for row in self.store.kernels() if row.kernel.id in (ids or texts)]
@@ -214,38 +216,39 @@ class Memory:
         return len(rows)
 
     def compact(self) -> None:
-        """Merge the store's files, drop older versions, and make the indexes that a large store needs."""
+        """Merge the store's files, drop older versions, and make the indexes for a large store."""
         self.store.compact()
         self.store.index()
 
     def looked(self, source: str, why: str) -> None:
-        """An import has judged the source of that hash, and refused it for ``why`` ("": kept)."""
+        """Record that an import judged the source of that hash; ``why`` is the reason of a refusal, "" if it was
+        stored."""
         self._write([Looked(source=source, why=why)])
 
     def judged_before(self) -> dict[str, str]:
-        """What imports have judged by now: a source's hash and why it was refused, "" where it was kept."""
+        """The imports' judgements so far: a source's hash and the reason of its refusal, "" if it was stored."""
         return {e.source: e.why for e in self.events() if e.kind == "looked"}
 
     def mark_stale(self, why: Callable[[Kernel], str]) -> int:
-        """Ask ``why`` of every kernel whether its figures still hold here (empty: they do); how many changed."""
+        """Update the stale mark of every kernel by ``why`` (empty: the figures apply). Return the number of changes."""
         changed = [
             (row.kernel.id, reason) for row in self.store.kernels() if (reason := why(row.kernel)) != row.kernel.stale
         ]
         self._write([Staled(id=i, why=reason) for i, reason in changed])
         return len(changed)
 
-    # -- the whole
+    # -- rebuilding
 
     def rebuild(self, tell: Callable[[str], None] = lambda _: None) -> int:
-        """Make the store again from the journal; how many kernels it holds.
+        """Make the store again from the journal. Return the number of its kernels.
 
-        A task that cannot be captured any more is left out, and ``tell`` is given a sentence about it.
+        A task that can no longer be captured is omitted, and ``tell`` receives a sentence about it.
         """
-        gone = self.forgotten()
+        forgotten_ids = self.forgotten()
         self.store.clear()
         for event in self.events():
             try:
-                self._apply([event] if _id_of(event) not in gone else [])
+                self._apply([event] if _id_of(event) not in forgotten_ids else [])
             except KernellabError as error:
                 tell(f"{_id_of(event)} is left out: {error.message}")
         self.store.tend()
@@ -253,7 +256,7 @@ class Memory:
         return self.store.count()["kernels"]
 
     def events(self) -> list[Event]:
-        """All that happened, oldest first. Raises MemoryStoreError for a line of a newer kernellab."""
+        """All events, oldest first. Raises MemoryStoreError for a line of a newer kernellab."""
         try:
             return [EVENT.validate_json(line) for _, line in self._log.stream(STREAM)]
         except ValidationError as error:
@@ -264,7 +267,7 @@ class Memory:
             ) from None
 
     def forgotten(self) -> set[str]:
-        """Ids that were forgotten, and not asked for again."""
+        """Ids of entries that were forgotten and not requested again."""
         for number, line in self._log.stream(STREAM, self._read_to):
             self._read_to = number
             if '"kind":"forgotten"' in line:
@@ -273,7 +276,7 @@ class Memory:
                 self._gone.discard(_id_of(EVENT.validate_json(line)))
         return self._gone
 
-    # -- inside
+    # -- internal
 
     def _write(self, events: list[Event]) -> None:
         if events:
@@ -287,11 +290,11 @@ class Memory:
         for event in events:
             match event:
                 case Remembered(kernel=kernel, text=text):
-                    held = self.store.get(kernel.id)
+                    existing = self.store.get(kernel.id)
                     looked_up = self._look(text, kernel.name, kernel.sizes)
-                    # what use and people have said of an entry outlives a new measurement of it
-                    kept = kernel if held is None else _with_values(kernel, held.kernel)
-                    self.store.put([Row(kept, looked_up.logic, looked_up.shape)])
+                    # use counts and people's ratings survive a new measurement
+                    merged = kernel if existing is None else _with_values(kernel, existing.kernel)
+                    self.store.put([Row(merged, looked_up.logic, looked_up.shape)])
                 case FailureRemembered(failure=failure):
                     self.store.put_failures([failure])
                 case SkillRemembered(skill=skill):
@@ -310,38 +313,42 @@ class Memory:
                     pass
 
     def _seed(self, rows: Iterable[Row]) -> int:
-        """Rows of the shipped library, where they are not held with these figures and not with some of this machine;
-        what use and people have said stays."""
-        gone, held = self.forgotten(), {row.kernel.id: row.kernel for row in self.store.kernels()}
-        put = []
+        """Store rows of the shipped library unless they are present with the same figures or measured on this machine;
+        use counts and ratings are kept."""
+        forgotten_ids, kernels = self.forgotten(), {row.kernel.id: row.kernel for row in self.store.kernels()}
+        new_rows = []
         for row in rows:
-            existing = held.get(row.kernel.id)
-            own = existing is not None and existing.provenance.origin != row.kernel.provenance.origin
-            if row.kernel.id not in gone and not own and (existing is None or existing.measured != row.kernel.measured):
-                put.append(row if existing is None else replace(row, kernel=_with_values(row.kernel, existing)))
-        self.store.put(put)
-        return len(put)
+            existing = kernels.get(row.kernel.id)
+            is_own = existing is not None and existing.provenance.origin != row.kernel.provenance.origin
+            if (
+                row.kernel.id not in forgotten_ids
+                and not is_own
+                and (existing is None or existing.measured != row.kernel.measured)
+            ):
+                new_rows.append(row if existing is None else replace(row, kernel=_with_values(row.kernel, existing)))
+        self.store.put(new_rows)
+        return len(new_rows)
 
     def _is_better(self, kernel: Kernel) -> bool:
-        """Is it among the fastest of its kind, or new?"""
+        """Whether it is new or among the fastest of its kind; may remove a slower one."""
         where = _where(graph=kernel.graph, dsl=kernel.dsl, chip=kernel.chip)
-        alike = [row.kernel for row in self.store.kernels(where) if row.kernel.sizes == kernel.sizes]
-        if any(k.id == kernel.id for k in alike):
+        same_kind = [row.kernel for row in self.store.kernels(where) if row.kernel.sizes == kernel.sizes]
+        if any(k.id == kernel.id for k in same_kind):
             return True
-        twins = [k for k in alike if kernel.sketch and k.sketch == kernel.sketch]
+        twins = [k for k in same_kind if kernel.sketch and k.sketch == kernel.sketch]
         if twins:
             return self._merged(kernel, twins)
-        if len(alike) < MOST_ALIKE:
+        if len(same_kind) < MOST_ALIKE:
             return True
-        loose = [k for k in alike if not k.pinned and k.thumb <= 0]
-        slowest = min(loose, key=lambda k: k.measured.speedup or 0.0, default=None)
+        removable = [k for k in same_kind if not k.pinned and k.thumb <= 0]
+        slowest = min(removable, key=lambda k: k.measured.speedup or 0.0, default=None)
         if slowest is None or (kernel.measured.speedup or 0.0) <= (slowest.measured.speedup or 0.0):
             return False
         self.store.remove([slowest.id])
         return True
 
     def _merged(self, kernel: Kernel, twins: list[Kernel]) -> bool:
-        """Of near duplicates, one sketch at one size with other values or another lowering, the fastest is kept."""
+        """Of near duplicates (one sketch and size, with other values or another lowering), keep the fastest."""
         fastest = max(twins, key=lambda k: k.measured.speedup or 0.0)
         if (kernel.measured.speedup or 0.0) <= (fastest.measured.speedup or 0.0):
             return False
@@ -360,7 +367,7 @@ def _exists(uri: str) -> bool:
 
 
 def place_of(workspace: Path) -> Path:
-    """Where a workspace's own store lies."""
+    """The place of a workspace's own store."""
     return workspace / WORKSPACE / FOLDER
 
 

@@ -1,4 +1,4 @@
-"""Skills as Markdown: what a person reads, edits and approves. The measured effect and the links are the record's."""
+"""Skills as Markdown, for a person to read, edit and approve. The measured effect and the links are fixed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FENCE = re.compile(r"^(```+)diff\n(.*?)\n\1$", re.M | re.S)
 
 
 def as_markdown(skill: Skill) -> str:
-    """The note; only the advice, the conditions and the change are a person's to edit."""
+    """The note; a person may edit only the advice, the conditions and the change."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", skill.change)), default=0))
     state = "approved" if skill.approved else "proposed"
     return (
@@ -26,7 +26,7 @@ def as_markdown(skill: Skill) -> str:
 
 
 def edited(text: str, skill: Skill, approve: bool) -> Skill:
-    """``skill`` as a person has edited its note. Raises MemoryStoreError: a part is missing or a figure was changed."""
+    """Return ``skill`` with a person's edits. Raises MemoryStoreError if a part is missing or a figure was changed."""
     parts = dict(_PART.findall(text))
     if set(parts) != {"Advice", "Change", "Measured"} or not parts["Advice"].strip():
         raise MemoryStoreError(f"The note of the skill {skill.id} has a part missing.", _FORM)

@@ -1,4 +1,4 @@
-"""What a session, a tuner or a search asks of the memory for one task on one target."""
+"""The memory's entries for a session, a tuner or a search, for one task on one target."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from kernellab.target import Target
     from kernellab.task import Task
 
-#: what ``memory`` of a session, a search or a benchmark may say instead of a store's place
+#: Values of a ``memory`` setting other than a store's place.
 ON, OFF = "on", "off"
-#: values are carried over from computations at least this much alike
+#: Minimum similarity of computations between which values are carried over.
 _LIKE = 0.5
-#: starts that a race gets from the memory at most
+#: Maximum number of starts from the memory in a race.
 _STARTS = 3
 
 
 @dataclass(frozen=True)
 class Start:
-    """A design of somebody's list and the values that a remembered kernel gives its tunables."""
+    """A design of a list with the values of a remembered kernel for its tunables."""
 
     carried: Carried
     hit: Hit
@@ -38,7 +38,7 @@ class Start:
 
 @dataclass
 class Recall:
-    """``held_out`` leaves out every kernel of the task's own computation, as a benchmark must."""
+    """``held_out`` excludes every kernel of the task's own computation, as a benchmark must."""
 
     memory: Memory
     task: Task
@@ -48,7 +48,7 @@ class Recall:
 
     @property
     def features(self) -> Features:
-        """Raises CaptureError: the task cannot be captured, so nothing is known of its computation."""
+        """The task's features. Raises CaptureError if the task cannot be captured."""
         if self._features is None:
             self._features = features(self.task, capture(self.task))
         return self._features
@@ -64,7 +64,7 @@ class Recall:
         )  # fmt: skip
 
     def hits(self, purpose: Purpose = Purpose.DRAFT, k: int = 3, distinct: bool = True) -> list[Hit]:
-        """The best ``k``, ``distinct``: of one computation one, each labelled where its figures do not hold here.
+        """Return the best ``k``, with ``distinct`` one per computation, labelled if their figures do not apply here.
 
         Raises:
             CaptureError, MemoryStoreError.
@@ -74,7 +74,8 @@ class Recall:
         return [hit.on(stale(hit.kernel, chip.name, None, chip.family), chip.family) for hit in results]
 
     def starts(self, designs: Sequence[str], whys: Sequence[str] = (), k: int = _STARTS) -> list[Start]:
-        """Where remembered kernels of like computations would begin among ``designs``, best first, none twice.
+        """Return where remembered kernels of similar computations start among ``designs``, best first, without
+        duplicates.
 
         Raises:
             CaptureError, MemoryStoreError, SketchError.
@@ -83,39 +84,39 @@ class Recall:
         for hit in self.hits(Purpose.DRAFT, 2 * k, distinct=False):
             if hit.logic < _LIKE or hit.kernel.sketch is None or hit.kernel.dsl != self.target.dsl:
                 continue
-            one = carried(hit.kernel.sketch, hit.kernel.constexpr, designs, hit.kernel.rationale, whys)
-            if one is not None:
-                by_point.setdefault((one.design, one.values), Start(one, hit))
+            carried_over = carried(hit.kernel.sketch, hit.kernel.constexpr, designs, hit.kernel.rationale, whys)
+            if carried_over is not None:
+                by_point.setdefault((carried_over.design, carried_over.values), Start(carried_over, hit))
         return list(by_point.values())[:k]
 
     def cures(self, signature: str, k: int = 2) -> list[Failure]:
-        """What fixed failures like this one; of the task's own computation none where that is held out."""
-        own = self.features.hash
-        failures = self.memory.cures(self.target.dsl, signature, own, k + 8)
-        return [f for f in failures if not (self.held_out and f.graph == own)][:k]
+        """Return fixes of failures like this one; without those of the task's own computation if it is held out."""
+        own_hash = self.features.hash
+        failures = self.memory.cures(self.target.dsl, signature, own_hash, k + 8)
+        return [f for f in failures if not (self.held_out and f.graph == own_hash)][:k]
 
     def skills(self, k: int = 3) -> list[Skill]:
-        """Advice that a person approved, for this class of operators or for all, the largest effect first."""
+        """Return approved advice for this class of operators or for all, the largest effect first."""
         family = family_of(capture(self.task)).value
         own = self.memory.own
         fits = [
             s for s in (own.skills("approved = true") if own is not None else ())
             if s.operator_class in ("", family) and s.dsl in ("", self.target.dsl)
         ]  # fmt: skip
-        # skills carry no computation, so nothing tells whose own they are: a benchmark gets none
+        # skills have no computation, so their origin is unknown: a benchmark gets none
         return [] if self.held_out else sorted(fits, key=lambda s: -s.ratio)[:k]
 
 
 def place_named(name: str) -> str:
-    """The store's place that a setting names; "" where it is a word, which means the workspace's own."""
+    """The store's place in a setting; "" if it is a keyword, which means the workspace's own."""
     return "" if name in ("", ON, OFF) else name
 
 
 def open_recall(workspace: Path, name: str, task: Task, target: Target, held_out: bool = False) -> Recall | None:
-    """The memory for a task: ``name`` is "on", "off", a store's place, or "" (where the workspace has one).
+    """Open the memory for a task: ``name`` is "on", "off", a store's place, or "" (if the workspace has one).
 
     Raises:
-        MemoryStoreError: it cannot be opened.
+        MemoryStoreError: the memory cannot be opened.
     """
     if name == OFF:
         return None

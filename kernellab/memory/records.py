@@ -1,6 +1,6 @@
-"""What the memory holds: kernels that were verified, failures with what fixed them, skills with their measured effect.
+"""The memory's records: verified kernels, failures with their fixes, skills with their measured effect.
 
-Each is a frozen record; the store keeps it as one row. Speedups are baseline time over candidate time, times in ms.
+Each is a frozen record, stored as one row. Speedups are baseline time over candidate time, times in ms.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ def _in_a_line(text: str) -> str:
     return shown(" ".join(text.split()))
 
 
-#: what lists show: others wrote it where a store is a team's, and it poses as no other row and hides nothing
+#: Text that lists show: others may have written it in a shared store, so it cannot imitate another row or hide text.
 Line = Annotated[str, AfterValidator(_in_a_line)]
 
 
 class Purpose(str, Enum):
-    """What a remembered kernel is used for; each has its own value (EvoKernel, arXiv 2603.10846)."""
+    """The purpose of using a remembered kernel; each has its own value (EvoKernel, arXiv 2603.10846)."""
 
-    #: a first design or code for an operator
+    #: A first design or code for an operator.
     DRAFT = "draft"
-    #: making a right kernel faster
+    #: Making a right kernel faster.
     REFINE = "refine"
 
 
 class Provenance(Record):
-    """Where an entry came from."""
+    """The origin of an entry."""
 
-    #: session, run, import, library, person
+    #: One of session, run, import, library, person.
     origin: str
-    #: the session's or run's id, or the file that was imported
+    #: The session's or run's id, or the imported file.
     place: str = ""
     turn: str = ""
     author: str = ""
@@ -47,7 +47,7 @@ class Provenance(Record):
 
 
 class Measured(Record):
-    """A verdict's figures, with what they hold for."""
+    """A verdict's figures, with the versions to which they apply."""
 
     trust: Trust
     speedup: float | None = None
@@ -61,18 +61,19 @@ class Measured(Record):
 
 
 class Value(Record):
-    """What using an entry brought, learnt as a running mean; ``uses`` counts how often (0: no one has tried it)."""
+    """The reward of using an entry, as a running mean; ``uses`` is the number of uses (0: never used)."""
 
     mean: float = 0.5
     uses: int = 0
 
     def after(self, reward: float) -> Value:
-        """The value after one more use with ``reward`` in 0..1: Q <- Q + (r - Q) / (n + 1)."""
+        """Return the value after one more use with ``reward`` in 0..1: Q <- Q + (r - Q) / (n + 1)."""
         return Value(mean=self.mean + (reward - self.mean) / (self.uses + 1), uses=self.uses + 1)
 
 
 class Kernel(Record):
-    """A verified kernel. ``graph`` names the computation without names, sizes and dtypes; ``task`` the task's text."""
+    """A verified kernel. ``graph`` identifies the computation without names, sizes and dtypes; ``task`` the task's
+    text."""
 
     name: Line
     task: str
@@ -82,50 +83,50 @@ class Kernel(Record):
     dsl: Line
     backend: str
     chip: Line
-    #: what chips have alike for which a kernel is built the same (:attr:`kernellab.target.Chip.family`); "": not known
+    #: The family of chips for which a kernel is built alike (:attr:`kernellab.target.Chip.family`); "" if unknown.
     chip_family: str = ""
     dtype: str
-    #: the Dims' sizes at which it was timed
+    #: The Dims' sizes at which it was timed.
     sizes: dict[str, int] = Field(default_factory=dict)
     signature: str = ""
     sketch: str | None = None
     constexpr: dict[str, int | float] = Field(default_factory=dict)
     source: Source
     measured: Measured
-    #: the figures that it came with, where it was verified again here
+    #: The original figures, if it was verified again here.
     reported: Measured | None = None
     rationale: str = ""
     parents: tuple[str, ...] = ()
     provenance: Provenance
     draft: Value = Value()
     refine: Value = Value()
-    #: -1, 0 or 1, a person's word
+    #: A person's rating: -1, 0 or 1.
     thumb: int = 0
     pinned: bool = False
-    #: why its figures no longer hold: another compiler, chip or Verifier; empty: they do
+    #: Why its figures no longer apply: another compiler, chip or Verifier; empty if they do.
     stale: Line = ""
-    #: the task's text, where no journal has it: in a store that a team shares
+    #: The task's text if no journal has it: in a store that a team shares.
     text: str = ""
 
     @property
     def id(self) -> str:
-        """The same computation, source, DSL and chip are one entry."""
+        """The entry's id: the same computation, source, DSL and chip are one entry."""
         return _digest("kernel", self.graph, self.source.hash, self.dsl, self.chip)
 
 
 class Failure(Record):
-    """A failure, and what fixed it: ``change`` is the difference that a verdict then passed."""
+    """A failure and its fix: ``change`` is the difference to a version that passed."""
 
     graph: str
     operator_class: str
     dsl: str
     backend: str
     stage: str
-    #: the error's signature or class: edge-tile, off-by-scale, build, ...
+    #: The error's signature or class: edge-tile, off-by-scale, build, ...
     signature: str
     reason: str
     change: str = ""
-    #: the speedup of what the change led to; None while nothing fixed it
+    #: The speedup after the change; None if nothing fixed it.
     speedup: float | None = None
     provenance: Provenance
 
@@ -135,7 +136,7 @@ class Failure(Record):
 
 
 class Skill(Record):
-    """Advice with its measured effect: the candidates ``before`` and ``after`` and the ratio of their times."""
+    """Advice with its measured effect: the candidates ``before`` and ``after``, and the ratio of their times."""
 
     advice: Line
     change: str
@@ -147,13 +148,13 @@ class Skill(Record):
     chip: str = ""
     before: str
     after: str
-    #: a person has read and approved it; others are proposals
+    #: Whether a person has read and approved it; others are proposals.
     approved: bool = False
     provenance: Provenance
 
     @property
     def id(self) -> str:
-        # not the advice: a person edits that, and it stays this note
+        # without the advice: a person may edit it, and the id must not change
         return _digest("skill", self.before, self.after)
 
 

@@ -1,7 +1,7 @@
-"""Hierarchical retrieval (paper, Algorithm 2): computation, then hard filters, then shapes, then what use has shown.
+"""Hierarchical retrieval (paper, Algorithm 2): computation, hard filters, shapes, then learnt values.
 
-Filters that leave too little are dropped one by one, and each hit says which. Among equally good hits the more
-different ones come first (maximal marginal relevance, Carbonell and Goldstein 1998).
+Filters that leave too few entries are dropped one by one, and each hit lists the dropped ones. Among equally good hits,
+diverse ones come first (maximal marginal relevance, Carbonell and Goldstein 1998).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from kernellab.memory.layers import LIBRARY, Layer
 from kernellab.memory.records import Kernel, Purpose
 from kernellab.memory.store import Near, Row
 
-#: candidates of the first step for each hit that is asked for, of three hits at least: the index is right to a byte, so
-#: that the nearest are sure to be among several times as many
+#: Candidates of the first step per requested hit, for at least three hits: the index has one byte per number, so the
+#: nearest are among several times as many.
 _WIDTH = 10
-#: a computation less similar than this is no relative
+#: Minimum similarity of a related computation.
 LEAST_SIMILAR = 0.35
-#: shares of the score: computation, shape, value
+#: Weights of the score: computation, shape, value.
 _WEIGHTS = (0.55, 0.25, 0.20)
-#: how much of a hit's score its likeness to better hits takes
+#: Weight of the similarity to better hits, which reduces a hit's score.
 _REDUNDANCY = 0.25
-#: how far an entry that was hardly tried may rise for that alone (upper confidence bound, Auer et al. 2002)
+#: Maximum bonus of a little-tried entry (upper confidence bound, Auer et al. 2002).
 _EXPLORATION = 0.15
-#: what a hit of a layer is worth next to one of the workspace's own
+#: Factor for a hit from a layer, relative to one of the workspace's own.
 _LAYER = 0.75
-#: filters in the order in which they are dropped
+#: Filters in the order in which they are dropped.
 _ORDER = ("chip", "operator_class", "backend", "dsl")
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is looked for. ``without`` are graph hashes that must not be found (leave-one-out)."""
+    """A query. ``without`` are graph hashes to exclude (leave-one-out)."""
 
     features: Features
     dsl: str
@@ -45,15 +45,15 @@ class Query:
     chip: str = ""
     purpose: Purpose = Purpose.DRAFT
     without: tuple[str, ...] = ()
-    #: of one computation the best alone: what a person looks through; a search begins from several
+    #: Whether only the best of each computation is returned, for a person; a search begins from several.
     distinct: bool = False
-    #: shares of the score: computation, shape, value
+    #: Weights of the score: computation, shape, value.
     weights: tuple[float, float, float] = _WEIGHTS
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A remembered kernel with its scores (0..1), the filters that it does not pass, and a sentence why it is here."""
+    """A remembered kernel with its scores (0 to 1), the filters that it does not pass, and an explanation."""
 
     row: Row
     logic: float
@@ -61,15 +61,15 @@ class Hit:
     value: float
     score: float
     relaxed: tuple[str, ...] = field(default=())
-    #: why its figures do not hold where it is asked for; "" where they do, or no one looked
+    #: Why its figures do not apply here; "" if they do, or if unchecked.
     elsewhere: str = ""
-    #: the family of chips that it shares with the one that it is asked for, whose name differs
+    #: The chip family that it shares with the target chip, if their names differ.
     family: str = ""
 
     def on(self, elsewhere: str, family: str = "") -> Hit:
-        """The same, labelled: an entry whose figures do not hold here is an example or a start, never a result."""
-        alike = family if family and self.kernel.chip_family == family and "chip" in self.relaxed else ""
-        return replace(self, elsewhere=elsewhere, family=alike)
+        """Return the hit with a label: figures that do not apply here make it an example or a start, never a result."""
+        shared_family = family if family and self.kernel.chip_family == family and "chip" in self.relaxed else ""
+        return replace(self, elsewhere=elsewhere, family=shared_family)
 
     @property
     def stale(self) -> str:
@@ -87,8 +87,8 @@ class Hit:
             parts.append(f"{kernel.measured.speedup:.2f}x {kernel.measured.baseline} on {kernel.chip}")
         if self.family:
             parts.append(f"of another {self.family}")
-        if others := [r.replace("_", " ") for r in self.relaxed if not (self.family and r == "chip")]:
-            parts.append(f"of another {' and '.join(others)}")
+        if other_filters := [r.replace("_", " ") for r in self.relaxed if not (self.family and r == "chip")]:
+            parts.append(f"of another {' and '.join(other_filters)}")
         if self.row.layer:
             parts.append(f"in {self.row.layer}" + ("" if self.row.layer == LIBRARY else ", not verified here"))
         if self.stale:
@@ -97,7 +97,7 @@ class Hit:
 
 
 def retrieve(store: Layer, query: Query, k: int = 3) -> list[Hit]:
-    """The best ``k`` hits, best first; fewer, or none, where nothing is near enough.
+    """Return the best ``k`` hits, best first; fewer, or none, if nothing is near enough.
 
     Raises:
         MemoryStoreError: the store cannot be searched.
@@ -155,27 +155,27 @@ def _candidate(query: Query, near: Near, shape: float, dropped: Sequence[str]) -
 
 
 def worth(kernel: Kernel | Near, purpose: Purpose) -> float:
-    """What use has shown, with a bonus for what was hardly tried; a pinned or liked entry is worth more."""
+    """The learnt value, with a bonus for little-tried entries; pinned and liked entries have a higher value."""
     value = kernel.draft if purpose is Purpose.DRAFT else kernel.refine
     bonus = _EXPLORATION / math.sqrt(1 + value.uses)
     return min(1.0, value.mean + bonus + 0.25 * kernel.pinned + 0.15 * kernel.thumb)
 
 
 def _diverse(ranked: Sequence[_Candidate], k: int) -> list[_Candidate]:
-    """Maximal marginal relevance: each next hit is good and unlike those before it."""
+    """Maximal marginal relevance: each next hit is good and differs from those before it."""
     if not ranked:
         return []
     logic, scores = np.stack([c.near.logic for c in ranked]), np.array([c.score for c in ranked])
-    dates = [c.near.made for c in ranked]
+    digests = [c.near.made for c in ranked]
     redundant, chosen = np.zeros(len(ranked)), list[int]()
     while len(chosen) < min(k, len(ranked)):
         worths = scores - _REDUNDANCY * redundant
         worths[chosen] = -np.inf
         best = int(np.argmax(worths))
         chosen.append(best)
-        # two hits teach the same as far as they compute the same, and wholly where one sketch made both
-        alike = 0.8 * np.clip(logic @ logic[best], 0.0, None)
-        redundant = np.maximum(redundant, np.where([m == dates[best] for m in dates], 1.0, alike))
+        # two hits are redundant as far as their computations agree, and completely if one sketch made both
+        similarity = 0.8 * np.clip(logic @ logic[best], 0.0, None)
+        redundant = np.maximum(redundant, np.where([m == digests[best] for m in digests], 1.0, similarity))
     return [ranked[at] for at in sorted(chosen)]
 
 

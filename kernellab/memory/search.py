@@ -1,4 +1,4 @@
-"""What a person searches the memory for: by a task's computation, or by words."""
+"""A person's searches in the memory: by a task's computation, or by words."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from kernellab.memory.texts import Embedder, Texts, fused
 from kernellab.options.memory import memory_defaults
 from kernellab.task import Task, load_task
 
-#: a change of what features are is a new number
+#: Version of the features' definition.
 _VERSION = 1
-#: files whose features are kept, the newest
+#: Maximum number of files with stored features; the newest.
 _MOST = 200
 
 
 class Seen:
-    """The features of a workspace's task files by their texts; a file that cannot be read holds none."""
+    """Cached features of a workspace's task files by their texts; an unreadable cache file counts as empty."""
 
     def __init__(self, workspace: Path) -> None:
         self._file = workspace / WORKSPACE / "features.json"
 
     def get(self, text: str) -> tuple[Features, str] | None:
-        """The features of a task's text, and its class of operators; None where it was not captured yet."""
+        """Return the features of a task's text and its class of operators; None if it was not captured yet."""
         row = self._read().get(_key(text))
         if row is None:
             return None
@@ -53,15 +53,15 @@ class Seen:
         return None
 
     def put(self, text: str, features: Features, family: str) -> None:
-        """Keep the features of a task's text; a workspace that cannot be written keeps none."""
+        """Store the features of a task's text; does nothing if the workspace is not writable."""
         row = {
             "hash": features.hash, "dtype": features.dtype, "family": family, "logic": encoded(features.logic),
             "shape": encoded(features.shape),
         }  # fmt: skip
-        kept = {**self._read(), _key(text): row}
+        entries = {**self._read(), _key(text): row}
         with suppress(OSError, KernellabError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            written(self._file, json.dumps(dict(list(kept.items())[-_MOST:])))
+            written(self._file, json.dumps(dict(list(entries.items())[-_MOST:])))
 
     def _read(self) -> dict[str, dict[str, str]]:
         with suppress(OSError, ValueError):
@@ -71,11 +71,11 @@ class Seen:
 
 
 def _key(text: str) -> str:
-    # another version may name computations otherwise
+    # another version may name computations differently
     return hashlib.sha256(f"{_VERSION}\0{text}".encode()).hexdigest()[:20]
 
 
-#: rows that a search by words reads for each that it shows: of one computation it shows one
+#: Number of rows that a search by words reads per shown row: of one computation only one is shown.
 _MORE = 6
 
 
@@ -90,7 +90,7 @@ class Found:
     shape: float | None = None
     value: float | None = None
     relaxed: tuple[str, ...] = ()
-    #: why its figures do not hold on this machine; "" where they do
+    #: Why its figures do not apply on this machine; "" if they do.
     stale: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ class Found:
 
 
 def open_memory(workspace: Path, uri: str = "") -> Memory:
-    """The memory at ``uri``; else the one that ``kernellab.toml`` names, else the workspace's own.
+    """Open the memory at ``uri``, otherwise the one in ``kernellab.toml``, otherwise the workspace's own.
 
     Raises:
-        MemoryStoreError: it cannot be opened. SessionError: the file is wrong.
+        MemoryStoreError: it cannot be opened. SessionError: the file is invalid.
     """
     return Memory.open(workspace, uri or place_named(memory_defaults(workspace).use))
 
@@ -117,37 +117,37 @@ def open_memory(workspace: Path, uri: str = "") -> Memory:
 def by_task(
     memory: Memory, task: Task, dsl: str = "", k: int = 5, leave_out: bool = False, words: Sequence[str] = ()
 ) -> list[Found]:
-    """Kernels of computations like ``task``'s; ``leave_out`` those of the same. ``words`` are operations that somebody
-    names in addition to the graph's. Raises CaptureError, TargetError: there is no such DSL."""
+    """Return kernels of computations like ``task``'s; ``leave_out`` excludes the same computation. ``words`` are
+    operations in addition to the graph's. Raises CaptureError, TargetError if there is no such DSL."""
     graph = capture(task)
-    seen = features(task, graph, words=words)
-    return _nearest(memory, seen, family_of(graph).value, dsl, k, leave_out)
+    task_features = features(task, graph, words=words)
+    return _nearest(memory, task_features, family_of(graph).value, dsl, k, leave_out)
 
 
 def by_file(
     memory: Memory, path: Path, dsl: str = "", k: int = 5, leave_out: bool = False, words: Sequence[str] = ()
 ) -> list[Found]:
-    """As :func:`by_task` for a task's file. What was captured once is not captured again, and torch not imported.
+    """Like :func:`by_task`, for a task's file. Captured features are cached; with them torch is not imported.
 
     Raises:
         TaskError, CaptureError, TargetError.
     """
-    seen = Seen(find_workspace())
+    cache = Seen(find_workspace())
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    held = None if words else seen.get(text)
-    if held is None:
+    cached = None if words else cache.get(text)
+    if cached is None:
         task = load_task(path)
         graph = capture(task)
-        held = features(task, graph, words=words), family_of(graph).value
+        cached = features(task, graph, words=words), family_of(graph).value
         if not words:
-            seen.put(text, *held)
-    return _nearest(memory, *held, dsl, k, leave_out)
+            cache.put(text, *cached)
+    return _nearest(memory, *cached, dsl, k, leave_out)
 
 
 def _nearest(memory: Memory, seen: Features, family: str, dsl: str, k: int, leave_out: bool) -> list[Found]:
     if dsl:
         get_adapter(dsl)
-    # a machine without the device still finds what was made for it elsewhere
+    # a machine without the device still finds kernels from other machines
     backend, chip, _ = (dsl and machine(dsl)) or ("", "", "")
     query = Query(
         seen, dsl, backend, family, chip, without=(seen.hash,) if leave_out else (), distinct=True
@@ -160,13 +160,13 @@ def by_words(
     memory: Memory, words: str, k: int = 5, embedder: Callable[[], Embedder] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Found]:  # fmt: skip
-    """Kernels whose name, operations or rationale hold ``words``, best first.
+    """Return kernels whose name, operations or rationale contain ``words``, best first.
 
-    With an ``embedder`` what means nearly the same counts as well; a fault of it leaves the words alone, and ``tell``
-    is given it.
+    With an ``embedder``, texts with a similar meaning count too; after a fault of it only the words count, and ``tell``
+    receives the fault.
     """
     rows = memory.layered.words(words, _MORE * k)
-    # of one computation in one DSL the first alone
+    # of one computation in one DSL only the first
     rows = list({(row.kernel.graph, row.kernel.dsl): row for row in reversed(rows)}.values())[::-1][:k]
     by_id = {row.kernel.id: row for row in rows}
     ranked = list(by_id)
@@ -174,8 +174,8 @@ def by_words(
     if embedder is not None and own is not None:
         try:
             entries = ((row.kernel.id, text_of(row.kernel)) for row in own.kernels())
-            near = Texts(own.uri, embedder()).nearest(words, entries, k, tell)
-            ranked = fused(ranked, near)[:k]
+            nearest_ids = Texts(own.uri, embedder()).nearest(words, entries, k, tell)
+            ranked = fused(ranked, nearest_ids)[:k]
         except (ModelError, MemoryStoreError) as error:
             tell(f"Words alone: {error}")
     for id in ranked:
@@ -190,22 +190,22 @@ def by_words(
 
 
 def figures(kernel: Kernel, old: str = "") -> str:
-    """``cpp on a CPU, 1.50x eager, T2``, and why they do not hold here where they do not."""
+    """The figures, such as ``cpp on a CPU, 1.50x eager, T2``, and why they do not apply here, if so."""
     speedup = kernel.measured.speedup
-    fast = f"{speedup:.2f}x {kernel.measured.baseline}" if speedup is not None else "not compared"
+    speedup_text = f"{speedup:.2f}x {kernel.measured.baseline}" if speedup is not None else "not compared"
     stale = f", stale: {old}" if old else ""
-    return f"{kernel.dsl} on {kernel.chip}, {fast}, {kernel.measured.trust.value}{stale}"
+    return f"{kernel.dsl} on {kernel.chip}, {speedup_text}, {kernel.measured.trust.value}{stale}"
 
 
 def stale_here(kernel: Kernel) -> str:
-    """Why the kernel's figures do not hold on this machine; "" where they do."""
+    """Why the kernel's figures do not apply on this machine; "" if they do."""
     return kernel.stale or stale_of(kernel)
 
 
 def stale_of(kernel: Kernel) -> str:
-    """The same, whatever the entry says."""
-    here = machine(kernel.dsl)
-    chip, family = here[1:] if here else ("no device of this machine", "")
+    """Like :func:`stale_here`, without the entry's own mark."""
+    place = machine(kernel.dsl)
+    chip, family = place[1:] if place else ("no device of this machine", "")
     return stale(kernel, chip, None, family)
 
 
@@ -216,7 +216,7 @@ def _layer(row: Row) -> str:
 
 @lru_cache(maxsize=8)
 def machine(dsl: str) -> tuple[str, str, str] | None:
-    """Backend, chip and the chip's family on which the DSL runs here; None where this machine has no such device."""
+    """Backend, chip and chip family on which the DSL runs here; None if this machine has no such device."""
     try:
         target = detect_target(dsl, rates=False)
     except KernellabError:

@@ -1,7 +1,7 @@
-"""The tables of the memory in LanceDB: one for kernels, failures and skills each, and one that says their version.
+"""The memory's tables in LanceDB: one each for kernels, failures and skills, and one for their version.
 
-Embedded in the workspace by default; any URI that LanceDB takes (``s3://``, ``db://``) works the same. Rows hold the
-whole record as JSON next to the columns that are searched, so a store can be read back without loss.
+Embedded in the workspace by default; any URI that LanceDB accepts (``s3://``, ``db://``) works alike. Rows contain the
+complete record as JSON next to the searched columns, so a store can be read back without loss.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Search:
-    """A search by cosine for ``limit`` rows. ``where`` is SQL; ``probes`` 0 asks no index, which is exact."""
+    """A search by cosine for ``limit`` rows. ``where`` is SQL; with ``probes`` 0 it is exact, without an index."""
 
     vector: np.ndarray
     column: str
@@ -57,14 +57,14 @@ class Search:
 
 
 class Reader:
-    """A table at ``uri``, read from any thread; it sees what others have written."""
+    """A table at ``uri``, readable from any thread; each read sees other processes' writes."""
 
     def __init__(self, uri: str, name: str) -> None:
         self._uri, self._name = uri, name
         self._table: Any = None
 
     def search(self, what: Search) -> Any:
-        """The rows found, as an Arrow table, nearest first. Raises what LanceDB raises."""
+        """Return the rows as an Arrow table, nearest first. Raises LanceDB's errors."""
         return _run(lambda: self._search(what))
 
     async def _search(self, what: Search) -> Any:
@@ -85,7 +85,7 @@ class Reader:
 
 @lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
-    """One loop a process, in its own thread: a notebook's thread runs a loop already."""
+    """Return the process's loop, in its own thread: a notebook's thread already runs a loop."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="kernellab-memory", daemon=True).start()
     return loop
@@ -98,25 +98,25 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
     return asyncio.run_coroutine_threadsafe(body(), _loop()).result()
 
 
-#: the layout of the tables; a store of another version is migrated by reading its records back
+#: Layout version of the tables; a store of another version is migrated by reading its records back.
 VERSION = 4
-#: rows from which a search without an index takes longer than one with it
+#: Number of rows above which a search with an index is faster.
 _INDEXED_FROM = 20_000
-#: small files that a table may have before they are merged
+#: Number of small files of a table above which they are merged.
 _MOST_FILES = 48
-#: how often a write is tried again when another process wrote in between
+#: Attempts to write if another process writes at the same time.
 _TRIES = 8
-#: seconds for which a table that another process creates may be missing
+#: Seconds during which a table may be missing while another process creates it.
 _CREATING = 1.0
-#: more rows that a search reads where some are left out; where that is too few, it is asked again without them
+#: Additional rows that a search reads if some are excluded; if too few remain, the search excludes them itself.
 _LEFT_OUT = 8
-#: cells of the vector index that a search looks into: at a million rows, of a thousand cells, 24 find 0.91 of the
-#: nearest ten, 32 find 0.98, 40 all
+#: Cells of the vector index that a search reads: at a million rows and a thousand cells, 24 find 0.91 of the nearest
+#: ten, 32 find 0.98, 40 all.
 _PROBES = 40
 
 
 class Store:
-    """The tables at ``uri``. Safe to use from several processes; each call sees what others have written.
+    """The tables at ``uri``. Safe to use from several processes; each call sees other processes' writes.
 
     Raises:
         MemoryStoreError: the store cannot be opened, is of a newer kernellab, or its vectors have another length.
@@ -124,7 +124,7 @@ class Store:
 
     def __init__(self, uri: str, read_only: bool = False) -> None:
         self.uri, self._read_only = uri, read_only
-        # it warns of tables that a rebuild makes again and of small indexes: nothing that a person can act on
+        # LanceDB warns about tables that a rebuild replaces and about small indexes, which a person cannot change
         os.environ.setdefault("LANCEDB_LOG", "error")
         try:
             import lancedb
@@ -133,7 +133,7 @@ class Store:
                 f"The memory needs LanceDB, which cannot be imported ({error}).", "pip install lancedb"
             ) from None
         if read_only and "://" not in uri and not Path(uri).is_dir():
-            raise self._missing()  # LanceDB would make the folder
+            raise self._missing()  # LanceDB would create the folder
         self._db = self._guard("opened", lambda: lancedb.connect(uri, read_consistency_interval=timedelta(0)))
         self._tables: dict[str, Any] = {}
         self._reader = Reader(uri, KERNELS)
@@ -147,7 +147,7 @@ class Store:
             self._merge(KERNELS, [kernel_row(row) for row in rows])
 
     def put_failures(self, failures: Sequence[Failure]) -> None:
-        """Add failures; a known one gets the newer change."""
+        """Add failures; the change of a known one is replaced."""
         if failures:
             self._merge(FAILURES, [failure_row(f) for f in failures])
 
@@ -157,30 +157,30 @@ class Store:
             self._merge(SKILLS, [skill_row(s) for s in skills])
 
     def remove(self, ids: Sequence[str]) -> int:
-        """Remove entries by id from all tables, and from the files that hold them; how many there were."""
+        """Remove entries by id from all tables and their files. Return their number."""
         if not ids:
             return 0
         listed = ", ".join(_quoted(i) for i in ids)
         removed = 0
         for name in (KERNELS, FAILURES, SKILLS):
             table = self._table(name)
-            before = self._guard("read", table.count_rows)
+            count_before = self._guard("read", table.count_rows)
             self._write(partial(table.delete, f"id IN ({listed})"))
-            removed += before - self._guard("read", table.count_rows)
+            removed += count_before - self._guard("read", table.count_rows)
         if removed:
             self.compact(now=True)
         return removed
 
     def clear(self) -> None:
-        """Make the tables from scratch, empty, whatever state their files are in."""
+        """Replace the tables with empty ones, whatever the state of their files."""
         for name in (KERNELS, FAILURES, SKILLS):
             self._tables.pop(name, None)
             self._guard("written", partial(self._db.create_table, name, schema=schema(name), mode="overwrite"))
         self._reader = Reader(self.uri, KERNELS)
 
     def compact(self, now: bool = False) -> None:
-        """Merge small files and drop what no version needs; with ``now`` also versions of a minute ago."""
-        # a reader of the last minute may still hold an older version; what was forgotten must be gone from every file
+        """Merge small files and drop unneeded versions; with ``now`` also recent ones."""
+        # a recent reader may still use an older version; forgotten entries must be removed from every file
         older = timedelta(0) if now else timedelta(days=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -191,8 +191,8 @@ class Store:
             self._write(partial(self._table(name).optimize, cleanup_older_than=older, delete_unverified=now))
 
     def tend(self) -> bool:
-        """After writes: merge the files of the tables that have many small ones, which brings their indexes up to date
-        too. Were there any?"""
+        """After writes, merge the files of tables with many small ones, which also updates their indexes. Return
+        whether there were any."""
         changed = False
         for name in (KERNELS, FAILURES, SKILLS):
             table = self._table(name)
@@ -202,22 +202,22 @@ class Store:
         return changed
 
     def index(self) -> None:
-        """Make the indexes that a large store needs; a small one is searched whole, which is exact."""
+        """Make the indexes for a large store; a small one is searched completely, which is exact."""
         from lancedb.index import Bitmap, BTree, IvfSq
 
         table = self._table(KERNELS)
         rows = self._guard("read", table.count_rows)
-        have = {index.columns[0] for index in table.list_indices()}
+        indexed = {index.columns[0] for index in table.list_indices()}
         for column in (*FILTERS, *JOINED.values()):
-            if column not in have:
+            if column not in indexed:
                 self._write(partial(table.create_index, column, config=Bitmap()))
         for column in ("id", "graph"):
-            if column not in have:
+            if column not in indexed:
                 self._write(partial(table.create_index, column, config=BTree()))
         if rows >= _INDEXED_FROM:
             parts = max(16, int(rows**0.5))
-            # a byte a number: near enough to the vectors that only those which are returned are read again to compare
-            # them exactly, which is what a query costs most; and trained in a tenth of product quantisation's time
+            # one byte per number: precise enough that only returned vectors are read again for an exact comparison,
+            # which is the main cost of a query; and trained in a tenth of the time of product quantisation
             config = IvfSq(distance_type="cosine", num_partitions=parts, max_iterations=15, sample_rate=64)
             self._write(partial(table.create_index, "logic", config=config, replace=True))
 
@@ -226,46 +226,49 @@ class Store:
     def near(
         self, logic: np.ndarray, where: Mapping[str, str], limit: int, without: Sequence[str] = (), exact: bool = False
     ) -> list[Near]:
-        """Kernels nearest in logic among those that ``where`` allows, nearest first; ``without`` are graph hashes.
+        """The kernels nearest in logic among those that match ``where``, nearest first; excludes the graph hashes
+        ``without``.
 
-        ``where`` maps a column of dsl, backend, operator_class, chip to its value. ``exact`` asks no index.
+        ``where`` maps a column of dsl, backend, operator_class, chip to its value. ``exact`` searches without an index.
         """
         self._table(KERNELS)
-        whole = joined(where)
-        clauses = [f"{column} = {_quoted(value)}" for column, value in ([whole] if whole else where.items())]
+        joined_filter = joined(where)
+        clauses = [
+            f"{column} = {_quoted(value)}" for column, value in ([joined_filter] if joined_filter else where.items())
+        ]
         probes = 0 if exact else _PROBES
-        # an index says quickly what is of a value and slowly what is not: what is left out is read, and dropped here
+        # an index finds equal values fast and excludes values slowly: excluded rows are read and dropped here
         count = limit + (_LEFT_OUT if without else 0)
         query = Search(logic.astype(np.float32), "logic", " AND ".join(clauses), ["record"], count, probes)
         rows = nearest(self._guard("searched", lambda: self._reader.search(query)), logic)
-        kept = [near for near in rows if near.graph not in without]
-        if len(kept) < limit and len(rows) == count and without:
+        allowed = [near for near in rows if near.graph not in without]
+        if len(allowed) < limit and len(rows) == count and without:
             clauses.append(f"graph NOT IN ({', '.join(_quoted(g) for g in without)})")
-            fewer = replace(query, where=" AND ".join(clauses), limit=limit)
-            kept = nearest(self._guard("searched", lambda: self._reader.search(fewer)), logic)
-        return kept[:limit]
+            narrowed = replace(query, where=" AND ".join(clauses), limit=limit)
+            allowed = nearest(self._guard("searched", lambda: self._reader.search(narrowed)), logic)
+        return allowed[:limit]
 
     def kernels(self, where: str = "") -> Iterator[Row]:
-        """Every kernel, in batches; ``where`` is SQL over the columns."""
+        """Yield every kernel, in batches; ``where`` is SQL over the columns."""
         batches = iter(self._guard("read", lambda: self._scan(KERNELS, ["record"], where).to_batches()))
         # files are read during the loop
         while (batch := self._guard("read", lambda: next(batches, None))) is not None:
             yield from (row_of(value) for value in batch["record"].to_pylist())
 
     def get(self, id: str) -> Row | None:
-        """A kernel by its id."""
+        """Return a kernel by its id."""
         return next(self.kernels(f"id = {_quoted(id)}"), None)
 
     def failures(self, where: str = "") -> list[Failure]:
-        """Failures; ``where`` is SQL over graph, dsl, signature, operator_class."""
+        """Return failures; ``where`` is SQL over graph, dsl, signature, operator_class."""
         return [Failure.model_validate_json(r) for r in self._records(FAILURES, where)]
 
     def skills(self, where: str = "") -> list[Skill]:
-        """Skills; ``where`` is SQL over operator_class, dsl, chip."""
+        """Return skills; ``where`` is SQL over operator_class, dsl, chip."""
         return [Skill.model_validate_json(r) for r in self._records(SKILLS, where)]
 
     def words(self, text: str, limit: int) -> list[Row]:
-        """Kernels whose name, words or rationale hold ``text``, best first (full-text search, BM25)."""
+        """Return kernels whose name, words or rationale contain ``text``, best first (full-text search, BM25)."""
         table = self._table(KERNELS)
 
         def ask() -> list[dict[str, Any]]:
@@ -280,10 +283,10 @@ class Store:
         return [row_of(row["record"]) for row in self._guard("searched", ask)]
 
     def count(self) -> dict[str, int]:
-        """Rows a table."""
+        """The number of rows per table."""
         return {name: self._guard("read", self._table(name).count_rows) for name in (KERNELS, FAILURES, SKILLS)}
 
-    # -- inside
+    # -- internal
 
     def _records(self, name: str, where: str) -> list[str]:
         rows = self._guard("read", lambda: self._scan(name, ["record"], where).to_list())
@@ -308,7 +311,7 @@ class Store:
         return self._tables[name]
 
     def _opened(self, name: str) -> Any:
-        """The table; one that another process is creating is listed before it can be opened (LanceDB: ValueError)."""
+        """Open a table. While another process creates it, it is listed but cannot be opened (LanceDB: ValueError)."""
         end = time.monotonic() + _CREATING
         while True:
             try:
@@ -343,8 +346,8 @@ class Store:
         if not rows:
             import pyarrow as pa
 
-            first = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=schema(META))
-            self._write(lambda: meta.merge_insert("id").when_not_matched_insert_all().execute(first))
+            version_row = pa.Table.from_pylist([{"id": "version", "record": str(VERSION)}], schema=schema(META))
+            self._write(lambda: meta.merge_insert("id").when_not_matched_insert_all().execute(version_row))
             return
         version = int(next(row["record"] for row in rows if row["id"] == "version"))
         if version < VERSION:
@@ -376,7 +379,7 @@ class Store:
         )
 
     def _write(self, work: Callable[[], object]) -> None:
-        """Writes, again where another process has written in between."""
+        """Write; repeat if another process has written at the same time."""
         for attempt in range(_TRIES):
             try:
                 work()

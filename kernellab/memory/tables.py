@@ -1,4 +1,4 @@
-"""What the memory's tables look like: their columns, a row of each record, and a record of each row."""
+"""The layout of the memory's tables: columns, and conversions between rows and records."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KERNELS, FAILURES, SKILLS, META = "kernels", "failures", "skills", "meta"
-#: columns with few values, by which searches filter
+#: Columns with few values, by which searches filter.
 FILTERS = ("dsl", "backend", "operator_class", "chip")
-#: what nearly every search filters by, the first so many of FILTERS, as one column: an index of one short list of rows
-#: is read instead of several long ones that have to be intersected
+#: The filters of nearly every search, the first N of FILTERS, as one column: an index with one short list of rows is
+#: read instead of several long ones that must be intersected.
 JOINED: Mapping[int, str] = {2: "by_backend", 3: "by_class", 4: "by_chip"}
-#: bytes of the two vectors that each packed record begins with
+#: Bytes of the two vectors at the beginning of each packed record.
 _HEAD = 4 * (LOGIC + SHAPE)
 
 
 class Tally(NamedTuple):
-    """A value (:class:`kernellab.memory.records.Value`), as a search reads it thirty times."""
+    """A value (:class:`kernellab.memory.records.Value`) in a form that a search reads thirty times faster."""
 
     mean: float
     uses: int
@@ -35,8 +35,8 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True)
 class Near:
-    """What a search tells of a kernel: what it is ranked by, and its record, read when it is chosen. ``made`` names its
-    sketch."""
+    """A search's facts about a kernel: those that rank it, and its record, which is parsed when the kernel is chosen.
+    ``made`` identifies its sketch."""
 
     id: str
     graph: str
@@ -53,9 +53,9 @@ class Near:
     logic: np.ndarray
     shape: np.ndarray
     cosine: float
-    #: the record as the store has it, or as it is in memory
+    #: The record as stored, or as an object.
     record: bytes | Kernel
-    #: the layer that it is of; "": the workspace's own
+    #: The layer of the kernel; "" is the workspace's own.
     layer: str = ""
 
     @property
@@ -66,12 +66,12 @@ class Near:
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel with its two vectors, as the store keeps it."""
+    """A kernel with its two vectors, as stored."""
 
     kernel: Kernel
     logic: np.ndarray
     shape: np.ndarray
-    #: the layer that it was read from; "": the workspace's own
+    #: The layer from which it was read; "" is the workspace's own.
     layer: str = ""
 
 
@@ -95,11 +95,11 @@ def schema(name: str) -> pa.Schema:
 
 
 def joined(values: Mapping[str, str]) -> tuple[str, str] | None:
-    """The column of JOINED that says all of ``values``, and its value; None where none does."""
+    """The column of JOINED that covers all ``values``, and its value; None if there is none."""
     columns = FILTERS[: len(values)]
     if len(values) not in JOINED or not all(column in values for column in columns):
         return None
-    # only the last one, the chip, is a text of anybody's
+    # only the last one, the chip, is free text
     return JOINED[len(values)], "|".join(values[column] for column in columns)
 
 
@@ -108,7 +108,7 @@ def kernel_row(row: Row) -> dict[str, Any]:
     filters = {column: getattr(kernel, column) for column in FILTERS}
     keys = (joined({column: filters[column] for column in FILTERS[:count]}) for count in JOINED)
     return {
-        **filters, **dict(one for one in keys if one),
+        **filters, **dict(pair for pair in keys if pair),
         "id": kernel.id, "graph": kernel.graph, "task": kernel.task, "dtype": kernel.dtype,
         "speedup": kernel.measured.speedup or 0.0, "stale": bool(kernel.stale),
         "text": text_of(kernel),
@@ -118,7 +118,7 @@ def kernel_row(row: Row) -> dict[str, Any]:
 
 
 def text_of(kernel: Kernel) -> str:
-    """What a search by words looks at."""
+    """The text that a search by words reads."""
     return " ".join((kernel.name, kernel.operator_class, *kernel.words, kernel.rationale))
 
 
@@ -137,12 +137,13 @@ def skill_row(skill: Skill) -> dict[str, Any]:
 
 
 def _packed(row: Row) -> bytes:
-    """All of a kernel in one value, what hits are ranked by first: a search reads it once a row, and a read costs by
-    its number more than by its bytes. Both vectors, the length of the facts, the facts, the record."""
+    """Pack a kernel into one value, beginning with the ranking data: a search reads one value per row, and the cost of
+    reads depends more on their number than on their size. Layout: both vectors, the length of the facts, the facts, the
+    record."""
     kernel = row.kernel
-    created = _made(kernel)
+    sketch_digest = _made(kernel)
     columns = [
-        kernel.id, kernel.graph, kernel.dsl, kernel.backend, kernel.operator_class, kernel.chip, created,
+        kernel.id, kernel.graph, kernel.dsl, kernel.backend, kernel.operator_class, kernel.chip, sketch_digest,
         kernel.draft.mean, kernel.draft.uses, kernel.refine.mean, kernel.refine.uses, kernel.thumb, kernel.pinned,
         bool(kernel.stale),
     ]  # fmt: skip
@@ -152,7 +153,7 @@ def _packed(row: Row) -> bytes:
 
 
 def _unpacked(value: bytes) -> tuple[bytes, bytes]:
-    """The facts and the record, both JSON, of a value behind its vectors."""
+    """Return the facts and the record, both JSON, that follow the vectors in a packed value."""
     start = _HEAD + 4
     end = start + int.from_bytes(value[_HEAD:start], "little")
     return value[start:end], value[end:]
@@ -163,7 +164,7 @@ def _made(kernel: Kernel) -> str:
 
 
 def near_of(row: Row, logic: np.ndarray) -> Near:
-    """A row in memory as a search tells of it."""
+    """Return an in-memory row in the form of a search result."""
     kernel = row.kernel
     lengths = float(np.linalg.norm(row.logic) * np.linalg.norm(logic))
     return Near(
@@ -175,9 +176,10 @@ def near_of(row: Row, logic: np.ndarray) -> Near:
 
 
 def near(table: Any, logic: np.ndarray) -> list[Near]:
-    """The rows of an Arrow table with its column ``record``, nearest to ``logic`` first.
+    """Return the rows of an Arrow table with a ``record`` column, nearest to ``logic`` first.
 
-    An index knows its vectors to a byte a number; the cosines are taken here, of the exact ones that rows bring along.
+    An index stores its vectors with one byte per number; the cosines are computed here from the exact vectors in the
+    rows.
     """
     values = table["record"].to_pylist()
     if not values:
@@ -189,21 +191,21 @@ def near(table: Any, logic: np.ndarray) -> list[Near]:
     parts = [_unpacked(value) for value in values]
     records = json.loads(b"[" + b",".join(facts for facts, _ in parts) + b"]")
     rows = []
-    for at in np.argsort(-cosines, kind="stable"):
-        record = parts[at][1]
-        *names, draft, drafts, refine, refines, thumb, pinned, stale = records[at]
-        id, graph, dsl, backend, operator_class, chip, created = names
+    for index in np.argsort(-cosines, kind="stable"):
+        record = parts[index][1]
+        *names, draft, drafts, refine, refines, thumb, pinned, stale = records[index]
+        id, graph, dsl, backend, operator_class, chip, digest = names
         rows.append(
             Near(
-                id, graph, dsl, backend, operator_class, chip, created, Tally(draft, drafts), Tally(refine, refines),
-                thumb, pinned, stale, logics[at], shapes[at], float(cosines[at]), record,
+                id, graph, dsl, backend, operator_class, chip, digest, Tally(draft, drafts), Tally(refine, refines),
+                thumb, pinned, stale, logics[index], shapes[index], float(cosines[index]), record,
             )
         )  # fmt: skip
     return rows
 
 
 def row_of(value: bytes) -> Row:
-    """A row of a packed record."""
+    """Return the row of a packed record."""
     vectors = np.frombuffer(value, np.float32, LOGIC + SHAPE)
     return Row(Kernel.model_validate_json(_unpacked(value)[1]), vectors[:LOGIC], vectors[LOGIC:])
 

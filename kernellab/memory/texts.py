@@ -1,7 +1,7 @@
-"""Vectors of entries' texts next to the kernels, where a person has named an embedding model: for searches by words.
+"""Vectors of entries' texts, if a person has configured an embedding model: for searches by words.
 
-They are made from the entries and hold nothing else, so another model, or one whose vectors have another length, makes
-them again. Nothing that a design begins from depends on them.
+They are derived from the entries, so another model, or one with another vector length, makes them again. Designs do not
+depend on them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kernellab.records import Role
 if TYPE_CHECKING:
     from kernellab.models.settings import ModelSettings
 
-#: texts in one request, and characters of one
+#: Number of texts in one request, and characters of one text.
 _BATCH, _MOST_CHARS = 64, 8000
 
 
 @dataclass(frozen=True)
 class Embedder:
-    """``vectors`` gives an array of [texts, length], each of length 1. Raises ModelError."""
+    """``vectors`` returns an array of [texts, length], each of norm 1. Raises ModelError."""
 
     name: str
     vectors: Callable[[Sequence[str]], np.ndarray]
 
 
 def open_embedder(choice: str, settings: ModelSettings) -> Embedder:
-    """The model that ``choice`` names. Raises ModelError: it names none, or what it needs is not there."""
+    """Return the model that ``choice`` names. Raises ModelError if it names none, or a dependency is missing."""
     kind, _, name = choice.partition(":")
     if kind == "model" and name:
         return _at_endpoint(name, settings)
@@ -94,7 +94,7 @@ def _in_parts(ask: Callable[[Sequence[str]], np.ndarray]) -> Callable[[Sequence[
 
 
 def _unit(rows: object, count: int) -> np.ndarray:
-    """Raises ValueError: not one vector of numbers for each text."""
+    """Normalize the vectors. Raises ValueError unless there is one finite vector per text."""
     vectors = np.asarray(rows, dtype=np.float32)
     if vectors.ndim != 2 or len(vectors) != count or not np.isfinite(vectors).all():
         raise ValueError(f"{count} texts, and an answer of shape {vectors.shape}")
@@ -103,14 +103,14 @@ def _unit(rows: object, count: int) -> np.ndarray:
 
 
 TABLE = "texts"
-#: entries whose texts are embedded at a time
+#: Number of entries whose texts are embedded at a time.
 _PART = 256
-#: rank from which on a place says little, in the fusion of two rankings (Cormack, Clarke and Buettcher 2009)
+#: Rank constant in the fusion of two rankings (Cormack, Clarke and Buettcher 2009).
 _FUSED = 60
 
 
 class Texts:
-    """The vectors at ``uri`` by a model. Raises MemoryStoreError: they cannot be read or written."""
+    """The vectors at ``uri`` by a model. Raises MemoryStoreError if they cannot be read or written."""
 
     def __init__(self, uri: str, embedder: Embedder) -> None:
         import lancedb
@@ -121,13 +121,13 @@ class Texts:
     def nearest(
         self, words: str, entries: Iterable[tuple[str, str]], limit: int, tell: Callable[[str], None] = lambda _: None
     ) -> list[str]:
-        """Ids of those ``entries`` (id, text) whose texts mean most nearly what ``words`` do, best first.
+        """Return the ids of the ``entries`` (id, text) with the meaning nearest to ``words``, best first.
 
-        Texts without a vector are embedded first. ``tell`` is given a sentence where all are, because another model
-        made what is held, or the model's vectors have another length now.
+        Texts without a vector are embedded first. ``tell`` receives a sentence if all are, because the stored ones are
+        by another model or have another length.
 
         Raises:
-            MemoryStoreError. ModelError: the model gives no vectors.
+            MemoryStoreError. ModelError: the model returns no vectors.
         """
         vector = self._embedder.vectors([words])[0]
         self._update(dict(entries), len(vector), tell)
@@ -139,28 +139,30 @@ class Texts:
 
     def _update(self, texts: Mapping[str, str], length: int, tell: Callable[[str], None]) -> None:
         table = self._held(length, tell)
-        there = set(self._guard(lambda: _ids(table))) if table is not None else set()
-        new = [id for id in texts if id not in there]
+        stored_ids = set(self._guard(lambda: _ids(table))) if table is not None else set()
+        new = [id for id in texts if id not in stored_ids]
         for at in range(0, len(new), _PART):
             part = new[at : at + _PART]
             vectors = self._embedder.vectors([texts[id] for id in part])
             self._guard(partial(self._add, part, vectors))
-        gone = sorted(there - set(texts))
-        if gone and table is not None:
-            listed = ", ".join("'" + id.replace("'", "''") + "'" for id in gone)
+        removed_ids = sorted(stored_ids - set(texts))
+        if removed_ids and table is not None:
+            listed = ", ".join("'" + id.replace("'", "''") + "'" for id in removed_ids)
             self._guard(lambda: self._db.open_table(TABLE).delete(f"id IN ({listed})"))
 
     def _held(self, length: int, tell: Callable[[str], None]) -> Any:
-        """The table, where there is one of this model with vectors of that length."""
+        """Return the table if its vectors are by this model and have that length; otherwise drop it and return None."""
         if TABLE not in self._guard(self._names):
             return None
         table = self._guard(lambda: self._db.open_table(TABLE))
         model = json.loads((table.schema.metadata or {}).get(b"model", b'""'))
-        held, name = table.schema.field("vector").type.list_size, self._embedder.name
-        if (model, held) == (name, length):
+        stored_length, name = table.schema.field("vector").type.list_size, self._embedder.name
+        if (model, stored_length) == (name, length):
             return table
-        by = f"by the model {model}" if model != name else f"of length {held}, and {name} gives {length} now"
-        tell(f"The texts' vectors are {by}: all texts are embedded again.")
+        difference = (
+            f"by the model {model}" if model != name else f"of length {stored_length}, and {name} gives {length} now"
+        )
+        tell(f"The texts' vectors are {difference}: all texts are embedded again.")
         self._guard(lambda: self._db.drop_table(TABLE))
         return None
 
@@ -196,7 +198,7 @@ def _ids(table: Any) -> list[str]:
 
 
 def fused(*rankings: Sequence[str]) -> list[str]:
-    """One ranking of several: each place adds 1 / (60 + place)."""
+    """Merge several rankings: each place adds 1 / (60 + place)."""
     scores: dict[str, float] = {}
     for ranking in rankings:
         for place, id in enumerate(ranking, 1):

@@ -1,4 +1,4 @@
-"""What a remembered sketch says of new designs: which of them is built like it, and at which values of its tunables."""
+"""Transfers a remembered sketch to new designs: the most similar design, and the values of its tunables."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kernellab.sketch.program.program import Program
 
 Value = int | float
 
-#: designs less alike than this are built differently: nothing is carried over
+#: Minimum similarity of designs: below it, nothing is carried over.
 _LEAST = 0.5
 
 
 @dataclass(frozen=True)
 class Carried:
-    """The design of that index, with ``values`` of its tunables; ``likeness`` (0..1) says how far it is built alike."""
+    """A design by index, with ``values`` of its tunables; ``likeness`` (0 to 1) is its structural similarity."""
 
     design: int
     values: tuple[tuple[str, Value], ...]
@@ -28,13 +28,13 @@ class Carried:
 def carried(
     sketch: str, values: Mapping[str, Value], designs: Sequence[str], why: str = "", whys: Sequence[str] = ()
 ) -> Carried | None:
-    """The design most like ``sketch``, with the nearest of its choices for each of ``values``.
+    """Return the design most like ``sketch``, with the nearest of its choices for each of ``values``.
 
-    ``why`` and ``whys`` are the rationales of both, whose first sentence names the schedule. None where no design is
-    built alike, or where the remembered sketch cannot be read any more.
+    ``why`` and ``whys`` are the rationales of both, whose first sentence names the schedule. None if no design is
+    similar, or if the remembered sketch is no longer readable.
 
     Raises:
-        SketchError: one of ``designs`` is wrong.
+        SketchError: one of ``designs`` is invalid.
     """
     try:
         old = load_program(sketch)
@@ -42,14 +42,14 @@ def carried(
         return None
     chosen = {c.name: c.value for c in old.tunables if c.value is not None} | dict(values)
     best: Carried | None = None
-    most = 0.0
+    best_score = 0.0
     for index, design in enumerate(designs):
         new = load_program(design)
         likeness = _likeness(old, new)
-        same = bool(why) and index < len(whys) and why.split(".")[0] == whys[index].split(".")[0]
-        if likeness < _LEAST or likeness + same <= most:
+        same_schedule = bool(why) and index < len(whys) and why.split(".")[0] == whys[index].split(".")[0]
+        if likeness < _LEAST or likeness + same_schedule <= best_score:
             continue
-        most = likeness + same
+        best_score = likeness + same_schedule
         carried_over = {
             c.name: _nearest(chosen[c.name], c.choices) if c.name in chosen else c.value
             for c in new.tunables
@@ -60,7 +60,7 @@ def carried(
 
 
 def with_values(sketch: str, values: Mapping[str, Value]) -> str:
-    """``sketch`` with other defaults of its tunables. Raises SketchError."""
+    """Return ``sketch`` with other defaults of its tunables. Raises SketchError."""
     from kernellab.sketch.rewrite import edit
     from kernellab.sketch.syntax.parse import parse
     from kernellab.sketch.syntax.printer import format
@@ -73,12 +73,14 @@ def with_values(sketch: str, values: Mapping[str, Value]) -> str:
 
 
 def _likeness(old: Program, new: Program) -> float:
-    """Launches alike, the same tunables, and sets of choices that overlap."""
-    mine, theirs = {c.name: c for c in old.tunables}, {c.name: c for c in new.tunables}
-    every = mine.keys() | theirs.keys()
-    names = len(mine.keys() & theirs.keys()) / len(every) if every else 1.0
+    """The similarity of two programs: equal launches, equal tunables, and overlapping sets of choices."""
+    old_tunables, new_tunables = {c.name: c for c in old.tunables}, {c.name: c for c in new.tunables}
+    all_names = old_tunables.keys() | new_tunables.keys()
+    names = len(old_tunables.keys() & new_tunables.keys()) / len(all_names) if all_names else 1.0
     launches = min(len(old.kernels), len(new.kernels)) / max(len(old.kernels), len(new.kernels), 1)
-    shared = [_overlap(mine[n].choices, theirs[n].choices) for n in mine.keys() & theirs.keys()]
+    shared = [
+        _overlap(old_tunables[n].choices, new_tunables[n].choices) for n in old_tunables.keys() & new_tunables.keys()
+    ]
     sets = sum(shared) / len(shared) if shared else names
     return 0.5 * names + 0.25 * launches + 0.25 * sets
 
@@ -89,7 +91,7 @@ def _overlap(one: Sequence[Value], other: Sequence[Value]) -> float:
 
 
 def _nearest(value: Value, choices: Sequence[Value]) -> Value:
-    """The choice at the least ratio from ``value``."""
+    """The choice with the smallest ratio to ``value``."""
     return min(choices, key=lambda c: abs(math.log2(max(c, 1e-9) / max(value, 1e-9))), default=value)
 
 

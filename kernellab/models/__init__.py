@@ -1,12 +1,12 @@
-"""Chat models: any OpenAI-compatible endpoint or a recording of one, what they cost, and how far they may go.
+"""Chat models: any OpenAI-compatible endpoint or a recording of one, their cost, and their limits.
 
-A role speaks through a :class:`Talk`, which records each :class:`~kernellab.models.exchanges.Exchange`, counts it
-against a :class:`Budget` and raises :class:`~kernellab.errors.ModelError` unless a whole answer came. ``open_model``
-turns the word in a role's setting into a model; ``ModelSettings`` says where models are, and never holds a key.
+A role sends requests through a :class:`Talk`, which records each :class:`~kernellab.models.exchanges.Exchange`, counts
+it against a :class:`Budget` and raises :class:`~kernellab.errors.ModelError` unless a complete answer arrives.
+``open_model`` opens the model in a role's setting; ``ModelSettings`` says where models are, and never contains a key.
 
-Servers keep the work of a prompt's beginning for the next prompt that begins alike. So put what never changes first
-(the role, the language's reference), then what changes with the task, then what changes with the turn: messages are
-sent as they are, in their order, with nothing added.
+Servers reuse the work on a prompt's beginning for later prompts with the same beginning. So put constant text first
+(the role, the language's reference), then text that changes with the task, then with the turn: messages are sent
+unchanged and in order.
 """
 
 from kernellab.errors import ModelError, ModelFault

@@ -1,4 +1,4 @@
-"""How much a session may cost. Checked before each request; one that does not fit into what is left is not sent."""
+"""A session's spending limits. Checked before each request; one that exceeds the remainder is not sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernellab.models.ledger import added, tokens
 from kernellab.options.entry import amount
 
 _LIMITS = ("tokens", "usd", "minutes", "gpu_s", "tool_calls")
-#: what bounds work of any kind; the other limits bound requests to models alone
+#: Limits of work of any kind; the others limit only requests to models.
 TIME_LIMITS = ("minutes", "gpu_s")
 _RAISE = "Raise the budget and resume; nothing is lost."
 _EXAMPLE = "Write for example tokens=200000,usd=1,minutes=30,gpu_s=600."
@@ -32,15 +32,15 @@ class Limits:
     tool_calls: int | None = None
 
     def __str__(self) -> str:
-        """As :meth:`Budget.parse` reads it."""
+        """The form that :meth:`Budget.parse` reads."""
         return ",".join(f"{name}={getattr(self, name)}" for name in _LIMITS if getattr(self, name) is not None)
 
 
 class Budget:
-    """Limits and what has been spent of them. Shared by all talks of a session; safe to use from several threads.
+    """Limits and the spending so far. Shared by all talks of a session; safe to use from several threads.
 
-    The clock of ``minutes`` runs from creation; :meth:`pause` stops it while a person thinks. A session that is opened
-    again spends what its journal holds with :meth:`spend`.
+    The clock of ``minutes`` runs from creation; :meth:`pause` stops it while a person thinks. A reopened session
+    charges its journal's spending with :meth:`spend`.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """From "tokens=200000,usd=1"; underscores, and k or M behind a number, are understood. "" limits nothing.
+        """Parse "tokens=200000,usd=1"; underscores and the suffixes k and M are accepted. "" sets no limits.
 
         Raises:
-            KernellabError: an unknown or repeated name, or no positive number.
+            KernellabError: a name is unknown or repeated, or a number is not positive.
         """
         values: dict[str, Any] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
@@ -78,7 +78,7 @@ class Budget:
         return cls(**values)
 
     def spend(self, usage: Usage | None = None, *, gpu_s: float = 0.0, seconds: float = 0.0) -> None:
-        """Count an exchange's usage, seconds of verification, or wall seconds of an earlier run."""
+        """Charge an exchange's usage, seconds of verification, or wall seconds of an earlier run."""
         with self._lock:
             if usage is not None:
                 self._usage = added(self._usage, usage)
@@ -92,13 +92,13 @@ class Budget:
             self._seconds, self._since = self._elapsed(), None
 
     def go_on(self) -> None:
-        """Count time again, after a pause; nothing where it is counted already."""
+        """Continue the clock after a pause; does nothing if it runs."""
         with self._lock:
             if self._since is None:
                 self._since = time.monotonic()
 
     def spent(self) -> dict[str, float]:
-        """What is spent, by the limits' names."""
+        """The spending, by the limits' names."""
         with self._lock:
             return {
                 "tokens": tokens(self._usage), "usd": self._usage.usd or 0.0,
@@ -106,7 +106,7 @@ class Budget:
             }  # fmt: skip
 
     def reached(self, limits: Sequence[str] = _LIMITS) -> str:
-        """Which of ``limits`` is reached, in a sentence; "" while there is something left."""
+        """The limit of ``limits`` that is reached, in a sentence; "" if none is."""
         spent = self.spent()
         for name in limits:
             limit = getattr(self.limits, name)
@@ -115,16 +115,17 @@ class Budget:
         return ""
 
     def left(self, name: str) -> float | None:
-        """What is left of a limit, by its name; None without one."""
+        """The remainder of a limit, by its name; None without one."""
         limit = getattr(self.limits, name)
         return None if limit is None else max(0.0, limit - self.spent()[name])
 
     def check(self, tokens: int = 0, usd: float = 0.0) -> None:
-        """May a request of about ``tokens`` tokens and ``usd`` dollars be sent?
+        """Check that a request of about ``tokens`` tokens and ``usd`` dollars may be sent.
 
         Raises:
-            ModelError: a limit is reached, the request does not fit into what is left, or dollars are limited and a
-                model's price is unknown.
+            ModelError: a limit is reached, the request exceeds the remainder, or dollars are limited and a model's
+            price is
+                unknown.
         """
         if reached := self.reached():
             raise ModelError(ModelFault.BUDGET, reached, _RAISE)
@@ -132,10 +133,10 @@ class Budget:
         for name, needs in (("tokens", float(tokens)), ("usd", usd)):
             limit = getattr(self.limits, name)
             if limit is not None and spent[name] + needs > limit:
-                left = f"{_figure(name, limit - spent[name])} of {name}={limit:g} are left"
+                remainder = f"{_figure(name, limit - spent[name])} of {name}={limit:g} are left"
                 raise ModelError(
                     ModelFault.BUDGET,
-                    f"The next request takes about {_figure(name, needs)} {name}, and {left}.",
+                    f"The next request takes about {_figure(name, needs)} {name}, and {remainder}.",
                     _RAISE,
                 )
         if self.limits.usd is not None and self._unpriced:

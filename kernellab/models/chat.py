@@ -1,4 +1,4 @@
-"""What is asked of a chat model, what comes back, and what a chat model is."""
+"""The interface of a chat model: requests, replies, and the protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A model's call of a function that was offered; ``arguments`` is the JSON text that it wrote."""
+    """A model's call of an offered function; ``arguments`` is the JSON text that it wrote."""
 
     id: str
     name: str
@@ -24,12 +24,12 @@ class FunctionCall:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One request. Order ``messages`` from what never changes to what changes each time: servers cache equal prefixes.
+    """One request. Order ``messages`` from constant to changing ones: servers cache equal prefixes.
 
-    ``schema`` is a JSON schema that the reply should follow, ``schema_name`` its name; say the form in the prompt too,
-    since a server may know no schemas. ``max_tokens`` and ``temperature`` override the role's settings. ``purpose``
-    says where in the work it is asked; it is not sent. ``functions`` are offered to the model, as the wire has them;
-    ``called`` follows ``messages``: calls of functions and their results, as the wire has them.
+    ``schema`` is a JSON schema that the reply should follow, ``schema_name`` its name; describe the form in the prompt
+    too, because a server may not support schemas. ``max_tokens`` and ``temperature`` override the role's settings.
+    ``purpose`` is the place of the request in the work; it is not sent. ``functions`` are offered to the model, in wire
+    format; ``called`` follows ``messages``: function calls and their results, in wire format.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -44,10 +44,10 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """What came back. Only ``finish == Finish.STOP`` is an answer; ``text`` is without the reasoning.
+    """A reply. Only ``finish == Finish.STOP`` is an answer; ``text`` excludes the reasoning.
 
-    ``usage`` covers every attempt, ``seconds`` is wall time, ``model`` the name that the server gave. ``note`` says how
-    a recording's prompt differs from this one; empty for an answer to this very prompt.
+    ``usage`` covers every attempt, ``seconds`` is wall time, ``model`` is the name that the server reported. ``note``
+    is the difference between a recording's prompt and this one; empty for an answer to the same prompt.
     """
 
     text: str
@@ -58,18 +58,18 @@ class ChatReply:
     seconds: float
     attempts: int
     note: str = ""
-    #: date (ISO) of the recording that answered
+    #: Date (ISO) of the recording that answered.
     recorded_at: str = ""
-    #: functions that the model calls instead of answering; only where some were offered
+    #: Functions that the model calls instead of answering; only if some were offered.
     calls: tuple[FunctionCall, ...] = ()
     steps: tuple[Step, ...] = ()
-    #: see :attr:`Exchange.by_agent`
+    #: See :attr:`Exchange.by_agent`.
     by_agent: bool = False
-    #: see :attr:`Exchange.shared_machine`
+    #: See :attr:`Exchange.shared_machine`.
     shared_machine: bool = False
-    #: see :attr:`Exchange.others`
+    #: See :attr:`Exchange.others`.
     others: tuple[str, ...] = ()
-    #: see :attr:`Exchange.warning`
+    #: See :attr:`Exchange.warning`.
     warning: str = ""
 
 
@@ -81,12 +81,12 @@ class ChatModel(Protocol):
 
     @property
     def price(self) -> Price | None:
-        """What a token costs; None where it is not known."""
+        """The price of tokens; None if unknown."""
         ...
 
     @property
     def free(self) -> bool:
-        """Does asking cost nothing, as with a recording?"""
+        """Whether requests have no cost, as with a recording."""
         ...
 
     def ask(
@@ -96,19 +96,20 @@ class ChatModel(Protocol):
         cancel: threading.Event | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> ChatReply:
-        """Block until the reply is whole. Call it on a worker thread.
+        """Block until the reply is complete. Call this on a worker thread.
 
-        ``on_text`` is called on the caller's thread with all of the answer so far (not the last piece: a retry begins
-        again); before the answer begins it gets the reasoning after ``THINKING``, and before another try why and how
-        long it waits, after ``WAITING``. ``cancel`` ends the wait within a tenth of a second.
+        ``on_text`` is called on the caller's thread with the complete answer so far (not the last piece, because a
+        retry starts over); before the answer begins, it receives the reasoning after ``THINKING``, and before another
+        attempt the reason and the duration of the wait, after ``WAITING``. ``cancel`` ends the wait within a tenth of a
+        second.
 
         Raises:
-            ModelError: there is no reply. A reply that is cut, filtered or empty is returned and says so.
+            ModelError: there is no reply. A reply that is cut, filtered or empty is returned with that finish.
         """
         ...
 
 
-#: what ``on_text`` shows before the answer begins, in front of the reasoning
+#: Prefix of the reasoning that ``on_text`` shows before the answer begins.
 THINKING = "[thinking] "
-#: begins the text that is shown while a request waits for its next try
+#: Prefix of the text that is shown while a request waits for its next attempt.
 WAITING = "[waiting] "

@@ -1,4 +1,5 @@
-"""What an endpoint accepts. "OpenAI-compatible" servers refuse different parts of a request; each is learned once."""
+"""The features that an endpoint supports. Compatible servers refuse different parts of a request; each is learned
+once."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kernellab.models.chat import ChatRequest
 from kernellab.models.exchanges import ChatMessage
 from kernellab.models.settings import Endpoint
 
-#: parts that a server may refuse and that a request can do without, by what a refusal says
+#: Optional parts that a server may refuse, with the word of the refusal.
 _OPTIONAL = (
     ("max_tokens", "max_tokens"),
     ("max_completion_tokens", "max_completion_tokens"),
@@ -23,11 +24,11 @@ _OPTIONAL = (
     ("reasoning_effort", "reasoning_effort"),
     ("tools", "tool"),
 )
-#: a refusal of the system role; some servers fail with 500 in the model's own template
+#: A refusal of the system role; some servers fail with 500 in the model's own template.
 _SYSTEM = re.compile(
     r"system.{0,20}(role|message|prompt|instruction)|role.{0,20}system|roles? must alternate", re.DOTALL
 )
-#: "unknown", unlike "too large", which is for a person to fix
+#: "unknown", as opposed to "too large", which a person must fix.
 _UNKNOWN = re.compile(
     r"(un|not |n't |no )support|unknown|unrecogni|unexpected|not (permitted|allowed)|"
     r"extra (input|field)|instead|deprecat"
@@ -36,20 +37,20 @@ _SCHEMA_WORDS = ("response_format", "json_schema", "schema", "structured", "json
 
 
 class Dialect:
-    """What one model at one address has refused so far. Safe to use from several threads."""
+    """The refusals of one model at one address so far. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.refused: set[str] = set()
 
     def body(self, request: ChatRequest, endpoint: Endpoint) -> dict[str, Any]:
-        """The request as keyword arguments of ``chat.completions.create``."""
+        """Return the request as keyword arguments of ``chat.completions.create``."""
         body: dict[str, Any] = {
             "model": endpoint.model,
             "messages": [*(message.model_dump() for message in self._messages(request.messages)), *request.called],
             "stream": True,
         }
         if request.functions and "tools" not in self.refused:
-            body["tools"] = [{"type": "function", "function": dict(one)} for one in request.functions]
+            body["tools"] = [{"type": "function", "function": dict(function)} for function in request.functions]
         if "stream_options" not in self.refused:
             body["stream_options"] = {"include_usage": True}
         temperature = endpoint.temperature if request.temperature is None else request.temperature
@@ -64,7 +65,7 @@ class Dialect:
         body |= {"extra_body": dict(endpoint.extra_body)} if endpoint.extra_body else {}
         limit = endpoint.max_tokens if request.max_tokens is None else request.max_tokens
         if limit is not None:
-            # newer models refuse the older name, most other servers know only that
+            # newer models refuse the older name; most other servers know only that one
             name = next((n for n in ("max_tokens", "max_completion_tokens") if n not in self.refused), None)
             if name:
                 body[name] = limit
@@ -78,35 +79,35 @@ class Dialect:
         return body
 
     def left_out(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """What the settings ask of the model and the server refused, so that requests go without it."""
-        asked = ("temperature", "seed", "top_p", "reasoning_effort")
-        names = [name for name in asked if name in self.refused and getattr(endpoint, name) is not None]
+        """Settings that the server refused, so that requests omit them."""
+        optional = ("temperature", "seed", "top_p", "reasoning_effort")
+        names = [name for name in optional if name in self.refused and getattr(endpoint, name) is not None]
         if endpoint.max_tokens is not None and {"max_tokens", "max_completion_tokens"} <= self.refused:
             names.append("max_tokens")
         return (*names, *(("tools",) if "tools" in self.refused else ()))
 
     def _messages(self, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-        """``messages``; where the system role is refused, it stands at the beginning of the first message."""
+        """Return ``messages``; if the system role is refused, its text precedes the first message's."""
         if "system" not in self.refused or len(messages) < 2 or messages[0].role != "system":
             return messages
-        first = messages[1].model_copy(update={"content": f"{messages[0].content}\n\n{messages[1].content}"})
-        return (first, *messages[2:])
+        merged = messages[1].model_copy(update={"content": f"{messages[0].content}\n\n{messages[1].content}"})
+        return (merged, *messages[2:])
 
     def learn(self, error: ModelError, status: int, param: str, said: str, body: dict[str, Any]) -> str | None:
-        """The part of ``body`` that the server refused, to be left out from now on; None when it was none of ours.
+        """Return the refused part of ``body``, which is omitted from now on; None if the refusal has another cause.
 
-        A refusal that names nothing is put down to the schema, the part that most servers do not know. If the request
-        is refused without it too, :meth:`forget` takes that back.
+        A refusal that names nothing is attributed to the schema, which most servers do not support. If the request is
+        refused without it too, :meth:`forget` reverts that.
         """
         text = f"{param} {said}".lower()
-        told = body["messages"][0]["role"] == "system" and "system" not in self.refused
-        if told and status in (400, 422, 500, 501) and _SYSTEM.search(text):
+        has_system = body["messages"][0]["role"] == "system" and "system" not in self.refused
+        if has_system and status in (400, 422, 500, 501) and _SYSTEM.search(text):
             self.refused.add("system")
             return "system"
         if error.kind is not ModelFault.CONFIG or status not in (400, 404, 415, 422, 501):
             return None
         for name, word in _OPTIONAL:
-            # "use max_completion_tokens instead" names both: the one that was sent is meant
+            # "use max_completion_tokens instead" names both: the part that was sent is refused
             if name in body and word in text and _UNKNOWN.search(text):
                 self.refused.add(name)
                 return name
@@ -121,7 +122,7 @@ class Dialect:
 
 
 def is_strict(schema: Any) -> bool:
-    """May servers hold the model to ``schema``? They want every property required and no other allowed."""
+    """Whether servers can enforce ``schema``: every property must be required, and no others allowed."""
     if isinstance(schema, list):
         return all(map(is_strict, schema))
     if not isinstance(schema, Mapping):
@@ -139,6 +140,6 @@ _LOCK = threading.Lock()
 
 
 def dialect(endpoint: Endpoint) -> Dialect:
-    """The process's knowledge of this model at this address."""
+    """The process's dialect of this model at this address."""
     with _LOCK:
         return _DIALECTS.setdefault((endpoint.base_url, endpoint.model), Dialect())

@@ -1,4 +1,4 @@
-"""What was said to a chat model or an agent, and what came back: records of the journal and of replay files."""
+"""Requests to a chat model or an agent, and their replies: records of the journal and of replay files."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from kernellab.records import Record, Role
 
 
 class Usage(Record):
-    """What exchanges cost. ``usd`` is None when no price is known for the model; ``seconds`` is wall time."""
+    """The cost of exchanges. ``usd`` is None if the model's price is unknown; ``seconds`` is wall time."""
 
     input_tokens: int = 0
-    #: those of the input that the server had cached
+    #: Input tokens that the server had cached.
     cached_tokens: int = 0
     output_tokens: int = 0
-    #: those of the output that were reasoning
+    #: Output tokens that were reasoning.
     reasoning_tokens: int = 0
     usd: float | None = None
     seconds: float = 0.0
-    #: the server reported no tokens; these were counted from the text's length
+    #: Whether the tokens were estimated from the text's length, because the server reported none.
     estimated: bool = False
-    #: calls of tools
+    #: Number of tool calls.
     tool_calls: int = 0
-    #: requests to the endpoint where one exchange took several; 0: one, or an agent's, which tells none
+    #: Requests to the endpoint if one exchange took several; 0 for one, or for an agent, which does not report them.
     requests: int = 0
 
 
@@ -33,7 +33,7 @@ class ChatMessage(Record):
 
 
 class Section(Record):
-    """One part of a prompt: why it is there, where its text came from, what it costs, what was cut."""
+    """One part of a prompt: its purpose, its source, its cost, and what was cut."""
 
     name: str
     source: str
@@ -52,13 +52,13 @@ class Finish(str, Enum):
     ERROR = "error"
 
 
-#: of a tool ``text`` holds the arguments as JSON, of an edit the difference; ``result`` is what came of either, and the
-#: answer to a permission
+#: For a tool, ``text`` contains the arguments as JSON, for an edit the difference; ``result`` is the result of either,
+#: or the answer to a permission request.
 StepKind = Literal["plan", "message", "thought", "tool", "edit", "permission", "note"]
 
 
 class Step(Record):
-    """What an agent, or a model with tools, did on the way to its reply. ``started`` is in seconds since the epoch."""
+    """A step of an agent, or of a model with tools, before its reply. ``started`` is in seconds since the epoch."""
 
     kind: StepKind
     title: str = ""
@@ -74,41 +74,41 @@ class Step(Record):
 
 
 class Exchange(Record):
-    """One request to a chat model and its reply, as the journal and the replay files keep it. No key is in it.
+    """One request to a chat model and its reply, as the journal and the replay files store it, without keys.
 
-    ``started`` is in seconds since the epoch; ``schema_`` is the JSON schema that the reply was asked to follow.
+    ``started`` is in seconds since the epoch; ``schema_`` is the JSON schema that the reply should follow.
     """
 
     id: str
     role: Role
-    #: what the request was for: design, repair-sketch, code, edit, route, analyse, task, lift
+    #: The request's purpose: design, repair-sketch, code, edit, route, analyse, task, lift.
     purpose: str
     model: str
     messages: tuple[ChatMessage, ...]
     schema_: dict[str, object] | None = None
     sections: tuple[Section, ...] = ()
     reply: str = ""
-    #: answers in addition to the reply, where several were asked for: each is a candidate of a search
+    #: Additional answers if several were requested: each is a candidate of a search.
     others: tuple[str, ...] = ()
     reasoning: str = ""
-    #: what was done before the reply, oldest first
+    #: Steps before the reply, oldest first.
     steps: tuple[Step, ...] = ()
-    #: an agent's program answered, not an endpoint
+    #: Whether an agent's program answered, not an endpoint.
     by_agent: bool = False
-    #: an agent's program could reach the judge's memory and files
+    #: Whether an agent's program could reach the judge's memory and files.
     shared_machine: bool = False
     finish: Finish = Finish.STOP
-    #: the failure's kind and sentence when there is no reply
+    #: The failure's kind and message if there is no reply.
     error: str = ""
     usage: Usage = Usage()
     started: float = 0.0
     attempts: int = 1
-    #: date (ISO) of the recording that answered; "" for a model's own answer
+    #: Date (ISO) of the recording that answered; "" for a model's own answer.
     recorded_at: str = ""
-    #: what was odd about it although it was answered
+    #: An anomaly of an answered exchange.
     warning: str = ""
 
     @property
     def answered_by(self) -> str:
-        """The model, with its recording's date where it is one."""
+        """The model, with its recording's date if it is one."""
         return f"{self.model} (recorded on {self.recorded_at})" if self.recorded_at else self.model

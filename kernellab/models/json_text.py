@@ -1,4 +1,4 @@
-"""JSON in a model's reply, also where the server knows no schemas: fenced, with prose around, with small slips."""
+"""JSON in a model's reply, also from servers without schemas: fenced, surrounded by prose, or with small errors."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(\w*)")
-#: a string, which stays as it is, or a comma before a closing bracket
+#: A string, which does not change, or a comma before a closing bracket.
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])', re.S)
-#: places where an object may begin that are tried at most
+#: Maximum number of places that are tried as an object's beginning.
 _STARTS = 2_000
-_DECODER = json.JSONDecoder(strict=False)  # a newline inside a string is a slip that every model makes
+_DECODER = json.JSONDecoder(strict=False)  # a newline inside a string is a frequent error of models
 
 
 class NoJson(ValueError):
-    """The text holds no JSON object; the message says what was found instead."""
+    """The text contains no JSON object; the message states what it contains instead."""
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The JSON object that ``text`` gives as its answer.
+    """Return the JSON object that ``text`` gives as its answer.
 
-    In order: all of the text, a fenced block (one marked ``json`` first), the longest object that stands anywhere in
-    it. Line breaks inside strings and commas before a closing bracket are accepted. An object that does not end is not:
-    half an answer is none.
+    In order: the whole text, a fenced block (one marked ``json`` first), the longest object anywhere in it. Line breaks
+    inside strings and commas before a closing bracket are accepted. An unterminated object is not accepted: half an
+    answer is not an answer.
 
     Raises:
-        NoJson: there is none.
+        NoJson: the text contains no object.
     """
-    whole = text.strip().removeprefix("\ufeff")
-    if (found := _object(whole)) is not None:
-        return found
-    for _, block in sorted(_blocks(whole), key=lambda block: block[0].lower() != "json"):
-        if "{" in block and (found := _object(block.strip())) is not None:
-            return found
-    inside = max(_objects(whole), key=lambda pair: pair[0], default=None)
-    if inside is not None:
-        return inside[1]
-    if not whole:
+    stripped = text.strip().removeprefix("\ufeff")
+    if (value := _object(stripped)) is not None:
+        return value
+    for _, block in sorted(_blocks(stripped), key=lambda block: block[0].lower() != "json"):
+        if "{" in block and (value := _object(block.strip())) is not None:
+            return value
+    longest = max(_objects(stripped), key=lambda pair: pair[0], default=None)
+    if longest is not None:
+        return longest[1]
+    if not stripped:
         raise NoJson("it is empty")
-    if "{" not in whole:
+    if "{" not in stripped:
         raise NoJson("it holds no object")
     try:
-        _DECODER.raw_decode(whole, whole.index("{"))
+        _DECODER.raw_decode(stripped, stripped.index("{"))
     except json.JSONDecodeError as error:
         raise NoJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-    except (ValueError, RecursionError):  # more digits or brackets than Python reads
+    except (ValueError, RecursionError):  # more digits or brackets than Python can read
         raise NoJson("its object is too large or too deep") from None
     raise NoJson("its object is empty")
 
 
 def fault_of(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Where ``value`` first departs from the JSON schema, in one sentence; "" when it follows it."""
+    """The first violation of the JSON schema in ``value``, in one sentence; "" if it is valid."""
     from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
     from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
@@ -67,23 +67,23 @@ def fault_of(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Language and text of each fenced block that is closed by a line of the same ticks; each line is read once."""
+    """Yield language and text of each fenced block that a line of the same ticks closes; each line is read once."""
     lines = text.split("\n")
     closing: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         bare = line.strip(" \t")
         if len(bare) > 2 and bare in ("`" * len(bare), "~" * len(bare)):
             closing.setdefault(bare, []).append(number)
-    at = 0
-    while at < len(lines):
-        opening = _FENCE.match(lines[at])
+    row = 0
+    while row < len(lines):
+        opening = _FENCE.match(lines[row])
         ends = closing.get(opening[1], []) if opening else []
-        place = bisect_right(ends, at)
+        place = bisect_right(ends, row)
         if opening is None or place == len(ends):
-            at += 1
+            row += 1
             continue
-        yield opening[2], "\n".join(lines[at + 1 : ends[place]])
-        at = ends[place] + 1
+        yield opening[2], "\n".join(lines[row + 1 : ends[place]])
+        row = ends[place] + 1
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -98,7 +98,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(length, object) of every object that stands in ``text`` and in no other."""
+    """(length, object) of every object in ``text`` that is not inside another."""
     start = text.find("{")
     for _ in range(_STARTS):
         if start == -1:

@@ -1,7 +1,7 @@
-"""API keys: where they are read, and how they are kept out of everything that is written down.
+"""API keys: reads them, and keeps them out of everything that is written.
 
-Settings hold the name of an environment variable or the path of a file, never a key. A key that was read is remembered
-here for one purpose: :func:`scrub` removes it from any text that is about to be kept or shown.
+Settings contain the name of an environment variable or the path of a file, never a key. The keys that were read are
+stored here only for :func:`scrub`, which removes them from any text that is stored or shown.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from kernellab.errors import ModelError, ModelFault
 
 REMOVED = "[key removed]"
 
-#: keys that this process has read
+#: Keys that this process has read.
 _READ: set[str] = set()
-#: shorter "keys" are words such as EMPTY that local servers ask for
+#: Minimum length of a key; shorter ones are words such as EMPTY that local servers require.
 _SHORTEST = 8
-#: what servers quote of a key in their errors, also when it is not the one that was sent
+#: Keys that servers quote in their errors, including others than the one that was sent.
 _LIKE_A_KEY = re.compile(
     r"(?i)\bbearer\s+[^\s\"',}]+|\b(?:sk|pk|gsk|xai|hf|api|key|ak)[-_][\w*.\-]{8,}|\b[\w\-]{2,}\*{3,}[\w\-]*"
 )
 
 
 def read_key(env: str = "", file: Path | None = None) -> str | None:
-    """The key from the environment variable ``env``, else from ``file``; None when neither is named.
+    """Return the key from the environment variable ``env``, otherwise from ``file``; None if neither is named.
 
     Raises:
-        ModelError: the variable is not set, or the file cannot be read or is empty.
+        ModelError: the variable is not set, or the file is unreadable or empty.
     """
     if env:
         key = os.environ.get(env, "").strip()
@@ -64,7 +64,7 @@ def read_key(env: str = "", file: Path | None = None) -> str | None:
 
 
 def scrub(text: str) -> str:
-    """``text`` without any key that this process has read."""
+    """Return ``text`` without any key that this process has read."""
     for key in sorted(_READ, key=len, reverse=True):  # a key may begin with another
         text = text.replace(key, REMOVED)
         escaped = quote(key, safe="")
@@ -74,7 +74,7 @@ def scrub(text: str) -> str:
 
 
 def scrub_error(text: str) -> str:
-    """:func:`scrub` for what a server said, which may quote a part of a key or somebody else's."""
+    """Apply :func:`scrub` to a server's message, which may quote a part of a key or another key."""
     return scrub(_LIKE_A_KEY.sub(REMOVED, text))
 
 
@@ -87,7 +87,7 @@ class _Scrubbed(logging.Filter):
 
 
 def scrub_logs() -> None:
-    """Keep keys out of the transport's debug logs, which quote a server's headers as they come."""
+    """Keep keys out of the transport's debug logs, which quote a server's headers unchanged."""
     transports = [f"{name}.{part}" for name in ("httpcore", "httpcore2") for part in ("http11", "http2", "proxy")]
     for name in ("openai._base_client", *transports):
         logger = logging.getLogger(name)

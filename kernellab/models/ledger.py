@@ -1,4 +1,4 @@
-"""What models cost: tokens, money and seconds, per turn, role and model. A fold over the recorded exchanges."""
+"""The cost of models: tokens, money and seconds, per turn, role and model. A fold over the recorded exchanges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kernellab.models.exchanges import Exchange, Finish, Usage
 
 
 def added(a: Usage, b: Usage) -> Usage:
-    """The sum. Dollars add where known: None and a price give the price, so count what is unpriced separately."""
+    """Return the sum. Dollars are added if known: None plus a price is the price, so count unpriced usage
+    separately."""
     costs = [usd for usd in (a.usd, b.usd) if usd is not None]
     return Usage(
         input_tokens=a.input_tokens + b.input_tokens,
@@ -27,8 +28,8 @@ def added(a: Usage, b: Usage) -> Usage:
 
 @dataclass
 class Totals:
-    """A sum of exchanges: ``failed`` brought no answer, stopped ones apart; ``unpriced`` cost something, and have no
-    known price."""
+    """A sum of exchanges: ``failed`` counts those without an answer, except stopped ones; ``unpriced`` those with
+    tokens but without a known price."""
 
     requests: int = 0
     failed: int = 0
@@ -36,7 +37,7 @@ class Totals:
     usage: Usage = field(default_factory=Usage)
 
     def add(self, exchange: Exchange) -> None:
-        """Count an exchange: its requests (at least one), whether it failed, tokens and dollars."""
+        """Add an exchange: its requests (at least one), whether it failed, tokens and dollars."""
         self.requests += exchange.usage.requests or 1
         self.failed += exchange.finish not in (Finish.STOP, Finish.CANCELLED)
         self.unpriced += exchange.usage.usd is None and tokens(exchange.usage) > 0
@@ -52,7 +53,7 @@ class Ledger:
     """Totals of a session: ``total``, and by turn, role and model."""
 
     def __init__(self, exchanges: Iterable[tuple[str, Exchange]] = ()) -> None:
-        """``exchanges`` are pairs of a turn's id and an exchange, as the journal's ``Exchanged`` events have them."""
+        """``exchanges`` are pairs of a turn's id and an exchange, as in the journal's ``Exchanged`` events."""
         self.total = Totals()
         self.turns: dict[str, Totals] = {}
         self.roles: dict[str, Totals] = {}
@@ -61,7 +62,7 @@ class Ledger:
             self.add(turn, exchange)
 
     def add(self, turn: str, exchange: Exchange) -> None:
-        """Count an exchange in the total, and for its turn, its role and the model that answered."""
+        """Add an exchange to the total, and to its turn, its role and the model that answered."""
         self.total.add(exchange)
         for part, name in ((self.turns, turn), (self.roles, exchange.role.value), (self.models, exchange.answered_by)):
             part.setdefault(name, Totals()).add(exchange)
@@ -74,5 +75,5 @@ class Ledger:
 
 
 def tokens(usage: Usage) -> int:
-    """Tokens that count against a budget: all in and all out."""
+    """Tokens that count against a budget: all input and all output."""
     return usage.input_tokens + usage.output_tokens

@@ -1,7 +1,7 @@
-"""The process's one thread for model traffic: an asyncio loop, its connections and the limits of each endpoint.
+"""The process's single thread for model traffic: an asyncio loop, its connections and the limits of each endpoint.
 
-Roles run on worker threads and block; everything that waits for a socket runs here, so that the limits are shared
-and a cancellation needs no co-operation of the server. A connection lasts one request.
+Roles run on worker threads and block; all socket waits run here, so that the limits are shared and a cancellation does
+not depend on the server. A connection lasts one request.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 @dataclass
 class Line:
-    """What requests to one address share. Used on the loop alone."""
+    """The shared state of requests to one address. Used only on the loop."""
 
     client: AsyncOpenAI
     slots: asyncio.Semaphore
-    #: the loop's time before which a rate limit asks for silence
+    #: The loop's time until which a rate limit applies.
     quiet_until: float = 0.0
 
 
@@ -53,7 +53,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def line(self, endpoint: Endpoint, concurrency: int, connect_s: float) -> Line:
-        """The line to ``endpoint``; call it on the loop."""
+        """Return the line to ``endpoint``. Call this on the loop."""
         name = (endpoint.base_url, endpoint.key, concurrency, connect_s)
         if name not in self._lines:
             self._lines[name] = Line(_client(endpoint, connect_s), asyncio.Semaphore(concurrency))
@@ -66,7 +66,7 @@ class Loop:
     def _close(self) -> None:
         if self.pid != os.getpid() or not self.thread.is_alive():
             return
-        with contextlib.suppress(Exception):  # the interpreter leaves: no one is left to report to
+        with contextlib.suppress(Exception):  # the interpreter is exiting: errors cannot be reported
             self.submit(self._leave()).result(1)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(1)
@@ -74,10 +74,10 @@ class Loop:
             self.loop.close()
 
     async def _leave(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for line in self._lines.values():
             await line.client.close()
 
@@ -87,19 +87,19 @@ def _client(endpoint: Endpoint, connect_s: float) -> AsyncOpenAI:
 
     limits = openai.DEFAULT_CONNECTION_LIMITS
     return openai.AsyncOpenAI(
-        # the package insists on a key; a server without one ignores it
+        # the package requires a key; a server without one ignores it
         api_key=endpoint.key or "none",
         base_url=endpoint.base_url,
-        # reads are timed by us: between tokens, not between bytes
+        # reads are timed elsewhere: between tokens, not between bytes
         timeout=openai.Timeout(None, connect=connect_s),
-        # its retries know neither our deadline nor a stream that broke
+        # its retries handle neither a deadline nor a broken stream
         max_retries=0,
-        # a prompt and a key go where the settings say and nowhere else
-        # and what is on this machine needs no proxy
+        # a prompt and a key are sent only to the configured address,
+        # and a local address needs no proxy
         http_client=openai.DefaultAsyncHttpxClient(
             follow_redirects=False,
             trust_env=not _is_here(endpoint.base_url),
-            # a session that ends leaves no connection behind; a new one costs little compared with a reply
+            # a session that ends leaves no connection open; a new one is cheap compared with a reply
             limits=type(limits)(max_connections=limits.max_connections, max_keepalive_connections=0),
         ),
     )

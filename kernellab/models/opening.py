@@ -1,4 +1,4 @@
-"""From the word in a role's setting to a model."""
+"""Opens the model for a role's setting."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernellab.records import Role
 
 
 def open_model(spec: str, role: Role, settings: ModelSettings | None = None) -> ChatModel:
-    """``model``, ``model:NAME`` or ``replay:FILE``, for ``role``. Asks no server yet.
+    """Open ``model``, ``model:NAME`` or ``replay:FILE``, for ``role``. Sends no request.
 
     Raises:
-        ModelError: kind ``config``: another word, a file that is no replay file, or settings that name no endpoint.
+        ModelError: kind ``config``: another word, an invalid replay file, or settings without an endpoint.
     """
     kind, _, name = spec.strip().partition(":")
     name = name.strip()
@@ -29,15 +29,15 @@ def open_model(spec: str, role: Role, settings: ModelSettings | None = None) -> 
     raise ModelError(ModelFault.CONFIG, f"{spec!r} is not a chat model.", "Write model, model:NAME or replay:FILE.")
 
 
-# -- does a model answer? One short request, as a role would send it ---------------------------------------------------
+# -- probing a model: one short request, as a role would send it -------------------------------------------------------
 
 _ASKED = (ChatMessage(role="user", content="Answer with the one word: yes"),)
 
 
 def probe(role: Role, settings: ModelSettings) -> str:
-    """Ask the role's model for one token: "answers in 0.4 s", or the sentence that says why it does not.
+    """Request one token from the role's model. Return "answers in 0.4 s", or the error as a sentence.
 
-    A reply that is cut after its first token is an answer here.
+    A reply that is cut after its first token counts as an answer here.
     """
     try:
         quick = settings.model_copy(update={"retries": 0, "total_s": min(settings.total_s, 30.0)})

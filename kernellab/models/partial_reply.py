@@ -1,4 +1,4 @@
-"""A reply as it grows: text apart from reasoning, how it ended, and what it cost."""
+"""A growing reply: text separate from reasoning, its ending, and its cost."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _FINISH = {
     "refusal": Finish.FILTERED,
 }  # fmt: skip
 _OPEN, _CLOSE = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>\s*")
-#: characters a token, for servers that count none; English and code lie between three and a half and four
+#: Characters per token for servers without a count; English and code have between three and a half and four.
 _CHARS = 4
 
 
 @dataclass
 class Partial:
-    """Folds the chunks of one attempt. ``finish`` is the server's own word, None while the reply is not whole."""
+    """Folds the chunks of one attempt. ``finish`` is the server's own word, None while the reply is incomplete."""
 
     pieces: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     finish: str | None = None
     refusal: str = ""
-    #: functions that the model calls, by their place: id, name and arguments
+    #: The model's function calls, by their position: id, name and arguments.
     calls: dict[int, list[str]] = field(default_factory=dict)
     _slots: dict[int, int] = field(default_factory=dict)
-    #: were functions offered?
+    #: Whether functions were offered.
     offered: bool = False
     model: str = ""
     usage: Any = None
     chars: int = 0
 
     def add(self, chunk: Any) -> str:
-        """Take a streamed chunk, or a whole completion; the answer's new piece.
+        """Add a streamed chunk, or a whole completion. Return the answer's new piece.
 
-        Fields are read one by one and may be missing: servers that call themselves compatible leave many out.
+        Fields are read one by one and may be missing: many compatible servers omit some.
         """
         self.model = _text(getattr(chunk, "model", None)) or self.model
         self.usage = getattr(chunk, "usage", None) or self.usage
@@ -69,12 +69,12 @@ class Partial:
         return piece
 
     def _call(self, index: Any, place: int, id: Any, function: Any) -> None:
-        """A piece of a call: name and id come once, arguments in pieces."""
-        at = index if isinstance(index, int) else place
-        slot = self._slots.get(at, at)
+        """Add a piece of a call: name and id come once, arguments in pieces."""
+        position = index if isinstance(index, int) else place
+        slot = self._slots.get(position, position)
         if _text(id) and self.calls.get(slot, ["", "", ""])[0] not in ("", id):
-            # some servers give every call the place of the first
-            slot = self._slots[at] = max(self.calls) + 1
+            # some servers give every call the position of the first
+            slot = self._slots[position] = max(self.calls) + 1
         parts = self.calls.setdefault(slot, ["", "", ""])
         parts[0] = parts[0] or _text(id)
         parts[1] = parts[1] or _text(getattr(function, "name", None))
@@ -86,12 +86,12 @@ class Partial:
         return self.answer()[0]
 
     def answer(self) -> tuple[str, str]:
-        """(text, reasoning): blocks of thinking at the text's beginning count as reasoning."""
+        """(text, reasoning): thinking blocks at the text's beginning count as reasoning."""
         text, inline = split_thinking("".join(self.pieces))
         return text, "\n".join(filter(None, ["".join(self.thoughts), inline]))
 
     def ending(self) -> Finish:
-        """How the whole reply ended; ERROR for a word that we do not know, or a tool that no one offered."""
+        """How the complete reply ended; ERROR for an unknown word, or a tool that was not offered."""
         if self.refusal:
             return Finish.FILTERED
         if self.calls or self.finish in ("tool_calls", "function_call"):
@@ -100,24 +100,24 @@ class Partial:
         return Finish.EMPTY if finish is Finish.STOP and not self.text.strip() else finish
 
     def spent(self, messages: tuple[ChatMessage, ...], called: tuple[Mapping[str, Any], ...] = ()) -> Usage:
-        """Tokens by the server's count, else by the lengths of the reply and of what was sent; an attempt that
-        brought nothing counts as nothing."""
+        """Tokens by the server's count, otherwise estimated from the lengths of the reply and the request; zero for an
+        attempt without any reply."""
         if self.usage is not None:
             return read_usage(self.usage)
         if not self.chars and self.finish is None:
             return Usage()
-        asked = sum(len(message.content) for message in messages) + sum(len(str(one)) for one in called)
-        thought = sum(map(len, self.thoughts))
+        request_chars = sum(len(message.content) for message in messages) + sum(len(str(call)) for call in called)
+        thought_chars = sum(map(len, self.thoughts))
         return Usage(
-            input_tokens=-(-asked // _CHARS), output_tokens=-(-self.chars // _CHARS),
-            reasoning_tokens=thought // _CHARS, estimated=True,
+            input_tokens=-(-request_chars // _CHARS), output_tokens=-(-self.chars // _CHARS),
+            reasoning_tokens=thought_chars // _CHARS, estimated=True,
         )  # fmt: skip
 
 
 def split_thinking(text: str) -> tuple[str, str]:
     """(answer, reasoning) of a text that may begin with a ``<think>`` block.
 
-    A block that does not end is all reasoning. A text with only the end of one began inside it: some servers put the
+    A block without an end is all reasoning. A text with only the end of one began inside it: some servers put the
     opening mark into the prompt.
     """
     opened = _OPEN.match(text)
@@ -130,14 +130,14 @@ def split_thinking(text: str) -> tuple[str, str]:
 
 
 def read_usage(usage: Any) -> Usage:
-    """The server's count. Cached and reasoning tokens are where OpenAI or DeepSeek put them."""
-    asked = getattr(usage, "prompt_tokens_details", None)
-    answered = getattr(usage, "completion_tokens_details", None)
+    """The server's count. Cached and reasoning tokens are in OpenAI's or DeepSeek's fields."""
+    prompt_details = getattr(usage, "prompt_tokens_details", None)
+    completion_details = getattr(usage, "completion_tokens_details", None)
     return Usage(
         input_tokens=_count(usage, "prompt_tokens"),
-        cached_tokens=_count(asked, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
+        cached_tokens=_count(prompt_details, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
         output_tokens=_count(usage, "completion_tokens"),
-        reasoning_tokens=_count(answered, "reasoning_tokens"),
+        reasoning_tokens=_count(completion_details, "reasoning_tokens"),
     )
 
 

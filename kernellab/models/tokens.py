@@ -1,10 +1,9 @@
-"""How long a text is in tokens, estimated without a tokenizer.
+"""An estimate of a text's length in tokens, without a tokenizer.
 
-Every model counts in its own way and none of the counters is at hand offline, so this is one rule for all of them: a
-word is one token up to eight letters and one more for each further five, digits go in threes, a run of blanks or a
-line break with its indentation is one, signs go in twos. It is meant to be a little high for English and code: a
-prompt that is cut slightly too early does no harm, one that overflows the context does. What a request really took is
-in its Exchange's usage.
+Models count differently, and their tokenizers are not available offline, so one rule serves all: a word is one token up
+to eight letters and one more for each further five, digits count in threes, a run of blanks or a line break with its
+indentation is one, signs count in twos. It is slightly high for English and code: cutting a prompt slightly too early
+does no harm, exceeding the context does. The actual number of a request is in its Exchange's usage.
 """
 
 from __future__ import annotations
@@ -30,6 +29,6 @@ def estimate(text: str) -> int:
             case "line" | "blank":
                 total += 1
             case "rest":
-                # beyond ASCII a sign is a token or more
+                # a sign beyond ASCII is one token or more
                 total += -(-sum(2 if ord(sign) < 128 else 4 for sign in piece.group()) // 4)
     return total
