@@ -50,9 +50,9 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
 
 def times_as_fast(one: Verdict, other: Verdict) -> float | None:
     """The speedup of ``one`` over ``other``: by their speedups, which are paired; otherwise by plain times."""
-    ours, theirs = one.against("eager"), other.against("eager")
-    if ours is not None and theirs is not None and theirs.speedup > 0:
-        return ours.speedup / theirs.speedup
+    first, second = one.against("eager"), other.against("eager")
+    if first is not None and second is not None and second.speedup > 0:
+        return first.speedup / second.speedup
     if one.time is None or other.time is None or one.time.median_ms <= 0:
         return None
     return other.time.median_ms / one.time.median_ms
@@ -60,8 +60,8 @@ def times_as_fast(one: Verdict, other: Verdict) -> float | None:
 
 def tied(one: Verdict, two: Verdict) -> bool:
     """Whether the intervals of both speedups overlap. False if either was not timed against eager."""
-    ours, theirs = one.against("eager"), two.against("eager")
-    return ours is not None and theirs is not None and ours.overlaps(theirs)
+    first, second = one.against("eager"), two.against("eager")
+    return first is not None and second is not None and first.overlaps(second)
 
 
 def avoidable(conditions: Iterable[Condition]) -> list[Condition]:
@@ -77,12 +77,12 @@ def unsure(best: Verdict, verdict: Verdict) -> bool:
     """Whether a run of both may order a kernel and the best one better than their speedups do: the intervals overlap,
     and its own is wide, or it has fewer avoidable conditions, or the lower ends and the middles order them
     differently."""
-    ours, theirs = verdict.against("eager"), best.against("eager")
-    if not verdict.passed or ours is None or theirs is None or not tied(verdict, best):
+    own, best_figure = verdict.against("eager"), best.against("eager")
+    if not verdict.passed or own is None or best_figure is None or not tied(verdict, best):
         return False
     has_fewer = len(avoidable(verdict.conditions)) < len(avoidable(best.conditions))
-    is_wide = ours.high > _WIDE * ours.low
-    return is_wide or has_fewer or (ours.speedup > theirs.speedup) != (verdict.rank < best.rank)
+    is_wide = own.high > _WIDE * own.low
+    return is_wide or has_fewer or (own.speedup > best_figure.speedup) != (verdict.rank < best.rank)
 
 
 def reason_of(verdict: Verdict) -> str:

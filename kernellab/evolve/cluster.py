@@ -154,8 +154,8 @@ class DaskWorkers:
         return hand.ours
 
     def _give_out(self, hand: _Hand) -> None:
-        hand.theirs.append(theirs := hand.submit())
-        theirs.add_done_callback(partial(self._settle, hand))
+        hand.theirs.append(dask_future := hand.submit())
+        dask_future.add_done_callback(partial(self._settle, hand))
 
     def _called_off(self, hand: _Hand, ours: Future[Any]) -> None:
         """Cancel the work if its caller no longer waits for it."""
@@ -276,9 +276,9 @@ def workers_for(cluster: str, target: Target, room: int) -> DaskWorkers | LocalW
 
 
 def _cancel(futures: list[Any]) -> None:
-    for theirs in futures:
+    for dask_future in futures:
         with suppress(Exception):  # a lost scheduler has nothing to cancel
-            theirs.cancel()
+            dask_future.cancel()
 
 
 def _visible() -> list[str]:

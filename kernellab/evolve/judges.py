@@ -130,9 +130,9 @@ class LocalWorkers:
         """Do nothing: a judge of this process is warmed by its first candidate."""
 
     def evaluate(self, job: Job) -> Future[Evaluation]:
-        ours: Future[Evaluation] = Future()
-        self._preparing.submit(jobs.prepare, job).add_done_callback(partial(self._prepared, ours))
-        return ours
+        evaluation: Future[Evaluation] = Future()
+        self._preparing.submit(jobs.prepare, job).add_done_callback(partial(self._prepared, evaluation))
+        return evaluation
 
     def rank(self, job: Job) -> Future[Ranked]:
         return self._measuring.submit(self._with_judge, partial(jobs.rank, job))

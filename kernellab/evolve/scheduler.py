@@ -180,11 +180,11 @@ class Scheduler:
         if self.state.knobs.score == "rank":
             self.workers.start(self.state.begun)
         if not self.state.proposals:
-            made = self.vary.seeds(self.state)
-            if made.proposals and self.state.knobs.score == "rank":
+            seeds = self.vary.seeds(self.state)
+            if seeds.proposals and self.state.knobs.score == "rank":
                 # before the seeds, which would warm the judges one by one
-                self.workers.warm(self._job(made.proposals[0]))
-            self._take(made)
+                self.workers.warm(self._job(seeds.proposals[0]))
+            self._take(seeds)
             return
         # this run was cut off: evaluate the proposals without an evaluation
         for proposal in self.state.waiting:

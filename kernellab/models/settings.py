@@ -93,8 +93,8 @@ class RoleSettings(ModelOptions):
     @field_validator("extra_body")
     @classmethod
     def _not_ours(cls, body: dict[str, Any] | None) -> dict[str, Any] | None:
-        if ours := {"model", "messages", "stream"} & set(body or ()):
-            raise ValueError(f"it may not replace {min(ours)}")
+        if reserved := {"model", "messages", "stream"} & set(body or ()):
+            raise ValueError(f"it may not replace {min(reserved)}")
         return body
 
 

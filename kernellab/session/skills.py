@@ -1,6 +1,6 @@
 """Notes that a session or a search proposes: advice, change and measured effect, with links to both candidates.
 
-A note needs a measured effect: the later candidate must be certainly faster, that is, its speedup interval lies above
+A note needs a measured effect: the later candidate must be certainly faster, that is, its speedup interval is above
 the earlier one's, both measured by the Verifier against the same baseline.
 """
 

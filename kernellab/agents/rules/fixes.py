@@ -220,11 +220,11 @@ def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -
     """The applicable sentences of the evidence's signature about the place ``where``; empty if none applies."""
     look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
     candidates = _FIXES.get(evidence.signature or "", ())
-    said = [said.format(where=where) for holds, said in candidates if holds(look)]
+    sentences = [sentence.format(where=where) for holds, sentence in candidates if holds(look)]
     if candidates and evidence.repeats is not None and not look.at_one:
-        said = [_of_repeats(evidence.repeats), *said]
-    if said or not candidates or not look.everywhere:
-        return " ".join(said)
+        sentences = [_of_repeats(evidence.repeats), *sentences]
+    if sentences or not candidates or not look.everywhere:
+        return " ".join(sentences)
     return _OF_SIZES if look.at_some_sizes else _AT_ONE if look.at_one else ""
 
 

@@ -68,20 +68,20 @@ def lab(spaces: Sequence[str] = ()) -> ipywidgets.VBox:
     spaces_input = w.SelectMultiple(options=names(), value=tuple(spaces or names()), description="spaces")
     seeds = w.IntSlider(5, min=1, max=20, description="seeds", continuous_update=False)
     noise = w.FloatSlider(1.0, min=0.0, max=4.0, step=0.5, description="noise", continuous_update=False)
-    drawn, said = go.FigureWidget(figure([])), w.HTML()
+    chart, table_view = go.FigureWidget(figure([])), w.HTML()
 
     def redraw(_: Any = None) -> None:
         knobs = Knobs.model_validate({**USUAL.model_dump(), **{s.description: s.value for s in sliders}})
-        found = [band(name, knobs, range(seeds.value), spaces_input.value, noise.value) for name in policies.value]
-        with drawn.batch_update():
-            drawn.data = []
-            drawn.add_traces(_traces(found))
-        said.value = f"<pre>{table([standing(one, spaces_input.value) for one in found])}</pre>"
+        bands = [band(name, knobs, range(seeds.value), spaces_input.value, noise.value) for name in policies.value]
+        with chart.batch_update():
+            chart.data = []
+            chart.add_traces(_traces(bands))
+        table_view.value = f"<pre>{table([standing(shown_band, spaces_input.value) for shown_band in bands])}</pre>"
 
     for control in (*sliders, policies, spaces_input, seeds, noise):
         control.observe(redraw, names="value")
     redraw()
-    return w.VBox([w.HBox([policies, spaces_input, w.VBox([*sliders, seeds, noise])]), drawn, said])
+    return w.VBox([w.HBox([policies, spaces_input, w.VBox([*sliders, seeds, noise])]), chart, table_view])
 
 
 def _traces(bands: Sequence[Band]) -> list[Any]:

@@ -39,8 +39,8 @@ def composed(sketch: str, space: Space, operators: Collection[str]) -> list[Comp
     empty if none applies. Every step keeps the meaning, as :func:`kernellab.sketch.rewrite.keeps` checks."""
     names = [name for name in MOVES if f"{KIND}:{name}" in operators]
     steps = [Composed(sketch, (), ())]
-    while len(steps) <= _LONGEST and (found := _next(steps[-1], names, space)) is not None:
-        steps.append(found)
+    while len(steps) <= _LONGEST and (following := _next(steps[-1], names, space)) is not None:
+        steps.append(following)
     return steps[:0:-1][:2]
 
 

@@ -131,7 +131,7 @@ class Mix:
         ``under_way`` are the operators of candidates that are being evaluated or requested.
         """
         proposals = state.proposals
-        used_keys, pending, questions, made = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
+        used_keys, pending, questions, result = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
         for at, request in enumerate(requests):
             variation = self._varied(
                 state, request, Random(f"{state.knobs.seed}:{first}:{at}"), used_keys, pending, questions
@@ -141,9 +141,9 @@ class Mix:
                 pending.append(variation.operator)
                 # what the rules may do in a design, they may in its variants
                 origins = [proposals[n] for n in (*request.parents, *request.inspirations)]
-                made.proposals.append(
+                result.proposals.append(
                     Proposal(
-                        number=first + len(made.proposals), round=state.round, island=request.island,
+                        number=first + len(result.proposals), round=state.round, island=request.island,
                         operator=variation.operator, parents=request.parents, inspirations=request.inspirations,
                         sketch=variation.sketch, why=variation.why, library=any(p.library for p in origins),
                         rewritten=any(p.rewritten for p in origins),
@@ -154,8 +154,8 @@ class Mix:
                 questions.add(_question(request, variation))
                 model = self.model(_spec(variation))
                 assert model is not None
-                made.asks.append(_ask(model.ask(state, request, variation), request, variation))
-        return made
+                result.asks.append(_ask(model.ask(state, request, variation), request, variation))
+        return result
 
     def _varied(
         self, state: RunState, request: Request, random: Random, taken: set[str], pending: list[str],

@@ -40,46 +40,46 @@ class Way:
 
 def _difference(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
-    wanted = f"Change one thing in candidate {parent}, what promises most, and leave every other line as it is."
-    return Told(_sketch(state, parent), wanted, _near(state, request))
+    instruction = f"Change one thing in candidate {parent}, what promises most, and leave every other line as it is."
+    return Told(_sketch(state, parent), instruction, _near(state, request))
 
 
 def _whole(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
     technique = state.evaluations[parent].place.technique
     kind = f', which is of the kind "{technique}"' if technique else ""
-    wanted = f"Design it from the start, with another algorithm or another order of work than candidate {parent}{kind}."
-    return Told("", wanted, (relative(state, parent), *_near(state, request)))
+    aim = f"Design it from the start, with another algorithm or another order of work than candidate {parent}{kind}."
+    return Told("", aim, (relative(state, parent), *_near(state, request)))
 
 
 def _cross(state: RunState, request: Request) -> Told:
     parent, other_number = request.parents[0], _other(state, request)
     assert other_number is not None
-    wanted = f"Take what is good in candidate {other_number} into the sketch so far, which is candidate {parent}."
+    instruction = f"Take what is good in candidate {other_number} into the sketch so far, which is candidate {parent}."
     other_sketch = f"The sketch of candidate {other_number}:\n```sketch\n{_sketch(state, other_number).strip()}\n```"
-    return Told(_sketch(state, parent), wanted, (relative(state, other_number), other_sketch))
+    return Told(_sketch(state, parent), instruction, (relative(state, other_number), other_sketch))
 
 
 def _failed(state: RunState, request: Request) -> Told:
     parent = request.parents[0]
-    wanted = "Reach what these meant without their fault, or go another way if it cannot be reached."
+    instruction = "Reach what these meant without their fault, or go another way if it cannot be reached."
     evidence = []
     for number in _failures(state, parent)[-_FAILED:]:
         evidence += [relative(state, number), *_changed(_sketch(state, parent), _sketch(state, number))]
-    return Told(_sketch(state, parent), wanted, tuple(evidence))
+    return Told(_sketch(state, parent), instruction, tuple(evidence))
 
 
 def _lineage(state: RunState, request: Request) -> Told:
     """As in AVO (arXiv:2603.24517): the agent consults lineage, failures and measurements, and tries changes itself."""
     parent = request.parents[0]
-    wanted = (
+    instruction = (
         f"Improve candidate {parent} by whatever promises most. Look at its lineage and at what failed, try changes "
         "with your tools, correct what is wrong, and submit the best sketch that you found."
     )
     lineage = [n for n in state.lineage(parent) if n in state.evaluations]
     failed = _failures(state, parent)[-_FAILED:]
     evidence = tuple(relative(state, n) for n in dict.fromkeys((*lineage, *failed))) + _near(state, request)
-    return Told(_sketch(state, parent), wanted, evidence + tuple(_gains(state, evidence)))
+    return Told(_sketch(state, parent), instruction, evidence + tuple(_gains(state, evidence)))
 
 
 def relative(state: RunState, number: int) -> str:

@@ -56,19 +56,19 @@ def vary(
     """Return a child of the request's first parent by ``operator``: the cheapest by the cost model of a few drawn ones.
     None if there is none whose keys are not ``taken`` and whose modelled time is less than :data:`WORSE` times its
     parent's."""
-    target, drawn = space.target, []
+    target, candidates = space.target, []
     rewritten = list(_variations(state, request, operator, target))
     random.shuffle(rewritten)
     limit = WORSE * modelled(space, state.proposals[request.parents[0]].sketch)
-    for made in rewritten:
-        is_new = made.text and not taken & keys_of(made.text)
+    for variant in rewritten:
+        is_new = variant.text and not taken & keys_of(variant.text)
         # checking takes longer than making, and a few of many are enough
-        is_valid = is_new and keeps(state.proposals[request.parents[0]].sketch, made, target)
-        if is_valid and not limit <= modelled(space, made.text) < math.inf:
-            drawn.append(made)
-        if len(drawn) == DRAWN:
+        is_valid = is_new and keeps(state.proposals[request.parents[0]].sketch, variant, target)
+        if is_valid and not limit <= modelled(space, variant.text) < math.inf:
+            candidates.append(variant)
+        if len(candidates) == DRAWN:
             break
-    best = min(drawn, key=lambda made: modelled(space, made.text), default=None)
+    best = min(candidates, key=lambda made: modelled(space, made.text), default=None)
     return Variation(operator, best.text, best.why) if best is not None else None
 
 

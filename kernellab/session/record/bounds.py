@@ -62,13 +62,13 @@ class Bounds:
 
     def told(self, verdict: Verdict) -> Verdict:
         """Return ``verdict`` with the shared bound, if it has a bound."""
-        held, (bound, least) = self.held, self.said
-        if not verdict.sol_ms or held is None:
+        shared, (bound, least) = self.held, self.said
+        if not verdict.sol_ms or shared is None:
             return verdict
-        where = verdict.environment.model_copy(update=held.where.rates)
-        if (verdict.sol_ms, verdict.least_ms, verdict.environment) == (bound, least, where):
+        environment = verdict.environment.model_copy(update=shared.where.rates)
+        if (verdict.sol_ms, verdict.least_ms, verdict.environment) == (bound, least, environment):
             return verdict
-        return verdict.model_copy(update={"sol_ms": bound, "least_ms": least, "environment": where})
+        return verdict.model_copy(update={"sol_ms": bound, "least_ms": least, "environment": environment})
 
     def met(
         self, key: Key, verdict: Verdict, held: Iterable[tuple[Key, Verdict]], again: bool = False

@@ -260,7 +260,8 @@ class State:
             if event.sizes:
                 continue
             first, *rest = (
-                candidate_of.source.hash if (candidate_of := self.candidate(one)) else "" for one in event.turns
+                turn_candidate.source.hash if (turn_candidate := self.candidate(turn_id)) else ""
+                for turn_id in event.turns
             )
             speedups = [(first, (1.0, 1.0, 1.0))]
             speedups += [(key, (c.speedup, c.low, c.high)) for key, c in zip(rest, event.comparisons, strict=True)]

@@ -119,8 +119,8 @@ def in_form(found: Iterable[dict[str, Any]], form: str) -> list[dict[str, Any]]:
     if form == "rl":
         return [{"prompt": p, "completion": reply, "reward": value} for p, reply, value in replies]
     groups: dict[str, list[tuple[Any, Any, float]]] = {}
-    for one in replies:
-        groups.setdefault(json.dumps(one[0]), []).append(one)
+    for reply_row in replies:
+        groups.setdefault(json.dumps(reply_row[0]), []).append(reply_row)
     pairs = []
     for group in groups.values():
         best = max(group, key=lambda one: one[2])

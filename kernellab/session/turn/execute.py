@@ -77,7 +77,7 @@ def perform(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     exchanges = list(channel.answered)
     channel = replace(channel, record=_both(exchanges.append, channel.record))
     try:
-        if turn.role is Role.VERIFIER:  # the judge takes its turns itself
+        if turn.role is Role.VERIFIER:  # the judge manages its own turns
             done = _verify(bench, state, turn, channel)
         else:
             with turns.working(designing=True):
