@@ -289,9 +289,9 @@ class CodeBrief(Brief):
         if self.previous is None or self.previous_sketch is None:
             return False
         # a value that one of them lacks is assumed to equal the other's
-        before = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
+        previous_design = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
         changed = changed_defaults(self.previous_sketch, self.sketch)
-        return before != design_of(self.sketch, {**self.previous_constexpr, **changed, **self.constexpr})
+        return previous_design != design_of(self.sketch, {**self.previous_constexpr, **changed, **self.constexpr})
 
 
 @dataclass(frozen=True)

@@ -194,9 +194,9 @@ class DaskWorkers:
                     if self._taken(hand) and hand.ours.set_running_or_notify_cancel():
                         hand.ours.set_exception(_lost("closed"))
             elif len(self._took) >= _KNOWN:
-                late = time.monotonic() - max(_LATE_SECONDS, _LATE * median(self._took[-_RECENT:]))
+                latest_start = time.monotonic() - max(_LATE_SECONDS, _LATE * median(self._took[-_RECENT:]))
                 for hand in hands:
-                    if hand.job is not None and len(hand.theirs) == 1 and hand.began < late:
+                    if hand.job is not None and len(hand.theirs) == 1 and hand.began < latest_start:
                         with suppress(WorkersLost):
                             self._give_out(hand)
                         if hand.ours.cancelled():  # cancelled meanwhile, by a callback that did not know this future
@@ -235,15 +235,15 @@ class DaskWorkers:
         measuring = max(processes, len(gpus))
         spare_cores = (os.cpu_count() or 1) - measuring - 1
         builder_count = min(_BUILDERS * len(gpus), max(0, spare_cores))
-        for at in range(measuring + builder_count):
-            device = gpus[at % len(gpus)] if gpus else ""
+        for i in range(measuring + builder_count):
+            device = gpus[i % len(gpus)] if gpus else ""
             environment = {turns.VARIABLE: f"{'device' if gpus else 'all'}:{Path(self._folder.name, 'turns' + device)}"}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = device
-            specs[at] = {
+            specs[i] = {
                 "cls": dask.Nanny,
                 "options": {
-                    **common, "nthreads": 1, "resources": {DEVICE if at < measuring else BUILD: 1}, "env": environment,
+                    **common, "nthreads": 1, "resources": {DEVICE if i < measuring else BUILD: 1}, "env": environment,
                     "memory_limit": 0, "silence_logs": logging.ERROR,
                 },
             }  # fmt: skip

@@ -197,9 +197,13 @@ def finish(prepared: Prepared, judge: Judge) -> Evaluation:
     job, source = prepared.job, prepared.source
     if source is None:
         return prepared.evaluation
-    before = prepared.evaluation
-    cascade = Cascade(job, list(before.spent), Step.RANK)
-    cascade.known |= {"source": before.source, "modelled_ms": before.modelled_ms, "place": before.place}
+    prepared_evaluation = prepared.evaluation
+    cascade = Cascade(job, list(prepared_evaluation.spent), Step.RANK)
+    cascade.known |= {
+        "source": prepared_evaluation.source,
+        "modelled_ms": prepared_evaluation.modelled_ms,
+        "place": prepared_evaluation.place,
+    }
 
     def steps() -> None:
         task, target = load(job), found(job)

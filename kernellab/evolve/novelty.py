@@ -64,16 +64,16 @@ class Novelty:
         own_features, similarity = self._of(proposal), state.knobs.novelty
         if own_features is None:
             return ""
-        before = state.known_at.get(proposal.number, len(state.evaluations))
+        known_count = state.known_at.get(proposal.number, len(state.evaluations))
         same_number = self._by_key.get(own_features.key)
-        if same_number is not None and self._places[same_number] < before:
+        if same_number is not None and self._places[same_number] < known_count:
             return f"It is candidate {same_number} but for names, or for sizes of the same power of two."
         if similarity < 1:
             # a larger difference of the sums excludes the similarity
             low = bisect_left(self._by_total, (own_features.total * similarity, 0))
             high = bisect_right(self._by_total, (own_features.total / similarity, len(state.proposals)))
             for _, number in self._by_total[low:high]:
-                if self._places[number] < before and own_features.like(self._features[number], similarity):
+                if self._places[number] < known_count and own_features.like(self._features[number], similarity):
                     return f"It is nearly candidate {number}."
         return ""
 

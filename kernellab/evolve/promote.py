@@ -218,9 +218,9 @@ class Promotion:
     ) -> Iterator[tuple[int, T, float]]:
         """Yield the result of ``work`` and its seconds for each candidate, as many in parallel as there are judges.
         Omits those whose judge died."""
-        for at in range(0, len(numbers), self.workers.judges):
+        for offset in range(0, len(numbers), self.workers.judges):
             began = time.perf_counter()
-            futures = [(number, work(self.job(number))) for number in numbers[at : at + self.workers.judges]]
+            futures = [(number, work(self.job(number))) for number in numbers[offset : offset + self.workers.judges]]
             for number, future in futures:
                 try:
                     result = self._waited(future, to_the_end)

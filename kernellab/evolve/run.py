@@ -157,9 +157,9 @@ class Run:
         begun = self.state.begun
         target = find_target(begun)
         assert verdict is not None  # the best candidate has a verdict
-        words = f"{target.dsl} on {target.chip.name} ({target.backend.value})"
+        target_text = f"{target.dsl} on {target.chip.name} ({target.backend.value})"
         return VerifiedKernel(
-            begun.name, load(begun), candidate.source, verdict, target.backend, words, candidate.sketch
+            begun.name, load(begun), candidate.source, verdict, target.backend, target_text, candidate.sketch
         )  # fmt: skip
 
     def open(self, number: int, name: str | None = None) -> Session:

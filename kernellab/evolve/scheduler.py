@@ -286,8 +286,8 @@ class Scheduler:
         for reply in replies:
             number = len(self.state.proposals)
             proposals = tuple(
-                proposal.model_copy(update={"number": number + at, "round": self.state.round})
-                for at, proposal in enumerate(reply.proposals)
+                proposal.model_copy(update={"number": number + offset, "round": self.state.round})
+                for offset, proposal in enumerate(reply.proposals)
             )
             exchanges = [Exchanged(number=number, exchange=exchange) for exchange in reply.exchanges]
             self._write(*exchanges, Proposed(proposals=proposals))

@@ -104,9 +104,9 @@ class Memory:
     @property
     def layered(self) -> Layered:
         """The own store and the layers below it, for reading."""
-        own = self.own
-        library = () if own is not None and own.count()["kernels"] else (library_layer(),)
-        return Layered(own, [*self._layers, *library], self.forgotten(), self.faults)
+        own_store = self.own
+        library = () if own_store is not None and own_store.count()["kernels"] else (library_layer(),)
+        return Layered(own_store, [*self._layers, *library], self.forgotten(), self.faults)
 
     # -- writing
 
@@ -160,10 +160,10 @@ class Memory:
 
     def forget(self, *ids: str) -> int:
         """Remove entries from the store and all later prompts. Return their number."""
-        forgotten_ids, layered, own = self.forgotten(), self.layered, self.own
+        forgotten_ids, layered, own_store = self.forgotten(), self.layered, self.own
         count = sum(i not in forgotten_ids and layered.get(i) is not None for i in ids)
         self._log.add(STREAM, [Forgotten(id=i).model_dump_json() for i in ids])
-        return max(count, own.remove(ids) if own is not None else 0)
+        return max(count, own_store.remove(ids) if own_store is not None else 0)
 
     def judge(
         self, id: str, thumb: int | None = None, pinned: bool | None = None, rationale: str | None = None
@@ -181,16 +181,16 @@ class Memory:
 
     def cures(self, dsl: str, signature: str, graph: str = "", k: int = 2) -> list[Failure]:
         """Return fixed failures like this one: those of the same computation first, then by speedup."""
-        own = self.own
-        failures = own.failures(_where(dsl=dsl, signature=signature)) if own is not None else []
+        own_store = self.own
+        failures = own_store.failures(_where(dsl=dsl, signature=signature)) if own_store is not None else []
         fixed_failures = [failure for failure in failures if failure.change]
         return sorted(fixed_failures, key=lambda f: (f.graph != graph, -(f.speedup or 0.0)))[:k]
 
     def used(self, ids: Iterable[str], purpose: Purpose, reward: float, by: str = "") -> None:
         """Record the ``reward`` (0 to 1) of entries that were in a brief. Each ``by`` counts once per entry."""
         counted = {(e.id, e.by) for e in self.events() if e.kind == "used" and e.by} if by else set()
-        own = self.own
-        present = [i for i in ids if (i, by) not in counted and own is not None and own.get(i) is not None]
+        own_store = self.own
+        present = [i for i in ids if (i, by) not in counted and own_store is not None and own_store.get(i) is not None]
         self._write([Used(id=i, purpose=purpose, reward=min(1.0, max(0.0, reward)), by=by) for i in present])
 
     def seed(self, rows: Iterable[Row], version: str) -> int:
@@ -331,8 +331,8 @@ class Memory:
 
     def _is_better(self, kernel: Kernel) -> bool:
         """Whether it is new or among the fastest of its kind; may remove a slower one."""
-        where = _where(graph=kernel.graph, dsl=kernel.dsl, chip=kernel.chip)
-        same_kind = [row.kernel for row in self.store.kernels(where) if row.kernel.sizes == kernel.sizes]
+        condition = _where(graph=kernel.graph, dsl=kernel.dsl, chip=kernel.chip)
+        same_kind = [row.kernel for row in self.store.kernels(condition) if row.kernel.sizes == kernel.sizes]
         if any(k.id == kernel.id for k in same_kind):
             return True
         twins = [k for k in same_kind if kernel.sketch and k.sketch == kernel.sketch]

@@ -98,9 +98,9 @@ class Recall:
     def skills(self, k: int = 3) -> list[Skill]:
         """Return approved advice for this class of operators or for all, the largest effect first."""
         family = family_of(capture(self.task)).value
-        own = self.memory.own
+        own_store = self.memory.own
         fits = [
-            s for s in (own.skills("approved = true") if own is not None else ())
+            s for s in (own_store.skills("approved = true") if own_store is not None else ())
             if s.operator_class in ("", family) and s.dsl in ("", self.target.dsl)
         ]  # fmt: skip
         # skills have no computation, so their origin is unknown: a benchmark gets none

@@ -102,17 +102,17 @@ def retrieve(store: Layer, query: Query, k: int = 3) -> list[Hit]:
     Raises:
         MemoryStoreError: the store cannot be searched.
     """
-    where = {
+    filters = {
         "dsl": query.dsl, "backend": query.backend, "operator_class": query.operator_class, "chip": query.chip,
     }  # fmt: skip
-    where = {column: value for column, value in where.items() if value}
+    filters = {column: value for column, value in filters.items() if value}
     candidates: dict[str, _Candidate] = {}
     dropped: list[str] = []
-    for drop in ("", *(column for column in _ORDER if column in where)):
+    for drop in ("", *(column for column in _ORDER if column in filters)):
         if drop:
-            where = {column: value for column, value in where.items() if column != drop}
+            filters = {column: value for column, value in filters.items() if column != drop}
             dropped.append(drop)
-        nears = store.near(query.features.logic, where, _WIDTH * max(k, 3), query.without)
+        nears = store.near(query.features.logic, filters, _WIDTH * max(k, 3), query.without)
         nears = [n for n in nears if n.cosine >= LEAST_SIMILAR and n.thumb >= 0 and n.id not in candidates]
         for candidate in _candidates(query, nears, dropped):
             candidates[candidate.near.id] = candidate

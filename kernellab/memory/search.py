@@ -170,16 +170,16 @@ def by_words(
     rows = list({(row.kernel.graph, row.kernel.dsl): row for row in reversed(rows)}.values())[::-1][:k]
     by_id = {row.kernel.id: row for row in rows}
     ranked = list(by_id)
-    own = memory.own
-    if embedder is not None and own is not None:
+    own_store = memory.own
+    if embedder is not None and own_store is not None:
         try:
-            entries = ((row.kernel.id, text_of(row.kernel)) for row in own.kernels())
-            nearest_ids = Texts(own.uri, embedder()).nearest(words, entries, k, tell)
+            entries = ((row.kernel.id, text_of(row.kernel)) for row in own_store.kernels())
+            nearest_ids = Texts(own_store.uri, embedder()).nearest(words, entries, k, tell)
             ranked = fused(ranked, nearest_ids)[:k]
         except (ModelError, MemoryStoreError) as error:
             tell(f"Words alone: {error}")
     for id in ranked:
-        row = None if id in by_id or own is None else own.get(id)
+        row = None if id in by_id or own_store is None else own_store.get(id)
         if row is not None:
             by_id[id] = row
     hits = [(by_id[id], stale_here(by_id[id].kernel)) for id in ranked if id in by_id]

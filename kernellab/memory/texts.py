@@ -141,8 +141,8 @@ class Texts:
         table = self._held(length, tell)
         stored_ids = set(self._guard(lambda: _ids(table))) if table is not None else set()
         new = [id for id in texts if id not in stored_ids]
-        for at in range(0, len(new), _PART):
-            part = new[at : at + _PART]
+        for offset in range(0, len(new), _PART):
+            part = new[offset : offset + _PART]
             vectors = self._embedder.vectors([texts[id] for id in part])
             self._guard(partial(self._add, part, vectors))
         removed_ids = sorted(stored_ids - set(texts))

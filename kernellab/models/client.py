@@ -331,8 +331,10 @@ class _Asked:
 
     async def _quiet(self, line: Line) -> None:
         """Wait while a rate limit of this endpoint applies, whichever request received it."""
-        while (left := line.quiet_until - time.monotonic()) > 0 and time.monotonic() + left < self.deadline:
-            await self._sleep(left, f"{self.endpoint.host} limits the rate of requests.")
+        while (
+            seconds_left := line.quiet_until - time.monotonic()
+        ) > 0 and time.monotonic() + seconds_left < self.deadline:
+            await self._sleep(seconds_left, f"{self.endpoint.host} limits the rate of requests.")
 
     async def _pause(self, error: ModelError, asked: float | None, tries: int, line: Line) -> None:
         """Back off: the pause doubles each time, with jitter, or is slightly longer than the server requests.

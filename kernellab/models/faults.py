@@ -142,9 +142,9 @@ def cut(endpoint: Endpoint, reason: str) -> ModelError:
 
 
 def stalled(endpoint: Endpoint, seconds: float, began: bool, setting: str) -> ModelError:
-    what = "sent nothing more" if began else "sent no first token"
+    event = "sent nothing more" if began else "sent no first token"
     return ModelError(
-        ModelFault.STALLED, f"{endpoint.host} {what} for {lasting(seconds)}.",
+        ModelFault.STALLED, f"{endpoint.host} {event} for {lasting(seconds)}.",
         f"Resume to ask again, or raise `{setting}` for a slow model.", resumable=True,
     )  # fmt: skip
 

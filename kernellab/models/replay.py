@@ -304,9 +304,11 @@ def _difference(recorded: Exchange, request: ChatRequest) -> str:
                 place = f"in message {number} ({old.role}), line {line}"
                 return f"{place}, it has {_crop(a, b)} where this has {_crop(b, a)}"
         if len(old_lines) != len(new_lines):
-            which, rest = ("it has", old_lines) if len(old_lines) > len(new_lines) else ("this has", new_lines)
+            subject, rest = ("it has", old_lines) if len(old_lines) > len(new_lines) else ("this has", new_lines)
             line = min(len(old_lines), len(new_lines))
-            return f"in message {number} ({old.role}), line {line + 1}, {which} one more line: {_crop(rest[line], '')}"
+            return (
+                f"in message {number} ({old.role}), line {line + 1}, {subject} one more line: {_crop(rest[line], '')}"
+            )
     if len(recorded.messages) != len(request.messages):
         return f"it has {len(recorded.messages)} messages, this has {len(request.messages)}"
     return "the same messages were asked with another answer schema"

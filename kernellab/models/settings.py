@@ -158,15 +158,15 @@ class ModelSettings(RoleSettings):
             ModelError: the file or a value is invalid; the message names it and never quotes it.
         """
         settings: dict[str, Any] = {}
-        where = "the environment"
-        for where, values in (
+        origin = "the environment"
+        for origin, values in (
             ("the environment", _from_environment()),
             (FILE, _from_file(workspace)),
             ("the values given", {name: value for name, value in given.items() if value is not None}),
         ):
             settings = _merged(settings, values)
-            cls._checked(settings, where)
-        return cls._checked(_with_openai(settings), where)
+            cls._checked(settings, origin)
+        return cls._checked(_with_openai(settings), origin)
 
     @classmethod
     def _checked(cls, values: Mapping[str, Any], where: str) -> ModelSettings:

@@ -29,10 +29,10 @@ def brief_of_role(bench: Bench, state: State, role: str | Role | None) -> str:
     """
     from kernellab.agents.model import brief_text, prompt
 
-    which, parent = role_now(state, role), state.standing_on
-    if which is Role.ANALYST:
+    chosen_role, parent = role_now(state, role), state.standing_on
+    if chosen_role is Role.ANALYST:
         return brief_text(prompt(analyse_brief(bench, state, parent, ""), bench.knowledge()))
-    return brief_text(prompt(reminded(bench, brief_of(bench, state, which, parent)), bench.knowledge()))
+    return brief_text(prompt(reminded(bench, brief_of(bench, state, chosen_role, parent)), bench.knowledge()))
 
 
 def answer(bench: Bench, state: State, text: str, role: str | Role | None) -> Decision:

@@ -263,14 +263,14 @@ class Session:
 
     def set_role(self, role: str | Role, spec: str | object) -> None:
         """Set who plays ``role`` from the next turn on: a spec (:mod:`kernellab.agents.roles`) or an object."""
-        which = parse_role(role)
+        parsed_role = parse_role(role)
         if isinstance(spec, str):
             word = check_spec(spec)
-            check_model(which, word, self._journal.workspace, self.state.budget)
+            check_model(parsed_role, word, self._journal.workspace, self.state.budget)
         else:
             word = f"object:{type(spec).__name__}"
-            self._bench.put(which, spec)
-        self._requests.decide(lambda state: decisions.set_role(state, which, word))
+            self._bench.put(parsed_role, spec)
+        self._requests.decide(lambda state: decisions.set_role(state, parsed_role, word))
 
     def set_approval(self, approval: str | Stops, stops: Stops | None = None) -> None:
         """Set where to stop and ask: none, routing, all, roles and limits of a turn (``coder,tokens=10k,minutes=1``),
@@ -288,13 +288,13 @@ class Session:
 
     def note(self, role: str | Role, text: str, author: Author = Author.HUMAN) -> None:
         """Give a role a note to read in each of its turns, with its author."""
-        which = parse_role(role)
-        self._requests.decide(lambda _: decisions.note(which, text, author))
+        parsed_role = parse_role(role)
+        self._requests.decide(lambda _: decisions.note(parsed_role, text, author))
 
     def remove_note(self, role: str | Role, text: str) -> None:
         """Remove a note of a role. Raises SessionError if the role has no note with that text."""
-        which = parse_role(role)
-        self._requests.decide(lambda state: decisions.remove_note(state, which, text))
+        parsed_role = parse_role(role)
+        self._requests.decide(lambda state: decisions.remove_note(state, parsed_role, text))
 
     # -- playing a role ------------------------------------------------------------------------------------------------
 
@@ -395,8 +395,8 @@ class Session:
             task, target = self._bench.task(), self._bench.target()
         except KernellabError as error:
             raise SessionError(f"The task cannot be described: {error.message}", error.remedy) from None
-        words = target_words(self.state)
-        return VerifiedKernel(self.name, task, best.source, best.verdict, target.backend, words, best.sketch)
+        target_text = target_words(self.state)
+        return VerifiedKernel(self.name, task, best.source, best.verdict, target.backend, target_text, best.sketch)
 
     @property
     def target(self) -> Target:
@@ -426,7 +426,7 @@ class Session:
         question = self.state.question
         if self.status is SessionStatus.WAITING and question is not None:
             raise SessionError(f"{self.name} has no {what} yet: it waits for you. {question.text}", question.answer)
-        again = self.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and self.state.unanswered
-        remedy = "Go on with run()." if again else "Edit its sketch or code, or redirect it."
+        may_continue = self.status in (SessionStatus.PAUSED, SessionStatus.STOPPED) and self.state.unanswered
+        remedy = "Go on with run()." if may_continue else "Edit its sketch or code, or redirect it."
         remedy = "Use it there, or stop it there first." if self.state.elsewhere else remedy
         raise SessionError(f"{self.name} is {self.state.status_words} and has no {what}. {self.reason}", remedy)

@@ -27,15 +27,15 @@ def proposals(state: State, family: str) -> Iterator[Skill]:
         pair = _pair(state, turn)
         if pair is None:
             continue
-        before, after = pair
-        old, new = _eager(before), _eager(after)
+        turn_before, turn_after = pair
+        old, new = _eager(turn_before), _eager(turn_after)
         if old is None or new is None or new.low <= old.high:
             continue
-        later, earlier = _made(state, after), _made(state, before)
+        later, earlier = _made(state, turn_after), _made(state, turn_before)
         if later is None or earlier is None or later.candidate is None or earlier.candidate is None:
             continue
         yield Skill(
-            advice=advice(_said(state, after)), change=change(earlier.candidate.source, later.candidate.source),
+            advice=advice(_said(state, turn_after)), change=change(earlier.candidate.source, later.candidate.source),
             ratio=new.speedup / old.speedup, low=new.low / old.high, high=new.high / old.low,
             operator_class=family, dsl=state.target.dsl, chip=state.target.chip,
             before=f"{state.id}/{earlier.id}", after=f"{state.id}/{later.id}",

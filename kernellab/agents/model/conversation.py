@@ -131,7 +131,7 @@ class Conversation:
         self._chances -= 1
         if error.kind is ModelFault.FILTERED:
             return  # a filter's decision may differ
-        *before, last = self._messages
+        *earlier, last = self._messages
         message = ChatMessage(role=last.role, content=f"{last.content}\n\n{_SHORTER}")
-        self._messages = (*before, message)
+        self._messages = (*earlier, message)
         self._sections = (*self._sections, Section(name="shorter", source="kernellab", tokens=estimate(_SHORTER)))

@@ -102,7 +102,7 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
     is_gated = "gate" not in options.ablation | brief.ablation
     best = judged = judge_sketch(text, brief, is_gated, brief.previous)
     original = judged.answer
-    shown = brief.previous
+    shown_sketch = brief.previous
     rounds = prose_replies = 0
     while judged.findings and rounds < options.repairs:
         prose_replies = prose_replies + 1 if judged.words else 0
@@ -111,11 +111,11 @@ def sketch_by(conversation: Conversation, text: str, brief: DesignBrief, options
         rounds += 1
         request = render("designer", "repair", problem=judged.problem, findings=judged.findings[:_MOST])
         # after an unusable reply, edits refer to the last usable one
-        shown = judged.answer.sketch if judged.answer else shown
+        shown_sketch = judged.answer.sketch if judged.answer else shown_sketch
         text = conversation.again(request, "repair-sketch")
         if conversation.repeated:
             break
-        judged = judge_sketch(text, brief, is_gated, shown)
+        judged = judge_sketch(text, brief, is_gated, shown_sketch)
         if judged.worth >= best.worth:
             best = judged
             if original is None or (best.answer is not None and _launches(best.answer) != _launches(original)):

@@ -455,8 +455,8 @@ def _in_body(body: tuple[object, ...], dim: str | None) -> Iterator[_Place]:
         extents = _ranged(region)
         if extents and (not dim or dim in extents):
             kind = "store to" if isinstance(statement, Store) else "load of"
-            at = dim or extents[-1]
-            words = f"the {kind} {region.tensor.name} at {at}"
+            dimension = dim or extents[-1]
+            words = f"the {kind} {region.tensor.name} at {dimension}"
             yield _Place(words, statement.span.line, tuple(extents))
 
 
@@ -534,8 +534,8 @@ def _differs(name: str, before: str, text: str, shared: bool) -> Iterator[str]:
             yield f"{name}:{start + 1} (lines removed before it)"
             continue
         significant = (n for keep in (one_for_all, lambda n: _acts(new[n])) for n in range(start, stop) if keep(n))
-        shown = next(significant, start)
-        yield f"{name}:{shown + 1}: {new[shown].strip()[:120]}"
+        index = next(significant, start)
+        yield f"{name}:{index + 1}: {new[index].strip()[:120]}"
 
 
 def _acts(line: str) -> bool:

@@ -36,13 +36,13 @@ class _Look:
 
     @property
     def rank(self) -> int:
-        outputs, at = self.task.outputs, self.evidence.output or 0
-        return len(outputs[at].shape) if at < len(outputs) else 0
+        outputs, index = self.task.outputs, self.evidence.output or 0
+        return len(outputs[index].shape) if index < len(outputs) else 0
 
     @property
     def integer(self) -> bool:
-        outputs, at = self.task.outputs, self.evidence.output or 0
-        return at < len(outputs) and outputs[at].dtype.startswith(("int", "uint"))
+        outputs, index = self.task.outputs, self.evidence.output or 0
+        return index < len(outputs) and outputs[index].dtype.startswith(("int", "uint"))
 
     @property
     def is_changed(self) -> bool:

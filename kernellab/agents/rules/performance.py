@@ -295,11 +295,11 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     advice_parts, cost_facts = _of_launches(cost, brief.target, brief.allow_library, guess=follows_rules and not hot)
     advice_parts = [hot, *advice_parts] if hot else advice_parts or ["Change one thing at a time."]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
-        most = cost.operations[0]
+        main = cost.operations[0]
         cost_facts.append(f"{ratio:.1f} times the arithmetic of the reference")
         advice_parts = [
-            f"The sketch does {ratio:.1f} times the arithmetic of the reference, {most_of(most.share)} "
-            f"{most.operation} in line {most.line}: look for what is computed there more than once, or is not used."
+            f"The sketch does {ratio:.1f} times the arithmetic of the reference, {most_of(main.share)} "
+            f"{main.operation} in line {main.line}: look for what is computed there more than once, or is not used."
         ]
     standing, own_facts = standing_of(brief), list[str]()
     if standing is not None:

@@ -125,11 +125,11 @@ def _elsewhere(
         share, names = outside - waiting - call, " and ".join(helpers_in(hot)[:2])
         return f"{share:.0%} of the samples are in helpers{f' ({names})' if names else ''}: look at the calls of them."
     if waiting >= max(call, _ELSEWHERE_SHARE):
-        sentence = f"{in_threads}% of the samples are of threads that start or wait"
+        text = f"{in_threads}% of the samples are of threads that start or wait"
         if other_load(verdict):
             return ""  # they waited for a core
         return (
-            f"{sentence}: give each thread more work in one piece and all of them alike, or use one thread where there is "
+            f"{text}: give each thread more work in one piece and all of them alike, or use one thread where there is "
             "little."
         )
     if call >= _ELSEWHERE_SHARE:
@@ -145,11 +145,9 @@ def _elsewhere(
         has_many = at_once is not None and at_once > _FEW * brief.target.chip.cores
         remedy = ": larger iterations help" if waiting >= call and has_many else ""
         return f"Threads that start or wait and the call have {waiting + call:.0%} of the samples{remedy}."
-    sentence = (
-        f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
-    )
+    text = f"Faster lines change at most {1 - waiting - call:.0%} of the time: threads that start or wait and the call "
     remedy = " Give each thread more work in one piece." if waiting >= call else ""
-    return f"{sentence}have the rest.{remedy}"
+    return f"{text}have the rest.{remedy}"
 
 
 def _has_temporaries(brief: RouteBrief) -> bool:

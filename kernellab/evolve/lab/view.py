@@ -88,16 +88,16 @@ def _traces(bands: Sequence[Band]) -> list[Any]:
     import plotly.graph_objects as go
 
     traces = []
-    for contender_band in bands:
-        at, colour = list(range(1, len(contender_band.middle) + 1)), COLOURS[contender_band.name]
-        edge = {"x": at, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
-                "legendgroup": contender_band.name}  # fmt: skip
+    for policy_band in bands:
+        steps, colour = list(range(1, len(policy_band.middle) + 1)), COLOURS[policy_band.name]
+        edge = {"x": steps, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
+                "legendgroup": policy_band.name}  # fmt: skip
         traces += [
-            go.Scatter(y=contender_band.low, **edge),
-            go.Scatter(y=contender_band.high, fill="tonexty", fillcolor=_faint(colour), **edge),
+            go.Scatter(y=policy_band.low, **edge),
+            go.Scatter(y=policy_band.high, fill="tonexty", fillcolor=_faint(colour), **edge),
             go.Scatter(
-                x=at, y=contender_band.middle, mode="lines", name=contender_band.name, legendgroup=contender_band.name,
-                line={"color": colour, "dash": _DASHES.get(contender_band.name, "solid")},
+                x=steps, y=policy_band.middle, mode="lines", name=policy_band.name, legendgroup=policy_band.name,
+                line={"color": colour, "dash": _DASHES.get(policy_band.name, "solid")},
             ),
         ]  # fmt: skip
     return traces

@@ -15,12 +15,12 @@ def select(state: RunState, random: Random, islands: Sequence[int], count: int) 
     """Draw a parent from each stratum of each island's population in turn, with elites as inspiration."""
     requests: list[Request] = []
     parents_by_island = {island: stratified(state.population(island), random, count) for island in islands}
-    for at in range(count):
-        island = islands[at % len(islands)]
+    for index in range(count):
+        island = islands[index % len(islands)]
         parents = parents_by_island[island]
         if not parents:
             continue
-        parent = parents[(at // len(islands)) % len(parents)]
+        parent = parents[(index // len(islands)) % len(parents)]
         inspirations = [elite for elite in state.elites(island) if elite != parent]
         requests.append(Request(island, (parent,), tuple(random.sample(inspirations, min(2, len(inspirations))))))
     return requests
@@ -40,8 +40,8 @@ def migrate(state: RunState, random: Random) -> list[Move]:
     if not every or len(ring) < 2 or len(state.rounds) % every:
         return []
     moves = []
-    for at, island in enumerate(ring):
-        target = ring[(at + 1) % len(ring)]
+    for index, island in enumerate(ring):
+        target = ring[(index + 1) % len(ring)]
         best = next((n for n in state.elites(island) if n not in state.islands[target]), None)
         if best is not None:
             moves.append(Move(number=best, source=island, target=target))

@@ -132,9 +132,9 @@ class Mix:
         """
         proposals = state.proposals
         used_keys, pending, questions, result = set(state.once(rules.taken)), list(under_way), set[_Question](), Made()
-        for at, request in enumerate(requests):
+        for index, request in enumerate(requests):
             variation = self._varied(
-                state, request, Random(f"{state.knobs.seed}:{first}:{at}"), used_keys, pending, questions
+                state, request, Random(f"{state.knobs.seed}:{first}:{index}"), used_keys, pending, questions
             )
             if isinstance(variation, Variation):
                 used_keys |= rules.keys_of(variation.sketch)

@@ -93,8 +93,8 @@ class ModelOperator:
         """Return a request that can be sent from any thread: the state is read now. Raises nothing."""
         # a direction that a person decides on meanwhile reaches an agent with its next result
         notes = partial(_as_notes, state)
-        who = who_varies(operator, request.parents)
-        return partial(self.answer, self.brief(state, request, operator), notes, who)
+        agent_name = who_varies(operator, request.parents)
+        return partial(self.answer, self.brief(state, request, operator), notes, agent_name)
 
     def answer(self, brief: DesignBrief, notes: Callable[[], tuple[Note, ...]] = tuple, who: str = "") -> Asked:
         """Return the model's answer to a brief, or why there is none. Raises nothing."""

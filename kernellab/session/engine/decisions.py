@@ -190,8 +190,8 @@ def redirect(state: State, to: str, suggestion: str, author: Author = Author.HUM
     except ValueError:
         routes = ", ".join(k.value for k in RouteKind)
         raise SessionError(f"Unknown route {to!r}.", f"Choose one of {routes}.") from None
-    who = "A person" if author is Author.HUMAN else "An agent"
-    route = Route(to=kind, error_class="none", reason=f"{who} sent the work here.", suggestion=suggestion)
+    author_text = "A person" if author is Author.HUMAN else "An agent"
+    route = Route(to=kind, error_class="none", reason=f"{author_text} sent the work here.", suggestion=suggestion)
     return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
 
 
@@ -258,8 +258,10 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
         raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
     text = set_pin(design_turn.sketch, line, on, reason)
     # the line that is marked: for a decorator, the line of its statement
-    before, after = ({number for number, _ in pinned_lines(sketch)} for sketch in (design_turn.sketch, text))
-    pinned_line = min(before ^ after, default=line)
+    lines_before, lines_after = (
+        {number for number, _ in pinned_lines(sketch)} for sketch in (design_turn.sketch, text)
+    )
+    pinned_line = min(lines_before ^ lines_after, default=line)
     rationale = f"{'Pinned' if on else 'Unpinned'} line {pinned_line}." + (f" {reason}" if reason and on else "")
     turn = new_turn(
         state, Role.DESIGNER, Author.HUMAN, sketch=text, rationale=rationale, gate=design_turn.gate,

@@ -445,15 +445,15 @@ class Driver:
 
     def _ended(self, turn: Turn, done: Turn) -> None:
         events = self._found()
-        now = self.state.turns[turn.id]
-        if now.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
+        current = self.state.turns[turn.id]
+        if current.state is TurnState.SUPERSEDED and done.state is TurnState.FAILED:
             done = done.model_copy(update={"state": TurnState.SUPERSEDED})
         if self._asks_within(turn):
             # the agent has ended, so the permission is no longer needed
             events.append(decisions.RUNNING)
-        if now.parent != done.parent:
+        if current.parent != done.parent:
             # pins were set during the turn
-            done = repinned(done.model_copy(update={"parent": now.parent}), self.state)
+            done = repinned(done.model_copy(update={"parent": current.parent}), self.state)
         self._emit(*events, TurnEnded(turn=done))
 
     # -- shared helpers - ----------------------------------------------------------------------------------------------

@@ -188,8 +188,8 @@ class Question(Record):
     @property
     def id(self) -> str:
         """Identifies the question in an answer, so that an answer to an earlier question has no effect."""
-        again = f"-{self.number}" if self.number else ""
-        return f"{self.kind.value}-{self.turn or 'start'}-{self.role.value}{again}"
+        suffix = f"-{self.number}" if self.number else ""
+        return f"{self.kind.value}-{self.turn or 'start'}-{self.role.value}{suffix}"
 
 
 class _Event(Record):

@@ -143,11 +143,11 @@ class State:
 
     def up(self, to: str | None = None) -> Iterator[Turn]:
         """The turns from ``to`` (the head) up to the root."""
-        at = to or self.head
-        while at:
-            turn = self.turns[at]
+        turn_id = to or self.head
+        while turn_id:
+            turn = self.turns[turn_id]
             yield turn
-            at = turn.parent
+            turn_id = turn.parent
 
     def path(self, to: str | None = None) -> list[Turn]:
         """The turns from the root to ``to`` (the head)."""
@@ -369,8 +369,8 @@ def apply(session: str, state: State | None, event: Event) -> State:
                 last = replace(state.decided[-1], head=turn.id)
                 state = replace(state, decided=(*state.decided[:-1], last))
             elif by_person and not is_repeated:
-                what = "the pin" if turn.only_pins else f"your turn {turn.number} ({turn.role.value})"
-                state = _decided(state, turn.parent, what)
+                label = "the pin" if turn.only_pins else f"your turn {turn.number} ({turn.role.value})"
+                state = _decided(state, turn.parent, label)
             return replace(
                 state,
                 turns={**state.turns, turn.id: turn},

@@ -83,13 +83,13 @@ def _taken(state: State, turn: Turn | None, answered: list[Exchange]) -> Exchang
         # every other role ends its turn with the first usable reply
         return answered[-1]
     design_turn = state.sketch_turn(turn.parent) if turn.parent else None
-    shown, result = (design_turn.sketch if design_turn else None), None
+    shown_sketch, result = (design_turn.sketch if design_turn else None), None
     for exchange in answered:
         try:
-            shown = parse_sketch(exchange.reply, shown).sketch
+            shown_sketch = parse_sketch(exchange.reply, shown_sketch).sketch
         except AnswerError:
             continue
-        result = exchange if shown == turn.sketch else result
+        result = exchange if shown_sketch == turn.sketch else result
     return result
 
 
@@ -285,5 +285,5 @@ def _write_parquet(path: Path, table: list[dict[str, Any]]) -> None:
                                      "author": text, "asked_at": text, "replayed": truth}),
         }
     )  # fmt: skip
-    whole = bool(table) and "provenance" in table[0]
-    parquet.write_table(pa.Table.from_pylist(table, schema=schema if whole else None), path)
+    has_all = bool(table) and "provenance" in table[0]
+    parquet.write_table(pa.Table.from_pylist(table, schema=schema if has_all else None), path)

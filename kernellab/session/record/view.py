@@ -99,10 +99,10 @@ def target_words(state: State) -> str:
 
 def turn_line(turn: Turn) -> str:
     """One line for people: number, role, author, outcome."""
-    who = f"{turn.number:>3} {turn.role.value:<9} {turn.author.value:<5}"
+    prefix = f"{turn.number:>3} {turn.role.value:<9} {turn.author.value:<5}"
     if turn.state is TurnState.RUNNING:
-        return f"{who} ..."
-    return f"{who} {turn.seconds:6.2f} s  {outcome(turn)}{_passed_over(turn)}"
+        return f"{prefix} ..."
+    return f"{prefix} {turn.seconds:6.2f} s  {outcome(turn)}{_passed_over(turn)}"
 
 
 def _passed_over(turn: Turn) -> str:

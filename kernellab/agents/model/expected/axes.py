@@ -36,9 +36,9 @@ def axes_of(kernel: Kernel, tensor: str) -> dict[str, Axes]:
     """
     axes: dict[str, Axes] = {}
     backwards = [*statements(kernel.body)][::-1]
-    before: dict[str, Axes] | None = None
-    while before != axes:  # a value carried by a loop is read before it is written
-        before = dict(axes)
+    previous: dict[str, Axes] | None = None
+    while previous != axes:  # a value carried by a loop is read before it is written
+        previous = dict(axes)
         for stmt in backwards:
             for value, value_axes in _wanted(stmt, tensor, axes):
                 _flow(value, value_axes, axes)

@@ -61,14 +61,16 @@ def _lines(brief: CodeBrief, evidence: Evidence) -> tuple[str, ...]:
     expected = value_at(small, call, _FOLLOW_S)
     if not steps or not _same(expected, evidence.want, _ROUNDED):
         return ()  # other inputs than those that failed, or the sketch itself is wrong
-    near = _SAME.get(brief.task.outputs[evidence.output or 0].dtype, _SAME_ELSE)
+    tolerance = _SAME.get(brief.task.outputs[evidence.output or 0].dtype, _SAME_ELSE)
     # the kernel's value has about the reference's rounding error
-    near = max(near, min(_ROUNDED, 4 * abs(expected - float(evidence.want or 0.0)) / max(abs(expected), 1e-30)))
+    tolerance = max(
+        tolerance, min(_ROUNDED, 4 * abs(expected - float(evidence.want or 0.0)) / max(abs(expected), 1e-30))
+    )
     lines = [_line(step) for step in steps[-_MOST_STEPS:]]
     lines.append(f"stored: {expected:.6g}; the kernel has {_shown(evidence.got)}")
     if not _telling(evidence.got):
         return tuple(lines)
-    matches, all_tried = _fitting(small, call, expected, evidence.got, near)
+    matches, all_tried = _fitting(small, call, expected, evidence.got, tolerance)
     if matches:
         changes = "; or ".join(f"in line {v.line} ({v.words})" for v in matches)
         # many changes of a mask give the same value

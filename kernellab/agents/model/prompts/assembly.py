@@ -80,16 +80,16 @@ def assemble(
         PromptError: the parts that may not be shortened exceed the budget (the longest one is named).
     """
     placed = [_Placed(_plain(part)) for part in parts if part.text.strip()]
-    while (over := sum(p.tokens for p in placed) - budget) > 0:
+    while (excess := sum(p.tokens for p in placed) - budget) > 0:
         reducible = [p for p in placed if p.part.rank and p.text]
         if not reducible:
             longest = max(placed, key=lambda p: p.tokens)
             raise PromptError(
-                f"The prompt is {over} tokens over its budget of {budget}; its longest part is {longest.part.name!r} "
+                f"The prompt is {excess} tokens over its budget of {budget}; its longest part is {longest.part.name!r} "
                 f"with {longest.tokens}.",
                 "Set `prompt_tokens` under [models] to more, or shorten that part.",
             )
-        max(reducible, key=lambda p: (p.part.rank, p.tokens)).give(over)
+        max(reducible, key=lambda p: (p.part.rank, p.tokens)).give(excess)
     system = "\n\n".join(p.text for p in placed if p.part.stable and p.text)
     user = "\n\n".join(p.text for p in placed if not p.part.stable and p.text)
     messages = [ChatMessage(role="system", content=system)] if system else []

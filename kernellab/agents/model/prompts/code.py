@@ -310,9 +310,11 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
     if best is None or best.candidate is None or best.verdict is None or best.verdict.time is None:
         return []
     files = {n: t for n, t in bare(best.candidate.source).files.items() if not is_helper(n) and base.files.get(n) != t}
-    short = {name: in_short(name, text, brief.sketch) for name, text in files.items() if best.sketch == brief.sketch}
-    marked = not base.in_short and any(short[name] != files[name] for name in short)
-    files |= short
+    shortened = {
+        name: in_short(name, text, brief.sketch) for name, text in files.items() if best.sketch == brief.sketch
+    }
+    marked = not base.in_short and any(shortened[name] != files[name] for name in shortened)
+    files |= shortened
     text = render(
         "coder", "best", number=brief.history.index(best) + 1, time=duration(best.verdict.time.median_ms),
         files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},

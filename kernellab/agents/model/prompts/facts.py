@@ -156,8 +156,8 @@ def shown_kernel(brief: Brief) -> Attempt | None:
 
 def time_lines(brief: Brief) -> list[str]:
     """The time and speedup of the kernel that is shown, or of the last one that was timed."""
-    shown = shown_kernel(brief)
-    verdict = shown.verdict if shown is not None else None
+    shown_attempt = shown_kernel(brief)
+    verdict = shown_attempt.verdict if shown_attempt is not None else None
     title = "The kernel that is shown takes"
     if verdict is None or verdict.time is None:
         verdict = next((a.verdict for a in reversed(brief.history) if a.verdict and a.verdict.time), None)
@@ -229,8 +229,12 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
         f"{counted(round(estimate.parallelism), 'parallel iteration')} for {counted(brief.target.chip.cores, 'core')}."
     ]
     if estimate.time_ms is not None:
-        shown = shown_kernel(brief)
-        time = shown.verdict.time if shown is not None and shown.sketch == sketch and shown.verdict else None
+        shown_attempt = shown_kernel(brief)
+        time = (
+            shown_attempt.verdict.time
+            if shown_attempt is not None and shown_attempt.sketch == sketch and shown_attempt.verdict
+            else None
+        )
         if time is not None and time.median_ms < ENOUGH * estimate.time_ms:
             return ["The code that was written from it takes less time than the cost model gives the sketch."]
         limit = roofline_of(task, brief.target.chip)
@@ -244,10 +248,10 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
             lines.append("By the same model the sketch allows the bound: it finds nothing to gain in another sketch.")
     ratio = more_work(task, estimate)
     if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
-        most = estimate.operations[0]
+        largest = estimate.operations[0]
         lines.append(
             f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(estimate.flops.values()))}); "
-            f"{most_of(most.share)} is {most.operation} in line {most.line}."
+            f"{most_of(largest.share)} is {largest.operation} in line {largest.line}."
         )
     if is_ideal:
         return lines  # the bound's section has each tensor's bytes

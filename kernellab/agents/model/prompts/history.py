@@ -41,9 +41,9 @@ def history_text(
 def _line(
     number: int, history: Sequence[Attempt], attempt: Attempt, is_best: bool, told: Route | None, judged: Verdict | None
 ) -> str:
-    before = _start(history, number)
-    origin = f" (from round {before + 1})" if before is not None and before < number - 1 else ""
-    change = change_of(None if before is None else history[before], attempt)
+    start = _start(history, number)
+    origin = f" (from round {start + 1})" if start is not None and start < number - 1 else ""
+    change = change_of(None if start is None else history[start], attempt)
     parts = [f"Round {number + 1} by {_who(attempt)}{origin}: {change}"]
     if attempt.rationale:
         purpose = textwrap.shorten(attempt.rationale, _MEANT, placeholder=" ...")

@@ -135,8 +135,8 @@ def _not_found(text: str, edit: Edit) -> str:
             best, position = ratio, i
     if best < _NEAR:
         return message
-    near = "\n".join(lines[position : position + len(search_lines)])
-    return f"{message} The nearest lines, {position + 1} to {position + len(search_lines)}, are:\n{near}"
+    nearest_lines = "\n".join(lines[position : position + len(search_lines)])
+    return f"{message} The nearest lines, {position + 1} to {position + len(search_lines)}, are:\n{nearest_lines}"
 
 
 def carry_lines(before: str, after: str, line_map: Mapping[int, int]) -> dict[int, int]:

@@ -65,11 +65,11 @@ def fences(text: str) -> list[Fence]:
     blocks: list[Fence] = []
     lines = text.splitlines()
     row = 0
-    before = ""
+    line_before = ""
     while row < len(lines):
         opening = _OPENING.match(lines[row])
         if opening is None:
-            before = lines[row].strip() or before
+            line_before = lines[row].strip() or line_before
             row += 1
             continue
         ticks, body = opening["ticks"], []
@@ -78,9 +78,9 @@ def fences(text: str) -> list[Fence]:
             body.append(lines[row].removeprefix(opening["indent"]))
             row += 1
         row += 1
-        blocks.append(Fence(opening["info"].strip(), "\n".join(body) + "\n", before))
+        blocks.append(Fence(opening["info"].strip(), "\n".join(body) + "\n", line_before))
         # for an adjacent block, the line before is this block's last
-        before = ticks
+        line_before = ticks
     return blocks
 
 
