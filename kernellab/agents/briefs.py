@@ -288,7 +288,7 @@ class CodeBrief(Brief):
         """Whether the design differs from that of the last source."""
         if self.previous is None or self.previous_sketch is None:
             return False
-        # a value that one of them lacks is assumed to equal the other's
+        # a value that one of them does not have is assumed to equal the other's
         previous_design = design_of(self.previous_sketch, {**self.constexpr, **self.previous_constexpr})
         changed = changed_defaults(self.previous_sketch, self.sketch)
         return previous_design != design_of(self.sketch, {**self.previous_constexpr, **changed, **self.constexpr})

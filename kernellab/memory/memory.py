@@ -150,7 +150,7 @@ class Memory:
         """Approve a skill for a person, with the changes in its Markdown ``note`` if one is given.
 
         Raises:
-            MemoryStoreError: there is no such skill, or the note lacks a part or states an effect other than the
+            MemoryStoreError: there is no such skill, or the note is missing a part or states an effect other than the
             measured.
         """
         proposal = self.skill(id)

@@ -108,7 +108,7 @@ def record_facts(brief: AnalyseBrief) -> dict[str, object]:
 
 
 def wrong_sentences(data: dict[str, Any], brief: AnalyseBrief) -> list[tuple[str, str]]:
-    """The sentences of an answer, including its claims, whose numbers the record lacks, with the reasons."""
+    """The sentences of an answer, including its claims, whose numbers are not in the record, with the reasons."""
     facts = {
         **record_facts(brief), "rounds in words": history_text(brief.history), "task": brief.task.signature,
         "chip": brief.target.chip.name, "question": brief.question,

@@ -59,7 +59,7 @@ def parse_answer(text: str, brief: Brief, author: Author = Author.HUMAN) -> Answ
     The reply is read, not judged: the session gates a sketch and verifies code as usual.
 
     Raises:
-        AnswerError: the reply lacks what the role must answer.
+        AnswerError: the reply does not contain what the role must answer.
     """
     done = parse_done(text) if isinstance(brief, (DesignBrief, CodeBrief)) else None
     if done is not None and brief.passed:

@@ -20,7 +20,7 @@ def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     design_turn = state.sketch_turn(parent) if parent else None
     best = _better(state, parent)
     start = (design_turn.sketch, _values(state, parent, design_turn)) if design_turn else (None, {})
-    # a sketch that lacks a pin or constraint that a person set later is not a valid start
+    # a sketch without a pin or constraint that a person set later is not a valid start
     keeps_pins = best is not None and not check_pins(start[0] or "", best.sketch or "", Author.MODEL)
     if best is not None and best.candidate is not None and best.sketch and keeps_pins:
         start = (best.sketch, dict(best.candidate.constexpr))

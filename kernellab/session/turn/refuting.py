@@ -42,7 +42,7 @@ def refuted(
     began = time.perf_counter()
     try:
         with engine().verifying:
-            verdict_there = engine().verifier().verify(
+            judged = engine().verifier().verify(
                 task, best.candidate.source, bench.target(), options=case_options, cancel=cancel
             )  # fmt: skip
     except VerifierError:
@@ -50,10 +50,10 @@ def refuted(
     finally:
         if bench.target().chip.kind == "gpu":
             bench.budget.spend(gpu_s=time.perf_counter() - began)
-    if verdict_there.passed or verdict_there.stage is not Stage.CORRECT or _drawn(task, verdict_there.evidence) != case:
+    if judged.passed or judged.stage is not Stage.CORRECT or _drawn(task, judged.evidence) != case:
         return None  # a verification draws other cases too; a failure at those does not concern these inputs
-    reason = f"It passed at first, and is wrong at the inputs at which the kernel of turn {number} is: {verdict_there.reason}"
-    return best.turn.id, verdict_there.model_copy(update={"reason": reason})
+    reason = f"It passed at first, and is wrong at the inputs at which the kernel of turn {number} is: {judged.reason}"
+    return best.turn.id, judged.model_copy(update={"reason": reason})
 
 
 def _case(task: Task, verdict: Verdict) -> DrawnCase | None:

@@ -126,9 +126,9 @@ def sweep(
 def at_sizes(task: Task, other: Mapping[str, int]) -> Task:
     """Return ``task`` with the default sizes ``other`` for some Dims."""
     sizes = {**task.module().default_sizes(), **other}
-    parameters = ", ".join(f"{n}={s}" for n, s in sizes.items())
-    arguments = ", ".join(f"{n}={n}" for n in sizes)
-    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({parameters}):\n    return _inputs_by_size({arguments})\n"
+    params = ", ".join(f"{n}={s}" for n, s in sizes.items())
+    args = ", ".join(f"{n}={n}" for n in sizes)
+    text = f"{task.text}\n\n_inputs_by_size = inputs\n\n\ndef inputs({params}):\n    return _inputs_by_size({args})\n"
     return replace(load_task(text, task.name), fidelity=task.fidelity, rounded=task.rounded)
 
 

@@ -8,7 +8,7 @@ from kernellab.errors import KernellabError
 
 
 class AnswerError(KernellabError):
-    """A reply that lacks what was requested; ``findings`` are sentences for its author."""
+    """A reply without the requested content; ``findings`` are sentences for its author."""
 
     def __init__(self, message: str, remedy: str = "", findings: tuple[str, ...] = ()) -> None:
         super().__init__(message, remedy)

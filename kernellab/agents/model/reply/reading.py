@@ -1,6 +1,6 @@
 """Reads the reply of a model, or of a person who pasted one: fenced code, plain code, JSON, files, edits.
 
-Nothing is guessed: a reply that lacks what was requested raises :class:`AnswerError`, whose message returns to its
+Nothing is guessed: a reply without the requested content raises :class:`AnswerError`, whose message returns to its
 author.
 """
 
