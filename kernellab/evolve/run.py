@@ -74,8 +74,7 @@ class Run:
     """
 
     def __init__(self, workspace: Path, run: str, cluster: str = "") -> None:
-        """Raises EvolveError if there is no such run, or its judge is on another machine than ``cluster``;
-        JournalError."""
+        """Raises EvolveError if there is no such run, or its judge is not that of ``cluster``; JournalError."""
         self.id = run
         self.workspace = workspace
         self._stream = Stream(workspace, run)
@@ -126,8 +125,7 @@ class Run:
         return f"Go on with it: `kernellab evolve --resume {self.id}`, or work() in Python."
 
     def candidate(self, number: int) -> Candidate:
-        """Return a candidate's sketch and kernel. Raises EvolveError if it does not exist; SketchError,
-        LoweringError."""
+        """Return a candidate's sketch and kernel. Raises EvolveError if it is unknown; SketchError, LoweringError."""
         proposal = self.state.proposals.get(number)
         if proposal is None:
             raise EvolveError(
@@ -186,8 +184,7 @@ class Run:
         return f"<Run {self.id}: {figures.status.value}, {figures.evaluations} candidates, {best}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Text and HTML that need no front end, read from the stream: while the search runs, its thread owns the
-        state."""
+        """Text and HTML that need no front end, from the stream: during a search, its thread owns the state."""
         state = self._stream.state()
         return {"text/plain": words(summary(self.id, state)), "text/html": part(self.id, state)}
 
