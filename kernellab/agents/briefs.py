@@ -93,8 +93,7 @@ def reason_of(verdict: Verdict) -> str:
 
 
 def own_reason(route: Route) -> str:
-    """A route's reason without its quotation of the verdict, for a text that contains the verdict; empty if nothing
-    remains."""
+    """A route's reason without its quotation of the verdict, for a text that contains the verdict; may be empty."""
     reason = route.reason.removesuffix(route.quotes).rstrip(": .")
     return f"{reason}." if reason else ""
 

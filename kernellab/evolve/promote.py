@@ -123,8 +123,7 @@ class Promotion:
         yield from self.paired(rival if best == self.state.first() else None)
 
     def paired(self, other: int | None = None) -> Iterator[Event]:
-        """Time the best, or ``other``, in turn with the first design: their rankings were measured at different
-        times."""
+        """Time the best, or ``other``, in turn with the first design: they were ranked at different times."""
         best, first = self.state.best() if other is None else other, self.state.first()
         if best is None or first is None or best == first or self.state.pairing() is not None:
             return

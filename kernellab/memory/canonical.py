@@ -38,8 +38,7 @@ class Canonical:
 
 
 def canonical(graph: Graph) -> Canonical:
-    """Return the canonical form of ``graph``. Equal hashes mean equal computations up to names, sizes, dtypes and
-    views."""
+    """Return the canonical form of ``graph``. Equal hashes mean equal computations up to names, sizes and views."""
     steps, alias = _steps(graph)
     uses = _uses(steps)
     forms: dict[str, _Form] = {}
@@ -99,8 +98,7 @@ def _source(alias: Mapping[str, tuple[str, int]], ref: Ref) -> tuple[str, int]:
 
 
 def _steps(graph: Graph) -> tuple[list[_Step], dict[str, tuple[str, int]]]:
-    """The operations without views, with biased products split into a product and a sum; and the source of each
-    view."""
+    """The operations without views, with biased products split into product and sum; and each view's source."""
     steps: list[_Step] = []
     alias: dict[str, tuple[str, int]] = {}
     ranks = {argument.name: len(argument.shape) for argument in graph.inputs}

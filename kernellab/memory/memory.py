@@ -42,8 +42,7 @@ from kernellab.task import load_task
 
 #: The folder of a workspace's store.
 FOLDER = "memory"
-#: Maximum number of stored kernels of one computation, DSL and chip: the fastest, and those that people pinned or
-#: liked.
+#: Maximum number of stored kernels of one computation, DSL and chip: the fastest, and pinned or liked ones.
 MOST_ALIKE = 8
 #: Number of this process's writes between two checks whether the store's files need merging.
 _TEND_AFTER = 32
@@ -221,8 +220,7 @@ class Memory:
         self.store.index()
 
     def looked(self, source: str, why: str) -> None:
-        """Record that an import judged the source of that hash; ``why`` is the reason of a refusal, "" if it was
-        stored."""
+        """Record that an import judged the source of that hash; ``why`` is the refusal's reason, "" if it was stored."""
         self._write([Looked(source=source, why=why)])
 
     def judged_before(self) -> dict[str, str]:

@@ -72,8 +72,7 @@ class Value(Record):
 
 
 class Kernel(Record):
-    """A verified kernel. ``graph`` identifies the computation without names, sizes and dtypes; ``task`` the task's
-    text."""
+    """A verified kernel. ``graph`` identifies the computation without names, sizes and dtypes; ``task`` the text."""
 
     name: Line
     task: str

@@ -10,8 +10,7 @@ from kernellab.models.exchanges import Exchange, Finish, Usage
 
 
 def added(a: Usage, b: Usage) -> Usage:
-    """Return the sum. Dollars are added if known: None plus a price is the price, so count unpriced usage
-    separately."""
+    """Return the sum. Dollars are added if known (None plus a price is the price): count unpriced usage separately."""
     costs = [usd for usd in (a.usd, b.usd) if usd is not None]
     return Usage(
         input_tokens=a.input_tokens + b.input_tokens,

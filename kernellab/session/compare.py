@@ -73,8 +73,7 @@ class PairedRun:
 
 
 def paired_runs(state: State, turn: str) -> list[PairedRun]:
-    """The runs that timed the kernel of ``turn`` with others: the newest for each set of sizes, the task's own
-    first."""
+    """The runs that timed the kernel of ``turn`` with others: the newest per set of sizes, the own sizes first."""
     source_hash = _candidate(state, turn).source.hash
     runs: dict[tuple[tuple[str, int], ...], PairedRun] = {}
     for event in reversed(state.paired):

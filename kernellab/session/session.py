@@ -245,8 +245,7 @@ class Session:
         self._requests.decide(lambda state: decisions.place_sketch(state, text, author))
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author = Author.HUMAN) -> None:
-        """Place a Coder's turn by you, or by ``author``; verification follows. Files that are not named are
-        unchanged."""
+        """Place a Coder's turn by you, or by ``author``; verification follows. Unnamed files are unchanged."""
         sources = files if isinstance(files, str | Source) else dict(files)
         self._requests.put(lambda: self._driver.edit_source(sources, author))
 

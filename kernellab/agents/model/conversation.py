@@ -72,8 +72,7 @@ class Conversation:
         return self.ask_json()
 
     def _assemble(self, budget: int, error: ModelError) -> None:
-        """Assemble the prompt in fewer tokens; later messages stay. Raises ``error`` if its parts cannot be
-        shortened."""
+        """Assemble the prompt in fewer tokens; later messages stay. Raises ``error`` if no part can be shortened."""
         old_prompt = self._prompt
         try:
             self._prompt = old_prompt.within(budget)

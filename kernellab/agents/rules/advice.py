@@ -250,8 +250,7 @@ def _percent(share: float) -> str:
 
 
 def lies_at_end(evidence: Evidence) -> bool:
-    """Whether the map shows wrong elements only in the last half of its rows or columns. True without wrong
-    elements."""
+    """Whether the map shows wrong elements only in the last half of its rows or columns. True without any."""
     rows = [row for row, line in enumerate(evidence.error_map) if line.strip(".")]
     columns = [n for line in evidence.error_map for n, mark in enumerate(line) if mark != "."]
     if not rows:
@@ -359,8 +358,7 @@ def limit(evidence: Evidence) -> str:
 
 
 def _told_apart(evidence: Evidence) -> tuple[list[Tried], list[Tried]]:
-    """Split the cases of the task's own inputs into those in which the kernel is right and those in which it is
-    wrong."""
+    """Split the cases of the task's own inputs into those in which the kernel is right, and the others."""
     own_cases = [case for case in evidence.tried if case.family in ("", "inputs")]
     return [case for case in own_cases if case.right], [case for case in own_cases if not case.right]
 

@@ -46,8 +46,7 @@ class _Look:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the inputs were changed after generation, so that they may contain values that the task never
-        generates."""
+        """Whether the inputs were changed after generation, so that they may contain values outside the task's."""
         return self.evidence.seed is None and bool(self.evidence.family)
 
     @property

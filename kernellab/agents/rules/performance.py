@@ -231,8 +231,7 @@ def is_best(brief: RouteBrief) -> bool:
 
 
 def stays_best(brief: RouteBrief) -> str:
-    """State that an earlier kernel remains the best, in a sentence; empty if the judged one is the best, or none was
-    timed."""
+    """State that an earlier kernel remains the best, in a sentence; empty if the judged one is, or none was timed."""
     attempts = brief.rounds
     best = best_of(attempts)
     if best is None or best is attempts[-1]:
@@ -394,8 +393,7 @@ def _gain_over_best(brief: RouteBrief) -> float | None:
 
 
 def _is_of_best_sketch(brief: RouteBrief) -> bool:
-    """Whether the best of the earlier kernels has this sketch, with any tunables. Code of another design is not a
-    start."""
+    """Whether the best earlier kernel has this sketch, with any tunables. Other designs' code is not a start."""
     best = best_of(brief.history)
     return best is None or design_of(best.sketch or "", {})[0] == design_of(brief.sketch or "", {})[0]
 

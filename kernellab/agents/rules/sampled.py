@@ -84,8 +84,7 @@ def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
 
 
 def _on_single_numbers(hot: HotSpots, lines: Sequence[HotLine]) -> str:
-    """State that most of the time at lines is arithmetic without vectors, over several lines, in a sentence; else
-    empty."""
+    """State that most of the time at lines is arithmetic without vectors, in a sentence; else empty."""
     single = [line for line in lines if line.single and line.count >= _LEAST_SAMPLES]
     share = sum(line.share for line in single)
     own_share = 1.0 - outside_of(hot, lines)

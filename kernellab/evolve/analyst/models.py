@@ -21,8 +21,7 @@ _BEST, _FAILED = 4, 3
 
 
 def analyst(models: Models, record: Callable[[Exchange], None]) -> Callable[[RunState], Plan]:
-    """Return the function that makes the next round's plan: by the model that takes part then, otherwise by the
-    rules."""
+    """Return the function that makes the next round's plan: by the model that takes part then, or the rules."""
 
     def analyse(state: RunState) -> Plan:
         model = models(state.model) if state.knobs.analyst == "model" else None

@@ -34,8 +34,7 @@ def stratified(best_first: Sequence[int], random: Random, count: int) -> list[in
 
 
 def migrate(state: RunState, random: Random) -> list[Move]:
-    """Move each island's best to the next one of the ring, every ``migrate_every`` rounds. Frozen islands take no
-    part."""
+    """Move each island's best to the next one of the ring, every ``migrate_every`` rounds, except frozen ones."""
     every, ring = state.knobs.migrate_every, [i for i in sorted(state.islands) if i not in state.frozen]
     if not every or len(ring) < 2 or len(state.rounds) % every:
         return []

@@ -89,8 +89,7 @@ def _learn(memory: Memory, run: str, state: RunState) -> None:
 def offer_run(
     memory: Memory, run: str, state: RunState, task: Task, target: Target, verified: Sequence[tuple[Candidate, Verdict]]
 ) -> int:
-    """Store a run's verified candidates in ``memory``, and its findings as proposals. Return the number of stored
-    ones."""
+    """Store a run's verified candidates in ``memory``, and its findings as proposals. Return the number stored."""
     graph = capture(task)
     count = 0
     for candidate, verdict in verified:

@@ -159,8 +159,7 @@ class ModelOperator:
 
 @dataclass
 class Models:
-    """The models of a run by their specs: a person may change who takes part while it runs. ``usual`` has their common
-    settings."""
+    """The models of a run by their specs: a person may change them during the run. ``usual`` has common settings."""
 
     usual: ModelOperator
     _made: dict[str, ModelOperator] = field(default_factory=dict)

@@ -20,8 +20,7 @@ from kernellab.tuning.space import Space
 KIND = "rules"
 #: Number of an operator's variants from which the cost model chooses.
 DRAWN = 2
-#: Ratio to the parent's modelled time above which a variant is not drawn: none of ten such gained in the recorded
-#: spaces.
+#: Ratio to the parent's modelled time above which a variant is not drawn: in the recorded spaces none gained.
 WORSE = 2.05
 
 

@@ -120,8 +120,7 @@ class State:
         return next((verdict.sol_ms for verdict in verdicts if verdict.sol_ms), None)
 
     def at_rates(self, target: Target) -> Target:
-        """Return ``target`` with the rates of this session's verdicts on its chip; unchanged before the first
-        verdict."""
+        """Return ``target`` with the rates of the session's verdicts on its chip; unchanged before the first one."""
         verdict = self.rated(target.chip)
         return target if verdict is None else target.at_rates(**verdict.environment.rates)
 

@@ -174,8 +174,7 @@ def write_trajectories(path: Path, found: Iterable[dict[str, Any]]) -> int:
 
 
 def _once(row: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """Return the row with a helper's text only at its first occurrence in the file; every lowered source includes
-    it."""
+    """Return the row with a helper's text only at its first occurrence: every lowered source includes it."""
     files = []
     for file in row.get("source", ()):
         digest = hashlib.sha256(file["text"].encode()).hexdigest()

@@ -152,8 +152,7 @@ class Bench:
         return self._rules[role]
 
     def by_agent(self, role: Role, spec: str, channel: Channel) -> bool:
-        """Whether the first player is an agent, or a recording of one. Raises ModelError if the recording is
-        unreadable."""
+        """Whether the first player is an agent, or a recording of one. Raises ModelError for an unreadable recording."""
         first = players_of(spec)[0]
         is_recorded_agent = first.startswith("replay:") and getattr(
             self._model(role, first, channel), "by_agent", False
@@ -202,8 +201,7 @@ class Bench:
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Catch a fault of the memory, store it in :attr:`memory_fault`, and let the session continue without
-        memory."""
+        """Catch a fault of the memory and store it in :attr:`memory_fault`; the session continues without memory."""
         try:
             yield
         except (MemoryStoreError, CaptureError, SketchError, JournalError) as error:

@@ -109,8 +109,7 @@ def learn_starts(bench: Bench, found: list[Start], points: Sequence[Point], tune
 
 
 def learn(bench: Bench, state: State, turn: Turn) -> None:
-    """Report the result of ``turn``, a verification, to the memory, for the entries that the turns above it
-    received."""
+    """Report the result of ``turn``, a verification, to the memory, for the entries that earlier turns received."""
     entry_ids = _told_above(state, turn)
     # a benchmark's run does not change the memory, so that its tasks receive the same entries in any order
     recall = None if bench.created.hold_out or not entry_ids or turn.reused is not None else bench.recall()

@@ -34,8 +34,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The points of one Dim, with the others at their own sizes; ``left_out``: sizes whose tensors need too much
-    memory."""
+    """The points of one Dim, with the others at their own sizes; ``left_out``: sizes that need too much memory."""
 
     dim: str
     points: tuple[SweepPoint, ...]

@@ -98,8 +98,7 @@ def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
 
 
 def _around(kernel: Kernel, tensor: str) -> set[str]:
-    """The variables of the loops around each store to ``tensor``: each of their iterations computes its own
-    elements."""
+    """The variables of the loops around each store to ``tensor``: each iteration computes its own elements."""
     loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
     return {
         loop.var
@@ -119,8 +118,7 @@ def _run(program: Program, call: Call, seconds: float, watch: _Trail | None = No
 
 
 def narrowed(program: Program, call: Call) -> Program:
-    """Return ``program`` with the grid of the kernels that write the element reduced to iterations that may store
-    it."""
+    """Return ``program`` with the grid of the kernels that write the element reduced to its possible iterations."""
     last = max((i for i, k in enumerate(program.kernels) if call.tensor in k.writes), default=-1)
     kernels = tuple(_narrow(k, program, call) if i == last else k for i, k in enumerate(program.kernels))
     return replace(program, kernels=kernels)

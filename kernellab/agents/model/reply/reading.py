@@ -170,8 +170,7 @@ def _bare(text: str) -> tuple[str, str]:
 
 
 def _stated(blocks: Iterable[Fence], prose: str) -> tuple[dict[str, Any], str]:
-    """The JSON that a reply states next to its sketch, in a block or at the end of its prose; and the prose without
-    it."""
+    """The JSON that a reply states next to its sketch, in a block or after its prose; and the prose without it."""
     for fence in blocks:
         if fence.language == "json" and (data := json_object(fence.text)) is not None:
             return data, prose
@@ -252,8 +251,7 @@ def parse_code(text: str, main_file: str, known: Iterable[str] = ()) -> CodeAnsw
 
 
 def _cut(text: str, main_file: str) -> tuple[list[Edit], str]:
-    """The edits of a reply, and the reply without them. Linear in the number of lines, also for edits that do not
-    end."""
+    """The edits of a reply, and the reply without them. Linear in the number of lines, also for unterminated edits."""
     lines = text.split("\n")
     # per line: the next line that divides an edit, and the next that ends one
     middles, ends = _next(lines, _MIDDLE), _next(lines, _REPLACE)
