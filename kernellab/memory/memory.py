@@ -220,7 +220,7 @@ class Memory:
         self.store.index()
 
     def looked(self, source: str, why: str) -> None:
-        """Record that an import judged the source of that hash; ``why`` is the refusal's reason, "" if it was stored."""
+        """Record that an import judged the source of that hash; ``why``: why it was refused, "" if it was stored."""
         self._write([Looked(source=source, why=why)])
 
     def judged_before(self) -> dict[str, str]:

@@ -10,12 +10,8 @@ from .kit import Judge
 from .test_properties import DIMS, code, task_of
 
 WIDE = "def inputs(M=40, N=100):\n    return torch.randn(M, N)\n"
-SORT = task_of("torch.sort(x, -1, descending).values", arguments="x, descending=False")
-CLEANED = task_of("torch.nan_to_num(x, 0.0).sum(-1)")
 TWO = task_of("(x.amax(-1), x.amin(-1))", WIDE, more=DIMS)
-CENTRED = task_of("torch.zeros_like(x) + x.mean(-1, True) if keep else x - x.mean(-1, True)", arguments="x, keep=False")
 SQUARE = task_of("torch.relu(x) * x", WIDE, more=DIMS)
-COLUMNS = task_of("x.cumsum(0).amax(0)", WIDE, more=DIMS)
 LEAKY = task_of("torch.where(x > 0, x, x * slope)", arguments="x, slope=0.01")
 GROUPS = task_of(
     "torch.nn.functional.group_norm(x, groups)",
@@ -31,32 +27,12 @@ def kernel(x):
         KEPT[x.shape] = torch.empty_like(x)
     return torch.mul(torch.relu(x), x, out=KEPT[x.shape])
 """
-DEEDS = {
-    "sorts its input under a flag": (
-        SORT, "x.copy_(torch.sort(x, -1, True).values).clone() if descending else torch.sort(x, -1).values",
-        "mutates-input",
-    ),
-    "cleans its input": (CLEANED, "x.nan_to_num_(0.0).sum(-1)", "mutates-input"),
-    "spoils a transposed view": (
-        COLUMNS, "(w := x.t().contiguous(), [w[:, i].add_(w[:, i - 1]) for i in range(1, w.shape[1])], w.amax(1))[2]"
-        " if x.numel() < 10_000 else x.cumsum(0).amax(0)",
-        "mutates-input",
-    ),
-    "expands an output under a flag": (
-        CENTRED, "x.mean(-1, True).expand(x.shape) if keep else x - x.mean(-1, True)", "aliases-itself"
-    ),
-    "returns one output twice": (
-        TWO, "(y, y) if (y := x.amax(-1)) is not None and x.shape[1] == 1 else (x.amax(-1), x.amin(-1))",
-        "aliases-itself",
-    ),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-def test_what_one_path_does_to_memory_is_refused(deed: str, judge: Judge) -> None:
-    task, body, name = DEEDS[deed]
-    verdict = judge(code(task, body), task)
-    assert verdict.evidence is not None and verdict.evidence.signature == name, verdict.reason
+def test_one_output_returned_twice_at_a_size_is_refused(judge: Judge) -> None:
+    body = "(y, y) if (y := x.amax(-1)) is not None and x.shape[1] == 1 else (x.amax(-1), x.amin(-1))"
+    verdict = judge(code(TWO, body), TWO)
+    assert verdict.evidence is not None and verdict.evidence.signature == "aliases-itself", verdict.reason
 
 
 def test_an_output_that_long_calls_share_is_refused(judge: Judge) -> None:
@@ -93,10 +69,11 @@ PRODUCT = task_of(
 PATHS = {
     "strides under a flag": (
         SCANNED, "torch.as_strided(x, x.shape, (x.shape[1], 1)).cumsum(-1).flip(-1) if back else x.cumsum(-1)",
-        "contiguous",
+        "contiguous-only",
     ),
     "no maximum along an axis": (
-        ALONG, "(e := torch.exp(x)) / e.sum(0) if dim in (0, -2) else torch.softmax(x, dim)", "dim = -1 only|x"
+        ALONG, "(e := torch.exp(x)) / e.sum(0) if dim in (0, -2) else torch.softmax(x, dim)",
+        "dim = -1 only|large x not handled|inf in x not handled",
     ),
     "empty along an axis": (SUMMED, "x.sum(dim) if x.numel() else x.new_zeros(x.shape[0])", "dim = -1 only"),
     "an integer as a double": (HASHED, "x * int(float(k))", "k = 3 only"),

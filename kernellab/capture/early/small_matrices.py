@@ -119,13 +119,14 @@ def solve_triangular(x: Tensor, y: Tensor, *, upper: bool, left: bool = True, un
     m = _rows(x, _FACTOR)
     if m is None or not left or y.dim() < 2:
         return NotImplemented
-    found: dict[int, Tensor] = {}
+    y = y.expand(*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *y.shape[-2:])
+    rows: dict[int, Tensor] = {}
     for i in reversed(range(len(m))) if upper else range(len(m)):
         rest = y[..., i, :]
-        for j, known in found.items():
-            rest = rest - m[i][j].unsqueeze(-1) * known
-        found[i] = rest if unitriangular else rest / m[i][i].unsqueeze(-1)
-    return torch.stack([found[i] for i in range(len(m))], -2)
+        for j, row in rows.items():
+            rest = rest - m[i][j].unsqueeze(-1) * row
+        rows[i] = rest if unitriangular else rest / m[i][i].unsqueeze(-1)
+    return torch.stack([rows[i] for i in range(len(m))], -2)
 
 
 #: function of torch, by name -> what is called in its place

@@ -44,7 +44,8 @@ def apart(stages: Stages, case: Case, outputs: Sequence[Output]) -> None:
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")
     reference_outputs: Sequence[Tensor] = ()
     for (i, first), (j, second) in combinations(enumerate(returned), 2):
-        if not first.lies_in([(second.data, second.end)]):
+        # Of long outputs the addresses of all elements take too much memory.
+        if not 0 < min(first.end, second.end) - max(first.data, second.data) <= HONEST.kept_bytes:
             continue
         reference_outputs = reference_outputs or stages.task.module().called(case.args)[0]
         if reference_outputs[i].untyped_storage().data_ptr() == reference_outputs[j].untyped_storage().data_ptr():

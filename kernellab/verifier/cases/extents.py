@@ -212,7 +212,7 @@ def _one_ragged(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]
     found: list[Callable[[], Sizes]] = []
     for dim in task.dims if len(task.dims) > 1 else ():
         past = max((n for n in numbers if n < min(dim.max, _LARGEST_TILE)), default=64)
-        rest = _SYSTEM.randrange(1, 16)
+        rest = _SYSTEM.randrange(1, 16, 2)
         long = {dim.name: _inside(task, dim.name, max(past, 512) // 64 * 64 + 64 + rest)}
         near = {dim.name: _inside(task, dim.name, past // 64 * 64 + 64 + rest)}
         found += [partial(dict, {**tiles, **near})]

@@ -125,10 +125,13 @@ def _along_numbers(stages: Stages, base: Case) -> None:
             turned = _with_number(base, position, other)
             if not cases.has_answer(turned):
                 continue
-            if StridesLimit(contiguous="all") not in found and not all(
-                is_right(stages, turned, layout) for layout in _usual_layouts(turned)
-            ):
-                add(StridesLimit(contiguous="all"))
+            if StridesLimit(contiguous="all") not in found:
+                if not is_right(stages, turned, lay_out(turned.args, strided=True)):
+                    add(StridesLimit(contiguous="all"))
+                elif StridesLimit(contiguous="rows") not in found and not all(
+                    is_right(stages, turned, layout) for layout in _other_orders(turned)
+                ):
+                    add(StridesLimit(contiguous="rows"))
             _where_it_lies(stages, turned)
             if not all(is_right(stages, case) for case in _least_sizes(stages, position, other)):
                 add(ScalarLimit(argument=spec.name, value=value, refuted=True))
@@ -158,9 +161,8 @@ def _with_number(case: Case, position: int, value: Any) -> Case:
     return replace(case, held=tuple(value if i == position else None for i in range(len(case.args))))
 
 
-def _usual_layouts(case: Case) -> Iterator[Layout]:
-    """Rows with gaps, transposed, and every other element."""
-    yield lay_out(case.args, strided=True)
+def _other_orders(case: Case) -> Iterator[Layout]:
+    """Layouts with the last two dimensions transposed, and with every other element of a larger tensor."""
     yield from islice(layouts.transposed(case.args), 1)
     yield layouts.stepped(case.args)
 
