@@ -119,7 +119,7 @@ def solve_triangular(x: Tensor, y: Tensor, *, upper: bool, left: bool = True, un
     m = _rows(x, _FACTOR)
     if m is None or not left or y.dim() < 2:
         return NotImplemented
-    y = y.expand(*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *y.shape[-2:])
+    y = y.expand(*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *y.shape[-2:])  # type: ignore[no-untyped-call]
     rows: dict[int, Tensor] = {}
     for i in reversed(range(len(m))) if upper else range(len(m)):
         rest = y[..., i, :]

@@ -152,7 +152,7 @@ class Bench:
         return self._rules[role]
 
     def by_agent(self, role: Role, spec: str, channel: Channel) -> bool:
-        """Whether the first player is an agent or a recording of one. Raises ModelError: the recording is unreadable."""
+        """Is the first player an agent or a recording of one? Raises ModelError: the recording is unreadable."""
         first = players_of(spec)[0]
         is_recorded_agent = first.startswith("replay:") and getattr(
             self._model(role, first, channel), "by_agent", False
