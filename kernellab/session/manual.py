@@ -82,8 +82,8 @@ class Account:
     def of(self, state: State) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers
-        are those of :class:`kernellab.models.Ledger`.
+        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers are
+        those of :class:`kernellab.models.Ledger`.
         """
         with self._lock:
             for turn, exchanges in state.said.items():

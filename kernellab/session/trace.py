@@ -31,8 +31,8 @@ class Trace:
     def ledger(self) -> dict[str, Any]:
         """Tokens, dollars and seconds in ``total`` and by ``turns``, ``roles``, ``models``; ``budget`` and ``spent``.
 
-        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers
-        are those of :class:`kernellab.models.Ledger`.
+        ``text`` is one line for people, ``warning`` an anomaly in the models' answers. The numbers are
+        those of :class:`kernellab.models.Ledger`.
         """
         return self._account.of(self._driver.state)
 

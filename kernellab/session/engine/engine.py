@@ -113,8 +113,7 @@ class Engine:
 
     def more_verifiers(self, count: int) -> list[Verifier]:
         """Return ``count`` additional verifiers, shared by all callers. Judges of one GPU build and check in parallel,
-        and
-        take turns to measure times."""
+        and take turns to measure times."""
         from kernellab.verifier import Verifier
 
         with self._verifier_lock:
