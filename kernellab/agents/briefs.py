@@ -295,6 +295,8 @@ class CodeBrief(Brief):
 
 @dataclass(frozen=True)
 class CodeReply:
+    """A source, with its values of constexprs, rationale and claims."""
+
     source: Source
     constexpr: Mapping[str, int | float] = field(default_factory=dict)
     rationale: str = ""
@@ -344,11 +346,15 @@ class AnalyseBrief(Brief):
 
 @dataclass(frozen=True)
 class AnalyseReply:
+    """An explanation and its claims."""
+
     text: str
     claims: tuple[str, ...] = ()
 
 
 class Designer(Protocol):
+    """The protocol of a Designer."""
+
     author: Author
 
     def design(self, brief: DesignBrief) -> DesignReply | Route:
@@ -357,6 +363,8 @@ class Designer(Protocol):
 
 
 class Coder(Protocol):
+    """The protocol of a Coder."""
+
     author: Author
 
     def code(self, brief: CodeBrief) -> CodeReply | Route:
@@ -365,12 +373,16 @@ class Coder(Protocol):
 
 
 class Conductor(Protocol):
+    """The protocol of a Conductor."""
+
     author: Author
 
     def route(self, brief: RouteBrief) -> Route: ...
 
 
 class Analyst(Protocol):
+    """The protocol of an Analyst."""
+
     author: Author
 
     def analyse(self, brief: AnalyseBrief) -> AnalyseReply: ...

@@ -108,6 +108,7 @@ class Cascade:
 
     @contextmanager
     def at(self, step: Step) -> Iterator[None]:
+        """Time a step, and record whether it passed."""
         self.step, began, has_passed = step, time.perf_counter(), False
         try:
             yield
@@ -140,6 +141,7 @@ class Cascade:
         return self.evaluation(True)
 
     def evaluation(self, passed: bool, reason: str = "") -> Evaluation:
+        """Return the job's evaluation at the current step."""
         return Evaluation(
             number=self.job.number, key=self.job.key, passed=passed, step=self.step, reason=reason,
             spent=tuple(self.spent), worker=socket.gethostname(), chip=found(self.job).chip.name,

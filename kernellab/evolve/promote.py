@@ -43,6 +43,8 @@ class OutOfTime(EvolveError):
 
 
 class Measures(Protocol):
+    """Runs measurements: threads of this process, or a cluster."""
+
     #: Maximum number of parallel measurements.
     judges: int
 

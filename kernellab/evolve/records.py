@@ -189,6 +189,8 @@ class Action(str, Enum):
 
 
 class Status(str, Enum):
+    """The status of a run."""
+
     RUNNING = "running"
     PAUSED = "paused"
     FINISHED = "finished"
@@ -269,6 +271,8 @@ class Proposed(_Event):
 
 
 class Evaluated(_Event):
+    """A proposal was evaluated."""
+
     kind: Literal["evaluated"] = "evaluated"
     evaluation: Evaluation
 
@@ -303,6 +307,8 @@ class Paired(_Event):
 
 
 class Migrated(_Event):
+    """Copies of candidates have moved to other islands."""
+
     kind: Literal["migrated"] = "migrated"
     moves: tuple[Move, ...]
 
@@ -336,6 +342,7 @@ class Worked(_Event):
 
 
 def who_varies(operator: str, parents: Sequence[int]) -> str:
+    """The name of an operator at work on a candidate."""
     return f"{operator} on candidate {parents[0]}" if parents else operator
 
 
@@ -370,6 +377,8 @@ class Steered(_Event):
 
 
 class Ended(_Event):
+    """The run has ended."""
+
     kind: Literal["ended"] = "ended"
     status: Status
     reason: str

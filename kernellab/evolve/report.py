@@ -37,6 +37,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Tick:
+    """A mark on the chart's axis, in pixels."""
+
     y: float
     text: str
 
@@ -138,6 +140,7 @@ def chart(state: RunState) -> Chart:
 
 
 def row(state: RunState, number: int) -> Row:
+    """Return a candidate's row of the table."""
     proposal, evaluation = state.proposals[number], state.evaluations[number]
     score, verdict = state.scores.get(number), state.verdicts.get(number)
     text = verdict.text if verdict else ""
@@ -159,5 +162,6 @@ def _colour(proposal: Proposal) -> str:
 
 @cache
 def template(name: str) -> jinja2.Template:
+    """Return a template of this package."""
     loader = jinja2.PackageLoader("kernellab.evolve", ".")
     return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(name)

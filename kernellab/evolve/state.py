@@ -294,6 +294,7 @@ class RunState:
     # -- the fold ----------------------------------------------------------------------------------------------------
 
     def take(self, seq: int, event: Event | Unknown) -> None:
+        """Apply an event."""
         self._orders.clear()
         self._found.clear()
         _FOLDS[type(event)](self, event)  # type: ignore[operator]

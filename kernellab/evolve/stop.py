@@ -18,6 +18,7 @@ def reason(state: RunState, budget: Budget) -> str:
 
 
 def target(state: RunState) -> str:
+    """The target speedup is reached."""
     best, target_speedup = state.best(), state.knobs.target
     if best is None or not target_speedup or state.worth(best) < target_speedup or state.knobs.score == "model":
         return ""
@@ -25,6 +26,7 @@ def target(state: RunState) -> str:
 
 
 def headroom(state: RunState) -> str:
+    """The best candidate is near enough to the task's bound."""
     best = state.best()
     share = state.verdicts[best].bound_share if best in state.verdicts else None
     if best is None or share is None or share < state.knobs.headroom:
@@ -33,6 +35,7 @@ def headroom(state: RunState) -> str:
 
 
 def rounds(state: RunState) -> str:
+    """The number of rounds is reached."""
     # the seeds' round comes before the first
     limit = state.knobs.rounds
     sentence = f"All {limit} rounds are done." if limit > 1 else "The one round is done."

@@ -85,6 +85,7 @@ class Summary(Record):
 
 
 def summary(run: str, state: RunState) -> Summary:
+    """Return a run in figures."""
     best = state.best()
     verdict = state.verdicts.get(best) if best is not None else None
     paired = state.pairing()

@@ -36,6 +36,8 @@ class Remembered(_Event):
 
 
 class FailureRemembered(_Event):
+    """A failure was stored."""
+
     kind: Literal["failure"] = "failure"
     failure: Failure
 

@@ -94,6 +94,7 @@ class Found:
     stale: str = ""
 
     def as_dict(self) -> dict[str, Any]:
+        """The entry as plain data."""
         scores = {"logic": self.logic, "shape": self.shape, "value": self.value, "score": self.score}
         kernel = self.kernel
         return {

@@ -76,6 +76,7 @@ class Row:
 
 
 def schema(name: str) -> pa.Schema:
+    """Return a table's Arrow schema."""
     import pyarrow as pa
 
     text = pa.string()
@@ -104,6 +105,7 @@ def joined(values: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def kernel_row(row: Row) -> dict[str, Any]:
+    """Return a kernel's row for the store."""
     kernel = row.kernel
     filters = {column: getattr(kernel, column) for column in FILTERS}
     keys = (joined({column: filters[column] for column in FILTERS[:count]}) for count in JOINED)
@@ -123,6 +125,7 @@ def text_of(kernel: Kernel) -> str:
 
 
 def failure_row(failure: Failure) -> dict[str, Any]:
+    """Return a failure's row for the store."""
     return {
         "id": failure.id, "graph": failure.graph, "dsl": failure.dsl, "operator_class": failure.operator_class,
         "signature": failure.signature, "record": failure.model_dump_json(),
@@ -130,6 +133,7 @@ def failure_row(failure: Failure) -> dict[str, Any]:
 
 
 def skill_row(skill: Skill) -> dict[str, Any]:
+    """Return a skill's row for the store."""
     return {
         "id": skill.id, "operator_class": skill.operator_class, "dsl": skill.dsl, "chip": skill.chip,
         "approved": skill.approved, "record": skill.model_dump_json(),

@@ -147,6 +147,7 @@ class Budget:
 
 
 def no_price(model: str) -> ModelError:
+    """The error of a dollar limit for a model without a price."""
     return ModelError(
         ModelFault.BUDGET, f"The budget limits dollars, and the price of {model} is not known.",
         "Write its price under [models.prices] in kernellab.toml, or limit tokens instead.",

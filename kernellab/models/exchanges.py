@@ -28,6 +28,8 @@ class Usage(Record):
 
 
 class ChatMessage(Record):
+    """One message of a prompt."""
+
     role: Literal["system", "user", "assistant"]
     content: str
 

@@ -120,6 +120,7 @@ def _status_of(code: str, said: str) -> int:
 
 
 def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
+    """The endpoint cannot be reached."""
     if "WRONG_VERSION_NUMBER" in reason:
         return ModelError(
             ModelFault.NETWORK, f"{endpoint.host} does not speak https.",
@@ -132,6 +133,7 @@ def no_connection(endpoint: Endpoint, reason: str) -> ModelError:
 
 
 def cut(endpoint: Endpoint, reason: str) -> ModelError:
+    """The connection was lost during the reply."""
     detail = scrub_error(reason).rstrip(".")
     return ModelError(
         ModelFault.NETWORK,
@@ -142,6 +144,7 @@ def cut(endpoint: Endpoint, reason: str) -> ModelError:
 
 
 def stalled(endpoint: Endpoint, seconds: float, began: bool, setting: str) -> ModelError:
+    """No token arrived in time."""
     event = "sent nothing more" if began else "sent no first token"
     return ModelError(
         ModelFault.STALLED, f"{endpoint.host} {event} for {lasting(seconds)}.",
@@ -150,6 +153,7 @@ def stalled(endpoint: Endpoint, seconds: float, began: bool, setting: str) -> Mo
 
 
 def out_of_time(endpoint: Endpoint, seconds: float) -> ModelError:
+    """The request exceeded its time limit."""
     return ModelError(
         ModelFault.STALLED, f"{endpoint.host} did not finish within {lasting(seconds)}.",
         "Resume to ask again, raise `total_s`, or lower `max_tokens`.", resumable=True,
@@ -157,6 +161,7 @@ def out_of_time(endpoint: Endpoint, seconds: float) -> ModelError:
 
 
 def garbage(endpoint: Endpoint, what: str) -> ModelError:
+    """The reply is not a chat completion."""
     return ModelError(
         ModelFault.GARBAGE, f"{endpoint.host} answered with {what}, not with a chat completion.",
         "Check base_url, which mostly ends in /v1, and that no proxy answers instead; then resume.", resumable=True,
@@ -168,6 +173,7 @@ def with_words(what: str, body: bytes) -> str:
 
 
 def tool_call(endpoint: Endpoint, names: str) -> ModelError:
+    """The model called a tool that was not offered."""
     return ModelError(
         ModelFault.GARBAGE, f"{endpoint.model} called a tool ({names or 'without a name'}) although none was offered.",
         "Resume to ask again, or turn tools off at the server.", resumable=True,
@@ -175,6 +181,7 @@ def tool_call(endpoint: Endpoint, names: str) -> ModelError:
 
 
 def odd_finish(endpoint: Endpoint, word: str) -> ModelError:
+    """The reply has an unknown ending."""
     return ModelError(
         ModelFault.SERVER, f"{endpoint.host} ended the reply with {word!r}, which is not a known ending.",
         "Resume to ask again.", resumable=True,
@@ -182,6 +189,7 @@ def odd_finish(endpoint: Endpoint, word: str) -> ModelError:
 
 
 def cancelled() -> ModelError:
+    """The request was cancelled."""
     return ModelError(ModelFault.CANCELLED, "The request was cancelled.", "Resume to ask again.", resumable=True)
 
 

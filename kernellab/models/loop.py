@@ -39,6 +39,8 @@ class Line:
 
 
 class Loop:
+    """The thread of the asyncio loop, and the connections per endpoint."""
+
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
@@ -118,6 +120,7 @@ _STARTING = threading.Lock()
 
 
 def loop() -> Loop:
+    """Return the process's loop, started on first use and again after a fork."""
     global _LOOP
     with _STARTING:
         if _LOOP is None or _LOOP.pid != os.getpid() or not _LOOP.thread.is_alive():

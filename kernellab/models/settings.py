@@ -46,6 +46,7 @@ class Price(BaseModel):
     cached: float | None = Field(default=None, ge=0)
 
     def of(self, usage: Usage) -> float:
+        """The cost of ``usage`` in US dollars."""
         cached = self.input if self.cached is None else self.cached
         fresh = max(usage.input_tokens - usage.cached_tokens, 0)
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6

@@ -54,6 +54,7 @@ class Import:
     _thread: threading.Thread | None = field(default=None, repr=False)
 
     def wait(self, seconds: float | None = None) -> Import:
+        """Wait until the import ends, or for ``seconds``."""
         if self._thread is not None:
             self._thread.join(seconds)
         return self

@@ -81,6 +81,7 @@ def band(
 
 
 def standing(found: Band, spaces: Sequence[str] = ()) -> Standing:
+    """Return a policy's result from its line."""
     half_speedup = math.exp(fmean(math.log(load(space).best) for space in spaces or names()) / 2)
     half = next((float(at + 1) for at, speedup in enumerate(found.middle) if speedup >= half_speedup), None)
     return Standing(

@@ -39,6 +39,7 @@ class Asking:
         return list(self._under.values())
 
     def send(self, asks: Sequence[Ask]) -> None:
+        """Send requests; does not wait."""
         if asks and self._pool is None:
             self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="kernellab-ask")
         for ask in asks:
@@ -62,6 +63,7 @@ class Asking:
         return [future.result() for future in done]
 
     def close(self) -> None:
+        """Cancel the pending requests."""
         self.cancel.set()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -55,6 +55,7 @@ class Arm:
         return self.gain / self.cost if self.cost else 0.0
 
     def add(self, other: Arm) -> None:
+        """Add another arm's totals."""
         self.tries += other.tries
         self.gain += other.gain
         self.seconds += other.seconds

@@ -81,6 +81,7 @@ def modelled(space: Space, sketch: str) -> float:
 
 
 def key_of(sketch: str) -> str:
+    """Return the identity of a sketch's text."""
     return Proposal(number=0, round=0, island=0, operator="", sketch=sketch).key
 
 

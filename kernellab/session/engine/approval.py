@@ -59,6 +59,7 @@ class Expected:
 
 
 def expected(state: State, role: Role) -> Expected:
+    """Return the expected cost of a turn of ``role``."""
     player = "judge" if role is Role.VERIFIER else state.roles.get(role, "rules")
     turns = [
         turn for turn in state.turns.values()

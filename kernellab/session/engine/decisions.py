@@ -212,6 +212,7 @@ def permission(turn: Turn, title: str, details: str, number: int) -> Question:
 
 
 def place_route(state: State, route: Route) -> list[Event]:
+    """Place a person's route as a Conductor's turn."""
     return placed(state, Role.CONDUCTOR, route=route, rationale=route.reason, state=TurnState.DONE)
 
 
@@ -225,6 +226,7 @@ def place_sketch(state: State, text: str, author: Author = Author.HUMAN, **field
 
 
 def place_source(state: State, source: Source, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
+    """Place a source as a Coder's turn on the current one."""
     standing = state.standing_on
     candidate_before = state.candidate(standing)
     design_turn = state.sketch_turn(standing) if standing else None
@@ -281,6 +283,7 @@ def placed(state: State, role: Role, author: Author = Author.HUMAN, /, **fields:
 
 
 def new_turn(state: State, role: Role, author: Author, /, **fields: Any) -> Turn:
+    """Return the next turn, on the current one; ``fields`` are those of :class:`Turn`."""
     number = len(state.turns) + 1
     return Turn(id=f"t{number}", number=number, parent=state.standing_on, role=role, author=author, **fields)
 
@@ -298,6 +301,7 @@ def set_role(state: State, role: Role, spec: str) -> list[Event]:
 
 
 def set_approval(approval: str) -> list[Event]:
+    """Set the approval policy."""
     return [ApprovalSet(approval=approval)]
 
 
@@ -308,10 +312,12 @@ def set_budget(budget: str) -> list[Event]:
 
 
 def note(role: Role, text: str, author: Author = Author.HUMAN) -> list[Event]:
+    """Add a note for a role."""
     return [NoteAdded(role=role, text=text, author=author)]
 
 
 def remove_note(state: State, role: Role, text: str) -> list[Event]:
+    """Remove a note by its text. Raises SessionError if the role does not have it."""
     note = next((n for n in state.notes.get(role, ()) if str(n) == text), None)
     if note is None:
         raise SessionError(f"The {role.value} has no such note.", "state.told(role) has its notes.")

@@ -229,6 +229,7 @@ class Driver:
                 self.message = str(error)
 
     def pause(self) -> None:
+        """Rest after the running turn. Raises SessionError if nothing runs."""
         if self.state.status is not SessionStatus.RUNNING:
             raise SessionError("Nothing is running.", "Go on with run() or step().")
         self._pace = Pace.REST
@@ -242,6 +243,7 @@ class Driver:
         self._emit(*decisions.set_approval(approval))
 
     def edit_source(self, files: str | Mapping[str, str] | Source, author: Author) -> None:
+        """Place an edited source as a turn of ``author``."""
         target = self.state.target
         dsl = target.dsl if target else self.state.created.dsl or self.bench.target().dsl
         self._emit(*decisions.edit_source(self.state, files, dsl, author))
@@ -252,6 +254,7 @@ class Driver:
     def time_again(
         self, turns: Sequence[str], sizes: Mapping[str, int], done: Callable[[Verdict | BaseException], None]
     ) -> None:
+        """Time the kernels of ``turns`` in one run, at ``sizes``; ``done`` receives the verdict or the error."""
         self.comparing.begin_paired(self.state, turns, sizes, done)
 
     def compare_when_done(self) -> None:

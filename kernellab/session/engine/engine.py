@@ -138,6 +138,7 @@ class Engine:
         return holder
 
     def let_go(self, session: str) -> None:
+        """Release the session's lease, if held."""
         journal = self._held.pop(session, None)
         if journal is not None:
             journal.release(session, self.owner)
@@ -185,6 +186,7 @@ _STARTING = threading.Lock()
 
 
 def engine() -> Engine:
+    """Return the process's engine, started on first use."""
     global _ENGINE
     with _STARTING:
         if _ENGINE is None or not _ENGINE.thread.is_alive():

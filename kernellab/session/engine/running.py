@@ -96,6 +96,7 @@ class Running:
         return answer
 
     def permit(self, turn: str, answer: str) -> None:
+        """Answer the turn's open permission request, if any."""
         work = self._works.get(turn)
         if work is not None and work.permission is not None:
             if not work.permission.done():
@@ -103,6 +104,7 @@ class Running:
             work.permission = None
 
     def break_off(self, turn: str, drop: bool = False) -> None:
+        """Cancel the turn's work; with ``drop`` its result is not recorded."""
         work = self._works.get(turn)
         if work is not None:
             work.dropped = work.dropped or drop

@@ -30,11 +30,15 @@ class Do:
 
 @dataclass(frozen=True)
 class Ask:
+    """A person must answer ``question``."""
+
     question: Question
 
 
 @dataclass(frozen=True)
 class End:
+    """The session ends with ``status``."""
+
     status: SessionStatus
     reason: str
 

@@ -60,6 +60,8 @@ class Reminder(Record):
 
 
 class TurnState(str, Enum):
+    """The state of a turn."""
+
     RUNNING = "running"
     DONE = "done"
     #: The role could not answer; ``error`` gives the reason.
@@ -143,6 +145,8 @@ class Turn(Record):
 
 
 class SessionStatus(str, Enum):
+    """The status of a session."""
+
     RUNNING = "running"
     PAUSED = "paused"
     #: A question to a person is open.
@@ -158,6 +162,8 @@ class SessionStatus(str, Enum):
 
 
 class QuestionKind(str, Enum):
+    """The subject of a question to a person."""
+
     #: Approve the Conductor's proposal, or change it.
     ROUTE = "route"
     #: Approve continuing after this turn.
@@ -304,6 +310,8 @@ class Permitted(_Event):
 
 
 class HeadMoved(_Event):
+    """The head is on another turn; None is before the first."""
+
     kind: Literal["head_moved"] = "head_moved"
     to: str | None
     reason: str = ""
@@ -328,6 +336,8 @@ class Undone(_Event):
 
 
 class StatusChanged(_Event):
+    """The session has another status, or another question."""
+
     kind: Literal["status"] = "status"
     status: SessionStatus
     reason: str = ""
@@ -335,12 +345,16 @@ class StatusChanged(_Event):
 
 
 class RoleSet(_Event):
+    """Another player has the role."""
+
     kind: Literal["role_set"] = "role_set"
     role: Role
     spec: str
 
 
 class ApprovalSet(_Event):
+    """Another approval policy applies."""
+
     kind: Literal["approval_set"] = "approval_set"
     approval: str
 
@@ -367,6 +381,8 @@ class Note(Record):
 
 
 class NoteAdded(_Event):
+    """A role has received a note."""
+
     kind: Literal["note"] = "note"
     role: Role
     text: str
@@ -374,6 +390,8 @@ class NoteAdded(_Event):
 
 
 class NoteRemoved(_Event):
+    """A note of a role was removed."""
+
     kind: Literal["note_removed"] = "note_removed"
     role: Role
     text: str

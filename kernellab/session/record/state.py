@@ -355,6 +355,7 @@ def fold(session: str, events: Iterable[Event]) -> State | None:
 
 
 def apply(session: str, state: State | None, event: Event) -> State:
+    """Return the state after ``event``; ``state`` is None before the session's creation."""
     if isinstance(event, Created):
         return State(session, event, roles=dict(event.roles), approval=event.approval, budget=event.budget)
     if state is None:

@@ -17,6 +17,7 @@ class Dumps:
         self._made: dict[str, tuple[Turn, dict[str, Any]]] = {}
 
     def of(self, turn: Turn) -> dict[str, Any]:
+        """The turn as plain data."""
         entry = self._made.get(turn.id)
         if entry is None or entry[0] is not turn:
             entry = self._made[turn.id] = (turn, turn.model_dump(mode="json"))
@@ -73,6 +74,7 @@ def as_dict(
 
 
 def best_figures(state: State) -> dict[str, Any] | None:
+    """The best kernel's figures as plain data; None if there is none."""
     best = state.best()
     if best is None:
         return None
@@ -93,6 +95,7 @@ def best_figures(state: State) -> dict[str, Any] | None:
 
 
 def target_words(state: State) -> str:
+    """The DSL, chip and backend in words."""
     target = state.target
     return f"{target.dsl} on {target.chip} ({target.backend})" if target else state.created.dsl or ""
 
@@ -116,6 +119,7 @@ def stopped(turn: Turn) -> str:
 
 
 def outcome(turn: Turn) -> str:
+    """A turn's outcome in one line."""
     if turn.error:
         return turn.error
     if turn.only_pins:
@@ -133,6 +137,7 @@ def outcome(turn: Turn) -> str:
 
 
 def verdict_line(verdict: Verdict) -> str:
+    """A verdict in one line."""
     if not verdict.passed:
         return f"failed at {verdict.stage.value}: {verdict.reason}"
     figures = [c.text for c in verdict.comparisons]

@@ -17,6 +17,7 @@ from kernellab.target import Backend
 
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
+    """Return the Designer's brief for a turn on ``parent``."""
     design_turn = state.sketch_turn(parent) if parent else None
     best = _better(state, parent)
     start = (design_turn.sketch, _values(state, parent, design_turn)) if design_turn else (None, {})
@@ -82,6 +83,7 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
 
 
 def route_brief(bench: Bench, state: State, parent: str | None) -> RouteBrief:
+    """Return the Conductor's brief for a turn on ``parent``."""
     last = state.standing(parent) if parent else None
     design_turn = state.sketch_turn(parent) if parent else None
     has_code = last is not None and last.role in (Role.CODER, Role.VERIFIER)
@@ -125,6 +127,7 @@ def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
 
 
 def analyse_brief(bench: Bench, state: State, parent: str | None, question: str) -> AnalyseBrief:
+    """Return the Analyst's brief for a turn on ``parent``."""
     best = state.best()
     return AnalyseBrief(
         task=bench.task(),

@@ -163,6 +163,7 @@ class Bench:
         self._objects[role] = player
 
     def options(self) -> Any:
+        """The session's options of the Verifier."""
         from kernellab.verifier.protocol.options import VerifyOptions
 
         return VerifyOptions.model_validate(self.created.options)
@@ -179,6 +180,7 @@ class Bench:
         return Talk(model, role, record, self.budget, channel.cancel, channel.text, attended)
 
     def knowledge(self) -> Knowledge:
+        """The documents for the session's target, loaded on first use."""
         from kernellab.knowledge import Knowledge
 
         if self._knowledge is None:

@@ -68,6 +68,7 @@ def reminders(recalled: Recalled) -> tuple[Reminder, ...]:
 
 
 def reminder(hit: Hit, taken: bool) -> Reminder:
+    """Return a hit as a turn's record keeps it."""
     return Reminder(
         id=hit.kernel.id, name=hit.kernel.name, why=hit.why, score=hit.score, logic=hit.logic, shape=hit.shape,
         value=hit.value, taken=taken,

@@ -35,6 +35,8 @@ class Fence:
 
 @dataclass(frozen=True)
 class SketchAnswer:
+    """The sketch of a reply, with its rationale, values of tunables, and claims."""
+
     sketch: str
     rationale: str = ""
     constexpr: dict[str, int | float] | None = None
