@@ -324,7 +324,7 @@ def remove_note(state: State, role: Role, text: str) -> list[Event]:
     return [NoteRemoved(role=role, text=note.text, author=note.author)]
 
 
-# -- shared helpers - --------------------------------------------------------------------------------------------------
+# -- shared helpers ----------------------------------------------------------------------------------------------------
 
 
 def _overtaken(state: State) -> list[Event]:

@@ -201,7 +201,7 @@ class Driver:
         self._changed()
         return await self._requests.get()
 
-    # -- a person's decisions - ----------------------------------------------------------------------------------------
+    # -- a person's decisions ------------------------------------------------------------------------------------------
 
     @property
     def stops(self) -> Stops:
@@ -459,7 +459,7 @@ class Driver:
             done = repinned(done.model_copy(update={"parent": current.parent}), self.state)
         self._emit(*events, TurnEnded(turn=done))
 
-    # -- shared helpers - ----------------------------------------------------------------------------------------------
+    # -- shared helpers ------------------------------------------------------------------------------------------------
 
     def _hold(self) -> None:
         holder = self.engine.hold(self.journal, self.session)
