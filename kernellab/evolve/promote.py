@@ -232,7 +232,7 @@ class Promotion:
 
     def _waited(self, future: Future[T], to_the_end: bool = True) -> T:
         """Wait for a future. Raises OutOfTime, and cancels it, if it does not finish within the patience, or if the
-        time is up and it is not needed (``to_the_end``)."""
+        time is up and ``to_the_end`` is False."""
         while not future.done():
             seconds_left = self.patience()
             if seconds_left <= 0 or (seconds_left < math.inf and not to_the_end):

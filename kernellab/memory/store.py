@@ -98,7 +98,7 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
     return asyncio.run_coroutine_threadsafe(body(), _loop()).result()
 
 
-#: Layout version of the tables; a store of another version is migrated by reading its records back.
+#: Layout version of the tables; a store of another version is refused, and an older one can be rebuilt.
 VERSION = 4
 #: Number of rows above which a search with an index is faster.
 _INDEXED_FROM = 20_000
