@@ -440,12 +440,12 @@ def _judged(state: State, turn: Turn, again: bool = False) -> State:
     turns = {**state.turns, turn.id: turn}
     if turn.refuted is not None:
         refuted_id, verdict = turn.refuted
-        for id in [id for id, judgedd_turn in turns.items() if refuted_id in (id, judgedd_turn.reused)]:
+        for id in [id for id, judged_turn in turns.items() if refuted_id in (id, judged_turn.reused)]:
             turns[id] = turns[id].model_copy(update={"verdict": verdict})
     if turn.verdict is None:
         return replace(state, turns=turns)
     chip = turn.verdict.environment.chip
-    verdicts = ((id, judgedd_turn.verdict) for id, judgedd_turn in turns.items() if judgedd_turn.verdict is not None)
+    verdicts = ((id, judged_turn.verdict) for id, judged_turn in turns.items() if judged_turn.verdict is not None)
     bounds, updated = state.bounds.get(chip, Bounds()).met(turn.id, turn.verdict, verdicts, again)
     for id, verdict in updated.items():
         if verdict is not turns[id].verdict:
