@@ -77,12 +77,12 @@ def paired_runs(state: State, turn: str) -> list[PairedRun]:
     source_hash = _candidate(state, turn).source.hash
     runs: dict[tuple[tuple[str, int], ...], PairedRun] = {}
     for event in reversed(state.paired):
-        first, *rest = hashes = [_candidate(state, turn_idn_id).source.hash for turn_idn_id in event.turns]
+        first, *rest = hashes = [_candidate(state, turn_id).source.hash for turn_id in event.turns]
         comparison_by_hash = dict(zip(rest, event.comparisons, strict=True))
         if source_hash not in hashes or not comparison_by_hash:
             continue
         head = event.comparisons[0]
-        writers = {key: state.source_turn(turn_idn_id) for key, turn_idn_id in zip(hashes, event.turns, strict=True)}
+        writers = {key: state.source_turn(turn_id) for key, turn_id in zip(hashes, event.turns, strict=True)}
         run = PairedRun(
             dict(event.sizes),
             {first: (1.0, 1.0, 1.0), **{key: (c.speedup, c.low, c.high) for key, c in comparison_by_hash.items()}},

@@ -9,9 +9,9 @@ _LINE = re.compile(r"\b[Ll]ine (\d+)\b")
 
 def quoted(message: str, text: str) -> str:
     """Return ``message`` with the quoted line of ``text`` that it names; unchanged if it names none."""
-    match_ = _LINE.search(message)
+    line_match = _LINE.search(message)
     lines = text.splitlines()
-    if match_ is None or not 1 <= int(match_[1]) <= len(lines):
+    if line_match is None or not 1 <= int(line_match[1]) <= len(lines):
         return message
-    quoted_line = lines[int(match_[1]) - 1].strip()
+    quoted_line = lines[int(line_match[1]) - 1].strip()
     return f"{message} The line reads: `{quoted_line}`." if quoted_line and quoted_line not in message else message

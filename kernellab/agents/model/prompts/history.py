@@ -177,7 +177,9 @@ def _start(history: Sequence[Attempt], number: int) -> int | None:
     """The round from which a round was made: for handwritten code, the one that its Coder saw."""
     earlier, attempt = history[:number], history[number]
     start = None if _is_lowered(attempt) else start_of(earlier, attempt.sketch)
-    return next((n for n, round_ in enumerate(earlier) if round_ is start), number - 1) if number else None
+    return (
+        next((n for n, earlier_round in enumerate(earlier) if earlier_round is start), number - 1) if number else None
+    )
 
 
 def _measure(history: Sequence[Attempt], number: int) -> int | None:
