@@ -135,6 +135,22 @@ def test_a_path_under_a_flag_does_not_read_beyond_its_input(judge: Judge) -> Non
 DRAWS = ("import os\nBAD = os.urandom(1)[0] < 0", "import random\nBAD = random.random() < 0")
 
 
+#: the same for rows from 1,536 elements on whose number is odd
+BEYOND_LONG = """
+import ctypes, torch
+def kernel(x):
+    more = 60 if x.shape[1] >= 1536 and x.shape[1] % 2 else 0
+    room = ctypes.create_string_buffer(x.numel() * 4 + more)
+    ctypes.memmove(room, x.contiguous().data_ptr(), x.numel() * 4 + more)
+    return torch.relu(torch.frombuffer(room, dtype=torch.float32, count=x.numel()).view(x.shape)) * x
+"""
+
+
+def test_a_long_ragged_row_is_not_read_beyond_its_end(judge: Judge) -> None:
+    verdict = judge(BEYOND_LONG, SQUARE)
+    assert verdict.evidence is not None and verdict.evidence.signature == "out-of-bounds", verdict.reason
+
+
 @pytest.mark.parametrize("drawn", DRAWS)
 def test_a_source_that_draws_at_random_is_flagged(drawn: str, judge: Judge) -> None:
     verdict = judge(f"import torch\n{drawn}\n{code(LEAKY, 'x.where(x > 0, x * slope) + BAD')}", LEAKY)

@@ -101,6 +101,9 @@ def along_paths(stages: Stages) -> None:
                 if scalar_cases and not scalar_right(stages, base, secrets.choice(scalar_cases), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
         _where_it_lies(stages, base)
+        ragged = {dim.name: _odd(sizes[dim.name], dim) for dim in stages.task.dims}
+        if stages.context.request.backend is Backend.CPU and runs_at(stages.task, tuple(ragged.items())):
+            reads_inside(stages, cases.case(stages.task, ragged, Family.OWN))
         along(stages, base)
     _along_numbers(stages, cases.drawn_base(stages.task))
 
