@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
 from kernellab.dsls.spec import whose
 from kernellab.errors import KernellabError, counted
 from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
+
+if TYPE_CHECKING:
+    from kernellab.options.memory import MemoryDefaults
 
 
 def documents(workspace: Path) -> dict[str, Path]:
@@ -211,6 +215,18 @@ class MemoryResult(Result):
     notes: list[str] = Field(default_factory=list, description="Advice that a person approved, with its effect.")
 
 
+def _remembers(said: MemoryDefaults) -> str:
+    """When what a session verifies comes into the memory, by the workspace's settings."""
+    from kernellab.memory.recall import OFF
+
+    if said.use == OFF:
+        return 'What a session verifies is not remembered: kernellab.toml has `[memory] use = "off"`.'
+    if said.offer == "always":
+        return "What a session verifies is remembered at its end."
+    asked = ", or a person answers its offer" if said.offer == "ask" else ""
+    return f'What a session verifies is remembered where kernellab.toml has `[memory] offer = "always"`{asked}.'
+
+
 @tool()
 def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
     """Search the memory for kernels that were verified before: of a similar computation, or by words."""
@@ -221,13 +237,13 @@ def search_memory(context: Context, request: MemoryRequest) -> MemoryResult:
 
     if bool(request.task) == bool(request.words):
         raise ToolError("search_memory takes either a task or words.", "Give one of them.")
-    place = place_named(memory_defaults(context.workspace).use)
-    memory = Memory.open_existing(context.workspace, place)
+    said = memory_defaults(context.workspace)
+    memory = Memory.open_existing(context.workspace, place_named(said.use))
     if memory is None:
         return MemoryResult(
             summary="The workspace has no memory yet.", kernels=[],
-            next="A person loads the package's kernels into it (`kernellab memory seed` in a shell); what a session "
-            "verifies is remembered. Until then search_documents and the patterns/ documents help.",
+            next="A person loads the package's kernels into it (`kernellab memory seed` in a shell). "
+            f"{_remembers(said)} Until then search_documents and the patterns/ documents help.",
         )  # fmt: skip
     if request.task:
         found = by_task(memory, context.task(request.task), request.dsl, request.limit)

@@ -84,7 +84,8 @@ class SessionResult(Result):
 
 @tool(changes=True, opens=True)
 def begin_session(context: Context, request: BeginRequest) -> SessionResult:
-    """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question."""
+    """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question. The
+    same request under a name that is there shows that session, or lets it go on."""
     from kernellab.session import design, sessions
 
     task = context.task(request.task)
@@ -94,8 +95,15 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
             task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
             workspace=context.workspace,
         )  # fmt: skip
+    if session.id not in before:
+        return _rested(context, session, session.stop)
+    became = "shown as it is, and nothing was judged" if session.resting else "it goes on"
     # one that was there already is not this call's to end
-    return _rested(context, session, session.stop if session.id not in before else _nothing)
+    found = _rested(context, session, _nothing)
+    return found.model_copy(update={
+        "summary": f"{session.name} was there already, and none was begun: {became}. {found.summary}",
+        "next": f"submit_sketch and submit_source go on with it; another name begins one. {found.next}",
+    })  # fmt: skip
 
 
 class SessionRequest(Request):

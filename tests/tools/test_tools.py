@@ -238,6 +238,21 @@ def test_the_lens_shows_what_differs_from_an_earlier_kernel(context: Context) ->
     assert found.summary.endswith("Nothing differs.") and found.next == ""
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("", 'where kernellab.toml has `[memory] offer = "always"`, or a person answers its offer'),
+        ('offer = "never"', 'where kernellab.toml has `[memory] offer = "always"`.'),
+        ('offer = "always"', "What a session verifies is remembered at its end."),
+        ('use = "off"', "is not remembered"),
+    ],
+)
+def test_an_empty_memory_says_what_fills_it(context: Context, setting: str, words: str) -> None:
+    (context.workspace / "kernellab.toml").write_text(f"[memory]\n{setting}\n")
+    found = call("search_memory", {"words": "softmax"}, context)
+    assert "no memory yet" in found.summary and words in found.next
+
+
 def test_approved_advice_of_the_memory_is_told(context: Context) -> None:
     nothing = call("search_memory", {"words": "softmax"}, context).model_dump()
     assert nothing["notes"] == [] and "material" not in nothing["next"], "nothing is quoted"
@@ -754,6 +769,16 @@ def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context
     assert ("designer", "model") in authors and authors.count(("verifier", "rules")) == 2
     with pytest.raises(ToolError, match="has no sketch"):
         call("turn_detail", {"session": "twice", "turn": 3, "what": "sketch"}, context)
+
+
+def test_a_session_that_was_there_already_is_told_as_such(context: Context) -> None:
+    request = {"task": "twice.py", "dsl": "cpp", "roles": {"coder": "human"}}
+    first = call("begin_session", request, context).model_dump()
+    again = call("begin_session", request, context).model_dump()
+    assert "already" not in first["summary"] and again["turns"] == first["turns"]
+    assert again["summary"].startswith("twice was there already, and none was begun: shown as it is, and nothing was")
+    assert "another name begins one" in again["next"] and first["summary"] in again["summary"]
+    assert "already" not in call("begin_session", {**request, "name": "other"}, context).summary
 
 
 def test_a_sketch_on_top_of_which_another_clients_came_is_said_not_to_be_judged(context: Context) -> None:
