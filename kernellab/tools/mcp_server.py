@@ -45,6 +45,7 @@ _DOCUMENT = "kernellab://documents/"
 _SESSION = "kernellab://sessions/"
 #: parts of a session that are resources
 _PARTS = ("task", "sketch", "source", "verdict")
+_PLAIN = "text/plain"
 _ROLES = ("designer", "coder", "conductor")
 _PORT = "Name another with --port, or end what has it: another `kernellab mcp --http`?"
 
@@ -96,16 +97,20 @@ class Handlers:
             return {"resources": []}
         folder = self.context.workspace
         rows = [
-            {"uri": _DOCUMENT + name, "name": name, "mimeType": "text/markdown"}
+            {"uri": _DOCUMENT + name, "name": name, "mimeType": _mime(name)}
             | ({"description": told} if (told := whose(path, folder)) else {})
             for name, path in documents(folder).items()
         ]
         for session in sessions(self.context.workspace)[-20:]:
             rows += [
-                {"uri": f"{_SESSION}{session}/{part}", "name": f"{session}: {part}", "mimeType": "text/plain"}
+                {"uri": f"{_SESSION}{session}/{part}", "name": f"{session}: {part}", "mimeType": _PLAIN}
                 for part in _PARTS
             ]
         return {"resources": rows}
+
+    async def list_resource_templates(self) -> Wire:
+        """None: each resource is listed. A client that asks all lists at its start gets an answer."""
+        return {"resourceTemplates": []}
 
     async def read_resource(self, uri: str) -> Wire:
         """Raises ToolError: there is no such resource."""
@@ -114,7 +119,7 @@ class Handlers:
         if uri.startswith(_DOCUMENT):
             path = documents(self.context.workspace).get(uri.removeprefix(_DOCUMENT))
             if path is not None:
-                return _contents(uri, path.read_text(encoding="utf-8"))
+                return _contents(uri, path.read_text(encoding="utf-8"), _mime(uri))
         if uri.startswith(_SESSION):
             name, _, part = uri.removeprefix(_SESSION).rpartition("/")
             if part not in _PARTS:
@@ -165,8 +170,13 @@ def _text(text: str) -> Wire:
     return {"type": "text", "text": shown(text)}
 
 
-def _contents(uri: str, text: str) -> Wire:
-    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": shown(text)}]}
+def _mime(name: str) -> str:
+    """The kind of a document, by its name's end: listed and read alike."""
+    return "text/markdown" if name.endswith(".md") else _PLAIN
+
+
+def _contents(uri: str, text: str, mime: str = _PLAIN) -> Wire:
+    return {"contents": [{"uri": uri, "mimeType": mime, "text": shown(text)}]}
 
 
 def _of_session(context: Context, name: str, part: str) -> str:
@@ -211,6 +221,7 @@ def _answers(handlers: Handlers) -> dict[str, Callable[[Any, Report], Awaitable[
         "list_tools": lambda params, report: handlers.list_tools(),
         "call_tool": lambda params, report: handlers.call_tool(params.name, params.arguments or {}, report),
         "list_resources": lambda params, report: handlers.list_resources(),
+        "list_resource_templates": lambda params, report: handlers.list_resource_templates(),
         "read_resource": lambda params, report: handlers.read_resource(str(params.uri)),
         "list_prompts": lambda params, report: handlers.list_prompts(),
         "get_prompt": lambda params, report: handlers.get_prompt(params.name, params.arguments or {}),
@@ -335,6 +346,10 @@ async def _lines(stream: IO[bytes], out: anyio.AsyncFile[str]) -> AsyncIterator[
             await out.write(f"{json.dumps(_NO_TEXT)}\n")
 
 
+_NO_TOKEN = "The bearer token that `kernellab mcp --http` printed is missing."
+_ANOTHER_TOKEN = "This is another bearer token than `kernellab mcp --http` printed; started again, it prints a new one."
+
+
 def http_app(handlers: Handlers, token: str) -> Any:
     """The server as an ASGI application at ``/mcp``, for requests with the bearer ``token``."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -351,9 +366,10 @@ def http_app(handlers: Handlers, token: str) -> Any:
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         sent = dict(scope["headers"]).get(b"authorization", b"")
-        if not hmac.compare_digest(sent, f"Bearer {token}".encode()):
-            refusal = PlainTextResponse("The bearer token that `kernellab mcp --http` printed is missing.", 401)
-            await refusal(scope, receive, send)
+        scheme, _, given = sent.partition(b" ")  # whose case does not count
+        bearer = scheme.lower() == b"bearer"
+        if not bearer or not hmac.compare_digest(given.strip(), token.encode()):
+            await PlainTextResponse(_ANOTHER_TOKEN if bearer else _NO_TOKEN, 401)(scope, receive, send)
             return
         await manager.handle_request(scope, receive, send)
 

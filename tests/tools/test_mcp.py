@@ -56,7 +56,12 @@ def test_a_client_lists_calls_and_reads(workspace: Path) -> None:
             assert right.structured_content["state"] == "right" and not right.is_error
             wrong = await session.call_tool("gate_sketch", {"sketch": SKETCH})
             assert wrong.is_error and "task is missing" in wrong.content[0].text
-            documents = [str(r.uri) for r in (await session.list_resources()).resources]
+            assert (await session.list_resource_templates()).resource_templates == []
+            listed_kinds = {str(r.uri): r.mime_type for r in (await session.list_resources()).resources}
+            documents = list(listed_kinds)
+            for end in (".md", ".py"):
+                uri = next(uri for uri in documents if uri.endswith(end))
+                assert (await session.read_resource(uri)).contents[0].mime_type == listed_kinds[uri]
             page = await session.read_resource(next(uri for uri in documents if uri.endswith("language/overview.md")))
             assert "The sketch language" in page.contents[0].text
             assert {p.name for p in (await session.list_prompts()).prompts} == {"designer", "coder", "conductor"}
@@ -262,6 +267,8 @@ def test_http_serves_two_clients_that_have_the_token_and_no_other(workspace: Pat
         # a page whose name leads to this machine, and a page of another server
         local, right = f"127.0.0.1:{port}", "Bearer open sesame"
         assert asked(url, Host=local, Authorization=right) == 200
+        # a scheme's case does not count (RFC 9110, 11.1)
+        assert asked(url, Host=local, Authorization="bearer open sesame") == 200
         for host, origin in ((f"evil.example:{port}", ""), (local, "http://evil.example"), (local, "null")):
             assert asked(url, Host=host, Authorization=right, **({"Origin": origin} if origin else {})) in (403, 421)
         assert asked(f"{url}?token=open+sesame") == asked(url, Authorization="Basic open sesame") == 401
