@@ -100,7 +100,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "interpreted": ("interpreted", ""),
     "one-configuration": ("", "autotuned: one configuration ran, the first; others are tried on a GPU"),
     "sealed": ("sealed", ""),
-    "native": ("native", ""),
+    "native": ("replayed as native code", ""),
     "agent-shared-machine": ("agent shared the machine", ""),
 }
 
