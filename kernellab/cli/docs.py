@@ -12,7 +12,7 @@ import typer
 
 from kernellab.cli.output import emit, say, write_files
 from kernellab.content import find_workspace
-from kernellab.dsls.spec import PLACEHOLDER, SPEC, knowledge_roots, read_spec, spec_files
+from kernellab.dsls.spec import PLACEHOLDER, SPEC, knowledge_roots, read_spec, spec_files, whose
 from kernellab.errors import KernellabError, counted
 
 if TYPE_CHECKING:
@@ -118,7 +118,12 @@ def run(
 
 @docs_app.command("show")
 def show(
-    what: Annotated[str, typer.Argument(help="language, a DSL, a family or a chip; default: the list of all.")] = "",
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="language, a DSL, a family, a chip or a path as language/overview.md; default: the list of all."
+        ),
+    ] = "",
     names: Annotated[
         list[str] | None, typer.Option("--name", help="Only the parts that this name needs; repeatable.")
     ] = None,
@@ -231,6 +236,9 @@ def _chips() -> list[str]:
 
 
 def _passages(knowledge: Knowledge, what: str, names: list[str], error: str) -> list[Passage]:
+    from kernellab.knowledge import Passage
+    from kernellab.tools.documents import documents as all_documents
+
     cut: dict[str, Any] = {"names": names, "error": error}
     if what == "language":
         return [knowledge.language(**cut)]
@@ -246,5 +254,10 @@ def _passages(knowledge: Knowledge, what: str, names: list[str], error: str) -> 
         from kernellab.target import Backend, Target
 
         return [knowledge.chip(Target("cpp", Backend.CPU, named_chip(what)))]
+    # by its path, as agents and the documents themselves name it
+    known = all_documents(find_workspace())
+    if what in known:
+        own = whose(known[what], find_workspace())
+        return [Passage(what, what, known[what].read_text(encoding="utf-8"), own)]
     choices = ", ".join(["language", *knowledge.dsls(), *knowledge.families, *_chips()])
     raise KernellabError(f"There is no document {what!r}.", f"Choose one of {choices}.")
