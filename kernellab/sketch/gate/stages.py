@@ -14,7 +14,7 @@ from math import prod
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
-from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasting
+from kernellab.errors import NotRunnable, SketchError, TaskError, counted, kilobytes, lasting
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
 from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared, wrong64, wrong_declared
@@ -132,7 +132,9 @@ def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]
         case = Case(task.module().sample(sizes, seed=0), sizes)
     if case is None:
         at = "; ".join(one.at for one in listed) or "none, as its shapes are fixed"
-        raise NotRunnable("No case of these sizes can be run here.", f"Take one of the gate's: {at}.")
+        much = f"its tensors take {kilobytes(input_bytes(task, sizes))}, and at most {kilobytes(_MOST_ASKED)} are run"
+        why = much if task.dims and sizes else "its shapes are fixed"
+        raise NotRunnable(f"No case of these sizes can be run here: {why}.", f"Take one of the gate's: {at}.")
     return case
 
 

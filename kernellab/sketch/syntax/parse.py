@@ -215,6 +215,7 @@ _TELLING = (
 
 _FOREIGN = (
     (re.compile(rf"\s*(?:{'|'.join(DECLARATIONS)})\b(?!\s*[:=(.\[])"), "The declaration has no colon.", "Write one after its first word, as in symbols: M; N;"),
+    (re.compile(r"\s*sketch\s+\w+\s*[(\[<]"), "A sketch's header has its name alone.", "Write sketch name {, and its arguments in the body: tensors: x[M, N]: f32; y[M, N]: f32 out;"),
     (re.compile(r"\s*while\b"), "There is no while loop in a sketch.", "Write for i in range(...)."),
     (re.compile(r"\s*def\b"), "There are no functions in a sketch.", "Write the statements out, or start a second sketch."),
     (re.compile(r"\s*(?:import|from)\b"), "A sketch imports nothing.", "Drop the line."),
