@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 
 from kernellab.conditions import Mark, joined
 from kernellab.errors import SessionError
-from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Verdict
+from kernellab.records import Author, Ranking, Source, Stage, StageResult, StageState, Trust, Verdict
 from kernellab.records.tried import Tried
-from kernellab.tools.tool import Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Files, Page, Request, Result, Rounded, Sketch, ToolError, page_of, tool
 from kernellab.verifier.protocol.remedies import OWN_PART, remedy
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Failure(BaseModel):
     first_wrong: list[int] = Field(default_factory=list)
     got: str = ""
     want: str = ""
-    wrong_fraction: float | None = None
+    wrong_fraction: Rounded | None = None
     error_map: list[str] = Field(default_factory=list)
     tried: list[str] = Field(
         default_factory=list,
@@ -96,8 +96,8 @@ class Failure(BaseModel):
 class RankResult(Result):
     ranked: bool
     stage: str
-    time_ms: float | None
-    speedup: float | None = Field(description="Over eager, of a few paired calls.")
+    time_ms: Rounded | None
+    speedup: Rounded | None = Field(description="Over eager, of a few paired calls.")
     flags: list[str]
     failure: Failure | None
 
@@ -131,12 +131,16 @@ class VerifyRequest(SourceRequest):
     compare_compile: bool = Field(False, description="Time it against torch.compile too.")
 
 
+#: what a verdict of a lower level does not say
+_LESS = {"T0": "Nothing of it was run", "T1": "Its time is of a quick look"}
+
+
 class Ratio(BaseModel):
     baseline: str
-    speedup: float
-    low: float
-    high: float
-    baseline_ms: float
+    speedup: Rounded
+    low: Rounded
+    high: Rounded
+    baseline_ms: Rounded
 
 
 class VerifyResult(Result):
@@ -145,11 +149,11 @@ class VerifyResult(Result):
     trust: str
     label: str
     flags: list[str]
-    time_ms: float | None
+    time_ms: Rounded | None
     ratios: list[Ratio]
-    bound_ms: float | None
-    bound_share: float | None
-    own_share: float | None
+    bound_ms: Rounded | None
+    bound_share: Rounded | None
+    own_share: Rounded | None
     failure: Failure | None
 
 
@@ -169,11 +173,15 @@ def verify_source(context: Context, request: VerifyRequest) -> VerifyResult:
     verdict = context.judge().verify(
         task, source, target, options=options, progress=_told(context), cancel=context.cancel
     )
-    if context.bound is None:
+    if context.bound is None and verdict.trust is not Trust.T0:
         # whoever calls a server is confined by no one
         marks = joined(verdict.conditions, [Mark(kind="agent-shared-machine")])
         verdict = verdict.model_copy(update={"conditions": marks})
     found = verdict_result(task, verdict)
+    if found.passed and request.level in _LESS:
+        found = found.model_copy(update={"next": f"{_LESS[request.level]}: verify_source with level T2."})
+    if request.sketch and found.failure is not None and found.failure.reproduce:
+        found = found.model_copy(update={"next": f"{found.next} {found.failure.reproduce}"})
     short = _short(request.level, verdict, target)
     return found.model_copy(update={"summary": " ".join(filter(None, (at_host(target, found.summary), short)))})
 
@@ -305,6 +313,8 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
     own = shown and bool(evidence.sizes)
     constant = [one for one in evidence.tried if one.contents]
     tried = [*constant, *(one for one in evidence.tried if not one.contents)][:_ROWS]
+    # of a case of another family the first is the task's own inputs at the drawn sizes
+    listed = [one for one in tried if shown or one.contents or dict(one.sizes) != dict(evidence.sizes or {})]
     compiler = [f"{line.place}: {line.message}" if shown else line.place for line in evidence.compiler[:_ROWS]]
     return Failure(
         signature=evidence.signature or "",
@@ -315,19 +325,21 @@ def _failure(task: Task, judged: Verdict | Ranking, remedy: str) -> Failure | No
         want=str(evidence.want) if shown and evidence.want is not None else "",
         wrong_fraction=evidence.wrong_fraction if shown else None,
         error_map=evidence.error_map[:_ROWS] if shown else [],
-        # of a case of another family the first is the task's own inputs at the drawn sizes
-        tried=[one.words for one in tried if shown or one.contents or dict(one.sizes) != dict(evidence.sizes)],
-        reproduce=next((_again(task, one) for one in tried if one.contents), ""),
+        tried=[one.words for one in listed],
+        reproduce=next((_again(task, one) for one in listed if not one.right), ""),
         compiler=compiler,
         remedy=remedy,
     )
 
 
 def _again(task: Task, one: Tried) -> str:
-    sizes = f"sizes={dict(one.sizes)}, " if task.dims else ""
+    """How to see a case that is public again: its sizes, and the contents that held one number."""
+    sizes = f"sizes={dict(one.sizes)}" if task.dims else ""
+    contents = f"contents={dict(one.contents)}" if one.contents else ""
+    given = ", ".join(filter(None, (sizes, contents)))
     return (
-        f"Of a sketch, run_sketch with {sizes}contents={dict(one.contents)} shows an element next to the reference's. "
-        "Of code, verify_source tries these contents after each wrong answer."
+        f"Of a sketch, run_sketch{f' with {given}' if given else ''} shows an element next to the reference's. "
+        f"Of code, verify_source tries these {'contents' if contents else 'sizes'} after each wrong answer."
     )
 
 

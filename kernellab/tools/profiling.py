@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from kernellab.errors import ProfileError
-from kernellab.tools.tool import Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Page, Request, Result, Rounded, ToolError, page_of, tool
 
 
 class ProfileRequest(Request):
@@ -16,8 +16,8 @@ class ProfileRequest(Request):
 
 
 class ProfileResult(Result):
-    step_ms: float
-    at_bound_ms: float = Field(description="A step with all regions at their bounds.")
+    step_ms: Rounded
+    at_bound_ms: Rounded = Field(description="A step with all regions at their bounds.")
     regions: Page = Field(description="A line for each, ranked by what a kernel could gain.")
 
 

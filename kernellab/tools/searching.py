@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from kernellab.records import Author
-from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, Sketch, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, Rounded, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.evolve.run import Run
@@ -29,7 +29,7 @@ class Elite(BaseModel):
     parents: list[int]
     why: str
     verified: bool
-    speedup: float | None = Field(description="Over eager: of the verdict, where there is one.")
+    speedup: Rounded | None = Field(description="Over eager: of the verdict, where there is one.")
 
 
 class RunResult(Result):

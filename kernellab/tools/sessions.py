@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
-from kernellab.records import Author, GateState, Role
+from kernellab.records import Author, GateState, Role, Verdict
 from kernellab.tools.judging import VerifyResult, told_turns, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
@@ -171,9 +171,15 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
         else f"turn_detail shows a turn's sketch, source or verdict. {MATERIAL}",
         status=state.status_words, turns=lines[-30:],
         question=" ".join(filter(None, (asked, _answer(question)))) if question is not None else "",
-        best=f"Turn {best.number}: {best.verdict.text}, {best.verdict.trust.value}." if best is not None else "",
+        best=f"Turn {best.number}: {_figures(best.verdict)}, {best.verdict.trust.value}." if best is not None else "",
         conditions=[*best.verdict.labels, *best.verdict.flags] if best is not None else [],
     )  # fmt: skip
+
+
+def _figures(verdict: Verdict) -> str:
+    """A passed verdict's figures; of one that was not timed, that it was not."""
+    where = " in the interpreter" if verdict.marked("interpreted") else ""
+    return verdict.text or f"right{where}, not timed"
 
 
 def _became(state: State, mine: Turn, told: list[Turn], head: Turn | None, rests: bool) -> str:
@@ -358,13 +364,33 @@ class RouteRequest(SessionRequest):
 def propose_route(context: Context, request: RouteRequest) -> SessionResult:
     """Send a session's work to a role, with a suggestion: a Conductor's turn."""
     session = context.session(request.session, resume=True)
+    before = len(session.turns)
     session.redirect(request.to, request.suggestion, Author.MODEL)
     found = _rested(context, session, _broken_off(session))
+    if told := _followed(session.state, before):
+        found = found.model_copy(update={"summary": f"{told} {found.summary}"})
     player = {role.value: spec for role, spec in session.state.roles.items()}.get(request.to)
     if request.suggestion and player == "rules":
         words = f"Rules play the {request.to} and read no prose: your suggestion is in the journal alone. {found.next}"
         return found.model_copy(update={"next": words})
     return found
+
+
+def _followed(state: State, before: int) -> str:
+    """What came of a route after the first ``before`` turns: the last verdict after it, and whose code that is about;
+    "" where none came."""
+    from kernellab.session.record.view import outcome
+
+    turns = list(state.turns.values())
+    told = told_turns(state.created, turns)
+    mine = next((t for t in turns[before:] if t.route is not None and t.by_tool), None)
+    judged = next((t for t in reversed(turns[before:]) if t.verdict is not None), None)
+    if mine is None or judged is None or judged.number < mine.number:
+        return ""
+    wrote = state.source_turn(judged.id)
+    of = f"turn {wrote.number} was judged at turn {judged.number}" if wrote is not None else f"turn {judged.number}"
+    said = outcome(told[judged.number - 1]).removesuffix(".")
+    return f"Your turn {mine.number} sent it to the {mine.route.to.value}; {of}: {said}." if mine.route else ""
 
 
 class NoteRequest(SessionRequest):

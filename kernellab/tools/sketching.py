@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from kernellab.errors import KernellabError, counted
+from kernellab.errors import KernellabError, NotRunnable, SketchError, counted, kilobytes
 from kernellab.records import Diagnostic, GateState, Source
-from kernellab.tools.tool import Context, Page, Request, Result, Sketch, ToolError, page_of, tool
+from kernellab.tools.tool import Context, Page, Request, Result, Rounded, Sketch, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.sketch.program.program import Program
@@ -42,11 +42,11 @@ class TaskResult(Result):
     tolerance: str
     domain: dict[str, str]
     target: str
-    bound_ms: float | None = Field(None, description="Speed-of-light bound at the task's own sizes on a CPU, in ms.")
+    bound_ms: Rounded | None = Field(None, description="Speed-of-light bound at the task's own sizes on a CPU, in ms.")
     rough: bool = Field(
         False, description="The rates were measured, or are asked for, on a busy machine: the bound may be far off."
     )
-    headroom: float | None = Field(
+    headroom: Rounded | None = Field(
         None, description="How much faster the best verified kernel of the session could become, by its bound."
     )
     reference: Page
@@ -85,7 +85,7 @@ def describe_task(context: Context, request: TaskRequest) -> TaskResult:
         tolerance=_tolerance(task),
         domain={name: str(domain) for name, domain in task.domain.items()},
         target=str(target),
-        bound_ms=bound if bound is None else float(f"{bound:.3g}"),
+        bound_ms=bound,
         rough=rough,
         headroom=_headroom(context, request.task),
         reference=page_of(task.text, request.page),
@@ -170,7 +170,10 @@ class CheckResult(Result):
 
 
 class CheckRequest(SketchRequest):
-    task: str = Field(default="", description=f"{_TASK} Its session's chip bounds the memory; no more of it is read.")
+    task: str = Field(
+        default="",
+        description=f"{_TASK} Its arguments and outputs are those of the sketch; its session's chip bounds the memory.",
+    )
 
 
 @tool()
@@ -179,19 +182,39 @@ def check_sketch(context: Context, request: CheckRequest) -> CheckResult:
     from kernellab.sketch.check import check
     from kernellab.sketch.program.bind import check_constexprs
 
-    if request.task:
-        context.task(request.task)  # refused where there is none
-    chip = context.target(request.dsl, request.task).chip if request.dsl or request.task else None
-    found = check(request.sketch, chip=chip, constexpr=request.constexpr)
+    task = context.task(request.task) if request.task else None  # refused where there is none
+    target = context.target(request.dsl, request.task) if request.dsl or request.task else None
+    found = check(request.sketch, chip=target.chip if target else None, constexpr=request.constexpr)
     unlisted = check_constexprs(found.program, request.constexpr) if found.program is not None else ""
-    findings = _findings(found.diagnostics)
-    legal = "The sketch is legal." if found.ok else f"The sketch has {counted(len(findings), 'finding')}."
+    findings, ok = _findings(found.diagnostics), found.ok
+    if ok and task is not None and found.program is not None:
+        misfits = _misfits(found.program, task, request.constexpr, target)
+        findings, ok = misfits + findings, not misfits
+    warnings = [one for one in findings if one.severity == "warning"]
+    at = ", ".join(dict.fromkeys(f"line {one.line}" for one in warnings))
+    warned = f", with {counted(len(warnings), 'warning')} at {at}" if warnings else ""
+    legal = f"The sketch is legal{warned}." if ok else f"The sketch has {counted(len(findings), 'finding')}."
+    look = "Look at what the findings warn of, and compare" if warnings else "Compare"
     return CheckResult(
         summary=f"{legal} {unlisted}".strip(),
-        next="Compare it with the reference: gate_sketch." if found.ok else "Fix the lines that the findings name.",
-        ok=found.ok,
+        next=f"{look} it with the reference: gate_sketch." if ok else "Fix the lines that the findings name.",
+        ok=ok,
         findings=findings,
     )
+
+
+def _misfits(program: Program, task: Task, constexpr: dict[str, int | float], target: Target | None) -> list[Finding]:
+    """Why the sketch's tensors are not those of the task; a constexpr without a value is no misfit."""
+    from kernellab.sketch.program.bind import bind
+
+    try:
+        bind(program, task, constexpr, target)
+    except NotRunnable:
+        return []
+    except SketchError as error:
+        head = Finding(line=1, code="", severity="error", message=error.message, remedy=error.remedy)
+        return _findings(error.diagnostics) or [head]
+    return []
 
 
 def _findings(diagnostics: list[Diagnostic] | tuple[Diagnostic, ...]) -> list[Finding]:
@@ -297,13 +320,14 @@ class CostRequest(TaskSketchRequest):
 
 
 class CostResult(Result):
-    time_ms: float | None = Field(description="Roofline estimate on this chip.")
+    time_ms: Rounded | None = Field(description="Roofline estimate on this chip.")
     bound_by: str
-    flops: dict[str, float]
-    bytes_unique: float
-    bytes_total: float
+    rough: bool = Field(description="The rates were measured, or are asked for, on a busy machine: see describe_task.")
+    flops: dict[str, int]
+    bytes_unique: int
+    bytes_total: int
     tile_bytes: int
-    parallelism: float
+    parallelism: int
     sizes: dict[str, int]
     chip: str
 
@@ -326,16 +350,19 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     rough = target.chip.rough or (target.chip.kind == "cpu" and not target.host and busy())
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
     return CostResult(
-        summary=f"At {at} on {target.chip.name}: {estimate}; {found.bytes_total:.4g} bytes loaded and stored, "
-        + " ".join(filter(None, (f"{found.bytes_unique:.4g} of them distinct.", unlisted, _ROUGH if rough else ""))),
+        summary=f"At {at} on {target.chip.name}: {estimate}; {kilobytes(found.bytes_total)} loaded and stored, "
+        + " ".join(
+            filter(None, (f"{kilobytes(found.bytes_unique)} of them distinct.", unlisted, _ROUGH if rough else ""))
+        ),
         next="Traffic well above the distinct bytes means that tiles are read again.",
         time_ms=found.time_ms,
         bound_by=str(found.bound or ""),
-        flops=dict(found.flops),
-        bytes_unique=found.bytes_unique,
-        bytes_total=found.bytes_total,
+        rough=rough,
+        flops={kind: round(count) for kind, count in found.flops.items()},
+        bytes_unique=round(found.bytes_unique),
+        bytes_total=round(found.bytes_total),
         tile_bytes=int(found.footprint),
-        parallelism=found.parallelism,
+        parallelism=round(found.parallelism),
         sizes=sizes,
         chip=target.chip.name,
     )

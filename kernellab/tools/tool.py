@@ -71,6 +71,12 @@ Sketch = Annotated[str, Field(max_length=MOST_SKETCH)]
 Files = Annotated[dict[str, Text], AfterValidator(inside)]
 
 
+#: digits that are told of a measured or estimated number
+_DIGITS = 4
+#: a number that was measured or estimated, as exact as it is known
+Rounded = Annotated[float, AfterValidator(lambda value: float(f"{value:.{_DIGITS}g}"))]
+
+
 class Result(BaseModel):
     """What a tool gives; ``summary`` says what and why, ``next`` what may be done then."""
 

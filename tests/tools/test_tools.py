@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from kernellab.agents.model.prompts.assembly import Part, assemble
 from kernellab.agents.model.prompts.quotes import Library
+from kernellab.conditions import Mark
 from kernellab.dsls.machine import detect_target
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import KernellabError
@@ -43,7 +44,7 @@ from kernellab.tools import Context, ToolError, call, tools
 from kernellab.tools.desk import Desk
 from kernellab.tools.judging import Figure, LensResult, SourceRequest, VerifyResult, _told, source_of, verdict_result
 from kernellab.tools.profiling import ProfileResult
-from kernellab.tools.sessions import _state
+from kernellab.tools.sessions import _figures, _state
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
 from kernellab.verifier.cases.cases import PROBES
@@ -127,6 +128,29 @@ print(sorted({"mcp", "acp"} & set(sys.modules)))
 """
 
 
+def numbers(kind: Any) -> Iterator[tuple[str, Any]]:
+    """Each field of a result that may be a fraction, by its name, with what is done to it."""
+    for name, field in kind.model_fields.items():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from numbers(part)
+        if "float" in str(field.annotation):
+            yield name, (field.annotation, field.metadata)
+
+
+#: numbers that were given, and are told as they were
+GIVEN = {"value", "contents"}
+
+
+def test_what_was_measured_is_told_as_exactly_as_it_is_known() -> None:
+    found = [(tool.name, *one) for tool in tools().values() for one in numbers(tool.result)]
+    assert {"cost_sketch", "rank_source", "verify_source", "describe_task", "profile_model"} <= {n for n, *_ in found}
+    for tool, name, (annotation, metadata) in found:
+        if name not in GIVEN:
+            check = TypeAdapter(Annotated[(annotation, *metadata)]) if metadata else TypeAdapter(annotation)
+            assert check.validate_python(0.07011950301826289) == 0.07012, f"{tool}: {name}"
+
+
 def test_the_tools_load_neither_sdk(context: Context) -> None:
     for sdk in ("mcp", "acp"):
         pytest.importorskip(sdk)
@@ -139,7 +163,7 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     described = call("describe_task", {"task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(described, TaskResult)
     assert "float32: relative Frobenius error at most" in described.tolerance and "tau" in described.tolerance
-    assert described.bound_ms == float(f"{described.bound_ms:.3g}")
+    assert described.bound_ms == float(f"{described.bound_ms:.4g}")
     assert described.dims == {"M": "1 to 4096", "N": "1 to 2048"} and described.bound_ms is not None
     checked = call("check_sketch", {"sketch": SKETCH}, context)
     assert isinstance(checked, CheckResult) and checked.ok
@@ -150,6 +174,8 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     cost = call("cost_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(cost, CostResult) and cost.time_ms == pytest.approx(described.bound_ms, rel=0.01)
     assert cost.sizes == {"M": 64, "N": 128} and cost.bytes_unique == 2 * 64 * 128 * 4
+    assert "64 KiB loaded and stored" in cost.summary and ".0," not in cost.model_dump_json(exclude={"time_ms"})
+    assert cost.rough is ("are rough" in cost.summary)
     lowered = call("lower_sketch", {"sketch": SKETCH, "task": "twice.py", "dsl": "cpp"}, context)
     assert isinstance(lowered, LowerResult) and "omp parallel" in lowered.text.text
     # what the rules wrote with it need not be sent back
@@ -162,6 +188,44 @@ def test_a_sketch_is_checked_gated_costed_and_lowered(context: Context) -> None:
     assert plain.files["kernel.cpp"] == lowered.text.text
     with pytest.raises(ToolError, match="or a path"):
         source_of(context, asked.model_copy(update={"path": "k"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "task", "ok", "summary"),
+    [
+        (("x[M, N]: f32", "x[M]: f32"), "", True, ""),
+        (("twice {", "twice {"), "twice.py", True, "The sketch is legal."),
+        (("y[M, N]: f32 out", "y[M, N]: bf16 out"), "twice.py", False, "The sketch has 1 finding."),
+        (("y[M, N]: f32 out", "y[M, N]: f32 out; z[M, N]: f32"), "twice.py", False, "The sketch has"),
+        (
+            ("store(relu(t) * 2.0", "u = reduce_max(t, axis=0)\n        store(relu(t) * 2.0"),
+            "",
+            True,
+            "warning at line 9",
+        ),
+    ],
+)
+def test_a_checked_sketch_fits_the_task_that_is_given(
+    context: Context, change: tuple[str, str], task: str, ok: bool, summary: str
+) -> None:
+    sketch = SKETCH.replace(*change)
+    if not summary:
+        sketch = sketch.replace("x[m, 0:N]", "x[m:m+1]")
+    found = call("check_sketch", {"sketch": sketch, "task": task}, context)
+    assert isinstance(found, CheckResult) and found.ok is ok and summary in found.summary, found
+    assert ok or all(one.message for one in found.findings)
+
+
+@pytest.mark.parametrize("head", ["sketch twice(x[M, N]) -> y[M, N] {", "sketch twice(x, y) {", "sketch twice[M] {"])
+def test_arguments_in_a_sketchs_header_are_sent_to_its_tensors(context: Context, head: str) -> None:
+    found = call("check_sketch", {"sketch": SKETCH.replace("sketch twice {", head)}, context)
+    assert isinstance(found, CheckResult) and "tensors: x[M, N]: f32" in found.findings[0].remedy
+
+
+def test_a_case_that_is_too_large_to_run_says_so(context: Context) -> None:
+    asked = {"sketch": SKETCH, "task": "twice.py", "sizes": {"M": 2048, "N": 2048}}
+    with pytest.raises(KernellabError, match="its tensors take 32 MiB, and at most 1 MiB are run"):
+        call("run_sketch", asked, context)
 
 
 def test_a_sketch_is_run_and_an_element_is_shown_next_to_the_references(context: Context) -> None:
@@ -277,6 +341,26 @@ def test_a_verdict_says_why_and_keeps_what_the_judge_drew(context: Context) -> N
     told = found.model_dump_json()
     assert "seed" not in found.failure.model_fields_set and '"sizes"' not in told and "reproduction" not in told
     assert not found.failure.at_own_sizes and found.failure.first_wrong == []
+
+
+def test_of_a_sketch_that_is_wrong_everywhere_the_call_that_shows_it_is_named(context: Context) -> None:
+    wrong = SKETCH.replace("* 2.0", "* 3.0")
+    found = call("verify_source", {"task": "twice.py", "sketch": wrong, "dsl": "cpp"}, context)
+    assert isinstance(found, VerifyResult) and not found.passed and found.failure is not None
+    again = found.failure.reproduce
+    assert again and again in found.next
+    sizes = {name: int(size) for name, size in re.findall(r"'(\w+)': (\d+)[,}]", again)}
+    shown = call("run_sketch", {"task": "twice.py", "sketch": wrong, "sizes": sizes}, context)
+    assert isinstance(shown, ElementResult) and set(sizes) == {"M", "N"} and not shown.right
+    assert any(one.startswith(f"M={sizes['M']}, N={sizes['N']}") for one in found.failure.tried)
+
+
+def test_a_verdict_of_a_lower_level_says_what_is_left(context: Context) -> None:
+    for level, words in (("T0", "Nothing of it was run"), ("T1", "Its time is of a quick look")):
+        found = call("verify_source", {"task": "twice.py", "sketch": SKETCH, "dsl": "cpp", "level": level}, context)
+        assert isinstance(found, VerifyResult) and found.passed, found
+        assert found.next == f"{words}: verify_source with level T2."
+        assert ("agent shared the machine" in found.label) is (level != "T0")
 
 
 SHARES = """
@@ -779,6 +863,20 @@ def test_a_session_that_was_there_already_is_told_as_such(context: Context) -> N
     assert again["summary"].startswith("twice was there already, and none was begun: shown as it is, and nothing was")
     assert "another name begins one" in again["next"] and first["summary"] in again["summary"]
     assert "already" not in call("begin_session", {**request, "name": "other"}, context).summary
+
+
+def test_a_route_tells_what_came_of_it(context: Context) -> None:
+    call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
+    routed = call("propose_route", {"session": "twice", "to": "coder"}, context).model_dump()
+    judged = [t["number"] for t in routed["turns"] if t["role"] == "verifier"][-1]
+    assert re.match(rf"Your turn \d+ sent it to the coder; turn \d+ was judged at turn {judged}: ", routed["summary"])
+
+
+def test_a_kernel_that_was_not_timed_is_said_not_to_be() -> None:
+    plain = Verdict(passed=True, stage=Stage.CORRECT, reason="Right.")
+    interpreted = plain.model_copy(update={"conditions": [Mark(kind="interpreted")]})
+    assert _figures(plain) == "right, not timed"
+    assert _figures(interpreted) == "right in the interpreter, not timed"
 
 
 def test_a_sketch_on_top_of_which_another_clients_came_is_said_not_to_be_judged(context: Context) -> None:
