@@ -249,10 +249,10 @@ class Session:
         sources = files if isinstance(files, str | Source) else dict(files)
         self._requests.put(lambda: self._driver.edit_source(sources, author))
 
-    def fork(self, turn: int | str | Turn) -> Session:
+    def fork(self, turn: int | str | Turn, author: Author = Author.HUMAN) -> Session:
         """Move the head to an earlier turn (number, id or record) and pause; later turns stay in the tree.
-        Raises SessionError if there is no such turn, or it is not done yet."""
-        self._requests.decide(lambda state: decisions.fork(state, state.id_of(turn)))
+        Raises SessionError if there is no such turn, it is not done yet, or an agent leaves a person's pin by it."""
+        self._requests.decide(lambda state: decisions.fork(state, state.id_of(turn), author))
         return self
 
     def undo(self) -> None:

@@ -419,7 +419,8 @@ class ForkRequest(SessionRequest):
 
 @tool(changes=True)
 def fork_session(context: Context, request: ForkRequest) -> SessionResult:
-    """Set a session's head to an earlier turn and pause; what came after it stays in the tree."""
+    """Set a session's head to an earlier turn and pause; what came after it stays in the tree. Lines that a person has
+    pinned stay pinned: a turn without them is refused."""
     session = context.session(request.session, resume=True)
-    session.fork(request.turn)
+    session.fork(request.turn, Author.MODEL)
     return _state(session)

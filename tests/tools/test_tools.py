@@ -957,6 +957,12 @@ def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) ->
             call("submit_sketch", {"session": "twice", "sketch": broken}, context)
         assert "load(x[m, 0:N] -> t)" in str(refused.value) and "pin" in str(refused.value) and refused.value.remedy
     assert len(session.turns) == count, "nothing of it is a turn"
+    # nor is the pin left by going back: to a turn before it, or to one whose sketch is another
+    for turn in (t for t in session.turns if t.number < pinned.number):
+        head = session.state.standing_on
+        with pytest.raises(KernellabError, match="lacks what a person pinned"):
+            call("fork_session", {"session": "twice", "turn": turn.number}, context)
+        assert session.state.standing_on == head
     kept = pinned.sketch.replace("relu(t) * 2.0", "2.0 * relu(t)")
     call("submit_sketch", {"session": "twice", "sketch": kept}, context)
     mine = session.state.sketch_turn()

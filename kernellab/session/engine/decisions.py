@@ -109,9 +109,24 @@ def stopped(turn: Turn) -> TurnEnded:
     return TurnEnded(turn=turn.model_copy(update=update))
 
 
-def fork(state: State, turn: int | str) -> list[Event]:
-    """Move the head to an earlier turn and pause."""
+#: a sketch that holds no line
+_NO_LINES = "sketch none {\n}\n"
+
+
+def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[Event]:
+    """Move the head to an earlier turn and pause. Raises SessionError if an agent leaves a person's pin or constraint
+    by it."""
     base = state.turn(turn)
+    left = state.sketch_turn(state.standing_on) if state.standing_on else None
+    if left is not None and author is not Author.HUMAN:
+        taken = state.sketch_turn(base.id)
+        # without a sketch there is nothing that holds a pin
+        kept = taken.sketch if taken is not None and taken.sketch else _NO_LINES
+        if breaches := check_pins(left.sketch or "", kept, author):
+            raise SessionError(
+                f"Turn {base.number} lacks what a person pinned or demanded since: {breaches[0].message}",
+                "Fork at a turn that keeps it, or ask a person to fork.",
+            )
     if base.state is TurnState.RUNNING:
         raise SessionError(f"Turn {base.number} is not done yet.", "Fork from a finished turn.")
     reason = f"Forked from turn {base.number}: edit, redirect, or run."
