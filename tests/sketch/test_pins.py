@@ -47,6 +47,13 @@ def test_a_changed_pin_is_named(before: str, after: str, broken: int) -> None:
     assert all(d.line >= 1 for d in found)
 
 
+@pytest.mark.parametrize("child", [PARENT.removesuffix("}\n"), "sketch s {\n", "    x = 1\nsketch s {"])
+def test_a_text_without_a_layout_leaves_no_pin(child: str) -> None:
+    """What stands on it would be held to nothing."""
+    assert rules(child) and not rules(child, Author.HUMAN)
+    assert check_pins(PARENT.replace("#: pin", "").replace("  require: T >= 8;\n", ""), child, Author.MODEL) == []
+
+
 def test_layout_of_a_pinned_line_is_free() -> None:
     assert rules(PARENT.replace("load(X[m, n:n+T] -> x, pad=0)", "load(X[ m, n : n + T ]->x, pad=0)")) == []
 

@@ -109,10 +109,6 @@ def stopped(turn: Turn) -> TurnEnded:
     return TurnEnded(turn=turn.model_copy(update=update))
 
 
-#: a sketch that holds no line
-_NO_LINES = "sketch none {\n}\n"
-
-
 def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[Event]:
     """Move the head to an earlier turn and pause. Raises SessionError if an agent leaves a person's pin or constraint
     by it."""
@@ -120,8 +116,7 @@ def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[E
     left = state.sketch_turn(state.standing_on) if state.standing_on else None
     if left is not None and author is not Author.HUMAN:
         taken = state.sketch_turn(base.id)
-        # without a sketch there is nothing that holds a pin
-        kept = taken.sketch if taken is not None and taken.sketch else _NO_LINES
+        kept = (taken.sketch if taken is not None else None) or ""
         if breaches := check_pins(left.sketch or "", kept, author):
             raise SessionError(
                 f"Turn {base.number} lacks what a person pinned or demanded since: {breaches[0].message}",

@@ -97,7 +97,8 @@ def _everything(text: str, chip: Chip | None, constexpr: dict[str, int | float],
         if result.program is not None:
             result = _against(text, result, chip, constexpr)
         if parent is not None:
-            result = _result((*result.diagnostics, *check_pins(parent, text, Author.MODEL)), result.program)
+            breaches = [one for one in check_pins(parent, text, Author.MODEL) if one not in result.diagnostics]
+            result = _result((*result.diagnostics, *breaches), result.program)
     return result
 
 

@@ -31,9 +31,11 @@ def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagno
     if author is Author.HUMAN:
         return []
     parent, _ = parse_with_faults(parent_text)
-    child, _ = parse_with_faults(child_text)
-    if parent is None or child is None:
+    child, faults = parse_with_faults(child_text)
+    if parent is None:
         return []
+    if child is None:  # in a text without a layout no line can be found, and the next revision would be held to it
+        return faults if any(_pins(parent)) or any(_requires(parent)) else []
     diagnostics: list[Diagnostic] = []
     kept = Counter(pin for pin, _ in _pins(child))
     bare = {pin: stmt.span for pin, stmt in _all(child)}
