@@ -203,7 +203,8 @@ class _Facts:
     inside: int
     steps: int
     copied: bool
-    #: bytes of a factor's element, and the number of narrower floats in which each factor is stored
+    strided: bool
+    #: bytes of a factor's element, and in how many narrower floats each factor is stored
     item: int
     parts: int
 
@@ -214,7 +215,7 @@ def _multiplied(ctx: Context, k: Launch, t: Tiling, p: Places, co: Axis, split: 
     (c,) = win.sums
     facts = _Facts(
         ctx.size(co), ctx.size(c), math.prod(-(-tap.kernel // phases(tap)) for tap in win.taps), win.last,
-        item_bytes(widest(win)), parts_of(win),
+        any(tap.stride > 1 and not tap.transposed for tap in win.taps), item_bytes(widest(win)), parts_of(win),
     )  # fmt: skip
     # CUDA-C accumulates in shared memory, of which it has 48 KiB, where positions and channels swap at the end
     most = _SCALAR_TILE if ctx.scalar_products else 128
