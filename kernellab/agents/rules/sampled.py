@@ -72,7 +72,7 @@ def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
         shares[line.sketch] = shares.get(line.sketch, 0.0) + (line.share if line.sketch else 0.0)
     number = max(shares, key=lambda n: shares[n])
     if not shares[number]:
-        return ""
+        return "The samples are at code that belongs to no sketch line."
     if shares[number] < _BEGIN_SHARE:
         return f"The code of no line of the sketch has more than {shares[number]:.0%} of the samples."
     code_lines = [line for line in lines if line.sketch == number]
