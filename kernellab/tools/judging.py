@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TASK = "A task's Python file below the workspace, or the name of a session."
 #: stages whose words count cases of the judge's
 _OF_CASES = (Stage.SMOKE, Stage.CORRECT, Stage.ROBUST, Stage.HONEST)
-#: seconds between two reports of a stage that goes on
+#: seconds between two reports of a stage that still runs
 _GOES_ON = 2.0
 #: rows of an error map and lines of a compiler's log in a result
 _ROWS = 16
@@ -200,7 +200,7 @@ def at_host(target: Target, sentence: str) -> str:
 
 
 def _told(context: Context) -> Callable[[StageResult], None]:
-    """Tells the stages as they begin and end, and of a long one that it goes on. The number of a case would tell which
+    """Reports the stages as they begin and end, and a long one while it runs. The number of a case would tell which
     one failed, and what a stage says when it ends names the sizes that the judge drew."""
     last: tuple[Stage | None, StageState, float] = (None, StageState.NOT_REACHED, 0.0)
 

@@ -195,7 +195,7 @@ def _became(state: State, mine: Turn, told: list[Turn], head: Turn | None, rests
     said = f"Your turn {mine.number}{at}: {outcome(told[judged.number - 1]).removesuffix('.')}."
     if judged is not mine or mine.error or (mine.gate is not None and mine.gate.state is GateState.WRONG):
         return said
-    # one that was overtaken goes on, too
+    # one that was overtaken continues, too
     running = next((t.number for t in verdicts if t.state in (TurnState.RUNNING, TurnState.SUPERSEDED)), 0)
     if running:
         return f"{said} It is judged at turn {running}, which goes on." if rests and not state.cut_off else said

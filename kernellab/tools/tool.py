@@ -71,7 +71,7 @@ Sketch = Annotated[str, Field(max_length=MOST_SKETCH)]
 Files = Annotated[dict[str, Text], AfterValidator(inside)]
 
 
-#: digits that are told of a measured or estimated number
+#: digits of a measured or estimated number in a result
 _DIGITS = 4
 #: a number that was measured or estimated, as exact as it is known
 Rounded = Annotated[float, AfterValidator(lambda value: float(f"{value:.{_DIGITS}g}"))]

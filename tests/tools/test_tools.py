@@ -138,7 +138,7 @@ def numbers(kind: Any) -> Iterator[tuple[str, Any]]:
             yield name, (field.annotation, field.metadata)
 
 
-#: numbers that were given, and are told as they were
+#: numbers that were given, and are returned unchanged
 GIVEN = {"value", "contents"}
 
 

@@ -103,7 +103,7 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
     """Return the sketch of one launch; ``warps`` are those that it would use on its own.
 
     Raises:
-        DesignError: the sketch language lacks a tensor's dtype, or a reduction has no schedule.
+        DesignError: the sketch language has no name for a tensor's dtype, or a reduction has no schedule.
     """
     option = tree.Name("num_stages") if file.shares_stages(k, t) else tree.Num(t.stages)
     body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken), option if t.stages else None))
@@ -180,7 +180,7 @@ def _tensors(file: File, k: Launch) -> list[tree.TensorDecl]:
     """Return the declarations of the tensors: inputs in the graph's order, temporaries, and stored tensors.
 
     Raises:
-        DesignError: the sketch language lacks a tensor's dtype.
+        DesignError: the sketch language has no name for a tensor's dtype.
     """
     loaded = list(dict.fromkeys(e.tensor for e in k.loads))
     places: Mapping[str, int] = {i.name: n for n, i in enumerate(file.inputs)}

@@ -27,14 +27,12 @@ def is_within(stages: Stages, case: Case, outputs: Sequence[Tensor]) -> bool:
     return stages.comparison.first_wrong(case, outputs, counted=False) is None
 
 
-def outputs_of(
-    stages: Stages, case: Case, layout: Layout | None = None, passed: int | None = None
-) -> list[Tensor] | None:
+def outputs_of(stages: Stages, case: Case, layout: Layout | None = None) -> list[Tensor] | None:
     """Return the kernel's outputs for a case, in ``layout`` if given; None if it raises, crashes, answers in another
-    form, or writes outside its outputs. Only the first ``passed`` arguments are passed (default: all)."""
+    form, or writes outside its outputs."""
     try:
         stages.restart_ended()
-        call = stages.call(case, layout=layout, passed=passed)
+        call = stages.call(case, layout=layout)
         if metadata([(o.shape, o.dtype) for o in call.outputs], case.native):
             return None
         if any(stages.worker.trespassed(o) for o in call.outputs):

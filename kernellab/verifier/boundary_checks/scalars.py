@@ -17,14 +17,12 @@ from kernellab.records import Author
 from kernellab.task import ArgKind, TaskForm
 from kernellab.task.dtypes import alike, finite
 from kernellab.task.meta.operators import watching
-from kernellab.task.sample.draw import Family
 from kernellab.task.sample.inputs import families
-from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
 from kernellab.verifier.cases import answers, cases
-from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import compared_by
-from kernellab.verifier.compare.compare import compare
+from kernellab.verifier.cases.long import all_long
+from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
@@ -92,14 +90,16 @@ def _own_defaults(stages: Stages, base: Case) -> None:
     if not cases.has_answer(case):
         return
     for left_out in range(1, count + 1):
-        passed = len(base.args) - left_out
+        outputs: list[Tensor] | None = None
+        stages.restart_ended()
         try:
-            stages.call(case, passed=passed)
+            call = stages.call(case, passed=len(base.args) - left_out)
+            if metadata([(o.shape, o.dtype) for o in call.outputs], case.native) is None:
+                outputs = stages.read(call)
         except WorkerFailure as failure:
             stages.restart_ended()
             if failure.kind == "exception":
                 return  # it has no default, and says so
-        outputs = outputs_of(stages, case, passed=passed)
         if outputs is None or not is_within(stages, case, outputs):
             name = specs[-left_out].name
             stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} left out not handled"))
@@ -167,10 +167,9 @@ def _at_ends(stages: Stages, position: int) -> bool:
     """Return whether an integer is right near the ends of long tensors, with both signs, as an index or a distance."""
     if not isinstance(stages.task.args[position].default, int) or not stages.task.dims:
         return True
-    sizes = as_long(stages.task, CORRECT.family_bytes)
-    if not runs_at(stages.task, tuple(sizes.items())):
+    long = all_long(stages.task, CORRECT.family_bytes)
+    if long is None:
         return True
-    long = cases.case(stages.task, sizes, Family.OWN)
     extents = sorted({n for a in long.args if isinstance(a, torch.Tensor) for n in a.shape if n > _NO_END})[-2:]
     for extent in extents:
         for distance in (extent - 1 - secrets.randbelow(3), extent // 2 + secrets.randbelow(extent // 2)):

@@ -9,7 +9,7 @@ from kernellab.task import Task
 from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import cases, device
-from kernellab.verifier.cases.extents import large, two_long
+from kernellab.verifier.cases.extents import alike, large, two_long
 from kernellab.verifier.protocol.rules import CORRECT, DEVICE, DRAWN
 
 
@@ -23,6 +23,13 @@ def both_long(task: Task, known: Sequence[cases.Case], longest: int = 0) -> case
     if input_bytes(task, sizes) <= max(input_bytes(task, dict(c.sizes)) for c in known):
         return None
     return _within_time(task, known, sizes, DRAWN.long_seconds if device.current() == "cpu" else DEVICE.long_seconds)
+
+
+def all_long(task: Task, most: int) -> cases.Case | None:
+    """Return a case of the task's own inputs with all Dims as long, and as equal, as ``most`` bytes of inputs allow;
+    None if the task refuses these sizes."""
+    sizes = alike(task, most) if task.dims else {}
+    return cases.case(task, sizes, Family.OWN) if runs_at(task, tuple(sizes.items())) else None
 
 
 def wide(task: Task, known: Sequence[cases.Case], longest: int = 0) -> Iterator[cases.Case]:

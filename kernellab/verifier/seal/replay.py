@@ -77,7 +77,7 @@ def _maker(sealed: Bundle, number: int, device: str) -> Callable[[], Any]:
 
 
 def _alone(sealed: Bundle, output: Output) -> bool:
-    """Is the output a contiguous tensor that fills a buffer of its own?"""
+    """Is the output a contiguous tensor that fills a separate buffer?"""
     buffer = sealed.buffers[output.place.buffer]
     contiguous, step = True, 1
     for size, stride in zip(reversed(output.shape), reversed(output.strides), strict=True):

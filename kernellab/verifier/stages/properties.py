@@ -31,8 +31,8 @@ from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
 from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
 from kernellab.verifier.cases import cases
-from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import of_paths
+from kernellab.verifier.cases.long import all_long
 from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.sandbox.sandbox import most_threads
@@ -352,8 +352,7 @@ def _threads(stages: Stages, base: Case) -> None:
     ragged = cases.case(stages.task, odd, Family.OWN) if odd and runs_at(stages.task, tuple(odd.items())) else base
     usual = (4, 8, secrets.choice((2, 16)))
     # teams may begin at a number of elements alone
-    whole = as_long(stages.task, HONEST.kept_bytes) if stages.task.dims else {}
-    longest = cases.case(stages.task, whole, Family.OWN) if whole and runs_at(stages.task, (*whole.items(),)) else long
+    longest = all_long(stages.task, HONEST.kept_bytes) or long
     teams = [
         (1, base),
         (cores + 3, base),

@@ -18,14 +18,14 @@ from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
-from kernellab.task.sample.sizes import input_bytes, runs_at
+from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
 from kernellab.verifier.boundary_checks.memory import untouched
 from kernellab.verifier.boundary_checks.modes import left_to_caller, other_mode_differs
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.extents import alike as as_long
 from kernellab.verifier.cases.extents import at_ends
+from kernellab.verifier.cases.long import all_long
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
@@ -141,10 +141,9 @@ def _same(
 
 def twice_when_long(stages: Stages) -> None:
     """Check two inputs of one long size in turn, since outputs above some size may reuse a buffer."""
-    sizes = as_long(stages.task, HONEST.kept_bytes) if stages.task.dims else {}
-    if sizes and runs_at(stages.task, tuple(sizes.items())):
-        for _ in range(2):
-            stages.check(cases.case(stages.task, sizes, Family.OWN))
+    if stages.task.dims and (case := all_long(stages.task, HONEST.kept_bytes)) is not None:
+        stages.check(case)
+        stages.check(cases.case(stages.task, dict(case.sizes), Family.OWN))
 
 
 def late(stages: Stages, case: Case) -> None:
@@ -345,8 +344,7 @@ def elsewhere(stages: Stages, small: Case) -> None:
     if (module.mutates and not stages.written) or module.numpy:
         return
     # Two calls overlap only if each takes a while.
-    sizes = as_long(stages.task, DRAWN.named_bytes) if stages.task.dims else {}
-    longer = cases.case(stages.task, sizes, Family.OWN) if runs_at(stages.task, tuple(sizes.items())) else small
+    longer = all_long(stages.task, DRAWN.named_bytes) or small
     for op, (where, if_wrong, if_raised) in _CALLERS.items():
         case = longer if op == "together" else small
         if op == "conjugated" and not any(isinstance(a, Tensor) and a.is_complex() for a in case.args):
