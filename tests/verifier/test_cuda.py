@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -462,6 +463,67 @@ def test_the_allocator_builds_once_and_gives_nothing_without_a_driver(tmp_path: 
     loaded.kernellab_alloc.restype = ctypes.c_void_p
     loaded.kernellab_alloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
     assert loaded.kernellab_alloc(0, 0, None) is None
+
+
+_DRIVER = """
+#include <cstddef>
+#include <fcntl.h>
+extern "C" {
+int live = 0;
+static unsigned long long next = 1;
+int cuMemGetAllocationGranularity(size_t* n, const void*, int) { *n = 2 << 20; return 0; }
+int cuMemCreate(unsigned long long* handle, size_t, const void*, unsigned long long) {
+  live++;
+  *handle = next++;
+  return 0;
+}
+int cuMemAddressReserve(unsigned long long* p, size_t, size_t, unsigned long long, unsigned long long) {
+  *p = next << 24;
+  return 0;
+}
+int cuMemMap(unsigned long long, size_t, size_t, unsigned long long, unsigned long long) { return 0; }
+int cuMemSetAccess(unsigned long long, size_t, const void*, size_t) { return 0; }
+int cuMemUnmap(unsigned long long, size_t) { return 0; }
+int cuMemAddressFree(unsigned long long, size_t) { return 0; }
+int cuMemRelease(unsigned long long) { live--; return 0; }
+int cuMemExportToShareableHandle(void* fd, unsigned long long, int, unsigned long long) {
+  *static_cast<int*>(fd) = open("/dev/null", O_RDONLY);
+  return 0;
+}
+}
+"""
+_CHURN = """
+import ctypes, os, sys
+from kernellab.verifier.cuda.pool import Pool
+driver = ctypes.CDLL(sys.argv[1])
+pool = Pool.__new__(Pool)
+pool.library = library = ctypes.CDLL(sys.argv[2])
+library.kernellab_alloc.restype = ctypes.c_void_p
+library.kernellab_alloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+library.kernellab_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+for _ in range(5000):
+    library.kernellab_free(library.kernellab_alloc(1, 0, None), 1, 0, None)
+kept = library.kernellab_alloc(1, 0, None)
+segments = pool.segments()
+assert ctypes.c_int.in_dll(driver, "live").value == 1
+assert len(segments) == 5001 and [s.address for s in segments if s.live] == [kept]
+assert [s.address for s in pool.segments(5000)] == [kept] and segments[-1].fd >= 0
+places = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+descriptors = [os.readlink(place) for place in places if os.path.exists(place)]
+assert descriptors.count("/dev/null") <= 2, descriptors
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_allocator_frees_each_piece_and_its_descriptor_however_many_there_were(tmp_path: Path) -> None:
+    """An open descriptor keeps physical memory; 5,001 pieces are more than are read in one call."""
+    (tmp_path / "driver.cpp").write_text(_DRIVER)
+    driver, library = tmp_path / "libcuda.so.1", cuda_pool.build(tmp_path)
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["g++", *flags, str(tmp_path / "driver.cpp"), "-o", str(driver)], check=True)
+    command = [sys.executable, "-c", _CHURN, str(driver), str(library)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # -- own code and faults -----------------------------------------------------------------------------------------------

@@ -181,6 +181,18 @@ def test_a_system_that_lets_nothing_be_read_is_told_with_the_remedy(monkeypatch:
         memory._read(os.getpid(), 0, 0, 8)
 
 
+def test_measuring_the_roofs_leaves_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound, "_COPY_BYTES", 1 << 12)
+    monkeypatch.setattr(bound, "_GEMM", 8)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert bound._measured(2).copy > 0
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_roofs_are_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = bound.Roofs(1e10, 8e9, 1e11, 5e10, "2026-01-02")
     calls: list[int] = []

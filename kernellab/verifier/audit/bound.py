@@ -103,18 +103,21 @@ def _kept(threads: int, found: Roofs) -> Roofs:
 def _measured(threads: int) -> Roofs:
     import torch
 
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    # other work must not reduce a roof, and timed calls have priority too
-    with as_timed(os.getpid()):
-        count = _COPY_BYTES // 4
-        source, target = torch.rand(count), torch.rand(count)
-        copy = _best(lambda: target.copy_(source), 5)
-        fresh = _best(source.clone, 3)
-        a, b = torch.rand(_GEMM, _GEMM), torch.rand(_GEMM, _GEMM)
-        gemm = _best(lambda: a @ b, 5)
-        a, b = a.double(), b.double()
-        double = _best(lambda: a @ b, 3)
-    torch.set_num_threads(1)
+    try:
+        # other work must not reduce a roof, and timed calls have priority too
+        with as_timed(os.getpid()):
+            count = _COPY_BYTES // 4
+            source, target = torch.rand(count), torch.rand(count)
+            copy = _best(lambda: target.copy_(source), 5)
+            fresh = _best(source.clone, 3)
+            a, b = torch.rand(_GEMM, _GEMM), torch.rand(_GEMM, _GEMM)
+            gemm = _best(lambda: a @ b, 5)
+            a, b = a.double(), b.double()
+            double = _best(lambda: a @ b, 3)
+    finally:
+        torch.set_num_threads(before)
     return Roofs(2 * _COPY_BYTES / copy, 2 * _COPY_BYTES / fresh, 2 * _GEMM**3 / gemm, 2 * _GEMM**3 / double, today())
 
 

@@ -3,10 +3,12 @@
 // no CUDA header.
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 namespace {
 
@@ -27,9 +29,9 @@ struct Access { Location location; int flags; };
 struct Segment { Pointer address; uint64_t size; Handle handle; int32_t fd; int32_t live; };
 
 constexpr int kPinned = 1, kDevice = 1, kPosix = 1, kReadWrite = 3;
-constexpr int kMost = 4096;
-Segment table[kMost];
-int count = 0;
+// Entries keep their index, by which the judge names them; a freed one stays, without a descriptor. An allocation that
+// had no entry could not be freed.
+std::vector<Segment> table;
 std::mutex guard;
 
 struct Driver {
@@ -95,8 +97,8 @@ void* kernellab_alloc(ptrdiff_t bytes, int device, void*) {
   }
   std::lock_guard<std::mutex> lock(guard);
   int fd = -1;
-  if (count < kMost && d.exporting(&fd, handle, kPosix, 0)) fd = -1;
-  if (count < kMost) table[count++] = {address, size, handle, fd, 1};
+  if (d.exporting(&fd, handle, kPosix, 0)) fd = -1;
+  table.push_back({address, size, handle, fd, 1});
   return reinterpret_cast<void*>(address);
 }
 
@@ -104,10 +106,12 @@ void kernellab_free(void* pointer, ptrdiff_t, int, void*) {
   Driver& d = driver();
   const Pointer address = reinterpret_cast<Pointer>(pointer);
   std::lock_guard<std::mutex> lock(guard);
-  for (int i = 0; i < count; i++) {
-    Segment& s = table[i];
+  for (Segment& s : table) {
     if (s.live && s.address == address) {
       s.live = 0;
+      // an open descriptor keeps the physical memory
+      if (s.fd >= 0) close(s.fd);
+      s.fd = -1;
       d.unmap(s.address, s.size);
       d.free(s.address, s.size);
       d.release(s.handle);
@@ -120,7 +124,7 @@ void kernellab_free(void* pointer, ptrdiff_t, int, void*) {
 int kernellab_segments(int first, int most, Segment* into) {
   std::lock_guard<std::mutex> lock(guard);
   int n = 0;
-  for (int i = first; i < count && n < most; i++) into[n++] = table[i];
+  for (size_t i = first; i < table.size() && n < most; i++) into[n++] = table[i];
   return n;
 }
 

@@ -18,6 +18,8 @@ from kernellab.verifier.judge.libraries import built
 SOURCE = Path(__file__).with_name("pool.cpp")
 #: the variable that passes the path of the built library to a worker
 VARIABLE = "KERNELLAB_POOL"
+#: entries of the table that are read in one call
+_AT_ONCE = 4096
 
 
 class Segment(ctypes.Structure):
@@ -48,7 +50,11 @@ class Pool:
         self._inside.__enter__()
 
     def segments(self, first: int = 0) -> list[Segment]:
-        """The table from entry ``first`` on."""
-        table = (Segment * 4096)()
-        count = self.library.kernellab_segments(first, len(table), ctypes.byref(table))
-        return [table[i] for i in range(count)]
+        """The table from entry ``first`` on; a freed entry keeps its index."""
+        entries: list[Segment] = []
+        while True:
+            table = (Segment * _AT_ONCE)()
+            count = self.library.kernellab_segments(first + len(entries), _AT_ONCE, ctypes.byref(table))
+            entries += table[:count]
+            if count < _AT_ONCE:
+                return entries
