@@ -55,8 +55,8 @@ class _Adapters(Mapping[str, Adapter]):
 def _make(name: str, path: Path | None) -> Adapter:
     if path is None:
         module, cls = _MODULES[name]
-        made: Adapter = getattr(import_module(module), cls)()
-        return made
+        adapter: Adapter = getattr(import_module(module), cls)()
+        return adapter
     if path.name == ADAPTER:
         return read_adapter(path)
     from kernellab.dsls.documented import DocumentedAdapter
@@ -92,11 +92,11 @@ def read_adapter(path: Path) -> Adapter:
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
     if len(own) != 1:
         raise TargetError(f"{path} defines {len(own)} subclasses of Adapter.", "Define one.")
-    made = own[0]()
-    made.name = made.name or path.parent.name
-    if made.name != path.parent.name:
-        raise TargetError(f"{path} names {made.name!r}, and its folder is {path.parent.name!r}.", "Name both alike.")
-    return made
+    adapter = own[0]()
+    adapter.name = adapter.name or path.parent.name
+    if adapter.name != path.parent.name:
+        raise TargetError(f"{path} names {adapter.name!r}, and its folder is {path.parent.name!r}.", "Name both alike.")
+    return adapter
 
 
 ADAPTERS: Mapping[str, Adapter] = _Adapters()
@@ -112,8 +112,8 @@ def get_adapter(name: str) -> Adapter:
     if name in names:
         return ADAPTERS[name]
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.4)
-    known = ", ".join(names)
-    remedy = f"Did you mean {near[0]!r}? The DSLs are {known}." if near else f"Choose one of {known}."
+    listed = ", ".join(names)
+    remedy = f"Did you mean {near[0]!r}? The DSLs are {listed}." if near else f"Choose one of {listed}."
     raise TargetError(f"There is no DSL named {name!r}.", remedy)
 
 

@@ -73,8 +73,8 @@ class Adapter:
     def recognises(self, source: Source) -> bool:
         """Is ``source`` written in this DSL? Asked where no one says; by default a file imports one of ``marks``."""
         lines = [match for text in source.files.values() for match in _IMPORTED.findall(text)]
-        found = {root for one, several in lines for root in _ROOT.findall(one or several)}
-        return bool(found & set(self.marks))
+        roots = {root for one, several in lines for root in _ROOT.findall(one or several)}
+        return bool(roots & set(self.marks))
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
         """Variables that must stand before the DSL is imported (caches under ``scratch``, interpreter switches)."""

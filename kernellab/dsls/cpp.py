@@ -51,30 +51,30 @@ class CppAdapter(Adapter):
 
     def static(self, source: Source) -> list[Finding]:
         """C++ that exports a function, and Python that names it outside a string."""
-        found = texts(source)
-        if found.broken is not None:
-            file, error = found.broken
+        parts = texts(source)
+        if parts.broken is not None:
+            file, error = parts.broken
             return [Finding("syntax", f"{error.msg}.", file, error.lineno, fatal=True)]
-        if all(piece.header for piece in found.code):
+        if all(piece.header for piece in parts.code):
             what = "There is no C++ source: it computes in Python, with what it imports."
             return [Finding("no-kernel", what, source.entry_file, fatal=True)]
-        exported = found.exported
+        exported = parts.exported
         if not exported:
             # a macro that the source defines may export; whether it is called is seen when it runs
             return [Finding("no-kernel", "No function that the C++ source exports was found.", source.entry_file)]
-        if not exported.keys() & found.used:
+        if not exported.keys() & parts.used:
             # a header that came with the source is not at fault: a file of the person's own is named
-            own = {piece.file for piece in found.code if not piece.header}
+            own = {piece.file for piece in parts.code if not piece.header}
             file, line = next((place for place in exported.values() if place[0] in own), (min(own), None))
             return [Finding("no-launch", "No function of the C++ source is called.", file, line, fatal=True)]
         return []
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         """``file:line:col: error: text`` of g++ and clang, what the linker misses, and the first of each once."""
-        found = list(dict.fromkeys(line for line, _ in gcc_errors(log, files)))
+        errors = list(dict.fromkeys(line for line, _ in gcc_errors(log, files)))
         names = {PurePath(f).name for f in files}
-        found.sort(key=lambda d: bool(names) and d.file not in names)
-        return found + linker_errors(log, files)
+        errors.sort(key=lambda d: bool(names) and d.file not in names)
+        return errors + linker_errors(log, files)
 
     def explain(self, log: str, source: Source) -> list[CompilerLine]:
         """As :meth:`diagnostics`, with C++ of a Python string at the string's lines."""
@@ -121,18 +121,18 @@ def ninja() -> str | None:
     for home in {Path(on_path).parent.parent if on_path else Path(sys.prefix), Path(sys.prefix)}:
         places += home.glob("lib/python*/site-packages/ninja/data/bin")
     for folder in places:
-        found = shutil.which("ninja", path=str(folder))
-        if found and not _is_script(found):
-            return found
+        program = shutil.which("ninja", path=str(folder))
+        if program and not _is_script(program):
+            return program
     return on_path
 
 
 def ninja_path() -> dict[str, str]:
     """``PATH`` with the folder of :func:`ninja` first, where the one on PATH is another or none."""
-    found = ninja()
-    if found is None or found == shutil.which("ninja"):
+    program = ninja()
+    if program is None or program == shutil.which("ninja"):
         return {}
-    return {"PATH": os.pathsep.join([os.path.dirname(found), os.environ.get("PATH", os.defpath)])}
+    return {"PATH": os.pathsep.join([os.path.dirname(program), os.environ.get("PATH", os.defpath)])}
 
 
 def _is_script(path: str) -> bool:

@@ -58,7 +58,7 @@ class CudaCAdapter(Adapter):
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
         """Caches under ``scratch``: what is found there is loaded. The GPU's architecture, so that no worker asks."""
-        found = {
+        variables = {
             "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"),
             "TVM_FFI_GPU_BACKEND": "cuda",
             "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
@@ -67,11 +67,11 @@ class CudaCAdapter(Adapter):
         }
         home = toolkit()
         if home and "CUDA_HOME" not in os.environ:
-            found["CUDA_HOME"] = home
+            variables["CUDA_HOME"] = home
         capability = compute_capability()
         if capability:
-            found |= {"TVM_FFI_CUDA_ARCH_LIST": capability, "TORCH_CUDA_ARCH_LIST": capability}
-        return found
+            variables |= {"TVM_FFI_CUDA_ARCH_LIST": capability, "TORCH_CUDA_ARCH_LIST": capability}
+        return variables
 
     def recognises(self, source: Source) -> bool:
         """Device code of CUDA in a file or a string; AscendC marks its own alike, and says so."""
@@ -101,9 +101,9 @@ class CudaCAdapter(Adapter):
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         """The errors of nvcc, NVRTC, ptxas, the host's compiler and the linker, in the order in which they came."""
-        found = [line for _, line, _ in sorted(_errors(log, files), key=lambda e: e[0])]
+        errors = [line for _, line, _ in sorted(_errors(log, files), key=lambda e: e[0])]
         own = {PurePath(file).name for file in files}
-        unique = list(dict.fromkeys(found))
+        unique = list(dict.fromkeys(errors))
         unique.sort(key=lambda line: bool(own) and PurePath(line.file).name not in own)
         return unique + linker_errors(log, files)
 
@@ -116,13 +116,13 @@ class CudaCAdapter(Adapter):
 
 def compilers() -> list[str]:
     """What can compile CUDA C++ here, in words."""
-    found = []
+    names = []
     if _importable("cuda.core") and _importable("cuda.bindings.nvrtc"):
-        found.append("NVRTC")
+        names.append("NVRTC")
     whole = ninja() and compiler() and _importable("tvm_ffi")
     if whole and (shutil.which("nvcc") or toolkit()):
-        found.append("nvcc")
-    return found
+        names.append("nvcc")
+    return names
 
 
 def toolkit() -> str:

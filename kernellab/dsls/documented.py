@@ -52,8 +52,8 @@ class DocumentedAdapter(Adapter):
         return Readiness(True, backend=self.backends[0])
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
-        given = self.spec.worker.environment
-        return {name: value.replace("{scratch}", str(scratch)) for name, value in given.items()}
+        variables = self.spec.worker.environment
+        return {name: value.replace("{scratch}", str(scratch)) for name, value in variables.items()}
 
     def static(self, source: Source) -> list[Finding]:
         rules = self.spec.static
@@ -92,22 +92,22 @@ class DocumentedAdapter(Adapter):
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         names = {PurePath(file).name: file for file in files}
-        found: list[CompilerLine] = []
+        errors: list[CompilerLine] = []
         for part in self.spec.diagnostics:
             for match in re.finditer(part.pattern, log, re.MULTILINE):
                 groups = match.groupdict()
-                given = groups.get("file") or ""
-                own = names.get(PurePath(given).name)
+                path = groups.get("file") or ""
+                own = names.get(PurePath(path).name)
                 number = groups.get("line") or ""
                 line = CompilerLine(
-                    file=own or given or (files[0] if files else ""),
-                    line=int(number) if number.isdigit() and (own or given) else None,
+                    file=own or path or (files[0] if files else ""),
+                    line=int(number) if number.isdigit() and (own or path) else None,
                     message=" ".join(match["message"].split()),
                 )
-                if line not in found:
-                    found.append(line)
-        found.sort(key=lambda line: line.file not in files)
-        return found
+                if line not in errors:
+                    errors.append(line)
+        errors.sort(key=lambda line: line.file not in files)
+        return errors
 
 
 def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
@@ -212,8 +212,8 @@ def _strings(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _matches(pattern: str, text: str, file: str, before: int) -> dict[str, tuple[str, int]]:
-    found = {}
+    places = {}
     for match in re.finditer(pattern, text, re.MULTILINE):
         name = match.groupdict().get("name") or match[0]
-        found[name] = (file, before + text.count("\n", 0, match.start()) + 1)
-    return found
+        places[name] = (file, before + text.count("\n", 0, match.start()) + 1)
+    return places

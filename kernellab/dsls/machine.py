@@ -88,13 +88,13 @@ def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool =
         return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
     if backend is not Backend.CUDA:
         return Target(adapter.name, backend, cpu_chip() if rates else cpu_facts())
-    found = gpu_chip()
-    if found is None:
+    chip_here = gpu_chip()
+    if chip_here is None:
         raise TargetError(
             f"{adapter.name} needs a CUDA device, and the driver shows none.",
             "Check nvidia-smi, or choose --dsl cpp.",
         )
-    return Target(adapter.name, backend, found)
+    return Target(adapter.name, backend, chip_here)
 
 
 def named_chip(name: str) -> Chip:
@@ -106,12 +106,12 @@ def named_chip(name: str) -> Chip:
     for entry in known_chips():
         if name.lower() in (entry.path.stem, entry.chip.name.lower()):
             return entry.chip
-    found = find_chip(name)
+    described = find_chip(name)
     # h1000 begins as h100 does and is another chip: the model's number is a word of both names
-    if found is None or not _model_words(name) & _model_words(found.name):
-        known = ", ".join(entry.path.stem for entry in known_chips())
-        raise TargetError(f"No file of knowledge/hardware describes the chip {name!r}.", f"Choose one of {known}.")
-    return found
+    if described is None or not _model_words(name) & _model_words(described.name):
+        listed = ", ".join(entry.path.stem for entry in known_chips())
+        raise TargetError(f"No file of knowledge/hardware describes the chip {name!r}.", f"Choose one of {listed}.")
+    return described
 
 
 def _model_words(name: str) -> set[str]:
@@ -164,7 +164,7 @@ def _linux_facts() -> Chip:
 
 def _linux_caches() -> dict[int, int]:
     """Level -> bytes of one instance (level 1: data); an L2 that cores share is divided among them."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if _read(folder / "type").strip() == "Instruction":
             continue
@@ -174,8 +174,8 @@ def _linux_caches() -> dict[int, int]:
             size = int(match[1]) * {"": 1, "K": 1024, "M": 1024**2}[match[2]]
             sharers = _count_list(_read(folder / "shared_cpu_list").strip()) if level == "2" else 1
             threads = _count_list(_read(Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")).strip())
-            found[int(level)] = size // max(1, sharers // max(1, threads))
-    return found
+            sizes[int(level)] = size // max(1, sharers // max(1, threads))
+    return sizes
 
 
 def _count_list(text: str) -> int:
@@ -252,9 +252,9 @@ def keep_judged(where: Environment) -> None:
     if not measured or (where.chip, where.threads) != (chip.name, chip.cores):
         return
     path = _cache_file(chip)
-    found = Rates(where.bandwidth, where.flops, where.doubles, JUDGED.format(day=where.rated), judged=True)
-    if _stored(path) != found:
-        _keep(path, found)
+    rates = Rates(where.bandwidth, where.flops, where.doubles, JUDGED.format(day=where.rated), judged=True)
+    if _stored(path) != rates:
+        _keep(path, rates)
 
 
 def measure_rates(cores: int) -> Rates:
@@ -376,14 +376,14 @@ def _visible(products: tuple[str, ...], named: str | None) -> tuple[str, ...]:
     """Those that CUDA_VISIBLE_DEVICES names, in its order. As the driver does, it ends at the first unknown number."""
     if named is None:
         return products
-    found = []
+    visible = []
     for word in map(str.strip, named.split(",")):
         # the driver's files do not lead from a UUID to its product; a machine's GPUs are nearly always alike
         at = 0 if word.startswith(("GPU-", "MIG-")) else int(word) if word.isdecimal() else len(products)
         if at >= len(products):
             break
-        found.append(products[at])
-    return tuple(found)
+        visible.append(products[at])
+    return tuple(visible)
 
 
 @lru_cache(maxsize=1)
@@ -435,13 +435,13 @@ def _with_torch_facts(chip: Chip, index: int) -> Chip:
 
     if not torch.cuda.is_available():
         return chip
-    found = torch.cuda.get_device_properties(index)
+    properties = torch.cuda.get_device_properties(index)
     facts: Mapping[str, object] = {
-        "name": found.name,
-        "cores": found.multi_processor_count,
-        "memory_bytes": found.total_memory,
-        "l2_bytes": getattr(found, "L2_cache_size", 0) or chip.l2_bytes,
-        "shared_bytes": getattr(found, "shared_memory_per_block_optin", 0) or chip.shared_bytes,
-        "registers_per_core": getattr(found, "regs_per_multiprocessor", 0) or chip.registers_per_core,
+        "name": properties.name,
+        "cores": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", 0) or chip.l2_bytes,
+        "shared_bytes": getattr(properties, "shared_memory_per_block_optin", 0) or chip.shared_bytes,
+        "registers_per_core": getattr(properties, "regs_per_multiprocessor", 0) or chip.registers_per_core,
     }
     return replace(chip, **facts)  # type: ignore[arg-type]

@@ -83,13 +83,13 @@ def with_constants(source: Source, values: Mapping[str, int | float]) -> Source:
     for name, value in values.items():
         places = [(file, match) for file, text in files.items() for match in _constant(name).finditer(text)]
         outermost = [(file, match) for file, match in places if not match["indent"]]
-        found = outermost if len(outermost) == 1 else places
-        if len(found) != 1:
-            known = sorted({m["name"] for text in files.values() for m in _constant(r"[A-Z]\w*").finditer(text)})
-            there = f"It sets {', '.join(known)}." if known else "It sets none in capital letters."
-            how = f"sets {name} in {len(found)} places" if found else f"sets no constant {name}"
+        definitions = outermost if len(outermost) == 1 else places
+        if len(definitions) != 1:
+            settable = sorted({m["name"] for text in files.values() for m in _constant(r"[A-Z]\w*").finditer(text)})
+            there = f"It sets {', '.join(settable)}." if settable else "It sets none in capital letters."
+            how = f"sets {name} in {len(definitions)} places" if definitions else f"sets no constant {name}"
             raise KernellabError(f"--set {name}: the source {how}.", there)
-        file, match = found[0]
+        file, match = definitions[0]
         files[file] = files[file][: match.start("value")] + repr(value) + files[file][match.end("value") :]
     return source.model_copy(update={"files": files})
 
@@ -111,11 +111,15 @@ def _entry(path: Path, files: Mapping[str, str], usual: str) -> str:
     if not python:
         raise KernellabError(f"{path} has no Python file.", "Put a kernel.py in it that defines kernel(*inputs).")
     defining = [name for name in python if _ENTRY.search(files[name])]
-    found: Sequence[str] = defining or python
-    if len(found) == 1:
-        return found[0]
-    words = f"{len(found)} files that define a kernel" if defining else f"{len(found)} Python files, none with a kernel"
-    raise KernellabError(f"{path} has {words}: {', '.join(found[:6])}.", f"Name one file, or call it {usual}.")
+    candidates: Sequence[str] = defining or python
+    if len(candidates) == 1:
+        return candidates[0]
+    words = (
+        f"{len(candidates)} files that define a kernel"
+        if defining
+        else f"{len(candidates)} Python files, none with a kernel"
+    )
+    raise KernellabError(f"{path} has {words}: {', '.join(candidates[:6])}.", f"Name one file, or call it {usual}.")
 
 
 def _hidden(relative: Path) -> bool:

@@ -186,10 +186,10 @@ def read_spec(path: Path) -> DslSpec:
 
 def knowledge_roots(workspace: Path | None = None) -> tuple[Path, ...]:
     """The folders of documents: the workspace's own first, then those of this installation."""
-    found = [(workspace or find_workspace()) / "knowledge"]
+    roots = [(workspace or find_workspace()) / "knowledge"]
     with suppress(KernellabError):  # an installation without documents still has its adapters
-        found.append(content("knowledge"))
-    unique = dict.fromkeys(root.resolve() for root in found if root.is_dir())
+        roots.append(content("knowledge"))
+    unique = dict.fromkeys(root.resolve() for root in roots if root.is_dir())
     return tuple(unique)
 
 
@@ -201,16 +201,16 @@ def whose(path: Path, workspace: Path | None = None) -> str:
     """ "" for a document of this installation; of a workspace's own, that it is, and whether it stands for another."""
     roots = knowledge_roots(workspace)
     own = ((workspace or find_workspace()) / "knowledge").resolve()
-    found = path.resolve()
-    if len(roots) < 2 or roots[0] != own or not found.is_relative_to(own):
+    document = path.resolve()
+    if len(roots) < 2 or roots[0] != own or not document.is_relative_to(own):
         return ""
-    return REPLACES if (roots[-1] / found.relative_to(own)).exists() else OWN
+    return REPLACES if (roots[-1] / document.relative_to(own)).exists() else OWN
 
 
 def spec_files(workspace: Path | None = None, file: str = SPEC) -> dict[str, Path]:
     """DSL name -> its ``file``; a workspace's own document goes before the installation's."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for root in knowledge_roots(workspace):
         for path in sorted(root.glob(f"dsl/*/{file}")):
-            found.setdefault(path.parent.name, path)
-    return found
+            files.setdefault(path.parent.name, path)
+    return files

@@ -113,19 +113,19 @@ def _is_number(node: ast.AST) -> bool:
 
 def imported(tree: ast.AST) -> set[str]:
     """The root names of the modules that Python imports: ``import a.b`` and ``from a.b import c`` both import a."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.split(".")[0])
-    return found
+            names.add(node.module.split(".")[0])
+    return names
 
 
 def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
     """String literals that hold C++, with their first lines: they include something, or define a function's body. Of
     one that is put together (an f-string, as a kernel for each shape is written with) what stands there for certain."""
-    found: list[tuple[str, int]] = []
+    literals: list[tuple[str, int]] = []
     parts: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -137,8 +137,8 @@ def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
         else:
             continue
         if "#include" in text or ("{" in text and ";" in text and "(" in text):
-            found.append((text, node.lineno))
-    return found
+            literals.append((text, node.lineno))
+    return literals
 
 
 #: names given to Python by a macro, by pybind11 or by TORCH_LIBRARY (whose name may be a whole schema)
@@ -156,17 +156,17 @@ def exports(code: Code) -> tuple[tuple[str, int], ...]:
 
 
 def _exports(code: Code) -> Iterator[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    exports: list[tuple[str, int]] = []
     for match in _EXPORT.finditer(code.text):
         if match["line"] is None:
-            found.append((next(g for g in match.groups() if g), match.start()))
+            exports.append((next(g for g in match.groups() if g), match.start()))
     functions = list(defined(code.text, code.file.endswith(".c")))
-    found += [(f.name, f.position) for f in functions if f.c_linkage and not f.internal]
-    if not found and not code.header:
+    exports += [(f.name, f.position) for f in functions if f.c_linkage and not f.internal]
+    if not exports and not code.header:
         # C that a compiler of C is given as a string or a file, whatever that is called
-        found = [(f.name, f.position) for f in functions if not f.internal]
+        exports = [(f.name, f.position) for f in functions if not f.internal]
     lines = LineNumbers(code.text, code.first)
-    for name, position in sorted(found, key=lambda f: f[1]):
+    for name, position in sorted(exports, key=lambda f: f[1]):
         yield name.removeprefix("__tvm_ffi_"), lines.at(position)
 
 
@@ -272,20 +272,20 @@ def quoted_after(log: str, position: int) -> str:
     return _ATTRIBUTE.sub(r"__\1__", line).strip()
 
 
-def placed(found: Sequence[tuple[CompilerLine, str]], source: Source) -> list[CompilerLine]:
-    """``found`` (each with the source's line that the compiler quoted) at lines of the source's own files.
+def placed(errors: Sequence[tuple[CompilerLine, str]], source: Source) -> list[CompilerLine]:
+    """``errors`` (each with the source's line that the compiler quoted) at lines of the source's own files.
 
     Code in a Python string is compiled from a file that the loader writes, with its own lines before it. The quoted
     line is looked for in the source's files; where one line is found once, the others follow by their distance.
     """
     lines = [(file, number, text.strip()) for file, whole in source.files.items() for number, text in _lines(whole)]
     shift: dict[str, tuple[str, int]] = {}
-    for line, quoted in found:
+    for line, quoted in errors:
         same = [(file, number) for file, number, text in lines if quoted and text == quoted]
         if line.file not in source.files and line.line is not None and len(same) == 1:
             shift.setdefault(line.file, (same[0][0], same[0][1] - line.line))
     result = []
-    for line, quoted in found:
+    for line, quoted in errors:
         if line.file not in source.files and line.line is not None and line.file in shift:
             file, distance = shift[line.file]
             if not quoted or (file, line.line + distance, quoted) in lines:
@@ -300,7 +300,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
     return list(enumerate(text.splitlines(), 1))
 
 
-def own_name(given: str, files: Sequence[str]) -> str:
+def own_name(path: str, files: Sequence[str]) -> str:
     """The source's own file that a path in a log means, else the path as it is."""
-    name = PurePath(given).name
-    return next((file for file in files if PurePath(file).name == name), given)
+    name = PurePath(path).name
+    return next((file for file in files if PurePath(file).name == name), path)

@@ -97,7 +97,7 @@ _AT = re.compile(r"at (?P<line>\d+):(?P<col>\d+):")
 
 def _compilation_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
     """``CompilationError: at 12:8:`` counts from the ``def`` line, and prints the source up to a caret, then why."""
-    found: list[CompilerLine] = []
+    errors: list[CompilerLine] = []
     lines = log.splitlines()
     for i, line in enumerate(lines):
         at = _AT.search(line)
@@ -109,8 +109,8 @@ def _compilation_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         why = [text.strip() for text in rest[(caret + 1 if caret is not None else 0) :] if text.strip()]
         file, number = _locate(quoted, files)
         message = why[0] if why else line.strip()
-        found.append(CompilerLine(file=file, line=number, message=message))
-    return found
+        errors.append(CompilerLine(file=file, line=number, message=message))
+    return errors
 
 
 def _locate(quoted: list[str], files: tuple[str, ...]) -> tuple[str, int | None]:
@@ -137,7 +137,7 @@ def _locate(quoted: list[str], files: tuple[str, ...]) -> tuple[str, int | None]
 def _tracebacks(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
     """The deepest frame that lies in one of ``files``, with the exception that ended the traceback."""
     names = {PurePath(f).name for f in files}
-    found: list[CompilerLine] = []
+    errors: list[CompilerLine] = []
     place: tuple[str, int] | None = None
     for line in log.splitlines():
         frame = _FRAME.match(line)
@@ -149,6 +149,6 @@ def _tracebacks(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
         raised = _RAISED.match(line)
         if raised and place is not None:
             message = f"{raised['kind']}: {raised['text']}" if raised["text"] else raised["kind"]
-            found.append(CompilerLine(file=place[0], line=place[1], message=message))
+            errors.append(CompilerLine(file=place[0], line=place[1], message=message))
             place = None
-    return found
+    return errors

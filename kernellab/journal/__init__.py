@@ -254,8 +254,8 @@ class JournalFile:
 
     def _packed(self, db: sqlite3.Connection, line: str) -> str:
         """The line without its long strings, which are in the file when this returns."""
-        short, found = pack(line)
-        db.executemany("INSERT OR IGNORE INTO pieces (name, body) VALUES (?, ?)", found.items())
+        short, pieces = pack(line)
+        db.executemany("INSERT OR IGNORE INTO pieces (name, body) VALUES (?, ?)", pieces.items())
         return short
 
     def _unpacked(self, db: sqlite3.Connection, line: str) -> str:
@@ -315,8 +315,8 @@ def _other_holder(db: sqlite3.Connection, session: str, owner: str) -> Holder | 
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def on_network(path: Path) -> bool:

@@ -32,10 +32,10 @@ def pack(text: str) -> tuple[str, dict[str, bytes]]:
     """``text`` (a JSON object) without its long parts, and their pieces by name. A short text comes back as it is."""
     if len(text) < _LONG:
         return text, {}
-    found: dict[str, bytes] = {}
+    pieces: dict[str, bytes] = {}
     value = json.loads(text)
-    packed = {key: _packed(inner, found) for key, inner in value.items()} if isinstance(value, dict) else value
-    return (_dump(packed), found) if found else (text, {})
+    packed = {key: _packed(inner, pieces) for key, inner in value.items()} if isinstance(value, dict) else value
+    return (_dump(packed), pieces) if pieces else (text, {})
 
 
 def unpack(text: str, body: Callable[[str], bytes | None]) -> str:
@@ -45,26 +45,26 @@ def unpack(text: str, body: Callable[[str], bytes | None]) -> str:
     return _dump(_unpacked(json.loads(text), body))
 
 
-def _packed(value: Any, found: dict[str, bytes]) -> Any:
+def _packed(value: Any, pieces: dict[str, bytes]) -> Any:
     if isinstance(value, str):
-        return {_TEXT: _kept(value, found)} if len(value) >= _LONG else value
+        return {_TEXT: _kept(value, pieces)} if len(value) >= _LONG else value
     if isinstance(value, dict):
-        inner: Any = {key: _packed(each, found) for key, each in value.items()}
+        inner: Any = {key: _packed(each, pieces) for key, each in value.items()}
     elif isinstance(value, list):
-        inner = [_packed(each, found) for each in value]
+        inner = [_packed(each, pieces) for each in value]
     else:
         return value
     dumped = _dump(inner)
-    return {_JSON: _kept(dumped, found)} if len(dumped) >= _LONG else inner
+    return {_JSON: _kept(dumped, pieces)} if len(dumped) >= _LONG else inner
 
 
-def _kept(text: str, found: dict[str, bytes]) -> list[str]:
-    """The names of the text's pieces, which are in ``found``."""
+def _kept(text: str, pieces: dict[str, bytes]) -> list[str]:
+    """The names of the text's pieces, which are put into ``pieces``."""
     names = []
     for piece in _pieces(text):
         data = piece.encode("utf-8", "surrogatepass")
         name = base64.urlsafe_b64encode(hashlib.blake2b(data, digest_size=_NAME_BYTES).digest()).decode()
-        found[name] = zlib.compress(data)
+        pieces[name] = zlib.compress(data)
         names.append(name)
     return names
 
@@ -85,9 +85,9 @@ def _joined(names: Any, body: Callable[[str], bytes | None]) -> str | None:
     if not isinstance(names, list) or not names:
         return None
     bodies = [body(name) if isinstance(name, str) else None for name in names]
-    if any(found is None for found in bodies):
+    if any(piece is None for piece in bodies):
         return None
-    return b"".join(zlib.decompress(found) for found in bodies if found is not None).decode("utf-8", "surrogatepass")
+    return b"".join(zlib.decompress(piece) for piece in bodies if piece is not None).decode("utf-8", "surrogatepass")
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -1,10 +1,9 @@
 """Sketch -> Source, one package a DSL.
 
-:func:`lower` is the only way in. A lowering reads the resolved :class:`~kernellab.sketch.program.Program` and its
+:func:`lower` is the only entry point. A lowering reads the resolved :class:`~kernellab.sketch.program.Program` and its
 :class:`~kernellab.sketch.program.bind.Binding`, never the text. To add one for a DSL that is not here, put a
 ``lowering.py`` with a function ``lower(program, binding, target) -> Source`` into ``knowledge/dsl/<name>/``, of this
-installation or of a workspace: it is found by its place, as adapters are.
-"""
+installation or of a workspace: it is found by its path, as adapters are."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Program
 from kernellab.target import Target
 
-#: writes one DSL; raises LoweringError, with the line, for a statement that it cannot express
+#: writes the source of one DSL; raises LoweringError, with the line, for a statement that it cannot express
 Lowering = Callable[[Program, Binding, Target], Source]
 
 #: DSL -> (module, function) of the lowerings of this package, imported when they are first used
@@ -32,17 +31,17 @@ _OWN: Mapping[str, tuple[str, str]] = {
     "triton": ("kernellab.lowering.triton.source", "lower_triton"),
     "cuda_c": ("kernellab.lowering.cuda_c", "lower_cuda_c"),
 }
-#: the file that makes the rules Coder write a DSL of ``knowledge/dsl``
+#: the file with which the rules Coder writes a DSL of ``knowledge/dsl``
 LOWERING = "lowering.py"
 
 
 def lowered_dsls() -> tuple[str, ...]:
-    """The DSLs that a sketch can be lowered to: those of this package first."""
+    """Return the DSLs that a sketch can be lowered to, those of this package first."""
     return tuple(dict.fromkeys([*_OWN, *spec_files(file=LOWERING)]))
 
 
 def lower(program: Program, binding: Binding, target: Target) -> Source:
-    """Source in ``target.dsl`` that computes what ``program`` means, and carries its sketch.
+    """Return source in ``target.dsl`` that computes what ``program`` means and carries its sketch.
 
     Raises:
         LoweringError: the DSL has no lowering, or a statement cannot be expressed in it (named, with the line).
@@ -60,12 +59,12 @@ def lower(program: Program, binding: Binding, target: Target) -> Source:
 def _lowering(dsl: str) -> Lowering:
     if dsl in _OWN:
         module, function = _OWN[dsl]
-        found: Lowering = getattr(import_module(module), function)
-        return found
+        lowering: Lowering = getattr(import_module(module), function)
+        return lowering
     path = spec_files(file=LOWERING).get(dsl)
     if path is None:
-        known = ", ".join(lowered_dsls())
-        raise LoweringError(f"There is no lowering to {dsl!r}.", f"Choose one of {known}, or a model or human Coder.")
+        names = ", ".join(lowered_dsls())
+        raise LoweringError(f"There is no lowering to {dsl!r}.", f"Choose one of {names}, or a model or human Coder.")
     return _read(path)
 
 
@@ -74,8 +73,8 @@ def _read(path: Path) -> Lowering:
     function = getattr(imported_file(path, LoweringError), "lower", None)
     if not callable(function):
         raise LoweringError(f"{path} defines no function 'lower'.", "Define lower(program, binding, target) -> Source.")
-    found: Lowering = function
-    return found
+    lowering: Lowering = function
+    return lowering
 
 
 __all__ = ["LOWERING", "Lowering", "lower", "lowered_dsls"]

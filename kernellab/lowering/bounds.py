@@ -1,8 +1,7 @@
-"""What is known of a kernel's integers when it is lowered: values, equality, and bounds on what has no value yet.
+"""Facts about a kernel's integers at lowering time: values, equality, and bounds on what has no value yet.
 
 A bound is a number (:meth:`Bounds.interval`), or an expression of symbols (:meth:`Bounds.high`) that a host function
-can compute before the launch. Each lowering adds how it spells an integer.
-"""
+can compute before the launch. Each lowering adds its spelling of an integer."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import INDEX_BITS, IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Loop
 
-#: the least and the greatest value, None where nothing is known
+#: the least and the greatest value; None where unknown
 Interval = tuple[int | None, int | None]
 
 
@@ -29,41 +28,41 @@ class Bounds:
 
     consts: Mapping[str, int]
     loops: dict[str, Loop] = field(default_factory=dict, kw_only=True)
-    #: what has been found: the constants stay
+    #: results of earlier calls, which stay valid since the constants do not change
     _folded: dict[IntExpr, IntExpr] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
     _canonical: dict[IntExpr, str] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
-    # -- values ----------------------------------------------------------------------------------------------------
+    # -- values --------------------------------------------------------------------------------------------------------
 
     def const(self, expr: IntExpr) -> int | None:
-        """The value when it is the same in every call, else None."""
+        """Return the value if it is the same in every call, else None."""
         if expr.kind is IntKind.NUM:
             return expr.value
         folded = self.fold(expr)
         return folded.value if folded.kind is IntKind.NUM else None
 
     def fold(self, expr: IntExpr) -> IntExpr:
-        """``expr`` with known names replaced, and commuting operands in one order."""
+        """Return ``expr`` with known names replaced, and operands that commute in a fixed order."""
         if expr.kind is IntKind.NUM:
             return expr
         if expr.kind is not IntKind.OP:
             return num(int(self.consts[expr.name])) if expr.name in self.consts else expr
-        found = self._folded.get(expr)
-        if found is None:
+        folded = self._folded.get(expr)
+        if folded is None:
             args = [self.fold(a) for a in expr.args]
             if expr.op in ("+", "*", "min", "max"):
                 args.sort(key=str)
-            found = self._folded[expr] = int_op(expr.op, *args)
-        return found
+            folded = self._folded[expr] = int_op(expr.op, *args)
+        return folded
 
     def canonical(self, expr: IntExpr) -> str:
-        """Equal text for expressions that are equal once the names of ``consts`` have their values."""
+        """Return a text that is equal for expressions that are equal once the names of ``consts`` have their values."""
         if expr not in self._canonical:
             self._canonical[expr] = str(affine.simplify(self.fold(expr)))
         return self._canonical[expr]
 
     def equal(self, a: IntExpr, b: IntExpr) -> bool:
-        """Are they equal whatever the symbols, however they are written?"""
+        """Are they equal for all values of the symbols, in any spelling?"""
         if a == b:
             return True
         left, right = self.fold(a), self.fold(b)
@@ -72,15 +71,17 @@ class Bounds:
         return affine.equal(left, right)
 
     def same_shape(self, a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> bool:
+        """Do both shapes have equal extents?"""
         return len(a) == len(b) and all(self.equal(x, y) for x, y in zip(a, b, strict=True))
 
     def is_one(self, expr: IntExpr) -> bool:
+        """Is the extent surely 1?"""
         return expr.value == 1 if expr.kind is IntKind.NUM else self.const(expr) == 1
 
-    # -- bounds that are numbers -----------------------------------------------------------------------------------
+    # -- bounds that are numbers ---------------------------------------------------------------------------------------
 
     def interval(self, expr: IntExpr) -> Interval:
-        """Least and greatest value over all iterations and sizes."""
+        """Return the least and the greatest value over all iterations and sizes."""
         value = self.const(expr)
         if value is not None:
             return value, value
@@ -102,10 +103,11 @@ class Bounds:
         return low, None if high is None else high - 1
 
     def low(self, expr: IntExpr) -> int | None:
-        """A number that ``expr`` is never below."""
+        """Return a lower bound of ``expr``; None where there is none."""
         return self.interval(expr)[0]
 
     def nonnegative(self, expr: IntExpr) -> bool:
+        """Is ``expr`` never negative?"""
         low = self.low(expr)
         return low is not None and low >= 0
 
@@ -119,10 +121,10 @@ class Bounds:
         return loop is not None and self.equal(loop.stop, size)
 
     def check_shift(self, expr: IntExpr) -> None:
-        """An index is shifted as the DSL shifts: only by counts that every DSL takes.
+        """Refuse an index that is shifted by a count that not every DSL takes.
 
         Raises:
-            LoweringError: the count of the shift ``expr`` may be negative, or leave no bit.
+            LoweringError: the count of the shift ``expr`` may be negative, or shift out all bits.
         """
         low, high = self.interval(expr.args[1])
         if low is None or high is None or low < 0 or high >= INDEX_BITS // 2:
@@ -132,16 +134,16 @@ class Bounds:
             )
 
     def fits(self, start: IntExpr, extent: IntExpr, step: IntExpr, size: IntExpr) -> bool:
-        """Do ``extent`` elements from ``start``, ``step`` apart, always lie within ``size``?"""
+        """Do ``extent`` elements from ``start`` on, ``step`` apart, always lie within ``size``?"""
         if self.const(start) == 0 and self.is_one(step) and self.equal(extent, size):
             return True
         last = int_op("+", start, int_op("*", int_op("-", extent, num(1)), step))
         return self.nonnegative(start) and self.below(self.fold(last), size)
 
-    # -- bounds that the host computes -----------------------------------------------------------------------------
+    # -- bounds that the host computes ---------------------------------------------------------------------------------
 
     def high(self, expr: IntExpr) -> IntExpr | None:
-        """An expression free of loop variables that ``expr`` never exceeds, or None."""
+        """Return an upper bound of ``expr`` without loop variables, or None."""
         if not expr.loop_vars():
             return expr
         if expr.kind is IntKind.LOOP:
@@ -177,7 +179,8 @@ class Bounds:
         return None if stop is None else int_op("-", stop, num(1))
 
     def iterations(self, loop: Loop) -> IntExpr:
-        """How often a parallel loop runs at most, over the loops around it: the grid has room for so many.
+        """Return the largest number of iterations of a parallel loop, over the loops around it: the grid has room for
+        so many.
 
         Raises:
             LoweringError: no symbol, constexpr or outer loop bounds it.
@@ -192,7 +195,7 @@ class Bounds:
 
 
 def _combine(op: str, parts: list[Interval]) -> Interval:
-    """The interval of ``op`` over arguments in ``parts``."""
+    """Return the interval of ``op`` over arguments in the intervals ``parts``."""
     (al, ah), (bl, bh) = parts[0], parts[1] if len(parts) > 1 else (None, None)
     if op == "~":
         return (None if ah is None else ~ah), (None if al is None else ~al)
@@ -218,10 +221,10 @@ def _combine(op: str, parts: list[Interval]) -> Interval:
 
 
 def _of_bits(op: str, parts: list[Interval]) -> Interval:
-    """The interval of a bit operation, where nothing is negative."""
+    """Return the interval of a bit operation, if nothing is negative."""
     (al, ah), (bl, bh) = parts
     if op == "&":
-        # as few bits as either of those that are not negative
+        # no more bits than either operand that is not negative
         tops = [high for low, high in parts if low is not None and low >= 0]
         return (0, min((t for t in tops if t is not None), default=None)) if tops else (None, None)
     if al is None or bl is None or al < 0 or bl < 0:
@@ -234,11 +237,12 @@ def _of_bits(op: str, parts: list[Interval]) -> Interval:
 
 
 def _quotient(al: int | None, ah: int | None, bl: int, bh: int | None, *, up: bool) -> Interval:
-    """``a // b``, or ``ceil(a, b)`` where ``up``, with ``b`` at least 1: the larger ``b``, the nearer to 0."""
+    """Return the interval of ``a // b``, or of ``ceil(a, b)`` with ``up``, for ``b`` of at least 1: a larger ``b``
+    gives a quotient nearer to 0."""
 
     def divided(a: int, b: int | None) -> int:
         if b is None:
-            # towards 0, and as far as rounding goes
+            # towards 0, down to what rounding allows
             return (1 if up else 0) if a > 0 else (0 if up else -1) if a < 0 else 0
         return -(-a // b) if up else a // b
 

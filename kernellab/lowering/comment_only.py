@@ -1,4 +1,4 @@
-"""Statements that leave no separate line in a lowered source, which says them in a comment all the same."""
+"""Statements without a separate line in a lowered source, which shows them as comments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ASSIGNS = re.compile(r"\s*[A-Za-z_]\w*\s*=[^=]")
 
 
 def index_lines(program: Program, kernel: Kernel) -> list[int]:
-    """Lines of ``kernel`` that name index arithmetic: it stands in the indices that use it."""
+    """Return the lines of ``kernel`` that name index arithmetic, which is written inside the indices that use it."""
     spoken = {s.span.line for s in statements(kernel.body)}
     lines = program.text.splitlines()
     inside = range(kernel.span.line + 1, max(spoken, default=0))
@@ -19,7 +19,8 @@ def index_lines(program: Program, kernel: Kernel) -> list[int]:
 
 
 def lines_into(kernel: Kernel, line: int) -> list[int]:
-    """Lines of the statements between the one at ``line`` and the last loop that opens before it."""
+    """Return the lines of the statements between the last loop that opens before ``line`` and the statement at
+    ``line``."""
     every = [s.span.line for s in statements(kernel.body) if s.span.line < line]
     opened = [s.span.line for s in statements(kernel.body) if isinstance(s, Loop) and s.span.line < line]
     return sorted({n for n in every if n > max(opened, default=0)})

@@ -5,9 +5,8 @@
     #|     ...
     #| }
 
-The block proposes and proves nothing: a reader lowers the sketch again and compares. The hash is that of the code
-next to it, which distinguishes an edit of the code from one of the sketch.
-"""
+The block is a proposal without proof: a reader lowers the sketch again and compares. The hash is that of the code,
+which distinguishes an edit of the code from one of the sketch."""
 
 from __future__ import annotations
 
@@ -33,20 +32,20 @@ _BLOCK = re.compile(
 )
 
 
-#: a comment of C, or a string or character that may hold what looks like one
+#: a comment of C, or a string or character literal that may look like one
 _C_COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A sketch that a source carries; ``is_edited``: its code is another than the one that it was put next to."""
+    """A sketch in a source; ``is_edited``: the code has changed since the sketch was added."""
 
     text: str
     is_edited: bool
 
 
 def with_sketch(source: Source, program: Program, binding: Binding) -> Source:
-    """``source`` with the text of ``program``, whose constexprs have the values of ``binding``, in its entry file."""
+    """Return ``source`` with the text of ``program`` in its entry file; constexprs have the values of ``binding``."""
     file = source.entry_file
     if not program.text or not file.endswith(".py"):
         return source
@@ -57,17 +56,17 @@ def with_sketch(source: Source, program: Program, binding: Binding) -> Source:
 
 
 def carried(source: Source) -> Carried | None:
-    """The sketch that ``source`` carries; None where it carries none."""
-    found = _BLOCK.search(source.files.get(source.entry_file, ""))
-    if found is None:
+    """Return the sketch that ``source`` carries, else None."""
+    block = _BLOCK.search(source.files.get(source.entry_file, ""))
+    if block is None:
         return None
-    lines = found["lines"].rstrip("\n").split("\n")
+    lines = block["lines"].rstrip("\n").split("\n")
     text = "\n".join(line.removeprefix(_MARK).removeprefix(" ") for line in lines) + "\n"
-    return Carried(text, found["code"] != _code_hash(bare(source).files))
+    return Carried(text, block["code"] != _code_hash(bare(source).files))
 
 
 def bare(source: Source) -> Source:
-    """``source`` without the sketch that it carries: what a prompt shows, and what is compared."""
+    """Return ``source`` without the sketch that it carries, as prompts show it and comparisons read it."""
     text = source.files.get(source.entry_file, "")
     stripped = _BLOCK.sub("", text)
     if stripped == text:
@@ -76,13 +75,13 @@ def bare(source: Source) -> Source:
 
 
 def same_code(a: Source, b: Source) -> bool:
-    """Are both the same code, whatever sketches they carry?"""
+    """Are both the same code, apart from the sketches that they carry?"""
     return bare(a).hash == bare(b).hash
 
 
 def code_digest(source: Source) -> str:
-    """Of what the code does: without the carried sketch, comments, blank space, and the numbers and names that are of
-    the text alone (Python's are left as they are where it cannot be read)."""
+    """Return a digest of the code's meaning: without the carried sketch, comments, blank space, and arbitrary numbers
+    and names. Python that cannot be parsed is taken as it is."""
     digest = hashlib.sha256(f"{source.dsl}:{source.entry}".encode())
     for name, text in sorted(bare(source).files.items()):
         digest.update(f"\0{name}\0{_plain(name, text)}".encode())
@@ -105,13 +104,13 @@ def _plain(name: str, text: str) -> str:
             ):
                 node.body[at] = ast.Pass()  # type: ignore[attr-defined]
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
-            # source that is handed to a compiler
+            # a string of source that is passed to a compiler
             node.value = _plain("", node.value)
     return ast.dump(module)
 
 
 def _code_hash(files: Mapping[str, str]) -> str:
-    """Of the texts, without blank ends; the files may be called as their owner likes."""
+    """Return a hash of the texts without trailing blanks; it does not depend on the files' names."""
     digest = hashlib.sha256()
     for text in sorted(text.rstrip() for text in files.values()):
         digest.update(f"{text}\0".encode())
@@ -119,14 +118,15 @@ def _code_hash(files: Mapping[str, str]) -> str:
 
 
 def _as_bound(program: Program, binding: Binding) -> str:
-    """The program's text, with the values that its constexprs were lowered at."""
+    """Return the program's text, with the values at which its constexprs were lowered."""
     values = {n: v for n, v in binding.constexpr.items() if n not in binding.scalars}
     other = {c.name for c in program.constexprs if c.name in values and c.value != values[c.name]}
     return with_values(program.text, {n: values[n] for n in other}) if other else program.text
 
 
 def with_values(text: str, values: Mapping[str, int | float]) -> str:
-    """The sketch ``text`` with other values of its constexprs; a value that is no choice joins the choices."""
+    """Return the sketch ``text`` with ``values`` of its constexprs; a value that is not among the choices is added to
+    them."""
     file = parse(text)
     sketches = tuple(
         replace(s, declarations=tuple(_revalued(d, values) for d in s.declarations)) for s in file.sketches

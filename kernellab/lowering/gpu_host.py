@@ -14,14 +14,13 @@ from kernellab.sketch.program.program import Tensor, TensorRole
 
 
 class GpuHost(HostFunction):
-    """Writes ``kernel(*args)``; a DSL says how its kernels are launched, between what is alike for all."""
+    """Writes ``kernel(*args)``; a DSL adds the launches to the lines that all have in common."""
 
     checks_shapes = False
 
     def write(self, launches: Callable[[], None]) -> str:
-        """The function's text. ``launches`` puts the lines that launch every kernel, with sizes, constexprs, inputs
-        and outputs under their names.
-        """
+        """Return the function's text. ``launches`` writes the lines that launch every kernel; sizes, constexprs, inputs
+        and outputs then have their names."""
         self._names = Names(frozenset(t.name for t in self.program.tensors) | self._integers())
         self._parameters = [self._names.of(("parameter", i), _identifier(p)) if self._clashes(i, p) else _identifier(p)
                             for i, p in enumerate(self.binding.parameters)]  # fmt: skip
@@ -41,7 +40,7 @@ class GpuHost(HostFunction):
         return self._parameters[position]
 
     def elements(self, tensor: Tensor) -> str:
-        """How many elements the tensor has, also where a call of the library has yet to make it."""
+        """Return the number of the tensor's elements, also before a library call makes it."""
         return (
             self.int_text(product(tensor.shape))
             if tensor.name in library_made(self.calls)
@@ -52,7 +51,7 @@ class GpuHost(HostFunction):
         return frozenset(self.program.symbols) | {c.name for c in self.program.constexprs}
 
     def _clashes(self, position: int, parameter: str) -> bool:
-        """Does the parameter's name mean something else in this function?"""
+        """Does the parameter's name have another meaning in this function?"""
         name = _identifier(parameter)
         own = {t for t, p in self.binding.tensors.items() if p == position}
         own |= {c for c, p in self.binding.scalars.items() if p == position}
@@ -88,9 +87,9 @@ class GpuHost(HostFunction):
             name = constexpr.name
             value = self.binding.constexpr.get(name, constexpr.value)
             if name in self.binding.scalars:
-                given = self._parameters[self.binding.scalars[name]]
-                if given != name:
-                    self.put(f"{name} = {given}")
+                parameter = self._parameters[self.binding.scalars[name]]
+                if parameter != name:
+                    self.put(f"{name} = {parameter}")
                 continue
             choices = choices_text(constexpr, self.binding)
             self.put(f"{name} = {_number(value)}" + (f"  # {choices}" if choices else ""))

@@ -1,4 +1,4 @@
-"""What every DSL's host function does alike: it takes the task's arguments, makes the tensors, calls and returns."""
+"""The part of the host function that all DSLs share: take the task's arguments, make tensors, call, return."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Shape = tuple[IntExpr, ...]
 
 
 class HostFunction(ABC):
-    """Lines of ``kernel(*args)``; a subclass says what its names are and how its kernels start."""
+    """Writes the lines of ``kernel(*args)``; a subclass defines the names and how kernels are launched."""
 
-    #: an argument has its declared shape, or was refused; else any shape that holds as many elements may come
+    #: an argument has its declared shape, else it was refused; False: any shape with as many elements is accepted
     checks_shapes: ClassVar[bool]
 
     def __init__(self, program: Program, binding: Binding) -> None:
@@ -30,35 +30,35 @@ class HostFunction(ABC):
 
     @abstractmethod
     def local(self, tensor: str) -> str:
-        """The function's name for a tensor of the sketch."""
+        """Return the function's name for a tensor of the sketch."""
 
     @abstractmethod
     def parameter(self, position: int) -> str:
-        """The name of the argument at ``position``."""
+        """Return the name of the argument at ``position``."""
 
     def int_text(self, expr: IntExpr) -> str:
-        """``expr`` as the host function computes it."""
+        """Return ``expr`` as Python in the host function."""
         return tidy(python_int(expr))
 
     def sizes(self, shape: Shape) -> str:
-        """A shape as an argument of torch, which reads a tuple 0.8 us slower than sizes one by one."""
+        """Return a shape as arguments of torch: a tuple would cost 0.8 us more than separate sizes."""
         return ", ".join(map(self.int_text, shape)) or "()"
 
     def put(self, text: str) -> None:
-        """One line of the function's body."""
+        """Write one line of the function's body."""
         self.lines.append(text)
 
     def signature(self) -> str:
-        """The parameters, with the defaults that the reference gives them."""
+        """Return the parameters, with the reference's defaults."""
         defaults = self.binding.defaults
         names = [self.parameter(n) for n in range(len(self.binding.parameters))]
         return ", ".join(f"{name}={defaults[n]!r}" if n in defaults else name for n, name in enumerate(names))
 
     def in_order(self, launches: Mapping[str, Callable[[], None]]) -> None:
-        """The sketches' turns: ``launches`` has what puts each launch, and the library's calls stand between.
+        """Write launches and library calls in the sketches' order; ``launches`` has the function that writes each
+        launch.
 
-        A sketch that is in neither runs within the launch of one before it.
-        """
+        A sketch without either is part of an earlier launch."""
         calls = CallWriter(self.program, self.binding, self.local, self.int_text)
         for kernel in self.program.kernels:
             if kernel.name in self.calls:
@@ -67,19 +67,21 @@ class HostFunction(ABC):
                 launches[kernel.name]()
 
     def constants(self) -> Iterator[str]:
-        """Lines that refuse other values of scalar arguments than those that the source was made for."""
+        """Yield lines that refuse values of scalar arguments for which the source was not made."""
         for position, value in self.binding.constants.items():
             name = self.parameter(position)
             yield f"if {name} != {value!r}:"
             yield f'    raise ValueError(f"{name} is {{{name}}}; this kernel was made for {value!r}.")'
 
     def solved(self, named: Callable[[int], str]) -> Iterator[tuple[str, str]]:
-        """Symbols that follow from extents such as ``N + 1``, and their texts; ``named`` gives a parameter's name."""
+        """Yield symbols that follow from extents such as ``N + 1``, with their texts; ``named`` returns a parameter's
+        name."""
         for symbol, solved in self.binding.solved.items():
             yield symbol, solved.text(lambda place: f"{named(place[0])}.shape[{place[1]}]")
 
     def made(self) -> Iterator[tuple[Tensor, str, Shape]]:
-        """Each tensor that the function makes, ``zeros`` (what is only ever added to) or ``empty``, and its shape."""
+        """Yield each tensor that the function makes, with ``zeros`` (if it is only added to) or ``empty``, and its
+        shape."""
         added = only_added_to([s for k in self.program.kernels for s in statements(k.body)])
         shapes = {o.tensor: o.shape for o in self.binding.outputs}
         for tensor in self.program.tensors:
@@ -87,26 +89,26 @@ class HostFunction(ABC):
                 yield tensor, "zeros" if tensor.name in added else "empty", shapes.get(tensor.name, tensor.shape)
 
     def written(self) -> frozenset[int]:
-        """The parameters that the function writes into, by position."""
+        """Return the parameters that the function writes into, by position."""
         return frozenset(o.into for o in self.binding.outputs if o.into is not None)
 
     def put_written(self) -> None:
-        """Lines that write into arguments, behind all launches: none of these then reads what is new."""
+        """Write the lines that write into arguments, after all launches, so that no launch reads the new values."""
         for output in self.binding.outputs:
             if output.into is not None:
                 self.put(f"{self.parameter(output.into)}.copy_({self._as_given(output)})")
 
     def parts(self, position: int) -> str:
-        """The dtype of the complex argument at ``position``, whose parts a kernel reads; "" for one that is real."""
+        """Return the dtype of the complex argument at ``position``, whose parts a kernel reads; "" for a real one."""
         real = self.binding.dtypes.get(position)
         return "" if position not in self.binding.pairs or real is None else f"complex{16 * real.bytes}"
 
     def results(self) -> list[str]:
-        """The reference's outputs in their shapes (a binding has their dtypes equal)."""
+        """Return the reference's outputs in their shapes (a binding ensures equal dtypes)."""
         return [self._as_given(output) for output in self.binding.outputs if output.into is None]
 
     def _as_given(self, output: BoundOutput) -> str:
-        """An output in the shape and memory format of the reference's."""
+        """Return an output in the shape and memory format of the reference's."""
         tensor = self.program.tensor(output.tensor)
         text = self.local(output.tensor)
         if tensor.role is TensorRole.INOUT and not (self.checks_shapes and output.shape == tensor.shape):

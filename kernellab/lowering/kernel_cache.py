@@ -1,8 +1,7 @@
-"""What a lowering has written for the kernels of a program, so that it need not write them again.
+"""A cache of a lowering's results for the kernels of a program.
 
 A program is lowered once for each choice of each tunable (:mod:`kernellab.lowering.tunables`), and most of its kernels
-do not ask for that one.
-"""
+do not depend on that tunable."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 
 class Asked(dict[str, int]):
-    """Constants that note which of them have been asked for, and what was answered."""
+    """Constants that record which of them were read, and their values."""
 
     def __init__(self, consts: Mapping[str, int]) -> None:
         super().__init__(consts)
@@ -35,7 +34,7 @@ class Asked(dict[str, int]):
 
 
 class _Memory(threading.local):
-    """The program that a thread has lowered last, and what was written for it."""
+    """The program that a thread lowered last, and its results."""
 
     program: Program | None = None
     written: dict[Hashable, list[tuple[Asked, object]]]
@@ -45,16 +44,15 @@ _memory = _Memory()
 
 
 def remembered(program: Program, key: Hashable, consts: Mapping[str, int], write: Callable[[Asked], T]) -> T:
-    """``write(consts)``, or what it returned before for constants that differ in nothing that it asked for.
+    """Return ``write(consts)``, or an earlier result for constants that agree in all that it read.
 
-    ``key`` holds all else that the result depends on but ``program``. No caller may change the result.
-    """
+    ``key`` holds all other dependencies of the result except ``program``. Callers must not change the result."""
     if _memory.program is not program:
         _memory.program, _memory.written = program, {}
     before = _memory.written.setdefault(key, [])
-    for asked, found in before:
+    for asked, earlier in before:
         if all(consts.get(name) == answer for name, answer in asked.answers.items()):
-            return found  # type: ignore[return-value]
+            return earlier  # type: ignore[return-value]
     asked = Asked(consts)
     result = write(asked)
     before.append((asked, result))

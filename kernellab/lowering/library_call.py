@@ -16,32 +16,32 @@ Shape = Sequence[IntExpr]
 
 
 def library_calls(program: Program) -> dict[str, LibraryCall]:
-    """The library calls of ``program``, by their sketches' names.
+    """Return the library calls of ``program``, by their sketches' names.
 
     Raises:
-        LoweringError: nothing else is left to write.
+        LoweringError: there is no other sketch, so no kernel to write.
     """
-    found = {kernel.name: call for kernel in program.kernels if (call := library_call(kernel)) is not None}
-    if found and len(found) == len(program.kernels):
+    calls = {kernel.name: call for kernel in program.kernels if (call := library_call(kernel)) is not None}
+    if calls and len(calls) == len(program.kernels):
         raise LoweringError(
             "Every sketch of the file is a library call, so there is no kernel to write.",
             "Write one of them as loops, or call the library without kernellab.",
         )
-    return found
+    return calls
 
 
 def own_kernels(program: Program) -> list[Kernel]:
-    """The sketches that are launches, without those that are library calls."""
+    """Return the sketches that are launches, without those that are library calls."""
     return [kernel for kernel in program.kernels if not is_library(kernel)]
 
 
 def library_made(calls: Mapping[str, LibraryCall]) -> frozenset[str]:
-    """Tensors that a call makes, so that no one else has to."""
+    """Return the tensors that calls make, which the host function need not allocate."""
     return frozenset(call.out.name for call in calls.values())
 
 
 class CallWriter:
-    """Writes calls as Python. ``local`` is a tensor's name in the host function, ``size`` an extent's text."""
+    """Writes calls as Python. ``local`` returns a tensor's name in the host function, ``size`` an extent's text."""
 
     def __init__(
         self, program: Program, binding: Binding, local: Callable[[str], str], size: Callable[[IntExpr], str]
@@ -51,15 +51,15 @@ class CallWriter:
         self._shapes |= {o.tensor: o.shape for o in binding.outputs}
 
     def line(self, call: LibraryCall) -> str:
-        """The statement, with the sketch's own line behind it."""
+        """Return the statement, with the sketch's line as a comment."""
         op = LIBRARY[call.op]
-        made = self._called(op, call) + (".contiguous()" if op.strided else "")
+        code = self._called(op, call) + (".contiguous()" if op.strided else "")
         wanted = self._shapes[call.out.name]
         if not _same(call.out.shape, wanted) or (op.free and all(e.is_one for e in wanted)):
-            made += f".view({self._sizes(wanted) or '()'})"
+            code += f".view({self._sizes(wanted) or '()'})"
         lines = self.program.text.splitlines()
-        said = lines[call.span.line - 1].strip() if 0 < call.span.line <= len(lines) else ""
-        return f"{self.local(call.out.name)} = {made}" + (f"  # {said}" if said else "")
+        sketch_line = lines[call.span.line - 1].strip() if 0 < call.span.line <= len(lines) else ""
+        return f"{self.local(call.out.name)} = {code}" + (f"  # {sketch_line}" if sketch_line else "")
 
     def _called(self, op: LibraryOp, call: LibraryCall) -> str:
         operands = [self._operand(o) for o in call.operands]
@@ -80,16 +80,16 @@ class CallWriter:
         return f"{text}.permute({', '.join(map(str, order))})"
 
     def _settings(self, call: LibraryCall) -> list[str]:
-        """Keywords with other values than torch's defaults."""
+        """Return the keywords whose values are not torch's defaults."""
         values = dict(call.settings)
         settings = LIBRARY[call.op].settings
         return [f"{s.name}={values[s.name]!r}" for s in settings if values[s.name] != s.default]
 
     def _viewed(self, tensor: Tensor) -> str:
-        """The tensor in the shape that the call takes; an argument may have come in any that holds as much."""
+        """Return the tensor in the shape that the call takes; an argument may have any shape with as many elements."""
         name = self.local(tensor.name)
-        given = tensor.role in (TensorRole.IN, TensorRole.INOUT)
-        if not given and _same(self._shapes[tensor.name], tensor.shape):
+        is_argument = tensor.role in (TensorRole.IN, TensorRole.INOUT)
+        if not is_argument and _same(self._shapes[tensor.name], tensor.shape):
             return name
         return f"{name}.view({self._sizes(tensor.shape)})"
 

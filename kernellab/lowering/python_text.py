@@ -1,4 +1,4 @@
-"""Python that a person can read: names that do not clash, index expressions, no needless parentheses."""
+"""Readable Python: names that do not clash, index expressions, no redundant parentheses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _RESERVED = frozenset(keyword.kwlist) | {
 
 
 def parsed(text: str) -> ast.Module:
-    """CPython 3.11 counts the depth of all threads' trees together, and may refuse one of two that are made at once.
+    """Return the syntax tree of ``text``. CPython 3.11 counts the depth of all threads' trees together and may refuse
+    one of two that are parsed at once.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: it is not valid Python.
     """
     for _ in range(8):
         with suppress(SystemError):
@@ -29,14 +30,14 @@ def parsed(text: str) -> ast.Module:
 
 
 class Names:
-    """Python names for keys; a key keeps its name, and no two live keys share one."""
+    """Python names for keys; a key keeps its name, and no two live keys have the same."""
 
     def __init__(self, taken: frozenset[str] = frozenset()) -> None:
         self._taken: set[str] = set(taken) | _RESERVED
         self._by_key: dict[object, str] = {}
 
     def of(self, key: object, wish: str) -> str:
-        """The name of ``key``: ``wish``, or with a number when that is taken."""
+        """Return the name of ``key``: ``wish``, with a number if that is taken."""
         if key not in self._by_key:
             self._by_key[key] = self.fresh(wish)
         return self._by_key[key]
@@ -51,15 +52,15 @@ class Names:
         return name
 
     def release(self, name: str) -> None:
-        """``name`` may be given again: what it named has ended."""
+        """Allow ``name`` for another key: its key is out of scope."""
         self._taken.discard(name)
 
 
 def python_int(expr: IntExpr, cdiv: str = "-(-({}) // ({}))") -> str:
-    """An index expression as Python, whose ``//`` and ``%`` floor as the language's; ``cdiv`` spells ceil(p, q).
+    """Return an index expression as Python, whose ``//`` and ``%`` floor as the language's do; ``cdiv`` spells ceil(p,
+    q).
 
-    Python's own operators take 0.05 us of each call, ``triton.cdiv`` would take 0.9.
-    """
+    Python's operators take 0.05 us of each call, ``triton.cdiv`` would take 0.9 us."""
     if expr.kind is IntKind.NUM:
         return str(expr.value)
     if expr.kind is not IntKind.OP:
@@ -74,7 +75,7 @@ def python_int(expr: IntExpr, cdiv: str = "-(-({}) // ({}))") -> str:
 
 @lru_cache(maxsize=1 << 14)
 def tidy(expression: str) -> str:
-    """``expression`` with no more parentheses than it needs."""
+    """Return ``expression`` without redundant parentheses."""
     return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')
 
 

@@ -1,9 +1,8 @@
-"""Which tunables of a lowered source can be set in its text.
+"""The tunables of a lowered source that can be set in its text.
 
 A lowering may merge loops, share tiles or drop a mask because of a tunable's value; another value in the same text
-would be wrong then, or overrun memory. A tunable is free where lowering at each of its other choices gives the same
-text but for the line that defines it.
-"""
+would be wrong then, or overrun memory. A tunable is free if lowering at each of its other choices gives the same text
+except for the line that defines it."""
 
 from __future__ import annotations
 
@@ -17,14 +16,15 @@ from kernellab.records import Source
 from kernellab.sketch.program.binding import Binding
 from kernellab.sketch.program.program import Constexpr, Program
 
-#: estimates that a lowering makes from a tunable's value, on which no result hangs
+#: estimates that a lowering derives from a tunable's value and that do not change results
 _SPEED = re.compile(r"^ *#pragma omp parallel for[^\n]*$|, num_(?:warps|stages)=\d+", re.MULTILINE)
-#: beyond these a source's tunables are taken as fixed: each costs a lowering or more
+#: most tunables and kernels of a program that is tried; those of a larger one count as fixed, since each costs a
+#: lowering
 _MOST, _MOST_KERNELS = 6, 4
 
 
 def fixed_tunables(program: Program, binding: Binding, lowered: Callable[[Binding], Source]) -> frozenset[str]:
-    """Names of the tunables whose other choices the text that ``lowered`` gives for ``binding`` does not take."""
+    """Return the tunables whose other choices cannot be set in the text that ``lowered`` returns for ``binding``."""
     tunables = [c for c in program.constexprs if c.choices and c.name not in binding.scalars]
     names = frozenset(c.name for c in tunables)
     if not tunables or len(tunables) > _MOST or len(program.kernels) > _MOST_KERNELS:
@@ -44,7 +44,7 @@ def fixed_tunables(program: Program, binding: Binding, lowered: Callable[[Bindin
 
 
 def choices_text(constexpr: Constexpr, binding: Binding) -> str:
-    """What a comment next to the value says of the others; empty where there are none."""
+    """Return the comment next to a value that lists the other choices; "" if there are none."""
     if not constexpr.choices:
         return ""
     choices = ", ".join(map(str, constexpr.choices))
@@ -56,13 +56,14 @@ def _others(constexpr: Constexpr, binding: Binding) -> Iterator[int | float]:
 
 
 def unhinted(text: str) -> str:
-    """``text`` without what only speed depends on: the work from which threads start, and how many warps run."""
+    """Return ``text`` without numbers that affect only the speed: the work from which threads start, and the number of
+    warps."""
     return _SPEED.sub("", text)
 
 
 def _same_but(a: Source, b: Source, names: frozenset[str]) -> bool:
     """Do the files differ only in lines that give one of ``names`` its value?"""
-    given = re.compile(rf"\s*(?:constexpr \w+ )?(?P<name>{'|'.join(map(re.escape, sorted(names)))})_? = ")
+    definition = re.compile(rf"\s*(?:constexpr \w+ )?(?P<name>{'|'.join(map(re.escape, sorted(names)))})_? = ")
     if a.files.keys() != b.files.keys():
         return False
     for file, text in a.files.items():
@@ -71,7 +72,7 @@ def _same_but(a: Source, b: Source, names: frozenset[str]) -> bool:
         for line, other in zip_longest(unhinted(text).split("\n"), unhinted(b.files[file]).split("\n")):
             if line == other:
                 continue
-            here, there = (given.match(each or "") for each in (line, other))
+            here, there = (definition.match(each or "") for each in (line, other))
             if here is None or there is None or here["name"] != there["name"]:
                 return False
     return True

@@ -1,11 +1,10 @@
-"""Steps of a loop whose mask is false everywhere, left out: which ones is found by two short launches before.
+"""Skips steps of a loop whose mask is false everywhere; two short launches before the kernel find them.
 
-A softmax that runs online loses nothing with a tile of scores that are all -inf (of finite values: what is not finite
-in a hidden tile is not read, where the reference multiplies it by 0). Where the mask depends on values
-(documents, blocks), no range of the loop says which tiles those are. A first launch tests the mask of every tile, for
-all heads at once; a second one lists each row's tiles that show something; the kernel walks that list. That a step
-changes nothing is proven from the loop's own statements (:func:`_unchanged`), so that no hint is needed.
-"""
+An online softmax does not change for a tile of scores that are all -inf (if values are finite: a value that is not
+finite in a hidden tile is not read, while the reference multiplies it by 0). If the mask depends on values (documents,
+blocks), no range of the loop gives these tiles. A first launch tests the mask of every tile, for all heads at once; a
+second one lists each row's visible tiles; the kernel iterates over that list. A proof from the loop's statements
+(:func:`_unchanged`) shows that a hidden step changes nothing, so no hint is needed."""
 
 from __future__ import annotations
 
@@ -45,22 +44,21 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import parallel_loops, subvalues, written_tiles
 
-#: steps of a loop at most: the second launch compares each with each
+#: most steps of a loop: the second launch compares all pairs
 _MOST = 512
-#: tiles that share a mask at least (heads): each mask is computed once more
+#: least tiles that share a mask (heads): each mask is computed one more time
 _SHARING = 4
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The steps that a loop takes: ``count[row]`` of them, their numbers in ``steps[row, :]``.
+    """The steps that a loop runs: ``count[row]`` of them, with their numbers in ``steps[row, :]``.
 
-    ``test``: the launch that looks which they are.
-    """
+    ``test``: the launch that finds them."""
 
     loop: Loop
     test: str
-    #: number of the tile whose mask it is
+    #: number of the tile with this mask
     row: IntExpr
     count: str
     steps: str
@@ -68,25 +66,26 @@ class Walk:
 
     @property
     def first(self) -> IntExpr:
-        """Where the row's list begins in ``steps``."""
+        """The start of the row's list in ``steps``."""
         return int_op("*", self.row, self.most)
 
 
-def with_walks(program: Program, known: Mapping[str, int]) -> tuple[Program, dict[str, Walk]]:
-    """``program`` with the two launches before each kernel that has such a loop, and the kernels' walks by name."""
+def with_walks(program: Program, values: Mapping[str, int]) -> tuple[Program, dict[str, Walk]]:
+    """Return ``program`` with the two launches before each kernel that has such a loop, and the kernels' walks by
+    name."""
     kernels: list[Kernel] = []
     tensors = list(program.tensors)
     walks: dict[str, Walk] = {}
-    given = {t.name for t in tensors} | set(program.symbols) | {c.name for c in program.constexprs}
-    free = Names(frozenset(given | {k.name for k in program.kernels}))
+    taken_names = {t.name for t in tensors} | set(program.symbols) | {c.name for c in program.constexprs}
+    free = Names(frozenset(taken_names | {k.name for k in program.kernels}))
     for kernel in program.kernels:
-        found = _Masked.of(kernel, known, free)
-        if found is not None:
-            made = found.launches()
-            tensors += made[1]
-            kernels += made[0]
-            walks[kernel.name] = found.walk
-            names = frozenset([found.walk.count, found.walk.steps])
+        masked = _Masked.of(kernel, values, free)
+        if masked is not None:
+            launches = masked.launches()
+            tensors += launches[1]
+            kernels += launches[0]
+            walks[kernel.name] = masked.walk
+            names = frozenset([masked.walk.count, masked.walk.steps])
             kernel = replace(kernel, reads=kernel.reads | names)
         kernels.append(kernel)
     return (replace(program, kernels=tuple(kernels), tensors=tuple(tensors)), walks) if walks else (program, {})
@@ -108,12 +107,13 @@ class _Masked:
     lists: str
 
     @classmethod
-    def of(cls, kernel: Kernel, known: Mapping[str, int], free: Names) -> _Masked | None:
-        """The loop of ``kernel``, if steps that its mask hides may be left out; None if not, or if it would not pay."""
+    def of(cls, kernel: Kernel, values: Mapping[str, int], free: Names) -> _Masked | None:
+        """Return the loop of ``kernel`` if steps that its mask hides may be skipped; None if not, or if that would cost
+        more than it saves."""
         loops, between, body = parallel_loops(kernel.body)
-        facts = Bounds(dict(known), loops={lp.var: lp for lp in loops})
+        facts = Bounds(dict(values), loops={lp.var: lp for lp in loops})
         if between or any(lp.start.loop_vars() | lp.stop.loop_vars() for lp in loops):
-            return None  # the rows of the lists have one length
+            return None  # all rows of the list have one length
         loop = _only_loop(body)
         most = _most_steps(loop, facts) if loop is not None else None
         if loop is None or most is None:
@@ -124,12 +124,12 @@ class _Masked:
         if mask is None or needs is None:
             return None
         if not any(isinstance(s, Load) or _picks(s.values) for s in [*needs, _Only(mask)]):
-            return None  # of places alone: the loop's range and guards say what is hidden
+            return None  # the mask depends on positions only: the loop's range and guards exclude what is hidden
         used = _variables([*needs, _Only(mask)]) | loop.stop.loop_vars()
         trips = {lp.var: facts.const(lp.trips) for lp in loops}
         programs_a_row = prod(n or 0 for var, n in trips.items() if var not in used)
         if not all(trips.values()) or loop.var not in used or programs_a_row < _SHARING:
-            return None  # too few programs read a row of the lists
+            return None  # too few programs read a row of the list
         of_mask = [lp for lp in loops if lp.var in used]
         row, rows = _row_number(of_mask)
         test, counts, steps, lists = (
@@ -139,7 +139,7 @@ class _Masked:
         return cls(kernel, mask, of_mask, needs, walk, rows, loop.stop, lists)
 
     def launches(self) -> tuple[list[Kernel], list[Tensor]]:
-        """The launch that tests every tile's mask, the one that lists those that show something, and their results."""
+        """Return the launch that tests every tile's mask, the one that lists the visible tiles, and their results."""
         walk = self.walk
         table = (self.rows, walk.most)
         seen = Tensor(walk.test, table, DType.I32, TensorRole.TEMP)
@@ -155,8 +155,8 @@ class _Masked:
         shown = Apply(Type(shape, DType.I32), "cast", (self.mask,))
         axes = tuple(range(len(shape)))
         shown = Apply(Type((), DType.I32), "reduce_max", (shown,), (("axes", axes), ("keepdims", False)))
-        found = Tile(f"{seen.name}_here", f"{seen.name}_here", (), DType.I32)
-        then = (*self.needs, Assign(found, shown, True), Store(place, Read(Type((), DType.I32), found)))
+        here = Tile(f"{seen.name}_here", f"{seen.name}_here", (), DType.I32)
+        then = (*self.needs, Assign(here, shown, True), Store(place, Read(Type((), DType.I32), here)))
         none = Store(place, Const(Type((), DType.I32), 0))
         body: tuple[Statement, ...] = (If(int_op("<", var, self.stop), then, (none,)),)
         for lp in reversed([*self.loops, replace(loop, stop=int_op("*", self.walk.most, loop.step))]):
@@ -173,20 +173,20 @@ class _Masked:
         place = Apply(whole, "cast", (Apply(Type(whole.shape, DType.I64), "arange", (), ()),))
         across = Apply(Type((num(1), most), DType.I32), "newaxis", (ranks,), (("axes", (0,)),))
         down = Apply(Type((most, num(1)), DType.I32), "newaxis", (place,), (("axes", (1,)),))
-        # the nth one has as many before it whose rank is n at most
+        # the nth visible tile (from 0) follows as many tiles as have a rank of at most n
         earlier = Apply(Type((most, most), DType.BOOL), "le", (across, down))
         earlier = Apply(Type((most, most), DType.I32), "cast", (earlier,))
         orders = Apply(whole, "reduce_sum", (earlier,), (("axes", (1,)), ("keepdims", False)))
-        found, none = Read(whole, order), Const(Type((), DType.I32), 0)
-        inside = Apply(Type(whole.shape, DType.BOOL), "lt", (found, Index(none.type, most)))
+        ordered, none = Read(whole, order), Const(Type((), DType.I32), 0)
+        inside = Apply(Type(whole.shape, DType.BOOL), "lt", (ordered, Index(none.type, most)))
         shows = Apply(Type((), DType.I32), "reduce_max", (ranks,), (("axes", (0,)), ("keepdims", False)))
-        # a row that sees nothing takes one step, which leaves it as it is
+        # a row without visible tiles runs one step, which changes nothing
         least = Apply(Type((), DType.I32), "max", (shows, Const(Type((), DType.I32), 1)))
         body = (
             Load(shown, Region(seen, lane), 0, True),
             Assign(rank, Apply(whole, "cumsum", (Read(whole, shown),), (("axis", 0),)), True),
             Assign(order, orders, True),
-            Store(Region(steps, lane), Apply(whole, "where", (inside, found, none))),
+            Store(Region(steps, lane), Apply(whole, "where", (inside, ordered, none))),
             Store(Region(count, (Point(row),)), least),
         )
         loop = Loop("row", num(0), self.rows, num(1), body, LoopHints(parallel=True, axis="grididx"))
@@ -196,7 +196,7 @@ class _Masked:
 
 @dataclass(frozen=True)
 class _Only:
-    """A value where statements are walked."""
+    """A value in the place of a statement, for functions that iterate over statements."""
 
     value: Value
 
@@ -211,19 +211,19 @@ def _only_loop(body: Sequence[Statement]) -> Loop | None:
 
 
 def _most_steps(loop: Loop, facts: Bounds) -> IntExpr | None:
-    """The most steps that ``loop`` takes in any program; None where it cannot be listed."""
+    """Return the most steps of ``loop`` in any program; None if they cannot be listed."""
     ends = loop.stop.args if loop.stop.op == "min" else (loop.stop,)
     size = next((e for e in ends if facts.const(e) is not None), None)
     if loop.start != num(0) or size is None or loop.hints.team:
         return None
     if (facts.low(loop.stop) or 0) < 1:
-        return None  # a row that sees nothing takes its first step, which must be one of the loop's
+        return None  # a row without visible tiles runs the first step, which must exist
     most = int_op("cdiv", size, loop.step)
     return most if 1 < (facts.const(most) or 0) <= _MOST else None
 
 
 def _mask_that_hides(before: Sequence[Statement], loop: Loop) -> Value | None:
-    """The mask of the loop's scores, if a step that it hides whole changes nothing."""
+    """Return the mask of the loop's scores, if a step that it hides entirely changes nothing, else None."""
     if not all(isinstance(s, (Load, Assign, Gemm, Alloc)) for s in [*before, *loop.body]):
         return None
     masked = next((s for s in loop.body if _masks(s) is not None), None)
@@ -231,7 +231,7 @@ def _mask_that_hides(before: Sequence[Statement], loop: Loop) -> Value | None:
 
 
 def _row_number(loops: Sequence[Loop]) -> tuple[IntExpr, IntExpr]:
-    """The place of a step of ``loops`` in row-major order, and how many there are."""
+    """Return the row-major position of an iteration of ``loops``, and the number of iterations."""
     row, rows = num(0), num(1)
     for lp in loops:
         count = int_op("cdiv", int_op("-", lp.stop, lp.start), lp.step)
@@ -241,7 +241,7 @@ def _row_number(loops: Sequence[Loop]) -> tuple[IntExpr, IntExpr]:
 
 
 def _masks(stmt: Statement) -> Value | None:
-    """The mask where a statement hides scores: ``scores = where(mask, scores, -inf)``."""
+    """Return the mask if a statement hides scores (``scores = where(mask, scores, -inf)``), else None."""
     value = stmt.value if isinstance(stmt, Assign) else None
     if not isinstance(value, Apply) or value.op != "where" or len(value.type.shape) != 2:
         return None
@@ -255,14 +255,15 @@ def _read(tile: Tile) -> Read:
 
 
 def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement]) -> list[Statement] | None:
-    """What computes the mask, in order; None where it is more than loads and values of tiles that are written once."""
+    """Return the statements that compute the mask, in order; None if they are not only loads and values of tiles that
+    are written once."""
     written: dict[str, list[Statement]] = {}
     for stmt in [*before, *body]:
         tile = _written(stmt)
         if tile is not None:
             written.setdefault(tile.uid, []).append(stmt)
     wanted = [v.tile.uid for v in subvalues(mask) if isinstance(v, Read)]
-    found: set[int] = set()
+    needed: set[int] = set()
     while wanted:
         writers = written.get(wanted.pop(), [])
         if len(writers) != 1 or not isinstance(writers[0], (Load, Assign)):
@@ -271,14 +272,14 @@ def _needed(mask: Value, before: Sequence[Statement], body: Sequence[Statement])
         every = [v for root in stmt.values for v in subvalues(root)]
         if any(isinstance(v, Apply) and v.op == "dot" for v in every):
             return None
-        if id(stmt) not in found:
-            found.add(id(stmt))
+        if id(stmt) not in needed:
+            needed.add(id(stmt))
             wanted += [v.tile.uid for v in every if isinstance(v, Read)]
-    return [s for s in [*before, *body] if id(s) in found]
+    return [s for s in [*before, *body] if id(s) in needed]
 
 
 def _written(stmt: Statement) -> Tile | None:
-    """The tile that a statement of a loop without others inside writes."""
+    """Return the tile that a statement without inner statements writes."""
     return stmt.tile if isinstance(stmt, Alloc) else next(iter(written_tiles(stmt)), None)
 
 
@@ -287,15 +288,15 @@ def _picks(values: Sequence[Value]) -> bool:
 
 
 def _tensors(parts: Sequence[Statement | _Only]) -> list[Tensor]:
-    found = [s.region.tensor for s in parts if isinstance(s, Load)]
+    tensors = [s.region.tensor for s in parts if isinstance(s, Load)]
     for value in (v for s in parts for root in s.values for v in subvalues(root)):
         tensor = value.attr("tensor") if isinstance(value, Apply) else None
-        found += [tensor] if isinstance(tensor, Tensor) else []
-    return found
+        tensors += [tensor] if isinstance(tensor, Tensor) else []
+    return tensors
 
 
 def _variables(parts: Sequence[Statement | _Only]) -> frozenset[str]:
-    """Loop variables in places and values."""
+    """Return the loop variables in places and values."""
     names: set[str] = set()
     for part in parts:
         for index in part.region.index if isinstance(part, Load) else ():
@@ -316,11 +317,11 @@ def _of_item(item: object) -> frozenset[str]:
     return item.start.loop_vars() if isinstance(item, Range) else frozenset()
 
 
-# -- a step that hides everything --------------------------------------------------------------------------------------
+# -- a step whose scores are all hidden --------------------------------------------------------------------------------
 
 
 class _Kind(Enum):
-    """What a value is in such a step."""
+    """Kinds of values in such a step."""
 
     OTHER = "unknown"
     LOWEST = "-inf throughout"
@@ -334,7 +335,7 @@ class _Kind(Enum):
 
 @dataclass(frozen=True)
 class _Fact:
-    """``tile``: the carried tile (its uid) that it is of; ``number``: which number it is."""
+    """A fact about a value: its kind, the uid of the carried tile that it belongs to, and its number."""
 
     kind: _Kind
     tile: str = ""
@@ -346,11 +347,10 @@ _MOVED = frozenset(["cast", "newaxis", "broadcast", "transpose", "reshape"])
 
 
 def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: Statement) -> bool:
-    """Does a step whose scores are all -inf leave every tile that the loop carries as it is?
+    """Does a step whose scores are all -inf leave every tile that the loop carries unchanged?
 
-    Sums that are scaled by ``exp(top - base)`` begin at 0, or at 0 where the row's largest score begins at -inf: that
-    factor is 1, or 0 for a row that has seen nothing, whose sums are 0.
-    """
+    Sums that are scaled by ``exp(top - base)`` begin at 0, or at 0 where the row's largest score begins at -inf: the
+    factor is 1, or 0 for a row without visible scores, whose sums are 0."""
     held: dict[str, list[Statement]] = {}
     for stmt in before:
         if (tile := _written(stmt)) is not None:
@@ -370,7 +370,7 @@ def _unchanged(before: Sequence[Statement], body: Sequence[Statement], masked: S
 
 
 def _starts_empty(stmt: Statement) -> bool:
-    """Is it 0, at least where a row's largest score is -inf?"""
+    """Is the initial value 0, at least where a row's largest score is -inf?"""
     if isinstance(stmt, Alloc):
         return stmt.init_zero
     value = stmt.value if isinstance(stmt, Assign) else None
@@ -408,7 +408,7 @@ def _fact(value: Value, env: Mapping[str, _Fact], empty: set[str]) -> _Fact:
 
 
 def _base(value: Apply, args: Sequence[_Fact]) -> _Fact:
-    """``where(top == -inf, 0, top)`` of a carried tile ``top``."""
+    """Return the fact for ``where(top == -inf, 0, top)`` of a carried tile ``top``."""
     test, _, top = value.args
     is_lowest = isinstance(test, Apply) and test.op == "eq" and test.args[0] == top and _is_number(test.args[1], -inf)
     _, zero, fact = args

@@ -412,8 +412,8 @@ class Verdict(Record):
         return eager.speedup if (eager := self.against("eager")) else None
 
     def __repr__(self) -> str:
-        said = f"passed, {self.trust.value}" if self.passed else self.outcome
-        return f"<Verdict {': '.join(filter(None, [said, self.text, self.reason]))}>"
+        outcome = f"passed, {self.trust.value}" if self.passed else self.outcome
+        return f"<Verdict {': '.join(filter(None, [outcome, self.text, self.reason]))}>"
 
     @property
     def fastest_ms(self) -> float | None:
@@ -502,8 +502,8 @@ class Ranking(Record):
         return f"{self.time.median_ms:.3g} ms{paired}"
 
     def __repr__(self) -> str:
-        said = self.text if self.ranked else f"failed at {self.stage.value}: {self.reason}"
-        return f"<Ranking, no verdict: {said}>"
+        outcome = self.text if self.ranked else f"failed at {self.stage.value}: {self.reason}"
+        return f"<Ranking, no verdict: {outcome}>"
 
 
 class RouteKind(str, Enum):

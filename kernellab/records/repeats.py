@@ -21,5 +21,5 @@ class Repeats(BaseModel):
     def words(self) -> str:
         """``index % 16 is 8 to 15``: the residues as ranges."""
         runs = [[n for _, n in run] for _, run in groupby(enumerate(self.residues), lambda at: at[1] - at[0])]
-        told = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-        return f"index % {self.period} is {' or '.join(told)}"
+        ranges = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+        return f"index % {self.period} is {' or '.join(ranges)}"

@@ -76,12 +76,12 @@ def feasible(task: Task) -> None:
 
 def _memory() -> int:
     """Bytes of memory that this process may have: the machine's, or its control group's."""
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
     except OSError:
-        return found
-    return min(found, int(limit)) if limit.isdigit() else found
+        return installed
+    return min(installed, int(limit)) if limit.isdigit() else installed
 
 
 @lru_cache(maxsize=256)
@@ -130,13 +130,13 @@ def _independence(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequenc
 
 
 def _degenerate(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]]) -> list[TaskFlag]:
-    found = _passing(task, samples, outputs, Family.OWN)
-    if not found:
+    names = _passing(task, samples, outputs, Family.OWN)
+    if not names:
         return []
     family = proposed(task)
     better = f"; judge it on the family {family.value}" if family is not None else ""
     flags = []
-    for name in found:
+    for name in names:
         rule, _, argument = name.partition(":")
         if argument:
             reason = (
@@ -171,14 +171,14 @@ def _passing(
 ) -> list[str]:
     """What passes by the fault of these inputs, and not by the reference's nature."""
     floors = [floor_of(task, i) for i in range(len(task.outputs) + len(task.module().written))]
-    found = passing(task, samples, outputs, floors)
-    blind = [name for name in found if name in OF_INPUTS]
+    names = passing(task, samples, outputs, floors)
+    blind = [name for name in names if name in OF_INPUTS]
     if blind:
         # a reference that is blind to a change of its inputs shows it on random signs and sizes too
         drawn = _drawn(task, Family.NORMAL) if family is not Family.NORMAL else samples
         nature = passing(task, drawn, [task.module().results(args) for args in drawn], floors)
-        found = [name for name in found if name not in blind or name not in nature]
-    return found
+        names = [name for name in names if name not in blind or name not in nature]
+    return names
 
 
 def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[TaskFlag]:

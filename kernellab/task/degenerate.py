@@ -47,11 +47,11 @@ def passing(
 
     ``floors`` are the relative errors that each output may have. Inputs that are returned are named ``identity:NAME``.
     """
-    found = []
+    names = []
     for name, make in _candidates(task, samples, outputs):
         if all(_right(make(i), outputs[i], floors) for i in range(len(samples))):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _candidates(

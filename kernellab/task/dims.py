@@ -46,5 +46,5 @@ class Dim:
 
 def extent(expr: Extent, sizes: Mapping[str, int]) -> int:
     """The value of one extent under ``sizes``. Raises KeyError for a Dim that ``sizes`` does not have."""
-    found = read(expr)
-    return found if isinstance(found, int) else int(found.value(sizes))
+    formula = read(expr)
+    return formula if isinstance(formula, int) else int(formula.value(sizes))

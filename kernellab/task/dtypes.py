@@ -116,18 +116,18 @@ def masks_as_queries(args: Sequence[Any]) -> AbstractContextManager[object]:
 
     class Masks(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            given = dict(kwargs or {})
+            keywords = dict(kwargs or {})
             if func is torch.nn.functional.scaled_dot_product_attention:
-                query, mask = (args[0] if args else given["query"]), given.get("attn_mask")
+                query, mask = (args[0] if args else keywords["query"]), keywords.get("attn_mask")
                 if mask is None and len(args) > 3:
                     mask = args[3]
                 if isinstance(mask, torch.Tensor) and mask.is_floating_point():
-                    args, given = (
+                    args, keywords = (
                         args[:3],
-                        {**given, "attn_mask": mask.to(query.dtype)}
+                        {**keywords, "attn_mask": mask.to(query.dtype)}
                         | dict(zip(("dropout_p", "is_causal"), args[4:], strict=False)),
                     )
-            return func(*args, **given)
+            return func(*args, **keywords)
 
     return Masks()
 
@@ -154,14 +154,14 @@ def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
         numbers = value.numpy()
         return bool(numbers.min() < -_SMALL or numbers.max() > _SMALL)
 
-    def ran(func: Any, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    def ran(func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         name = func.overloadpacket.__name__.rstrip("_")
         whole = name in _DIVISIONS or (name == "div" and options.get("rounding_mode") is not None)
-        if whole and (dtype := torch.result_type(*given[:2])) in wide:
-            value, by = (g.numpy() if isinstance(g, torch.Tensor) else np.asarray(g) for g in given[:2])
+        if whole and (dtype := torch.result_type(*args[:2])) in wide:
+            value, by = (g.numpy() if isinstance(g, torch.Tensor) else np.asarray(g) for g in args[:2])
             if bool(((value == torch.iinfo(dtype).min) & (by == -1)).any()):
                 raise RuntimeError("The least number of a dtype is divided by -1, which its quotient cannot hold.")
-        return func(*given, **options)
+        return func(*args, **options)
 
     if not any(large(a) for a in args):
         return nullcontext()

@@ -47,17 +47,17 @@ def _keep_guard() -> None:
     if threading.current_thread() is threading.main_thread():
         make()
         return
-    made = threading.Event()
+    is_made = threading.Event()
 
     def stay() -> None:
         try:
             make()
         finally:
-            made.set()
+            is_made.set()
         threading.Event().wait()
 
     threading.Thread(target=stay, name="kernellab-trace-guard", daemon=True).start()
-    made.wait()
+    is_made.wait()
 
 
 def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
@@ -74,9 +74,9 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
             return run()
         try:
             with _meta() as unsure:
-                found = run()
+                result = run()
             if not unsure:
-                return found
+                return result
         except TooLong:
             raise
         except (_Unsure, Exception):  # told as fake tensors tell it
@@ -103,8 +103,8 @@ def _meta() -> Iterator[list[Any]]:
 
     meta, calls = _modes()
     unsure: list[Any] = []
-    said = {"device": torch.device("cpu"), "is_cpu": True, "is_meta": False}
-    with torch.no_grad(), _without_compiler(), meta(unsure), calls(said), _kind("meta"):
+    attributes = {"device": torch.device("cpu"), "is_cpu": True, "is_meta": False}
+    with torch.no_grad(), _without_compiler(), meta(unsure), calls(attributes), _kind("meta"):
         yield unsure
 
 
@@ -136,7 +136,7 @@ def _left_alone() -> tuple[Any, ...]:
     file = torch._compile.__file__
     left = [f for table in global_decomposition_table.values() for f in table.values()]
     left += [f for name, m in list(sys.modules.items()) if name.startswith("torch._refs") for f in vars(m).values()]
-    seen, found = set(), []
+    seen, functions = set(), []
     while left:
         function = left.pop()
         if not isinstance(function, FunctionType) or function in seen:
@@ -144,9 +144,9 @@ def _left_alone() -> tuple[Any, ...]:
         seen.add(function)
         inside = [cell.cell_contents for cell in function.__closure__ or ()]
         if function.__code__.co_filename == file:
-            found += [f for f in inside if isinstance(f, FunctionType)]
+            functions += [f for f in inside if isinstance(f, FunctionType)]
         left += inside
-    return tuple(found)
+    return tuple(functions)
 
 
 class _Unsure(BaseException):
@@ -218,9 +218,9 @@ def _modes() -> tuple[Any, Any]:
             if schema.is_mutable and any(isinstance(t, torch.Tensor) and not t.is_meta for t in tree_leaves(args)):
                 raise _Other
             args, kwargs = tree_map_only(torch.Tensor, self.empty, (args, kwargs))
-            found = result(func, args, kwargs)
-            if found is not None:
-                return found
+            by_rule = result(func, args, kwargs)
+            if by_rule is not None:
+                return by_rule
             if func.overloadpacket is torch.ops.aten.convolution:
                 raise _Other  # its kernel for meta tensors takes channels that its groups do not divide
             keeps_format = func.is_view or torch.Tag.pointwise in func.tags
@@ -239,11 +239,11 @@ def _modes() -> tuple[Any, Any]:
             return self.real[id(value)][1]
 
     class Calls(TorchFunctionMode):
-        """Recurrent layers of many steps say their shapes at once; a tensor says of itself what is ``said``."""
+        """Recurrent layers of many steps say their shapes at once; a tensor has the ``attributes``."""
 
-        def __init__(self, said: Mapping[str, Any]) -> None:
+        def __init__(self, attributes: Mapping[str, Any]) -> None:
             super().__init__()
-            self.said = said
+            self.attributes = attributes
             self.calls = 0
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -254,11 +254,11 @@ def _modes() -> tuple[Any, Any]:
                     f"The task makes more than {_MOST_CALLS:,} calls of torch in one run{_line()}, each by Python.",
                     "Write its loop over whole tensors (x[:, None] - x[None] for pairs of rows), or give fewer rows.",
                 )
-            if self.said and name == "__get__" and func.__self__.__name__ in self.said:
-                return self.said[func.__self__.__name__]
-            meta = self.said and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
+            if self.attributes and name == "__get__" and func.__self__.__name__ in self.attributes:
+                return self.attributes[func.__self__.__name__]
+            meta = self.attributes and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
             named = func is torch.Tensor.type and len(args) == 1 and not kwargs
-            if meta or (self.said and (named or func is torch.Tensor.data_ptr)):
+            if meta or (self.attributes and (named or func is torch.Tensor.data_ptr)):
                 raise _Unsure
             return called(func, RECURRENT, *args, **(kwargs or {}))
 
@@ -285,8 +285,8 @@ def has_values(value: Any) -> bool:
 def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
     """The result of ``func``, by what stands ``instead`` of a function of its name where that takes the call."""
     other = instead.get(getattr(func, "__name__", ""))
-    found = other(*args, **kwargs) if other is not None else NotImplemented
-    return func(*args, **kwargs) if found is NotImplemented else found
+    result = other(*args, **kwargs) if other is not None else NotImplemented
+    return func(*args, **kwargs) if result is NotImplemented else result
 
 
 @contextmanager

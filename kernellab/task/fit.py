@@ -17,9 +17,9 @@ def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> 
     if len(set(values)) == 1:
         return values[0]
     for make in (_single, _products, _linear, _multilinear, _quadratic, _quotient, _multiple):
-        found = make(values, sizes, names)
-        if found is not None and all(extent(found, s) == v for s, v in zip(sizes, values, strict=True)):
-            return found
+        text = make(values, sizes, names)
+        if text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)):
+            return text
     return None
 
 
@@ -55,9 +55,9 @@ def _quadratic(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[st
     for name in names:
         if len({s[name] for s in sizes}) > 3:
             for half in (1, 2):
-                found = _polynomial([half * v for v in values], sizes, [(), (name,), (name, name)])
-                if found is not None and all(extent(found, s) == half * v for s, v in zip(sizes, values, strict=True)):
-                    return found if half == 1 else f"({found}) // 2"
+                text = _polynomial([half * v for v in values], sizes, [(), (name,), (name, name)])
+                if text is not None and all(extent(text, s) == half * v for s, v in zip(sizes, values, strict=True)):
+                    return text if half == 1 else f"({text}) // 2"
     return None
 
 
@@ -65,9 +65,9 @@ def _polynomial(values: Sequence[int], sizes: Sequence[Sizes], terms: Sequence[t
     import numpy as np
 
     matrix = np.array([[prod(s[n] for n in term) for term in terms] for s in sizes], dtype=float)
-    found, _, rank, _ = np.linalg.lstsq(matrix, np.array(values, dtype=float), rcond=None)
-    rounded = np.rint(found)
-    if rank < len(terms) or not np.allclose(found, rounded, atol=1e-3):
+    factors, _, rank, _ = np.linalg.lstsq(matrix, np.array(values, dtype=float), rcond=None)
+    rounded = np.rint(factors)
+    if rank < len(terms) or not np.allclose(factors, rounded, atol=1e-3):
         return None
     parts = [(int(c), term) for c, term in zip(rounded, terms, strict=True) if c]
     parts.sort(key=lambda p: (p[0] < 0, -len(p[1])))
@@ -80,9 +80,9 @@ def _polynomial(values: Sequence[int], sizes: Sequence[Sizes], terms: Sequence[t
 
 def is_stepped(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> bool:
     """Do ``values`` vary as no polynomial does, such as the number of windows that fit?"""
-    found = (make(values, sizes, names) for make in (_single, _linear, _multilinear))
+    texts = (make(values, sizes, names) for make in (_single, _linear, _multilinear))
     return len(set(values)) > 1 and not any(
-        text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)) for text in found
+        text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)) for text in texts
     )
 
 
@@ -114,9 +114,9 @@ def _multiple(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
             for factor in dict.fromkeys((1, common)):
                 if not common or (factor == 1 and not subset):
                     continue
-                found = _quotient([v // factor for v in parts], sizes, rest)
-                if found is not None:
-                    return f"{_term(factor, subset)}*({found})"
+                text = _quotient([v // factor for v in parts], sizes, rest)
+                if text is not None:
+                    return f"{_term(factor, subset)}*({text})"
     return None
 
 

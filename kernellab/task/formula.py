@@ -124,8 +124,8 @@ def _read(node: ast.expr) -> int | Formula:
         case ast.Name(id=name):
             return named(name)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            found = _read(inner)
-            return -found if isinstance(found, int) else Formula("neg", (found,))
+            term = _read(inner)
+            return -term if isinstance(term, int) else Formula("neg", (term,))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _READ:
             return Formula(_READ[type(op)], (_read(left), _read(right)))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, _, *_] as args):
@@ -150,10 +150,10 @@ class Solved(Generic[Key]):
     less: Term = 0
     by: Term = 1
 
-    def value(self, size_at: Callable[[Key], int], known: Mapping[str, int]) -> int:
+    def value(self, size_at: Callable[[Key], int], values: Mapping[str, int]) -> int:
         """The size under the others; where an extent is 0 whatever the name is, as if that were divided by 1."""
         total = sum(factor * size_at(key) for factor, key in self.sizes)
-        return int((total - _number(self.less, known)) // (_number(self.by, known) or 1))
+        return int((total - _number(self.less, values)) // (_number(self.by, values) or 1))
 
     def text(self, text_at: Callable[[Key], str]) -> str:
         """The same in Python; ``text_at`` gives a size's text."""
@@ -167,11 +167,11 @@ class Solved(Generic[Key]):
             return total
         return f"({total}) // " + (f"(({self.by}) or 1)" if isinstance(self.by, Formula) else str(self.by))
 
-    def formula(self, extent_at: Callable[[Key], Term], known: Mapping[str, Term]) -> Term | None:
-        """The same over formulas, the names before it being ``known``; None where the division is not exact for
+    def formula(self, extent_at: Callable[[Key], Term], terms: Mapping[str, Term]) -> Term | None:
+        """The same over formulas, ``terms`` for the names before it; None where the division is not exact for
         certain."""
         total = reduce(_plus, (_scaled(poly(extent_at(key)), factor) for factor, key in self.sizes))
-        less, by = (poly(_put(term, known)) for term in (self.less, self.by))
+        less, by = (poly(_put(term, terms)) for term in (self.less, self.by))
         return _over(_plus(total, _scaled(less, -1)), by)
 
 
@@ -180,22 +180,22 @@ def solve(equations: Sequence[tuple[Key, Term]]) -> dict[str, Solved[Key]]:
     those before it. A name that they do not give for certain is left out."""
     rows: _Rows[Key] = [(((1, key),), poly(term)) for key, term in equations]
     names = {n for _, terms in rows for monomial in terms for atom in monomial for n in atom.names()}
-    found: dict[str, Solved[Key]] = {}
+    solutions: dict[str, Solved[Key]] = {}
     while True:
-        unknown = names - found.keys()
+        unknown = names - solutions.keys()
         solved = _alone(rows, unknown) or _eliminated(rows, unknown)
         if solved is None:
-            return found
-        found[solved[0]] = solved[1]
+            return solutions
+        solutions[solved[0]] = solved[1]
 
 
 def sizes_from(equations: Sequence[tuple[int, Term]]) -> dict[str, int]:
     """The names that actual sizes give: each equation is a size and what it stands for."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     numbered = [(k, term) for k, (_, term) in enumerate(equations)]
     for name, solved in solve(numbered).items():
-        found[name] = solved.value(lambda k: equations[k][0], found)
-    return found
+        sizes[name] = solved.value(lambda k: equations[k][0], sizes)
+    return sizes
 
 
 def simplified(term: Term) -> Term:
@@ -214,13 +214,13 @@ def _is_whole(term: Term) -> bool:
     return isinstance(term, int)
 
 
-def _put(term: Term, known: Mapping[str, Term]) -> Term:
+def _put(term: Term, terms: Mapping[str, Term]) -> Term:
     """``term`` with formulas in place of names."""
     if not isinstance(term, Formula):
         return term
     if term.name:
-        return known.get(term.name, term)
-    return Formula(term.op, tuple(_put(a, known) for a in term.args))
+        return terms.get(term.name, term)
+    return Formula(term.op, tuple(_put(a, terms) for a in term.args))
 
 
 @lru_cache(maxsize=4096)
@@ -303,8 +303,8 @@ def _monomial(factors: tuple[Formula, ...], n: int) -> Term:
     return reduce(lambda a, b: Formula("*", (a, b)), factors[1:], first)
 
 
-def _number(term: Term, known: Mapping[str, int]) -> int:
-    return int(term.value(known)) if isinstance(term, Formula) else int(term)
+def _number(term: Term, values: Mapping[str, int]) -> int:
+    return int(term.value(values)) if isinstance(term, Formula) else int(term)
 
 
 _Rows = list[tuple[tuple[tuple[int, Key], ...], Poly]]
@@ -316,7 +316,7 @@ def _unknown_in(monomial: tuple[Formula, ...], unknown: set[str]) -> list[Formul
 
 def _alone(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | None:
     """A name that is the only unknown of an extent; the plainest such extent first."""
-    found: list[tuple[int, str, Solved[Key]]] = []
+    candidates: list[tuple[int, str, Solved[Key]]] = []
     for sizes, terms in rows:
         inside = [(monomial, n, _unknown_in(monomial, unknown)) for monomial, n in terms.items()]
         atoms = [atom for _, _, some in inside for atom in some]
@@ -325,10 +325,10 @@ def _alone(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | Non
         by = {tuple(a for a in m if a is not some[0] and a != some[0]): n for m, n, some in inside if some}
         less = {m: n for m, n, some in inside if not some}
         rank = 4 * (len(by) > 1) + 2 * any(by) + bool(less)
-        found.append((rank, atoms[0].name, Solved(sizes, _term(less), _term(by))))
-    if not found:
+        candidates.append((rank, atoms[0].name, Solved(sizes, _term(less), _term(by))))
+    if not candidates:
         return None
-    _, name, solved = min(found, key=lambda one: one[0])
+    _, name, solved = min(candidates, key=lambda one: one[0])
     return name, solved
 
 

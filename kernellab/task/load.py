@@ -121,11 +121,11 @@ def describe(module: TaskModule) -> Task:
 def _notes(module: TaskModule) -> tuple[str, ...]:
     """What was decided in reading the task."""
     listed = module.listed
-    found = ("eval mode: in training mode the reference is random",) if module.evaluates else ()
+    notes = ("eval mode: in training mode the reference is random",) if module.evaluates else ()
     if listed is None or not listed.left_out:
-        return found
+        return notes
     return (
-        *found,
+        *notes,
         f"{counted(listed.left_out, 'case')} of {len(listed.bytes)} differ in more than sizes and are left out",
     )
 
@@ -137,11 +137,11 @@ def _arguments(
 ) -> tuple[Arg, ...]:
     defaults = {p.name: p.default for p in module.parameters() if isinstance(p.default, (bool, int, float))}
     args: list[Arg] = []
-    for name, given in zip(module.argument_names(), inputs, strict=True):
-        if isinstance(given, tuple):
-            args.append(Arg(name, ArgKind.TENSOR, given[1], given[0], last=given[2]))
+    for name, value in zip(module.argument_names(), inputs, strict=True):
+        if isinstance(value, tuple):
+            args.append(Arg(name, ArgKind.TENSOR, value[1], value[0], last=value[2]))
         else:
-            args.append(Arg(name, ArgKind.SCALAR, _scalar_dtype(given), default=defaults.get(name), value=given))
+            args.append(Arg(name, ArgKind.SCALAR, _scalar_dtype(value), default=defaults.get(name), value=value))
     for p in module.trailing_scalars(len(module.placed())):
         args.append(Arg(p.name, ArgKind.SCALAR, _scalar_dtype(p.default), default=p.default, value=p.default))
     taken = {a.name for a in args}

@@ -93,13 +93,13 @@ class TaskModule:
             self.evaluates,
         )  # fmt: skip
 
-    def learn(self, known: Learnt) -> None:
+    def learn(self, facts: Learnt) -> None:
         """Takes what another module of this text was found to be."""
-        self.mutates, self.written, self.numpy = known.mutates, known.written, known.numpy
-        self.needs_values, self.listed, self.dims = known.needs_values, known.listed, known.dims
+        self.mutates, self.written, self.numpy = facts.mutates, facts.written, facts.numpy
+        self.needs_values, self.listed, self.dims = facts.needs_values, facts.listed, facts.dims
         # known before any call: inputs() must not be asked for them on a fake or meta device
-        self.slots = known.slots
-        self._evaluates = known.evaluates
+        self.slots = facts.slots
+        self._evaluates = facts.evaluates
         self.described = True
 
     # -- what the verifier, the designer and the session call
@@ -125,8 +125,8 @@ class TaskModule:
         are the Model's own; :func:`kernellab.task.sample.inputs.redraw` gives random ones.
         """
         with seeded(seed):
-            given = self.raw_inputs(self._all_sizes(sizes))
-        return (*(as_tensor(v) for v in self._with_defaults(given)), *self.state().values())
+            inputs = self.raw_inputs(self._all_sizes(sizes))
+        return (*(as_tensor(v) for v in self._with_defaults(inputs)), *self.state().values())
 
     def reference(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
         """The reference's outputs, flattened, on the device and in the dtypes of ``args``; without gradients."""
@@ -164,8 +164,8 @@ class TaskModule:
     def call(self, args: Sequence[Any], model: Any = None) -> Any:
         """The reference on flattened arguments, its raw result."""
         if self.form is TaskForm.NATIVE:
-            given = [to_numpy(a) for a in args] if self.numpy else list(args)
-            positional, keywords = self.bind(given)
+            arguments = [to_numpy(a) for a in args] if self.numpy else list(args)
+            positional, keywords = self.bind(arguments)
             # NumPy warns of an overflow in what nothing reads; comparison reports what is not finite
             with quiet_numpy() if self.numpy else nullcontext():
                 return self._guard("reference", self.namespace["reference"], *positional, **keywords)
@@ -186,18 +186,18 @@ class TaskModule:
         native = self.form is TaskForm.NATIVE
         if self.listed:
             what = LISTS[native]
-            given, slots = inputs_at(lambda: self._guard(what, self.namespace[what]), self.listed, dict(sizes), what)
+            inputs, slots = inputs_at(lambda: self._guard(what, self.namespace[what]), self.listed, dict(sizes), what)
         else:
             what = "inputs" if native else "get_inputs"
             values = self._guard(what, self.namespace[what], **(sizes if native else {}))
             values = list(values) if isinstance(values, (tuple, list)) else [values]
             slots = slots_of(values, what)
-            given = arguments(values, slots)
-            if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in given):
+            inputs = arguments(values, slots)
+            if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in inputs):
                 raise TaskError(
                     f"{what}() gives a tensor on the device meta, which has no values.", "Make it on the CPU."
                 )
-            if values and not given:
+            if values and not inputs:
                 raise TaskError(
                     f"{what}() gives a {type(values[0]).__name__} and no tensor.", "Give what the kernel computes from."
                 )
@@ -207,7 +207,7 @@ class TaskModule:
                 "Keep words, None and lists of sizes the same, or let the reference read sizes from its tensors.",
             )
         self.slots = slots
-        return given
+        return inputs
 
     def argument_names(self) -> list[str]:
         """The names of what :meth:`raw_inputs` gives."""
@@ -266,9 +266,9 @@ class TaskModule:
         def run() -> None:
             model = other._built() if trains else other._built().eval()
             args = other.raw_inputs(other.default_sizes())
-            given = [*args, *model.state_dict().values()]
+            arguments = [*args, *model.state_dict().values()]
             with watch:
-                other.call(given, model)
+                other.call(arguments, model)
 
         without_memory(run)
 
@@ -365,21 +365,21 @@ class TaskModule:
             return known()
 
     def _dims(self) -> tuple[Dim, ...]:
-        found: dict[str, Dim] = {}
+        dims: dict[str, Dim] = {}
         for value in self.namespace.values():
             for dim in value if isinstance(value, (tuple, list)) else (value,):
-                if isinstance(dim, Dim) and found.setdefault(dim.name, dim) != dim:
+                if isinstance(dim, Dim) and dims.setdefault(dim.name, dim) != dim:
                     raise TaskError(f"Two Dims are named {dim.name}.", "Give each Dim its own name.")
-        if not found:
+        if not dims:
             return ()
         if self.form is TaskForm.KERNELBENCH:
             raise TaskError("A task with Model and get_inputs has fixed shapes.", "State it with reference and inputs.")
         parameters = inspect.signature(self.namespace["inputs"]).parameters
-        for dim in found.values():
+        for dim in dims.values():
             if dim.name not in parameters:
                 raise TaskError(
                     f"inputs() does not take the Dim {dim.name}.",
-                    f"Write def inputs({', '.join(found)}), with defaults.",
+                    f"Write def inputs({', '.join(dims)}), with defaults.",
                 )
             default = parameters[dim.name].default
             if isinstance(default, int) and not dim.min <= default <= dim.max:
@@ -387,7 +387,7 @@ class TaskModule:
                     f"The default {dim.name}={default} of inputs() lies outside its Dim ({dim.min} to {dim.max}).",
                     "Change the default or the Dim's range.",
                 )
-        return tuple(sorted(found.values(), key=lambda d: list(parameters).index(d.name)))
+        return tuple(sorted(dims.values(), key=lambda d: list(parameters).index(d.name)))
 
     def _all_sizes(self, sizes: Mapping[str, int] | None) -> dict[str, int]:
         unknown = set(sizes or ()) - {d.name for d in self.dims}
@@ -395,12 +395,12 @@ class TaskModule:
             raise TaskError(f"The task has no Dim named {sorted(unknown)[0]}.", "Name the Dims that it declares.")
         return {**self.default_sizes(), **(sizes or {})}
 
-    def _with_defaults(self, given: Sequence[Any]) -> list[Any]:
-        return [*given, *(p.default for p in self.trailing_scalars(len(self.placed())))]
+    def _with_defaults(self, inputs: Sequence[Any]) -> list[Any]:
+        return [*inputs, *(p.default for p in self.trailing_scalars(len(self.placed())))]
 
-    def trailing_scalars(self, given: int) -> list[inspect.Parameter]:
-        """The reference's parameters behind the first ``given`` whose defaults are numbers."""
-        return [p for p in self.parameters()[given:] if isinstance(p.default, (bool, int, float))]
+    def trailing_scalars(self, count: int) -> list[inspect.Parameter]:
+        """The reference's parameters after the first ``count`` whose defaults are numbers."""
+        return [p for p in self.parameters()[count:] if isinstance(p.default, (bool, int, float))]
 
     def untried(self) -> tuple[tuple[str, str], ...]:
         """Those whose defaults are anything but numbers, and which inputs() does not give: names and values as code."""
@@ -414,19 +414,19 @@ class TaskModule:
 
     def bind(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         rest = iter(values)
-        given = filled(self.placed(), rest)
+        inputs = filled(self.placed(), rest)
         parameters = self.parameters()
         # behind *args no parameter has a place
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in self.call_signature.parameters.values())
         in_place = [p for p in parameters if not (open_ended and p.kind is p.KEYWORD_ONLY)]
         positional: list[Any] = []
         keywords: dict[str, Any] = {}
-        for i, value in enumerate(given):
+        for i, value in enumerate(inputs):
             if i < len(in_place) and (keywords or in_place[i].kind is inspect.Parameter.KEYWORD_ONLY):
                 keywords[in_place[i].name] = value
             else:
                 positional.append(value)
-        for parameter, value in zip(self.trailing_scalars(len(given)), rest, strict=False):
+        for parameter, value in zip(self.trailing_scalars(len(inputs)), rest, strict=False):
             keywords[parameter.name] = value
         return positional, keywords
 
@@ -471,22 +471,22 @@ class TaskModule:
 
     def _place(self, error: BaseException) -> types.TracebackType | None:
         """Where the task's own text raised it."""
-        found, trace = None, error.__traceback__
+        place, trace = None, error.__traceback__
         while trace:
             if trace.tb_frame.f_code.co_filename == self.filename:
-                found = trace
+                place = trace
             trace = trace.tb_next
-        return found
+        return place
 
 
-def _init_arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
+def _init_arguments(listed: Any) -> tuple[list[Any], dict[str, Any]]:
     """KernelBench's list of positional arguments; also ``[args, kwargs]`` and a bare dict."""
-    if isinstance(given, Mapping):
-        return [], dict(given)
-    given = list(given)
-    if len(given) == 2 and isinstance(given[0], (list, tuple)) and isinstance(given[1], Mapping):
-        return list(given[0]), dict(given[1])
-    return given, {}
+    if isinstance(listed, Mapping):
+        return [], dict(listed)
+    listed = list(listed)
+    if len(listed) == 2 and isinstance(listed[0], (list, tuple)) and isinstance(listed[1], Mapping):
+        return list(listed[0]), dict(listed[1])
+    return listed, {}
 
 
 @lru_cache(maxsize=64)

@@ -69,10 +69,10 @@ def read_policy(namespace: Mapping[str, Any], args: Sequence[Arg]) -> Policy:
     )
 
 
-def _precision(given: Any) -> dict[str, str]:
-    if given is None:
+def _precision(stated: Any) -> dict[str, str]:
+    if stated is None:
         return {}
-    table = dict.fromkeys(OPERATOR_CLASSES, given) if isinstance(given, str) else given
+    table = dict.fromkeys(OPERATOR_CLASSES, stated) if isinstance(stated, str) else stated
     remedy = (
         f"Write PRECISION = {{'matmul': 'ieee'}}, with {', '.join(PRECISIONS)} for {' or '.join(OPERATOR_CLASSES)}."
     )
@@ -84,10 +84,10 @@ def _precision(given: Any) -> dict[str, str]:
     return dict(table)
 
 
-def _tolerance(given: Any) -> dict[str, float]:
-    if given is None:
+def _tolerance(stated: Any) -> dict[str, float]:
+    if stated is None:
         return {}
-    table = given if isinstance(given, Mapping) else {"floor": given}
+    table = stated if isinstance(stated, Mapping) else {"floor": stated}
     for name, value in table.items():
         if name not in _TOLERANCES or isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
             raise TaskError(
@@ -97,25 +97,25 @@ def _tolerance(given: Any) -> dict[str, float]:
     return {k: float(v) for k, v in table.items()}
 
 
-def _domain(given: Any, names: Sequence[str]) -> dict[str, str]:
-    if given is None:
+def _domain(stated: Any, names: Sequence[str]) -> dict[str, str]:
+    if stated is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(stated, Mapping):
         raise TaskError("DOMAIN is not a dictionary.", "Write DOMAIN = {'p': 'prob'}.")
-    for name, word in given.items():
+    for name, word in stated.items():
         _known(name, names, "DOMAIN")
         if not isinstance(word, str) or read_domain(word) is None:
             raise TaskError(
                 f"DOMAIN says {name!r}: {word!r}, which is not known.",
                 f"Use {', '.join(DOMAINS)}, index(N) or range(a, b).",
             )
-    return dict(given)
+    return dict(stated)
 
 
-def _static(given: Any, names: Sequence[str]) -> tuple[str, ...]:
-    if given is None:
+def _static(stated: Any, names: Sequence[str]) -> tuple[str, ...]:
+    if stated is None:
         return ()
-    listed = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list, set)) else None
+    listed = (stated,) if isinstance(stated, str) else tuple(stated) if isinstance(stated, (tuple, list, set)) else None
     if listed is None:
         raise TaskError("STATIC is not a list of argument names.", "Write STATIC = ['w'].")
     for name in listed:

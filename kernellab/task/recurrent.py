@@ -48,21 +48,21 @@ def by_layers(cell: str) -> Callable[..., Any]:
         ends: list[list[Tensor]] = [[] for _ in starts]
         time = 1 if batch_first else 0
         for layer in range(layers):
-            made = []
+            outputs = []
             for way in range(ways):
                 k = layer * ways + way
                 own = [s[k : k + 1] for s in starts]
-                given = x.flip(time) if way else x
-                found = run(
-                    given, own if cell == "lstm" else own[0], list(weights[k * each : (k + 1) * each]),
+                steps = x.flip(time) if way else x
+                result = run(
+                    steps, own if cell == "lstm" else own[0], list(weights[k * each : (k + 1) * each]),
                     has_bias, 1, 0.0, train, False, batch_first,
                 )  # fmt: skip
                 # the last state is the last output: asked of the layer, it would be a second call of it
-                ends[0].append(found[0].select(time, -1).unsqueeze(0))
-                for end, state in zip(ends[1:], found[2:], strict=True):
+                ends[0].append(result[0].select(time, -1).unsqueeze(0))
+                for end, state in zip(ends[1:], result[2:], strict=True):
                     end.append(state)
-                made.append(found[0].flip(time) if way else found[0])
-            x = torch.cat(made, -1) if both else made[0]
+                outputs.append(result[0].flip(time) if way else result[0])
+            x = torch.cat(outputs, -1) if both else outputs[0]
         return (x, *(torch.cat(end, 0) for end in ends))
 
     return stack

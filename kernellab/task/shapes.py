@@ -129,10 +129,10 @@ def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation 
     seen = None if module.needs_values else _observe_fake(module, sizes)
     if seen is not None or not real:
         return seen
-    known = module.listed
-    if known and known.bytes[known.main] > _MOST_REAL:
+    cases = module.listed
+    if cases and cases.bytes[cases.main] > _MOST_REAL:
         raise TaskError(
-            f"The reference needs values, and those of case {known.main} take {known.bytes[known.main] / 1e9:.0f} GB.",
+            f"The reference needs values, and those of case {cases.main} take {cases.bytes[cases.main] / 1e9:.0f} GB.",
             f"Choose a smaller case, for example {CHOSEN} = 0 in the task's text.",
         )
     module.needs_values = True
@@ -158,11 +158,11 @@ def _observe_fake(module: TaskModule, sizes: Sizes) -> Observation | None:
 
     def run() -> Observation | None:
         with seeded(0):
-            given = module.raw_inputs(sizes)
-            if any(is_array(v) and not isinstance(v, torch.Tensor) for v in given):
+            inputs = module.raw_inputs(sizes)
+            if any(is_array(v) and not isinstance(v, torch.Tensor) for v in inputs):
                 module.numpy = module.needs_values = True
                 return None
-            return _run(module, sizes, given)
+            return _run(module, sizes, inputs)
 
     try:
         return without_memory(run)
@@ -181,7 +181,7 @@ def _observe_real(module: TaskModule, sizes: Sizes) -> Observation:
         return _run(module, sizes, [as_tensor(v) for v in module.raw_inputs(sizes)])
 
 
-def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
+def _run(module: TaskModule, sizes: Sizes, inputs_given: list[Any]) -> Observation:
     import torch
 
     model = module.new_model() if module.form is TaskForm.KERNELBENCH else None
@@ -189,9 +189,9 @@ def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
     learnt = {name for name, _ in model.named_parameters(remove_duplicate=False)} if model is not None else set()
     count = len(module.placed())
     _fit_arity(module, count, model)
-    args = [*given, *(p.default for p in module.trailing_scalars(count)), *state.values()]
+    args = [*inputs_given, *(p.default for p in module.trailing_scalars(count)), *state.values()]
     # shapes are taken before the call: a reference may change its arguments in place
-    inputs = tuple((*_shaped(v), _is_last(v)) if is_array(v) else v for v in given)
+    inputs = tuple((*_shaped(v), _is_last(v)) if is_array(v) else v for v in inputs_given)
     # NumPy writes without a version; its runs are real and small
     copies = [a.clone() if module.numpy and isinstance(a, torch.Tensor) else None for a in args]
     versions = {i: a._version for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
@@ -210,7 +210,7 @@ def _run(module: TaskModule, sizes: Sizes, given: list[Any]) -> Observation:
     )
 
 
-def _fit_arity(module: TaskModule, given: int, model: Any) -> None:
+def _fit_arity(module: TaskModule, count: int, model: Any) -> None:
     import inspect
 
     function = model.forward if model is not None else module.namespace["reference"]
@@ -219,10 +219,10 @@ def _fit_arity(module: TaskModule, given: int, model: Any) -> None:
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return
     needed = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_KEYWORD]
-    if not len(needed) <= given <= len(parameters):
+    if not len(needed) <= count <= len(parameters):
         names = ", ".join(p.name for p in parameters)
         raise TaskError(
-            f"The inputs are {given} and {what} takes {len(needed)} ({names}).",
+            f"The inputs are {count} and {what} takes {len(needed)} ({names}).",
             "Give one value for each of its arguments, in order.",
         )
 
@@ -290,12 +290,12 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
     ]  # fmt: skip
     if module.listed or not stepped:
         return []
-    found: dict[tuple[str, int], Observation] = {}
+    more: dict[tuple[str, int], Observation] = {}
 
     def extent_at(dim: Dim, size: int, place: tuple[int, int]) -> int:
-        if (dim.name, size) not in found:
-            found[dim.name, size] = observe(module, {**base, dim.name: size})
-        return found[dim.name, size].outputs[place[0]][0][place[1]]
+        if (dim.name, size) not in more:
+            more[dim.name, size] = observe(module, {**base, dim.name: size})
+        return more[dim.name, size].outputs[place[0]][0][place[1]]
 
     try:
         for dim, place in product(module.dims, stepped):
@@ -314,7 +314,7 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
                 least = extent_at(dim, high, place)
     except TaskError:
         return []
-    return list(found.values())
+    return list(more.values())
 
 
 #: how far beyond an observed size the next two steps of an extent are looked for

@@ -213,8 +213,8 @@ class Task:
 
     def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:
         """The Dims' sizes, solved from the shapes of ``args``; Dims that no shape gives for certain are left out."""
-        given = [(s, v) for s, v in zip(self.args, args, strict=False) if s.is_tensor]
-        return sizes_from([(int(n), read(e)) for s, v in given for e, n in zip(s.shape, v.shape, strict=False)])
+        tensors = [(s, v) for s, v in zip(self.args, args, strict=False) if s.is_tensor]
+        return sizes_from([(int(n), read(e)) for s, v in tensors for e, n in zip(s.shape, v.shape, strict=False)])
 
     @property
     def signature(self) -> str:

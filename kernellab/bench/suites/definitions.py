@@ -237,12 +237,12 @@ def _function(definition: Definition) -> ast.FunctionDef | None:
         return None
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     fitting = [f for f in functions.values() if [a.arg for a in f.args.args] == list(definition.inputs)]
-    if (found := functions.get(_RUN) or (fitting[0] if len(fitting) == 1 else None)) is None:
+    if (operator := functions.get(_RUN) or (fitting[0] if len(fitting) == 1 else None)) is None:
         raise TaskError(
             f"The reference of {definition.name} defines no run().",
             "Define run(inputs...) in it, or one function with the inputs' names.",
         )
-    return found
+    return operator
 
 
 def _passes_outputs(definition: Definition, run: ast.FunctionDef | None, derived: Mapping[str, str]) -> bool:

@@ -159,15 +159,15 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
             self.given = given
 
     class Kernel:
-        def __init__(self, name: str, file: str, text: str, made: tuple[str, bytes]) -> None:
-            self.name, self.file, self.text, self.made = name, file, text, made
+        def __init__(self, name: str, file: str, text: str, compiled: tuple[str, bytes]) -> None:
+            self.name, self.file, self.text, self.compiled = name, file, text, compiled
 
     class Code:
-        def __init__(self, file: str, text: str, made: tuple[str, bytes]) -> None:
-            self.file, self.text, self.made = file, text, made
+        def __init__(self, file: str, text: str, compiled: tuple[str, bytes]) -> None:
+            self.file, self.text, self.compiled = file, text, compiled
 
         def get_kernel(self, name: Any) -> Kernel:
-            return Kernel(name.decode() if isinstance(name, bytes) else str(name), self.file, self.text, self.made)
+            return Kernel(name.decode() if isinstance(name, bytes) else str(name), self.file, self.text, self.compiled)
 
     class Program:
         def __init__(self, code: str, code_type: str = "c++", options: Any = None) -> None:
@@ -175,18 +175,18 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
 
         def compile(self, target_type: str = "cubin", **_: Any) -> Code:
             file = str(self.options.get("name") or "kernel.cu")
-            made = compiler.nvrtc(self.code, file, self.options)
+            compiled = compiler.nvrtc(self.code, file, self.options)
             # other options make another program of the same text
             if set(self.options) <= {"name", "std", "arch"}:
-                kept.programs[self.code] = made
-            return Code(file, self.code, made)
+                kept.programs[self.code] = compiled
+            return Code(file, self.code, compiled)
 
     class Config:
         def __init__(self, grid: Any = 1, block: Any = 1, shmem_size: int | None = 0, **_: Any) -> None:
             self.grid, self.block, self.shared = _three(grid), _three(block), int(shmem_size or 0)
 
     def launch(stream: Any, config: Config, kernel: Kernel, *args: Any) -> None:
-        ptx, cubin = kernel.made
+        ptx, cubin = kernel.compiled
         x, y, z = config.block
         kept.add(
             Built(

@@ -120,7 +120,7 @@ def install(request: Request) -> Watch:
     watch = Watch(list(request.files), lambda: worker.BOUNDS.spans)
     builder, executor, handle = interpreter.interpreter_builder, interpreter.GridExecutor, interpreter.TensorHandle
     launch, to_grid, to_program = executor.__call__, builder.set_grid_dim, builder.set_grid_idx
-    product, made = builder.create_dot, handle.__init__
+    product, new_handle = builder.create_dot, handle.__init__
 
     def launched(self: Any, *args: Any, **options: Any) -> Any:
         watch.name = self.fn.__name__
@@ -142,7 +142,7 @@ def install(request: Request) -> Watch:
         return product(a, b, *rest)
 
     def kept(self: Any, *args: Any, **options: Any) -> None:
-        made(self, *args, **options)
+        new_handle(self, *args, **options)
         element = self.get_element_ty() if not self.dtype.is_ptr() else None
         if element is not None and element.is_floating():
             watch.tile = max(watch.tile, self.data.size * element.primitive_bitwidth // 8)

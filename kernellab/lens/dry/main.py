@@ -46,7 +46,7 @@ def main() -> None:
     held = [f"{level}{shared}"] if level else []
     held += [*sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
     os.chdir(scratch)
-    answers = [call(replace(request, arguments=given), held) for given in (request.arguments, *request.others)]
+    answers = [call(replace(request, arguments=arguments), held) for arguments in (request.arguments, *request.others)]
     if watching is not None:
         answers = [replace(one, ran=ran) for one, ran in zip(answers, _watched(*watching), strict=True)]
     (scratch / ANSWER).write_text(json.dumps([asdict(one) for one in answers]), encoding="utf-8")
@@ -69,15 +69,15 @@ def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
     held = [level, *sandbox.other_user(str(scratch)), *sandbox.confine(str(scratch))]
     os.chdir(scratch)
     ran = []
-    for given in (request.arguments, *request.others):
-        drawn = given is request.arguments
+    for arguments in (request.arguments, *request.others):
+        drawn = arguments is request.arguments
         watch.begin(request.watched if drawn else 0)
         error = ""
         try:
             if not request.allowed and not sandbox.contains(", ".join(held)):
                 raise RuntimeError("this machine has no sandbox")
-            entry, args = _entry(request), interpreted.arguments(given, drawn)
-            entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in given))])
+            entry, args = _entry(request), interpreted.arguments(arguments, drawn)
+            entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in arguments))])
         except BaseException as ended:
             error = _said(ended, request)
         ran.append(asdict(watch.ran(error)))
@@ -88,8 +88,8 @@ def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
 
 def _watched(child: int, reading: int) -> list[Ran]:
     """What the child tells. Ends as it does where its time was up."""
-    with os.fdopen(reading) as told:
-        text = told.read()
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
         os._exit(-signal.SIGXCPU & 0xFF)

@@ -89,7 +89,7 @@ def watched(
     first program alone. Raises as :func:`look_gpu` where a call takes too long, Overtime
     where it uses more."""
     request = _request(source, calls[0], chip)
-    others = [[dict(one) for one in given] for given in calls[1:]]
+    others = [[dict(one) for one in arguments] for arguments in calls[1:]]
     request = replace(request, others=others, watched=seconds, processor=processor)
     return _answers(json.dumps(asdict(request), sort_keys=True), False)[0]
 

@@ -53,12 +53,12 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements
 
-#: operations in which one rounding of the operand may move the result by a whole step
+#: operations whose result may change by a whole step if the operand is rounded differently
 _STEPS = frozenset({"round", "floor", "ceil", "trunc", "mod", "floordiv", "bitcast"})
 
 
 def has_steps(program: Program, kernel: Kernel) -> bool:
-    """Is anything rounded to a grid in ``kernel``, or in a later kernel of ``program``, which may read its results?"""
+    """Does ``kernel``, or a later kernel of ``program``, which may read its results, round anything to a grid?"""
     later = program.kernels[program.kernels.index(kernel) :]
     return any(
         isinstance(value, Apply) and (value.op in _STEPS or _to_integer(value))
@@ -74,20 +74,20 @@ def _to_integer(value: Apply) -> bool:
 
 
 class Flattener:
-    """Turns a kernel's statements into a :class:`Block`; makes and names the extra tiles."""
+    """Convert a kernel's statements to a :class:`Block`, with extra tiles where they are needed."""
 
     def __init__(self, ints: Ints, taken: set[str], steps: bool = False) -> None:
-        """``steps``: steps follow (:func:`has_steps`), so a quotient must be exactly rounded."""
+        """``steps``: the kernel has steps (:func:`has_steps`), so a quotient must be exactly rounded."""
         self.ints = ints
         self._steps = steps
         self._taken = taken
         self._block = Block()
         self._line = 0
         self._base = "value"
-        #: values that a statement uses more than once, and the tiles that hold them
+        #: values that a statement uses more than once
         self._repeated: frozenset[Value] = frozenset()
         self._known: dict[Value, Read] = {}
-        #: tensors that one statement of the kernel alone scatters to
+        #: tensors that exactly one statement of the kernel scatters to
         self.alone: frozenset[str] = frozenset()
 
     def block(self, body: tuple[Statement, ...]) -> Block:
@@ -160,7 +160,7 @@ class Flattener:
         self._block.declares.append(tile)
         return tile
 
-    # -- values ----------------------------------------------------------------------------------------------------
+    # -- values --------------------------------------------------------------------------------------------------------
 
     def _assign(self, tile: Tile, value: Value, fresh: bool) -> None:
         reads = tiles_read(value)
@@ -185,21 +185,21 @@ class Flattener:
         self._point(tile, prepared)
 
     def _prepare(self, value: Value, domain: tuple[IntExpr, ...]) -> Value:
-        """``value`` with everything that cannot be computed element by element put into tiles before."""
+        """Return ``value`` after everything in it that cannot be computed element by element is in tiles."""
         if not isinstance(value, Apply):
             return value
         kind = OPS[value.op].kind
         if value in self._repeated:
-            known = self._known.get(value)
-            if known is None:
+            read = self._known.get(value)
+            if read is None:
                 tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
                 if kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
                     self._standalone(value, tile)
                 else:
                     args = tuple(self._prepare(a, value.type.shape) for a in value.args)
                     self._point(tile, replace(value, args=args))
-                known = self._known[value] = Read(value.type, tile)
-            return known
+                read = self._known[value] = Read(value.type, tile)
+            return read
         if kind in (OpKind.REDUCE, OpKind.SCAN, OpKind.MATRIX):
             tile = self._temp(value.op.removeprefix("reduce_"), value.type.shape, value.type.dtype)
             self._standalone(value, tile)
@@ -216,14 +216,14 @@ class Flattener:
         return replace(value, args=tuple(self._prepare(a, inner) for a in value.args))
 
     def _is_narrower(self, value: Value, domain: tuple[IntExpr, ...]) -> bool:
-        """A tile that broadcasts along the last dimension of ``domain``."""
+        """Does ``value`` broadcast along the last dimension of ``domain``?"""
         if not domain or self.ints.is_one(domain[-1]) or not any(isinstance(v, Read) for v in subvalues(value)):
             return False
         shape = value.type.shape
         return not shape or self.ints.is_one(shape[-1])
 
     def _times_reciprocal(self, value: Apply, domain: tuple[IntExpr, ...]) -> Value:
-        """One division a row instead of one an element; differs from dividing by one rounding."""
+        """Divide once for each row instead of once for each element; the result differs by one rounding."""
         bottom = value.args[1]
         one = Const(Type((), bottom.type.dtype), 1)
         tile = self._temp("inverse", bottom.type.shape, bottom.type.dtype)
@@ -240,7 +240,7 @@ class Flattener:
         return varies and sum(OPS[v.op].flops for v in work) > 1
 
     def _tile_of(self, value: Value, kind: str) -> Read:
-        """A tile that holds ``value``: its own when it already is one."""
+        """Return a tile that holds ``value``; ``value`` itself may be one."""
         if isinstance(value, Read):
             return value
         prepared = self._prepare(value, value.type.shape)
@@ -250,7 +250,7 @@ class Flattener:
         self._point(tile, prepared)
         return Read(value.type, tile)
 
-    # -- what stands alone -----------------------------------------------------------------------------------------
+    # -- operations with a separate step -------------------------------------------------------------------------------
 
     def _standalone(self, value: Apply, tile: Tile) -> None:
         kind = OPS[value.op].kind
@@ -349,7 +349,7 @@ _RULES: dict[type, Callable[[Flattener, Any], None]] = {
 
 
 def _repeated(stmt: Statement) -> frozenset[Value]:
-    """Values with real work in them that occur more than once in the statement."""
+    """Return the values that occur more than once in the statement and are not trivial to compute."""
     applies = [v for root in stmt.values for v in subvalues(root) if isinstance(v, Apply) and OPS[v.op].flops > 0]
     if len(applies) < 2:
         return frozenset()

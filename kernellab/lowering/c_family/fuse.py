@@ -1,8 +1,7 @@
 """Fuses loop nests over one domain, and decides where each tile lives.
 
-Nests join while every dependence between them is from an element to the same element. A tile that one fused nest
-makes and uses is a scalar there; a tile that is only ever read from an input is read again where it is needed.
-"""
+Nests join while every dependence between them is from an element to the same element. A tile that one fused nest writes
+and reads is a scalar there; a tile that is a copy of an input is read from the input where it is needed."""
 
 from __future__ import annotations
 
@@ -99,7 +98,7 @@ class _Dependence(Enum):
 
 @dataclass
 class _Touches:
-    """What a nest reads and writes; an index of None means "any element"."""
+    """Elements that a nest reads and writes; an index of None means "any element"."""
 
     reads: dict[str, set[Index | None]] = field(default_factory=lambda: defaultdict(set))
     writes: dict[str, set[Index | None]] = field(default_factory=lambda: defaultdict(set))
@@ -108,7 +107,7 @@ class _Touches:
 
 
 class Fuser:
-    """``apart`` says of two nests that one loop over both would be slower than two."""
+    """Fuses nests; ``apart`` decides whether one loop over two nests would be slower than two loops."""
 
     def __init__(
         self, ints: Ints, names: tuple[str, ...], apart: Callable[[Nest, Nest], bool] = lambda one, other: False
@@ -116,7 +115,7 @@ class Fuser:
         self.ints = ints
         self._names = names
         self._apart = apart
-        #: what nests touch, each with its nest, so that no other takes its identity
+        #: accesses by the id of a nest, with the nest itself, which keeps the id from being reused
         self._touched: dict[tuple[int, Index | None], tuple[Nest, _Touches]] = {}
 
     def block(self, block: Block) -> FusedBlock:
@@ -146,7 +145,7 @@ class Fuser:
         joined.nests.append(nest)
 
     def _find(self, nest: Nest, groups: list[Group]) -> Group | None:
-        """The group that ``nest`` may join: the last, or one with only scalar work behind it."""
+        """Return the group that ``nest`` may join: the last one, or one after which there is only scalar work."""
         if nest.alone:
             return None
         for group in reversed(groups):
@@ -181,7 +180,7 @@ class Fuser:
                     return _Dependence.ORDERED
                 result = _Dependence.SAME_ELEMENT
         shared = a.tensor_writes.keys() & b.tensor_writes.keys()
-        # parts of an out tensor never overlap: every element is written once
+        # regions of an out tensor never overlap: each element is written once
         if any(r.tensor.role.value in ("inout", "temp") for name in shared for r in a.tensor_writes[name]):
             return _Dependence.ORDERED
         return result
@@ -193,24 +192,24 @@ class Fuser:
         return self._touched[key][1]
 
     def _touches(self, nest: Nest, variables: Index | None) -> _Touches:
-        found = _Touches()
+        touches = _Touches()
         index = variables if variables is not None else tuple("?" for _ in nest.domain)
         for leaf, at in leaves(nest.value, align(index, nest.value.type.shape, self.ints), self.ints):
             if isinstance(leaf, Fetch):
-                found.tensor_reads[leaf.region.tensor.name].append(leaf.region)
+                touches.tensor_reads[leaf.region.tensor.name].append(leaf.region)
             else:
-                found.reads[leaf.tile.uid].add(at)
+                touches.reads[leaf.tile.uid].add(at)
         if nest.tile is not None:
             whole = nest.kind is NestKind.REDUCE
-            found.writes[nest.tile.uid].add(None if whole else align(index, nest.tile.shape, self.ints))
+            touches.writes[nest.tile.uid].add(None if whole else align(index, nest.tile.shape, self.ints))
         if nest.region is not None:
-            found.tensor_writes[nest.region.tensor.name].append(nest.region)
+            touches.tensor_writes[nest.region.tensor.name].append(nest.region)
         if nest.scatter is not None:
-            found.tensor_writes[nest.scatter.tensor.name].append(Region(nest.scatter.tensor, ()))
-        return found
+            touches.tensor_writes[nest.scatter.tensor.name].append(Region(nest.scatter.tensor, ()))
+        return touches
 
 
-# -- where tiles live ----------------------------------------------------------------------------------------------
+# -- where tiles live --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -223,7 +222,7 @@ class _Uses:
 
 
 class Placer:
-    """Decides the :class:`Place` of every tile, and moves reads of inputs to where they are needed."""
+    """Decide the :class:`Place` of every tile, and move reads of inputs to where they are needed."""
 
     def __init__(self, ints: Ints, written_tensors: frozenset[str]) -> None:
         self.ints = ints
@@ -293,7 +292,7 @@ class Placer:
             if not isinstance(leaf, Fetch) and leaf.tile.uid == uid
         )
 
-    # -- inputs that are read again instead of kept ----------------------------------------------------------------
+    # -- inputs that are read again instead of stored in a tile --------------------------------------------------------
 
     def _may_fetch_again(self, uid: str) -> bool:
         uses = self._uses[uid]

@@ -1,4 +1,4 @@
-"""Elements at indices that are values: a check for each index that cannot be proved to be inside, then the element."""
+"""Elements at computed indices: a check for each index that is not proved to be inside, then the element."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Items = tuple[Point | Range | None, ...]
 
 
 def gather_text(value: Apply, index: Sequence[str], ints: Ints, pick: Callable[[str, str], str]) -> str:
-    """The element of the tensor at ``index`` (C++ integers), the pad where it does not exist.
+    """Return the element of the tensor at ``index`` (C++ integers), or the pad if it does not exist, as C++.
 
     ``pick`` spells the element of a tensor at an address.
     """
@@ -33,7 +33,7 @@ def gather_text(value: Apply, index: Sequence[str], ints: Ints, pick: Callable[[
 
 
 def place_at(tensor: Tensor, index: Sequence[str], items: Items, ints: Ints) -> tuple[str, list[str]]:
-    """Row-major position of ``index``, and the checks without which it may lie outside."""
+    """Return the row-major position of ``index``, and the checks that it needs to lie inside."""
     address, checks = "", []
     for text, item, size in zip(index, items, tensor.shape, strict=True):
         if not _is_inside(item, size, ints):
@@ -53,7 +53,7 @@ def _is_inside(item: Point | Range | None, size: IntExpr, ints: Ints) -> bool:
 
 
 def scatter_text(nest: Nest, variables: Index, scalars: Scalars) -> str:
-    """The statement that writes one element of a scatter."""
+    """Return the statement that writes one element of a scatter."""
     stmt, packed = nest.scatter, nest.value
     assert stmt is not None and isinstance(packed, Apply)
     tensor = stmt.tensor

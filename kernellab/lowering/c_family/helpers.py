@@ -1,4 +1,4 @@
-"""Which ``kl::`` functions a program's operations are spelled with, and which a header defines."""
+"""The ``kl::`` functions that a program's operations use, and those that a header defines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DEFINED = re.compile(
 
 
 def used_helpers(program: Program, dsl: str) -> set[str]:
-    """The functions that the operations of ``program`` are spelled with in ``dsl``, without ``kl::``."""
+    """Return the names, without ``kl::``, of the functions that the operations of ``program`` use in ``dsl``."""
     values = [v for k in program.kernels for s in statements(k.body) for root in s.values for v in subvalues(root)]
     used = {v.op for v in values if isinstance(v, Apply)}
     return {name for op in used for name in re.findall(r"kl::(\w+)", OPS[op].spell.get(dsl, ""))}
 
 
 def defined_helpers(header: str) -> set[str]:
-    """The functions that the text of a header defines."""
+    """Return the names of the functions that the text of a header defines."""
     return {plain or macro for plain, macro in _DEFINED.findall(header)}
 
 

@@ -1,4 +1,5 @@
-"""Which element of each operand makes one element of a value: index tuples as C++ text, ``"0"`` in a dimension of 1."""
+"""The elements of the operands from which one element of a value is computed: index tuples as C++ text, ``"0"`` in a
+dimension of 1."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ Index = tuple[str, ...]
 
 
 def align(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> Index:
-    """The index into an operand of ``shape`` that broadcasts (NumPy's rule) to where ``index`` points."""
+    """Return the index into an operand of ``shape`` that broadcasts (NumPy's rule) to the element at ``index``."""
     tail = index[len(index) - len(shape) :] if shape else ()
     return tuple("0" if ints.is_one(e) else i for i, e in zip(tail, shape, strict=True))
 
 
 def flat(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
-    """Row-major position of ``index`` in ``shape``, as it is written."""
+    """Return the row-major position of ``index`` in ``shape``, as C++."""
     ints.note(index)
     return _row_major(index, shape, ints)
 
@@ -43,7 +44,7 @@ def wrap(text: str) -> str:
 
 
 def child_indices(value: Apply, index: Index, ints: Ints) -> list[Index]:
-    """One index per argument of ``value``, for its element at ``index``."""
+    """Return one index for each argument of ``value``, for its element at ``index``."""
     if OPS[value.op].kind is not OpKind.SHAPE or value.op == "broadcast":
         return [align(index, arg.type.shape, ints) for arg in value.args]
     if value.op == "transpose":
@@ -87,7 +88,7 @@ def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, .
 
 
 def _merged(real: list[tuple[str, IntExpr]], wanted: list[IntExpr], ints: Ints) -> list[str] | None:
-    """One index for each wanted extent where each is the product of some neighbouring ones; None where it is not."""
+    """Return one index for each wanted extent if each is the product of neighbouring extents, else None."""
     left = list(real)
     result: list[str] = []
     for extent in wanted:
@@ -116,7 +117,7 @@ def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:
 
 
 def in_tile(read: Read, index: Index, ints: Ints) -> Index:
-    """Where in its tile the element of ``read`` at ``index`` lies."""
+    """Return the index in its tile of the element of ``read`` at ``index``."""
     if not isinstance(read, Shifted):
         return index
     at = index[-1] if ints.is_one(read.step) else f"{wrap(index[-1])} * {ints.operand(read.step)}"
@@ -126,7 +127,7 @@ def in_tile(read: Read, index: Index, ints: Ints) -> Index:
 
 
 def leaves(value: Value | Fetch, index: Index, ints: Ints) -> Iterator[tuple[Read | Fetch, Index]]:
-    """Every tile element and tensor element that the element of ``value`` at ``index`` needs."""
+    """Yield each element of a tile or tensor that the element of ``value`` at ``index`` needs."""
     if isinstance(value, Read):
         yield value, in_tile(value, index, ints)
     elif isinstance(value, Fetch):

@@ -11,7 +11,7 @@ from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Tensor
 
 _COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
-#: always in parentheses: compilers warn where C's precedence of these decides
+#: always in parentheses: compilers warn where the precedence of these operators matters
 _BITS = frozenset(("&", "|", "^", "<<", ">>"))
 _PRECEDENCE = {"or": 1, "and": 2, "not": 9, "+": 5, "-": 5, "*": 6, "//": 6, "%": 6} | dict.fromkeys(_COMPARISONS, 3)
 _ATOM = 10
@@ -20,7 +20,7 @@ _SPELL = {"//": "/", "and": "&&", "or": "||"}
 
 @dataclass
 class Spelled:
-    """C++ names that text was made of; ``choosing`` are those of them that choose an element of memory."""
+    """The C++ names in a text; ``choosing`` are those that select an element of memory."""
 
     names: set[str] = field(default_factory=set)
     choosing: set[str] = field(default_factory=set)
@@ -28,7 +28,7 @@ class Spelled:
 
 @dataclass(frozen=True)
 class Sum:
-    """An index as ``base + last``, where ``last`` is one name; ``names`` are all that it is made of."""
+    """An index as ``base + last``, where ``last`` is one name; ``names`` are all names in it."""
 
     names: frozenset[str]
     last: str = ""
@@ -38,16 +38,17 @@ class Sum:
 
 @dataclass
 class Ints(Bounds):
-    """Facts about the integers of one kernel, and their C++ text; ``spell`` maps a name to its own in C++."""
+    """Facts about the integers of one kernel, and their C++ text; ``spell`` maps a name to its C++ name."""
 
     spell: Mapping[str, str]
-    #: what has been spelled, so that no one has to look for a name in the text
+    #: records of names that were spelled, so that no text is searched for a name
     spelled: Spelled = field(default_factory=Spelled, kw_only=True)
     _sums: dict[str, Sum] = field(default_factory=dict, kw_only=True)
 
     @contextmanager
     def watch(self, *, chooses: bool = False) -> Iterator[Spelled]:
-        """Yields what is spelled inside; ``chooses``: it all chooses an element of memory."""
+        """Yield a record of the names that are spelled inside; with ``chooses`` all of them select an element of
+        memory."""
         outer, self.spelled = self.spelled, Spelled()
         try:
             yield self.spelled
@@ -56,16 +57,15 @@ class Ints(Bounds):
             self.note(inner.names, inner.names if chooses else inner.choosing)
 
     def note(self, names: Iterable[str], choosing: Iterable[str] = ()) -> None:
-        """Says that text was made of ``names``, or of what those were composed of."""
+        """Record that ``names``, or the names that those are composed of, were spelled."""
         for name in names:
             self.spelled.names.update(self.parts(name).names)
         self.spelled.choosing.update(choosing)
 
     def composed(self, text: str, names: Sequence[str], base: str | None = None) -> str:
-        """``text``, an index that is made of ``names``: who spells it spells them.
+        """Return ``text``, an index made of ``names``: spelling it spells them.
 
-        With ``base``, it is that and the last of ``names``.
-        """
+        With ``base``, it is the sum of ``base`` and the last of ``names``."""
         if text not in self._sums and text not in names:
             parts = [self.parts(name) for name in names]
             every = frozenset().union(*(part.names for part in parts))
@@ -78,17 +78,18 @@ class Ints(Bounds):
         return text
 
     def parts(self, text: str) -> Sum:
-        """What an index is made of: itself, where it was not composed."""
+        """Return the parts of an index: itself, if it was not composed."""
         return self._sums.get(text) or Sum(frozenset((text,)), text)
 
     def cpp(self, expr: IntExpr) -> str:
+        """Return ``expr`` as C++."""
         return self._cpp(expr)[0]
 
     def tensor(self, tensor: Tensor) -> str:
         return self.spell.get(tensor.name, tensor.name)
 
     def operand(self, expr: IntExpr) -> str:
-        """``expr`` so that it may stand next to any operator."""
+        """Return ``expr`` as C++ that may be an operand of any operator."""
         text, precedence = self._cpp(expr)
         return text if precedence == _ATOM else f"({text})"
 

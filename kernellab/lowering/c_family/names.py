@@ -1,4 +1,4 @@
-"""Identifiers in C++ and CUDA C++: the sketch's own names, where the language leaves them free."""
+"""Identifiers in C++ and CUDA C++: the sketch's names, if the language allows them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ RESERVED = frozenset(_RESERVED_WORDS.split())
 
 
 def safe(name: str) -> str:
-    """``name`` as an identifier that no keyword, macro or helper hides."""
+    """Return ``name`` as an identifier that is no keyword, macro or helper."""
     return f"{name}_" if name in RESERVED or name.startswith("__") else name
 
 
 def function(program: Program, kernel: Kernel) -> str:
-    """The function of ``kernel``: its own name, unless something else has that name where it is called."""
+    """Return the name of the function of ``kernel``: the kernel's name, unless something else has that name where it is
+    called."""
     taken = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
     taken |= {k.name for k in program.kernels if k is not kernel}
     name = safe(kernel.name)
@@ -36,7 +37,7 @@ def function(program: Program, kernel: Kernel) -> str:
 
 
 class Names:
-    """Every identifier of a kernel's function; ``reserved`` are words of a DSL beyond those of C++."""
+    """All identifiers of a kernel's function; ``reserved`` are words of a DSL in addition to those of C++."""
 
     def __init__(self, program: Program, kernel: Kernel, reserved: frozenset[str] = frozenset()) -> None:
         reserved |= RESERVED
@@ -47,10 +48,11 @@ class Names:
         loop_vars = [v for v in "ijklabcdpqrstuvwxyz" if v not in self.taken][:8]
         self.loop_vars = tuple(loop_vars) + tuple(f"i{n}" for n in range(8 - len(loop_vars)))
         self.taken |= set(self.loop_vars)
-        #: tensors that cannot keep their names
+        #: tensors that had to be renamed
         self.tensors = {t.name: self.fresh(f"{t.name}_tensor") for t in program.tensors if t.name in reserved}
 
     def fresh(self, base: str) -> str:
+        """Return a new identifier like ``wish``."""
         name, count = safe(base), 1
         while name in self.taken:
             count += 1
@@ -59,6 +61,7 @@ class Names:
         return name
 
     def tile(self, tile: Tile) -> str:
+        """Return the identifier of a tile."""
         return f"{tile.name}_" if tile.name in self.outer or tile.name in RESERVED else tile.name
 
 

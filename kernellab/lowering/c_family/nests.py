@@ -1,4 +1,4 @@
-"""Loop nests: what a block of sketch statements is made of before loops are fused."""
+"""Loop nests: the form of a block of sketch statements before loops are fused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Shifted(Read):
-    """Elements of a longer tile: along the last dimension every ``step``-th from ``start`` on."""
+    """Elements of a longer tile: every ``step``-th along the last dimension, from ``start`` on."""
 
     start: int
     step: IntExpr
 
 
 class Flat:
-    """A step with no block inside. Besides its blocks a step names the tiles that it reads and writes, by uid."""
+    """A step without blocks inside. Each step has its blocks and the uids of the tiles that it reads and writes."""
 
     @property
     def blocks(self) -> tuple[()]:
@@ -37,7 +37,7 @@ class Flat:
 
 
 class Nested:
-    """A step made of blocks; what they read and write is theirs to say."""
+    """A step made of blocks; reads and writes are those of the blocks."""
 
     @property
     def reads(self) -> Collection[str]:
@@ -69,11 +69,11 @@ class Nest(Flat):
     op: str = ""
     axes: tuple[int, ...] = ()
     keepdims: bool = False
-    #: what a scatter writes; its value and then its indices are the arguments of ``value``
+    #: the tensor that a scatter writes; its value and then its indices are the arguments of ``value``
     scatter: Scatter | None = None
-    #: iterations that run at once add to different elements: no atomics are needed
+    #: iterations that run in parallel add to different elements: no atomics are needed
     apart: bool = False
-    #: has its own edges, on which another nest's loop must not depend
+    #: has separate edges, on which another nest's loop must not depend
     alone: bool = False
 
     @property
@@ -96,9 +96,9 @@ class ScanCall(Flat):
     line: int
     #: from the last element to the first
     reverse: bool = False
-    #: tiles that are no tiles, but lie in a tensor: what is scanned there, and where the result goes
+    #: regions of tensors that replace tiles: operands that are read and results that are written in place
     placed: dict[str, Region] = field(default_factory=dict)
-    #: lines of the loads and stores that fell away so
+    #: sketch lines of the loads and stores that this removed
     silent: list[int] = field(default_factory=list)
 
     @property
@@ -112,7 +112,8 @@ class ScanCall(Flat):
 
 @dataclass(eq=False)
 class SortCall(Flat):
-    """``values, order``: the first of ``source`` along ``axis`` in stable order, and where they were."""
+    """``values, order``: the first elements of ``source`` along ``axis`` in stable order, and their former
+    positions."""
 
     values: Tile
     order: Tile
@@ -120,9 +121,9 @@ class SortCall(Flat):
     axis: int
     down: bool
     line: int
-    #: the row, where it is no tile, but lies in a tensor
+    #: the region of a tensor that replaces the source's tile
     placed: dict[str, Region] = field(default_factory=dict)
-    #: lines of the loads that fell away so
+    #: sketch lines of the loads that this removed
     silent: list[int] = field(default_factory=list)
 
     @property
@@ -136,7 +137,7 @@ class SortCall(Flat):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A rectangle of a tensor that a product reads where it lies, turned if ``turned``."""
+    """A rectangle of a tensor that a product reads in place, transposed if ``turned``."""
 
     region: Region
     turned: bool
@@ -144,7 +145,8 @@ class Matrix:
 
 @dataclass(eq=False)
 class GemmCall(Flat):
-    """``acc += a @ b``; an operand is a tile, or what its tile would have been loaded from."""
+    """``acc += a @ b``; an operand is a tile, or the rectangle of a tensor that the tile would have been loaded
+    from."""
 
     acc: Tile
     a: Tile | Matrix
@@ -166,7 +168,7 @@ class GemmCall(Flat):
 
 @dataclass(frozen=True)
 class Slab:
-    """The box of a tensor that a nest of loops reads, to be copied aside once.
+    """The box of a tensor that a nest of loops reads and that is copied once.
 
     The first coordinate and the number of coordinates that are held, for each dimension of the tensor.
     """
@@ -174,10 +176,10 @@ class Slab:
     region: Region
     low: tuple[IntExpr, ...]
     count: tuple[IntExpr, ...]
-    #: which dimensions are summed over, are the rows (-1: none) and the columns of positions
+    #: the summed dimensions, and those of the rows (-1: none) and columns of positions
     depth: int
     rows: int
-    #: the length of the whole sum, 0 where it is not known
+    #: the length of the whole sum; 0 if unknown
     deep: int
     #: elements from one column of positions to the next
     step: int
@@ -185,10 +187,9 @@ class Slab:
 
 @dataclass(eq=False)
 class GatherCall(GemmCall):
-    """A product whose operands are copied aside, to be multiplied with others; ``region`` is where ``b`` comes from.
+    """A product whose operands are collected and multiplied together with others; ``b`` comes from ``region``.
 
-    ``slab`` is the box that all the others' ``b`` come from, where it is copied once.
-    """
+    ``slab`` is the box that the ``b`` of all of them come from, if it is copied once."""
 
     region: Region | None = None
     slab: Slab | None = None
@@ -202,7 +203,7 @@ class GatherCall(GemmCall):
 class LoopItem(Nested):
     loop: Loop
     body: Block
-    #: the gathered product that runs inside, to be finished behind the loop
+    #: the gathered product that runs inside and is finished after the loop
     gathers: GatherCall | None = None
 
     @property
@@ -228,12 +229,12 @@ Step = Union[Nest, ScanCall, SortCall, GemmCall, LoopItem, IfItem]
 @dataclass(eq=False)
 class Block:
     steps: list[Step] = field(default_factory=list)
-    #: tiles that this block brings into being
+    #: tiles that this block declares
     declares: list[Tile] = field(default_factory=list)
 
 
 def steps_of(block: Block) -> Iterator[Step]:
-    """What a block and the blocks inside it do, in order; no loops and conditions themselves."""
+    """Yield the steps of a block and of the blocks inside it, in order, without loops and conditions."""
     for step in block.steps:
         for inner in step.blocks:
             yield from steps_of(inner)
@@ -242,7 +243,7 @@ def steps_of(block: Block) -> Iterator[Step]:
 
 
 def drop_steps(block: Block, which: set[int]) -> None:
-    """Takes the steps of these ``id`` out of a block and those inside it."""
+    """Remove the steps with these ``id`` from a block and from the blocks inside it."""
     block.steps = [s for s in block.steps if id(s) not in which]
     for step in block.steps:
         for inner in step.blocks:
@@ -250,6 +251,7 @@ def drop_steps(block: Block, which: set[int]) -> None:
 
 
 def subvalues(value: Value | Fetch) -> Iterator[Value | Fetch]:
+    """Yield ``value`` and all values inside it."""
     yield value
     if isinstance(value, Apply):
         for arg in value.args:
@@ -261,7 +263,7 @@ def tiles_read(value: Value | Fetch) -> set[str]:
 
 
 def with_tile(value: Value | Fetch, uid: str, tile: Tile) -> Value | Fetch:
-    """``value`` with reads of the tile ``uid`` made reads of ``tile``."""
+    """Return ``value`` with reads of the tile ``uid`` replaced by reads of ``tile``."""
     if isinstance(value, Read):
         return replace(value, tile=tile) if value.tile.uid == uid else value
     if isinstance(value, Apply):

@@ -21,18 +21,19 @@ from kernellab.sketch.program.program import Index as IndexValue
 _NARROW_INTS = {DType.I16, DType.I8, DType.U8}
 
 
-#: spells the element of a tensor at an address, given what the address was made of
+#: spells the element of a tensor at an address; takes the names that the address was made of
 Pick = Callable[[str, str, Spelled], str]
 
 
 def picked(tensor: str, address: str, _made_of: Spelled) -> str:
-    """The element as C spells it."""
+    """Return the element in plain C."""
     return f"{tensor}[{address}]"
 
 
 class Scalars:
-    """``read``, ``fetch`` and ``pick`` spell an element of a tile, of a region, and of a tensor at an address that was
-    looked up; ``params`` maps a constexpr to C++; ``dsl``: "cpp" or "cuda_c", whose spelling of an operation it is."""
+    """Writes elements. ``read``, ``fetch`` and ``pick`` spell an element of a tile, of a region, and of a tensor at a
+    computed address; ``params`` maps a constexpr to C++; ``dsl`` ("cpp" or "cuda_c") selects the spelling of
+    operations."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Scalars:
         self._pick = pick
 
     def element(self, value: Value | Fetch, index: Index) -> str:
-        """The element of ``value`` at ``index`` (already aligned to the value's shape)."""
+        """Return the element of ``value`` at ``index`` (already aligned to the value's shape), as C++."""
         dtype = value.type.dtype
         match value:
             case Const():
@@ -70,8 +71,8 @@ class Scalars:
 
     def _number(self, expr: IntExpr, dtype: DType) -> str:
         if dtype is DType.I64:
-            known = self.ints.const(expr)
-            return self.ints.operand(expr) if known is None else literal(known, dtype)
+            constant = self.ints.const(expr)
+            return self.ints.operand(expr) if constant is None else literal(constant, dtype)
         return f"{VALUE_TYPE[dtype]}({self.ints.cpp(expr)})"
 
     def _apply(self, value: Apply, index: Index) -> str:
@@ -85,7 +86,7 @@ class Scalars:
             return converted(args[0], value.args[0].type.dtype, dtype)
         if value.op == "bitcast":
             source = value.args[0].type.dtype
-            # a value may be held wider than its dtype: a narrow float, an index
+            # a value's C++ type may be wider than its dtype: a narrow float, an index
             held = args[0] if source in (DType.F32, DType.F64) else f"{MEMORY_TYPE[source]}({strip(args[0])})"
             text = op.spell[self._dsl].format(strip(held), MEMORY_TYPE[dtype])
             return f"float({text})" if is_narrow(dtype) else text
@@ -114,12 +115,13 @@ class Scalars:
         return text
 
     def _whole(self, value: Value, text: str) -> str:
-        """``text`` of an operand whose width decides: an index may be narrower than i64."""
+        """Return ``text`` cast to full width, which matters for this operand: an index may be narrower than i64."""
         is_index = isinstance(value, IndexValue) and self.ints.const(value.expr) is None
         return f"int64_t({strip(text)})" if is_index and value.type.dtype is DType.I64 else text
 
     def _operand(self, op: str, number: int, text: str, sources: list[DType], result: DType) -> str:
-        """Operands share a type: what resolution left mixed (weak scalars, bool conditions) is made so here."""
+        """Return an operand in the type that the operands share: resolution leaves weak scalars and bool conditions
+        mixed."""
         if op in ("logical_and", "logical_or", "logical_not"):
             return text if sources[number] is DType.BOOL else f"({text} != 0)"
         if op == "where":
@@ -159,7 +161,7 @@ class Scalars:
 
 @lru_cache(maxsize=512)
 def _is_argument(template: str, number: int) -> bool:
-    """Is the operand an argument of a function wherever ``template`` has it? There it needs no parentheses."""
+    """Is the operand an argument of a function in each place of ``template``? Then it needs no parentheses."""
     parts = [(before, field) for before, field, _, _ in Formatter().parse(template)]
     after = [*(before for before, _ in parts[1:]), ""]
     return all(
@@ -174,6 +176,6 @@ def _ends_name(text: str) -> bool:
 
 
 def place(name: str, index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
-    """``name[...]`` for a row-major array of ``shape``."""
+    """Return ``name[...]`` for the element at ``index`` of a row-major array of ``shape``."""
     with ints.watch(chooses=True):
         return f"{name}[{flat_index(index, shape, ints)}]"

@@ -21,12 +21,12 @@ _LIMITS = {DType.I64: 63, DType.I32: 31, DType.I16: 15, DType.I8: 7}
 
 
 def is_narrow(dtype: DType) -> bool:
-    """A float that is computed with in f32 and rounded where it is written."""
+    """Is it a float that is computed with in f32 and rounded when it is written?"""
     return dtype.is_float and dtype not in (DType.F32, DType.F64)
 
 
 def literal(value: float, dtype: DType) -> str:
-    """``value`` as a C++ literal; infinities become the ends of an integer's range."""
+    """Return ``value`` as a C++ literal; infinities become the ends of an integer's range."""
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
@@ -36,7 +36,7 @@ def literal(value: float, dtype: DType) -> str:
         if number == -(2**63):
             return "INT64_MIN"
         if dtype is DType.I32:
-            # C++ reads -2147483648 as minus a long
+            # C++ parses -2147483648 as the negation of a long
             return "INT32_MIN" if number == -(2**31) else str(number)
         return f"INT64_C({number})" if dtype is DType.I64 else f"{VALUE_TYPE[dtype]}({number})"
     if math.isnan(value):
@@ -56,7 +56,8 @@ def _end_of_range(value: float, dtype: DType) -> str:
 
 
 def converted(text: str, source: DType, target: DType) -> str:
-    """A value of ``source`` written as ``target``: truncation to integers, non-zero to bool, rounding to narrow."""
+    """Return ``text``, a value of ``source``, converted to ``target``: truncated to integers, non-zero to bool, rounded
+    to narrow floats."""
     if source == target:
         return text
     if target is DType.BOOL:
@@ -70,7 +71,7 @@ def converted(text: str, source: DType, target: DType) -> str:
 
 
 def strip(text: str) -> str:
-    """``text`` without one pair of parentheses around all of it."""
+    """Return ``text`` without one pair of parentheses around all of it."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

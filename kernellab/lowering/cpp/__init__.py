@@ -25,9 +25,9 @@ from kernellab.sketch.program.program import DType, Program, Tensor, TensorRole
 from kernellab.target import Target
 
 HEADERS = ("kl_math.h", "kl_tile.h")
-#: products over windows, where a kernel has some
+#: products over windows
 WINDOWS = "kl_window.h"
-#: rows in order, where a kernel sorts
+#: sorted rows
 SORTS = "kl_sort.h"
 #: rows of f16 and bf16
 HALVES = "kl_half.h"
@@ -36,7 +36,7 @@ SPECIAL = "kl_special.h"
 
 
 def lower_cpp(program: Program, binding: Binding, target: Target) -> Source:
-    """C++ that computes what ``program`` means.
+    """Return C++ source that computes ``program``.
 
     Raises:
         LoweringError: a statement that has no C++ form here, with its line.
@@ -108,9 +108,9 @@ def _preamble(w: Writer, program: Program, binding: Binding, runtime: tuple[str,
 
 
 def _export(w: Writer, program: Program, stage: Stage, symbols: list[str]) -> None:
-    """The function that kernel.py calls with addresses, sizes and numbers in this order."""
+    """Write the function that kernel.py calls with addresses, sizes and numbers, in this order."""
     order = [*stage.tensors, *symbols, *stage.numbers]
-    with w.block(f"KL_EXPORT({stage.name})", said=False):
+    with w.block(f"KL_EXPORT({stage.name})", comment=False):
         for n, name in enumerate(order):
             if n < len(stage.tensors):
                 w(f"auto* const {safe(name)} = args.pointer<{MEMORY_TYPE[program.tensor(name).dtype]}>({n});")
@@ -139,11 +139,10 @@ def _template() -> jinja2.Template:
 def python_source(
     program: Program, binding: Binding, exports: list[Stage], symbols: list[str], headers: tuple[str, ...]
 ) -> str:
-    """kernel.py: ``kernel(<parameters>)``, which calls what kernel.cpp exports, and the library between.
+    """Return kernel.py: ``kernel(<parameters>)``, which calls the functions of kernel.cpp and the library in order.
 
-    ``symbols`` are those that each export takes; ``headers`` those that kernel.cpp needs in addition to the two that
-    every kernel has.
-    """
+    ``symbols`` are those that each exported function takes; ``headers`` are needed in addition to the two of every
+    kernel."""
     host = CppHost(program, binding)
     return _template().render(
         title=" then ".join(k.name for k in program.kernels),
@@ -161,7 +160,7 @@ def python_source(
 
 
 class CppHost(HostFunction):
-    """The parts of kernel.py's function that the template puts together."""
+    """The parts of kernel.py's function, which the template joins."""
 
     checks_shapes = True
 
@@ -194,12 +193,13 @@ class CppHost(HostFunction):
         return f"({inner},)" if len(shape) == 1 else f"({inner})"
 
     def launches(self, exports: list[Stage], symbols: list[str]) -> list[str]:
-        """Calls of what is exported and of the library, in the sketches' order."""
+        """Return calls of the exported functions and of the library, in the sketches' order."""
         self.in_order({stage.first: partial(self._start, stage, symbols) for stage in exports})
         self.put_written()
         return self.lines
 
     def result(self) -> str:
+        """Return the expression that the function returns."""
         results = self.results()
         return results[0] if len(results) == 1 else f"({', '.join(results)})"
 
@@ -209,6 +209,7 @@ class CppHost(HostFunction):
         self.put(f"_{stage.name}({', '.join([*addresses, *symbols, *numbers])})")
 
     def checks(self) -> list[str]:
+        """Return lines that check the arguments and convert them to tensors."""
         lines = []
         for tensor in self.program.tensors:
             position = self.binding.tensors.get(tensor.name)
@@ -217,24 +218,25 @@ class CppHost(HostFunction):
             dtype = self.binding.dtypes.get(position, tensor.dtype)
             parameter = self.binding.parameters[position]
             copy = ".clone()" if tensor.role is TensorRole.INOUT else ""
-            given = f"_tensor({parameter}, {parameter!r}, torch.{self.parts(position) or dtype.torch_name})"
+            tensor_text = f"_tensor({parameter}, {parameter!r}, torch.{self.parts(position) or dtype.torch_name})"
             if self.parts(position):
-                given = f"torch.view_as_real({given}.resolve_conj())"
+                tensor_text = f"torch.view_as_real({tensor_text}.resolve_conj())"
             if position in self.binding.last:
-                given = f"_tensor({parameter}.movedim(1, -1), {parameter!r}, torch.{dtype.torch_name})"
-            lines.append(f"{self.local(tensor.name)} = {given}{copy}")
+                tensor_text = f"_tensor({parameter}.movedim(1, -1), {parameter!r}, torch.{dtype.torch_name})"
+            lines.append(f"{self.local(tensor.name)} = {tensor_text}{copy}")
         return [*lines, *self.constants()]
 
     def extents(self) -> list[str]:
-        """Symbols by the arguments' dimensions, checked where the source was made for one size; fixed extents."""
+        """Return lines that set symbols from the arguments' dimensions, check those of a source made for one size, and
+        set fixed extents."""
         lines = []
         by_position = {p: t for t, p in self.binding.tensors.items()}
         for symbol in self.program.symbols:
             position, dim = self.binding.symbols.get(symbol, (-1, 0))
             fixed = self.binding.fixed.get(symbol)
             if position in by_position:
-                given = "movedim(-1, 1)." if position in self.binding.last else ""
-                lines.append(f"{symbol} = {self.local(by_position[position])}.{given}shape[{dim}]")
+                moved = "movedim(-1, 1)." if position in self.binding.last else ""
+                lines.append(f"{symbol} = {self.local(by_position[position])}.{moved}shape[{dim}]")
                 if fixed is not None:
                     what = f"{symbol} is {{{symbol}}}; this kernel was made for {fixed} alone."
                     lines += [f"if {symbol} != {fixed}:", f"    raise ValueError(f{what!r})"]
@@ -250,6 +252,7 @@ class CppHost(HostFunction):
         return lines
 
     def shape_checks(self) -> list[str]:
+        """Return lines that refuse arguments of other shapes than the declared ones."""
         return [
             f"_fits({self.local(t.name)}, {self.binding.parameters[self.binding.tensors[t.name]]!r}, "
             f"{self.sizes(t.shape)}{'' if self._is_plain(t) else ', view=True'})"
@@ -258,12 +261,13 @@ class CppHost(HostFunction):
         ]
 
     def _is_plain(self, tensor: Tensor) -> bool:
-        """Is the declared shape the argument's own, dimension by dimension, and not a view of it?"""
+        """Is the declared shape that of the argument, dimension by dimension, and not a view of it?"""
         places = [self.binding.symbols.get(e.name) if e.kind is IntKind.SYMBOL else None for e in tensor.shape]
         mine = [(d, p[1]) for d, p in enumerate(places) if p and p[0] == self.binding.tensors[tensor.name]]
         return None not in places and bool(mine) and all(d == own for d, own in mine)
 
     def allocations(self) -> list[str]:
+        """Return lines that allocate the tensors that the function makes."""
         return [
             f"{self.local(tensor.name)} = torch.{make}({self.sizes(shape)}, dtype=torch.{tensor.dtype.torch_name})"
             for tensor, make, shape in self.made()

@@ -1,8 +1,7 @@
-"""Rows of a tensor that a window reads at several places: each is copied once with its edge filled.
+"""Rows of a tensor that a window reads at several offsets: each is copied once with its edge filled.
 
-Taps side by side read the same row, each with a separate end, and where one of them is outside, the loop over a row
-is three loops, of which two go element by element. Over copies that reach past the edge all taps are one loop.
-"""
+Neighbouring taps read the same row with different ends. Where one of them is outside, the loop over a row becomes three
+loops, two of which are scalar. Over copies that extend past the edge one loop serves all taps."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Point, Range, Region, Tensor, Tile, Type
 
-#: elements of a row that is not worth its copy
+#: smallest number of elements of a row that is copied
 _FEW = 16
 
 
 class _Row(NamedTuple):
-    """What the places that one copy serves have in common."""
+    """What the reads that share one copy have in common."""
 
     tensor: Tensor
     points: tuple[IntExpr, ...]
-    #: what their starts have in common, apart from numbers
+    #: the common part of their starts, without constants
     start: IntExpr
     extent: IntExpr
     step: IntExpr
@@ -34,8 +33,8 @@ class _Row(NamedTuple):
 
 
 def fill_edges(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[str], str]) -> None:
-    """Copies rows that taps share, and meet the edge in, ahead of all that reads them; ``written`` names the tensors
-    that the kernel changes, and ``fresh`` gives a new name like the one asked for."""
+    """Copy each row that taps share and that crosses an edge before its first reader. ``written`` names the tensors
+    that the kernel changes; ``fresh`` returns a new name similar to its argument."""
     writers = Counter(uid for step in steps_of(block) for uid in step.writes)
     _fill(block, ints, written, fresh, {uid for uid, n in writers.items() if n == 1})
 
@@ -47,11 +46,12 @@ def _fill(block: Block, ints: Ints, written: frozenset[str], fresh: Callable[[st
     loads = [n for n in block.steps if isinstance(n, Nest) and _is_load(n, written, once)]
     rows: dict[_Row, list[tuple[int, Nest]]] = defaultdict(list)
     for nest in loads:
-        found = _row(nest, ints)
-        if found is not None:
-            rows[found[0]].append((found[1], nest))
+        place = _row(nest, ints)
+        if place is not None:
+            rows[place[0]].append((place[1], nest))
     shared = {row: taps for row, taps in rows.items() if _close_by(row, taps, ints)}
-    # a row without an edge is read in place, and one that meets it makes all the loop's taps wait for a separate loop
+    # a row inside the tensor is read in place; a row that crosses the edge would put all taps of the loop in a separate
+    # loop
     if not any(_meets_edge(nest, ints) for taps in shared.values() for _, nest in taps):
         return
     ahead = [n for n in loads if not n.domain]
@@ -73,7 +73,7 @@ def _is_load(nest: Nest, written: frozenset[str], once: set[str]) -> bool:
 
 
 def _row(nest: Nest, ints: Ints) -> tuple[_Row, int] | None:
-    """What ``nest`` loads a row of, and by how much its place is off; None where it loads no plain row."""
+    """Return the row that ``nest`` loads and its constant offset; None if it loads no plain row."""
     value, tile = nest.value, nest.tile
     assert isinstance(value, Fetch) and tile is not None
     region = value.region
@@ -92,7 +92,7 @@ def _row(nest: Nest, ints: Ints) -> tuple[_Row, int] | None:
 
 
 def _close_by(row: _Row, taps: list[tuple[int, Nest]], ints: Ints) -> bool:
-    """Do several taps read mostly the same elements? Heads of one projection lie in one row too, far apart."""
+    """Do several taps read mostly the same elements? Heads of one projection are in one row too, but far apart."""
     offs = {off for off, _ in taps}
     return len(offs) > 1 and 2 * (max(offs) - min(offs)) < (ints.const(row.tensor.shape[-1]) or 0)
 
@@ -107,7 +107,7 @@ def _meets_edge(nest: Nest, ints: Ints) -> bool:
 
 
 def _copied(row: _Row, taps: Iterable[tuple[int, Nest]], block: Block, fresh: Callable[[str], str]) -> Nest:
-    """The nest that copies ``row``, of which ``taps`` read the copy from now on."""
+    """Return the nest that copies ``row``, and make ``taps`` read the copy."""
     taps = list(taps)
     low, high = min(off for off, _ in taps), max(off for off, _ in taps)
     swept = int_op("*", int_op("-", row.extent, num(1)), row.step)

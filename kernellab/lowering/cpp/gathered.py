@@ -1,9 +1,9 @@
-"""Products summed over a nest of loops, such as a convolution's: the operands of many small products are gathered.
+"""Products summed over a nest of loops, such as those of a convolution: the operands of many small products are
+collected.
 
 ``acc += a @ b`` in a loop over taps and channels has a short inner dimension each time. Here every iteration only
-copies its operands side by side, and one product multiplies what has come together; an operand that is a window of a
-tensor is copied from where it lies, edges included, so that no tile of it is made first.
-"""
+copies its operands side by side, and one product multiplies all of them; an operand that is a window of a tensor is
+copied from the tensor directly, edges included, without a tile."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Apply, DType, Loop, Point, Range, Read, Region, Tile, Value
 
-#: dimensions of positions that a window may have
+#: largest number of dimensions of positions of a window
 _MOST_RANGES = 2
-#: rows of a product from which they lie across the vectors: of fewer most lanes would idle
+#: smallest number of rows for which vectors run along the rows: with fewer rows most lanes would be idle
 _LEAST_ACROSS = 4
 
 
 def gather_products(block: Block, ints: Ints, written: frozenset[str]) -> bool:
-    """Turns products in loops that do nothing else into gathered ones. Says whether there were any."""
-    found = False
+    """Replace products in loops that do nothing else by gathered ones. Returns whether there were any."""
+    changed = False
     for step in block.steps:
         if isinstance(step, LoopItem) and not step.loop.hints.parallel:
             product = _only_product(step)
             if product is not None and _gather(step, product, written, ints):
-                found = True
+                changed = True
                 continue
         for inner in step.blocks:
-            found |= gather_products(inner, ints, written)
-    return found
+            changed |= gather_products(inner, ints, written)
+    return changed
 
 
 def has_slab(block: Block) -> bool:
-    """Does any gathered product copy a box once?"""
+    """Does a gathered product use a box that is copied once?"""
     for step in block.steps:
         if isinstance(step, LoopItem) and step.gathers and step.gathers.slab:
             return True
@@ -58,7 +58,7 @@ def has_slab(block: Block) -> bool:
 
 
 def _only_product(item: LoopItem) -> Block | None:
-    """The innermost block of loops around loads, their reshapes, and one product."""
+    """Return the innermost block of nested loops, if it has only loads, their reshapes and one product."""
     steps = item.body.steps
     if len(steps) == 1 and isinstance(steps[0], LoopItem) and not steps[0].loop.hints.parallel:
         return _only_product(steps[0])
@@ -75,11 +75,11 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str], ints: Ints) -
     assert isinstance(call, GemmCall)
     if call.acc.dtype not in (DType.F32, DType.F64) or not isinstance(call.b, Tile):
         return False
-    made = {s.tile.uid: s for s in block.steps if isinstance(s, Nest) and s.tile is not None}
-    found = _window(call.b, made)
-    if found is None or found[0].tensor.dtype is not call.acc.dtype or found[0].tensor.name in written:
+    writers = {s.tile.uid: s for s in block.steps if isinstance(s, Nest) and s.tile is not None}
+    window = _window(call.b, writers)
+    if window is None or window[0].tensor.dtype is not call.acc.dtype or window[0].tensor.name in written:
         return False
-    region, used = found
+    region, used = window
     loops = _loops(item)
     if not _moves(region, frozenset(loop.var for loop in loops)):
         return False
@@ -95,22 +95,23 @@ def _gather(item: LoopItem, block: Block, written: frozenset[str], ints: Ints) -
 
 
 def _loops(item: LoopItem) -> list[Loop]:
-    """The nest, outermost first."""
+    """Return the loops of the nest, outermost first."""
     inner = item.body.steps[0]
     return [item.loop, *(_loops(inner) if isinstance(inner, LoopItem) else ())]
 
 
 def _moves(region: Region, variables: frozenset[str]) -> bool:
-    """Do the positions move with the loops, or take several dimensions? Else it is a plain product of matrices."""
+    """Do the positions depend on the loops, or have several dimensions? Else it is a plain matrix product."""
     ranges = [i for i in region.index if isinstance(i, Range)]
     others = [i.at if isinstance(i, Point) else i.start for i in region.index if i is not ranges[0]]
     return len(ranges) > 2 or any(e.loop_vars() & variables for e in others)
 
 
-def _window(tile: Tile, made: dict[str, Nest]) -> tuple[Region, list[Step]] | None:
-    """The region that ``tile`` was loaded from, its first range being the summed one, and the steps that made it."""
+def _window(tile: Tile, writers: dict[str, Nest]) -> tuple[Region, list[Step]] | None:
+    """Return the region that ``tile`` was loaded from, with the summed range first, and the steps that make the
+    tile."""
     used: list[Step] = []
-    nest = made.get(tile.uid)
+    nest = writers.get(tile.uid)
     while nest is not None and nest.tile is not None:
         used.append(nest)
         value: Value | Fetch = nest.value
@@ -123,7 +124,7 @@ def _window(tile: Tile, made: dict[str, Nest]) -> tuple[Region, list[Step]] | No
         source = value.args[0].tile
         if not value.type.shape or not source.shape or value.type.shape[0] != source.shape[0]:
             return None
-        nest = made.get(source.uid)
+        nest = writers.get(source.uid)
     return None
 
 
@@ -139,7 +140,8 @@ def _tiles(value: Value | Fetch) -> Iterator[str]:
 
 
 def gathering_text(call: GatherCall, ints: Ints, acc: str, name: str, launch: str) -> str:
-    """The declaration of what gathers, before the loops; ``launch`` is the variable that numbers the launch."""
+    """Return the declaration of the gathering object, before the loops; ``launch`` is the variable with the launch's
+    number."""
     if call.slab is not None:
         keeps = isinstance(call.a, Matrix)
         return slab_text(call.slab, ints, acc, VALUE_TYPE[call.acc.dtype], call.acc.shape[0], name, launch, keeps)
@@ -148,7 +150,7 @@ def gathering_text(call: GatherCall, ints: Ints, acc: str, name: str, launch: st
 
 
 def operand_place(call: GatherCall, ints: Ints) -> str:
-    """The operand that is gathered, as arguments of ``add``."""
+    """Return the gathered operand as arguments of ``add``."""
     assert call.region is not None
     if call.slab is None:
         return window_text(call.region, ints)
@@ -156,7 +158,7 @@ def operand_place(call: GatherCall, ints: Ints) -> str:
 
 
 def window_text(region: Region, ints: Ints) -> str:
-    """The window as an argument: where it starts, whether its single indices are inside, and each range."""
+    """Return the window as an argument: its start, whether its single indices are inside, and each range."""
     offset, stride = num(0), num(1)
     inside: list[str] = []
     ranges: list[str] = []
@@ -180,17 +182,18 @@ def _range(item: Range, size: IntExpr, stride: IntExpr, ints: Ints) -> str:
 
 
 # -- a window of the input, copied once for all its taps ---------------------------------------------------------------
-# Where the steps along a row are a few elements, the box of a tensor that a nest of loops reads is copied aside with
-# its edges filled, and each tap's product reads its operand there, at a distance.
+# If the steps along a row are a few elements, the box of a tensor that a nest of loops reads is copied with its edges
+# filled, and the product of each tap reads its operand from the copy, at an offset.
 
-#: elements of a box: with both packed factors it still fits an L2 of half a megabyte
+#: most elements of a box: with both packed factors it fits an L2 cache of half a megabyte
 _MOST_ELEMENTS = 80 << 10
-#: elements between two positions of a row, of which one is read
+#: largest distance in elements between two positions of a row
 _MOST_STEP = 4
 
 
 def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:
-    """The box that ``region`` sweeps over ``loops``; None where it has no fixed size or is large, or gaps are wide."""
+    """Return the box that ``region`` covers over all iterations of ``loops``; None if it has no fixed size, is large,
+    or has wide gaps."""
     ranges = [n for n, item in enumerate(region.index) if isinstance(item, Range)]
     steps = [item.step for item in region.index if isinstance(item, Range)]
     taps = {loop.var for loop in loops}
@@ -213,7 +216,7 @@ def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:
         if size is None or own is None:
             return None
         if n == ranges[0]:
-            # the summed dimension is read to its end and no further
+            # the summed dimension is read up to its end
             whole = ints.const(region.tensor.shape[n])
             size = size if whole is None else min(size, whole)
         else:
@@ -229,7 +232,7 @@ def slab_of(region: Region, loops: list[Loop], ints: Ints) -> Slab | None:
 
 
 def _deep(summed: Point | Range, loops: list[Loop], ints: Ints) -> int:
-    """At most so many elements are summed over all the loops."""
+    """Return the largest number of elements summed over all the loops; 0 if unknown."""
     assert isinstance(summed, Range)
     deep = ints.const(summed.extent) or 0
     for loop in loops:
@@ -238,7 +241,7 @@ def _deep(summed: Point | Range, loops: list[Loop], ints: Ints) -> int:
 
 
 def _ends(expr: IntExpr, loops: list[Loop], ints: Ints) -> tuple[IntExpr, IntExpr] | None:
-    """Least and greatest value over the loops' iterations."""
+    """Return the least and the greatest value over the loops' iterations."""
     low = high = expr
     for loop in reversed(loops):
         factor = affine.coefficient(expr, loop.var)
@@ -260,7 +263,8 @@ def _ends(expr: IntExpr, loops: list[Loop], ints: Ints) -> tuple[IntExpr, IntExp
 
 
 def slab_text(slab: Slab, ints: Ints, acc: str, kind: str, m: IntExpr, name: str, launch: str, keeps: bool) -> str:
-    """The declaration, which copies the box. ``keeps``: the launch only reads the tensor of the other factors."""
+    """Return the declaration, which copies the box. ``keeps``: the launch only reads the tensor of the other
+    factors."""
     tensor = slab.region.tensor
     box = ", ".join(
         f"{{{ints.cpp(low)}, {ints.cpp(count)}, {ints.cpp(size)}}}"
@@ -273,13 +277,13 @@ def slab_text(slab: Slab, ints: Ints, acc: str, kind: str, m: IntExpr, name: str
         item = slab.region.index[slab.rows]
         assert isinstance(item, Range)
         rows, step = ints.cpp(item.extent), ints.cpp(item.step)
-    given = [launch, str(slab.deep if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
-    given.append(ints.tensor(tensor))
+    arguments = [launch, str(slab.deep if keeps else 0), acc, ints.cpp(m), rows, step, ints.cpp(last.extent)]
+    arguments.append(ints.tensor(tensor))
     dims = f"{len(tensor.shape)}, {slab.depth}, {slab.rows}" + (f", {slab.step}" if slab.step > 1 else "")
-    return f"kl::Slab<{kind}, {dims}> {name}({', '.join(given)}, {{{box}}});"
+    return f"kl::Slab<{kind}, {dims}> {name}({', '.join(arguments)}, {{{box}}});"
 
 
 def place_text(slab: Slab, ints: Ints) -> str:
-    """Where one product's window starts, a coordinate for each dimension."""
+    """Return the start of one product's window, a coordinate for each dimension."""
     starts = [item.at if isinstance(item, Point) else item.start for item in slab.region.index]
     return "{" + ", ".join(ints.cpp(ints.fold(s)) for s in starts) + "}"

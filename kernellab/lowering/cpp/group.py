@@ -1,4 +1,4 @@
-"""A fused group as a C++ loop nest: a body for elements inside every tensor, another for what lies past an edge."""
+"""A fused group as a C++ loop nest: one body for elements inside every tensor, another for elements past an edge."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kernellab.lowering.cpp.site import Site, Span, between
 from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import Apply, DType, Point, Read, Region, Tile, Value
 
-#: nests of which two elements may write one place
+#: nests in which two elements may write one place
 _MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))
 
 
 class GroupEmitter:
-    """Writes one group. ``names`` gives a tile's C++ name, ``fresh`` a new name like the one asked for; ``streamed``
-    are tensors that are written past the caches."""
+    """Writes one group. ``names`` returns a tile's C++ name, ``fresh`` a new name similar to its argument; tensors in
+    ``streamed`` are written past the caches."""
 
     def __init__(
         self,
@@ -48,19 +48,20 @@ class GroupEmitter:
         self._edge = False
         self._spans: dict[int, list[Span]] = {}
         self._uniform = True
-        self._said: set[int] = set()
+        self._commented: set[int] = set()
         self._defined: set[str] = set()
-        #: names that the body has given to values of the current element
+        #: names in the body of values of the current element
         self._made: set[str] = set()
-        #: the value of a fold that lines of the body still follow
+        #: the value of a fold, which the body returns after its last line
         self._result = ""
         self._hoisted: dict[tuple[int, str, str], Span] = {}
         self._sites: dict[tuple[int, Index], Site] = {}
         self._strips = Strips(ints, writer, fresh, self._site, streamed)
 
-    # -- the loops -------------------------------------------------------------------------------------------------
+    # -- the loops -----------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
+        """Write the group's loops and bodies."""
         self._collect_sites()
         reductions = [Reduction(n, self) for n in self.group.nests if n.kind is NestKind.REDUCE]
         if not self.dims:
@@ -131,17 +132,18 @@ class GroupEmitter:
         else:
             self._simd(reds)
             head = f"for (int64_t {var} = {low}; {var} < {high}; ++{var})"
-            with self.w.block(head, self.group.nests[-1].line, said=False):
+            with self.w.block(head, self.group.nests[-1].line, comment=False):
                 self._body(reds)
 
     def _body_of(self, folded: Reduction, head: str, reds: list[Reduction]) -> None:
         folded.returns = True
-        with self.w.block(head, folded.nest.line, said=False, tail="});"):
+        with self.w.block(head, folded.nest.line, comment=False, tail="});"):
             self._body(reds)
         folded.returns = False
 
     def _foldable(self, reds: list[Reduction]) -> Reduction | None:
-        """The only reduction, when a scalar collects it across the innermost loop and nothing else is in the way."""
+        """Return the only reduction, if a scalar accumulates it across the innermost loop and the body does nothing
+        else."""
         if len(reds) != 1 or any(n.kind in _MEETING for n in self.group.nests):
             return None
         if not reds[0].clause and not (reds[0].searches and self._pure()):
@@ -149,7 +151,7 @@ class GroupEmitter:
         return None if reds[0].is_arg and self.group.nests[-1] is not reds[0].nest else reds[0]
 
     def _pure(self) -> bool:
-        """Does the body only compute, so that an element may be computed twice?"""
+        """Has the body no side effects, so that an element may be computed twice?"""
         return all(
             n.kind is NestKind.REDUCE or (n.tile is not None and self.places[n.tile.uid] is Place.LOCAL)
             for n in self.group.nests
@@ -162,7 +164,7 @@ class GroupEmitter:
         clauses = "".join(f" reduction({r.clause})" for r in reds if r.clause)
         self.w(f"#pragma omp simd{clauses}")
 
-    # -- the body --------------------------------------------------------------------------------------------------
+    # -- the body ------------------------------------------------------------------------------------------------------
 
     def _body(self, reds: list[Reduction]) -> None:
         waiting = iter(reds)
@@ -170,10 +172,10 @@ class GroupEmitter:
         self._defined.clear()
         self._made.clear()
         for nest in self.group.nests:
-            said = id(nest) not in self._said and not self._edge
-            self._said.add(id(nest))
+            comment = id(nest) not in self._commented and not self._edge
+            self._commented.add(id(nest))
             for line in self._statement(nest, waiting):
-                self.w(line, nest.line, said)
+                self.w(line, nest.line, comment)
         if self._result:
             self.w(f"return {self._result};")
 
@@ -198,14 +200,14 @@ class GroupEmitter:
         yield from self._store(nest, nest.region)
 
     def _folded(self, nest: Nest, value: str) -> str:
-        """The line that gives a fold its value; what stands behind ``nest`` comes before the fold's end."""
+        """Return the line that sets a fold's value; the statements after ``nest`` come before the fold's end."""
         if nest is self.group.nests[-1]:
             return f"return {value};"
         self._result = self.fresh("folded")
         return f"const auto {self._result} = {value};"
 
     def element(self, nest: Nest) -> str:
-        """The value of ``nest`` at the current element."""
+        """Return the value of ``nest`` at the current element, as C++."""
         return self.scalars.element(nest.value, align(self.group.vars, nest.value.type.shape, self.ints))
 
     def _target(self, tile: Tile) -> str:
@@ -256,7 +258,7 @@ class GroupEmitter:
         return name
 
     def _pick(self, tensor: str, address: str, made_of: Spelled) -> str:
-        """The element at an address that was looked up; one that each step of the innermost loop looks up is alone."""
+        """Return the element at a computed address; one whose address changes in the innermost loop is read alone."""
         self.ints.note((), made_of.names)
         var = self.group.vars[self.dims[-1]] if self.dims else ""
         alone = var in made_of.choosing or not self._made.isdisjoint(made_of.names)
@@ -279,7 +281,7 @@ class GroupEmitter:
         return f"({' && '.join(checks)} ? {value} : {pad})" if checks else value
 
     def _checks_now(self, site: Site) -> list[str] | None:
-        """Checks that the current element needs; None when it is known to lie outside."""
+        """Return the checks that the current element needs; None if it is known to lie outside."""
         if not self._edge or not site.spans:
             return site.checks
         if self._uniform:
@@ -287,7 +289,7 @@ class GroupEmitter:
         spans = [c for d, span in sorted(site.spans.items()) for c in between(self.group.vars[d], span)]
         return [*spans, *site.checks]
 
-    # -- edges -----------------------------------------------------------------------------------------------------
+    # -- edges ---------------------------------------------------------------------------------------------------------
 
     def _collect_sites(self) -> None:
         sites = []
@@ -300,9 +302,9 @@ class GroupEmitter:
                 sites.append(self._site(nest.region, self.group.vars))
         for site in sites:
             for dim, span in site.spans.items():
-                found = self._spans.setdefault(dim, [])
-                if span not in found:
-                    found.append(span)
+                spans = self._spans.setdefault(dim, [])
+                if span not in spans:
+                    spans.append(span)
         signatures = {tuple(sorted(s.spans.items())) for s in sites}
         self._uniform = len(signatures) <= 1
 
@@ -403,15 +405,15 @@ class GroupEmitter:
         return name
 
     def _edges_idle(self) -> bool:
-        """Does nothing happen past the edges? Then the loops stop at them."""
+        """Has the body no effect past the edges? Then the loops stop there."""
         for nest in self.group.nests:
             if nest.kind in (NestKind.STORE, NestKind.ATOMIC):
                 assert nest.region is not None
                 spans = self._site(nest.region, self.group.vars).spans
-                if any(len(found) > 1 or spans.get(dim) != found[0] for dim, found in self._spans.items()):
+                if any(len(of_dim) > 1 or spans.get(dim) != of_dim[0] for dim, of_dim in self._spans.items()):
                     return False
             elif nest.kind is NestKind.SCATTER:
-                # past the end of one tensor that it reads there may be elements of another to put
+                # past the end of one tensor that it reads there may be elements of another one to store
                 return False
             elif nest.kind is NestKind.REDUCE:
                 if not (self._uniform and neutral_at_pad(nest.op, self._inlined(nest.value))):
@@ -424,18 +426,18 @@ class GroupEmitter:
         return True
 
     def _inlined(self, value: Value | Fetch) -> Value | Fetch:
-        """``value`` with the tiles that this group makes replaced by what they are made of."""
+        """Return ``value`` with the tiles that this group writes replaced by their values."""
         writes = Counter(n.tile.uid for n in self.group.nests if n.tile is not None)
-        made = {
+        values = {
             n.tile.uid: n.value
             for n in self.group.nests
             if n.tile is not None and writes[n.tile.uid] == 1 and self.places[n.tile.uid] is Place.LOCAL
         }
-        return substitute(value, made)
+        return substitute(value, values)
 
 
 def _added(address: str, text: str, size: IntExpr, ints: Ints) -> str:
-    """The row-major ``address`` with the index of one more dimension of ``size`` elements."""
+    """Return the row-major ``address`` extended by the index of one more dimension of ``size`` elements."""
     if not address or address == "0":
         return text
     scaled = f"{wrap(address)} * {ints.operand(size)}"

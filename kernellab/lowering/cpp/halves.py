@@ -1,11 +1,11 @@
-"""Rows in a loop that a strip stands for: the loop computes with the strip, which stays in L1.
+"""Strips: short copies of a row with which a loop computes and which stay in the L1 cache.
 
-Of f16: a strip is widened to floats, computed with, and narrowed behind the loop. Compilers convert an f16 one by one
-unless the machine computes with it, and such a loop stays scalar as a whole. Rows of bf16 need no strips: to convert
-them is to shift. A row that every iteration reads, such as the weights of a norm, is converted once, before the loops.
+A strip of f16 is widened to floats before the loop and narrowed after it. Compilers convert f16 values one by one
+unless the machine computes with them, and the whole loop stays scalar. Rows of bf16 need no strips: their conversion is
+a shift. A row that every iteration reads, such as the weights of a norm, is converted once, before the loops.
 
-Of a large result: behind the loop the strip is written past the caches, which would first read what it overwrites.
-"""
+A strip of a large result is written past the caches after the loop; an ordinary store would first read the memory that
+it overwrites."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from kernellab.lowering.cpp.site import Site, Span
 from kernellab.sketch.program.ints import IntExpr, product
 from kernellab.sketch.program.program import DType, Point, Program, Range, Region, Tensor, TensorRole, Tile
 
-#: a loop over fewer elements is not worth a strip; of a row that is written past the caches
+#: least elements of a loop with a strip; the same for a row that is written past the caches
 _FEW, _FEW_STREAMED = 16, 512
-#: bytes of a result that no cache is sure to keep until it is read
+#: bytes of a result from which it is written past the caches: none keeps it until it is read
 _LARGE = 8 << 20
 
 
 def streamed(program: Program, ints: Ints) -> frozenset[str]:
-    """The results of ``program`` that are written past the caches: large ones of float32. No sketch reads a result."""
+    """Return the results of ``program`` that are written past the caches: large ones of float32. No sketch reads a
+    result."""
     results = [t for t in program.tensors if t.role is TensorRole.OUT and t.dtype is DType.F32]
     return frozenset(t.name for t in results if _bytes(t, ints) >= _LARGE)
 
@@ -47,15 +48,16 @@ def _bytes(tensor: Tensor, ints: Ints) -> int:
 
 
 def convert_once(block: Block, written: frozenset[str]) -> None:
-    """Moves loads of f16 that no loop moves before the loops; ``written`` names the tensors that the kernel changes."""
+    """Move loads of f16 that do not depend on a loop before it; ``written`` names the tensors that the kernel
+    changes."""
     writers = Counter(uid for step in steps_of(block) for uid in step.writes)
     for loop in [s for s in block.steps if isinstance(s, LoopItem)]:
-        found = [n for n in _loads(loop.body) if n.tile is not None and writers[n.tile.uid] == 1 and _still(n, written)]
-        tiles = {n.tile.uid: n.tile for n in found if n.tile is not None}
-        drop_steps(loop.body, {id(n) for n in found})
+        loads = [n for n in _loads(loop.body) if n.tile is not None and writers[n.tile.uid] == 1 and _still(n, written)]
+        tiles = {n.tile.uid: n.tile for n in loads if n.tile is not None}
+        drop_steps(loop.body, {id(n) for n in loads})
         _undeclare(loop.body, tiles)
         at = block.steps.index(loop)
-        block.steps[at:at] = found
+        block.steps[at:at] = loads
         block.declares += tiles.values()
 
 
@@ -87,13 +89,13 @@ def _undeclare(block: Block, tiles: Mapping[str, Tile]) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """Elements of a tensor side by side along a loop: that of ``var`` is at ``base + var``; ``strip`` holds them."""
+    """Contiguous elements of a tensor along a loop over ``var``, at ``base + var``; the array ``strip`` holds them."""
 
     tensor: str
     base: str
     strip: str
     stored: bool
-    #: what is called to fill the strip, or to empty it
+    #: the function that fills the strip, or writes it back
     word: str
 
     def start(self, at: str) -> str:
@@ -102,7 +104,7 @@ class Row:
 
 @dataclass
 class Strips:
-    """The strips of one group; ``site`` says where a region is reached at an index."""
+    """The strips of one group; ``site`` returns the :class:`Site` of a region at an index."""
 
     ints: Ints
     w: Writer
@@ -110,38 +112,38 @@ class Strips:
     site: Callable[[Region, Index], Site]
     #: tensors that are written past the caches
     streamed: frozenset[str] = frozenset()
-    #: element of a strip by the tensor and the address that it stands for, inside the loop over the strip
+    #: the element of a strip, by the tensor and address that it replaces, inside the loop over the strip
     _elements: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def element(self, site: Site) -> str:
-        """The strip's element in place of what is at ``site``; empty where no strip holds it."""
+        """Return the strip's element that replaces the one at ``site``; "" if no strip holds it."""
         return self._elements.get((self.ints.tensor(site.region.tensor), site.address), "")
 
     def rows(self, nests: Sequence[Nest], variables: Index, var: str, extent: IntExpr) -> list[Row]:
-        """The rows of f16 that a loop over ``var`` reads and writes, and of large results, each once."""
-        known = self.ints.const(extent)
-        if known is not None and known < _FEW:
+        """Return the rows of f16 that a loop over ``var`` reads and writes, and those of large results, each once."""
+        length = self.ints.const(extent)
+        if length is not None and length < _FEW:
             return []
-        streamed = self.streamed if known is None or known >= _FEW_STREAMED else frozenset()
+        streamed = self.streamed if length is None or length >= _FEW_STREAMED else frozenset()
         if any(n.kind is not NestKind.POINT and n.kind is not NestKind.STORE for n in nests):
             streamed = frozenset()
-        found: dict[str, Row] = {}
+        rows: dict[str, Row] = {}
         fetched, written = self._fetched(nests, variables), list(_written(nests))
         names = {region.tensor.name for region, _ in fetched} & {tensor for tensor, _ in written}
         places = [(region, at, False) for region, at in fetched]
         places += [(region, variables, True) for _, region in written if region is not None]
         for region, at, stored in places:
-            # a tensor that the same loop writes must be read as it is then
+            # a tensor that the same loop writes must be read at that time
             name, half = region.tensor.name, region.tensor.dtype is DType.F16
             if name in names or not (half or (stored and name in streamed)):
                 continue
             site = self.site(region, at)
             base, tensor = site.row(var), self.ints.tensor(region.tensor)
             place = f"{tensor}[{site.address}]"
-            if base is not None and not site.checks and place not in found:
+            if base is not None and not site.checks and place not in rows:
                 word = "stream" if not half else "narrow" if stored else "widen"
-                found[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored, word)
-        return list(found.values())
+                rows[place] = Row(tensor, base, self.fresh(f"{tensor.lower()}_strip"), stored, word)
+        return list(rows.values())
 
     def _fetched(self, nests: Sequence[Nest], variables: Index) -> list[tuple[Region, Index]]:
         return [
@@ -153,14 +155,14 @@ class Strips:
 
     @contextmanager
     def over(self, rows: list[Row], var: str, span: Span) -> Iterator[Span]:
-        """Around a loop from the first of the yielded span to its second: one strip of each row at a time."""
+        """Write the loop over strips; yields the first index of a strip and its end, for the loop inside."""
         if not rows:
             yield span
             return
         low, high = span
         at, to = self.fresh(f"{var}_first"), self.fresh(f"{var}_last")
         size = "kl::BURST" if any(row.word == "stream" for row in rows) else "kl::STRIP"
-        with self.w.block(f"for (int64_t {at} = {low}; {at} < {high}; {at} += {size})", said=False):
+        with self.w.block(f"for (int64_t {at} = {low}; {at} < {high}; {at} += {size})", comment=False):
             self.w(f"const int64_t {to} = kl::imin({at} + {size}, {high});")
             for row in rows:
                 self.w(f"alignas(64) float {row.strip}[{size}];")
@@ -177,7 +179,7 @@ class Strips:
 
 
 def _written(nests: Sequence[Nest]) -> Iterator[tuple[str, Region | None]]:
-    """Each tensor that is written, and the region where a plain store writes it."""
+    """Yield each tensor that is written, with the region if a plain store writes it."""
     for nest in nests:
         if nest.region is not None:
             yield nest.region.tensor.name, nest.region if nest.kind is NestKind.STORE else None

@@ -39,16 +39,16 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues
 
-#: a larger tile does not go on a thread's stack
+#: a larger tile is not placed on a thread's stack
 _STACK_BYTES = 32 << 10
-#: elements of a result that each thread adds to in a copy, which costs less than atomics on it
+#: most elements of a result that each thread accumulates in a copy, which costs less than atomics
 _FEW_SUMS = 1 << 11
 #: element operations below which starting threads costs more than it saves
 _PARALLEL_WORK = 1 << 15
 
 
 class KernelEmitter:
-    """Writes the function of one kernel; ``consts`` are the integers that the source fixes."""
+    """Writes the function of one kernel; ``consts`` are the integers that are fixed in the source."""
 
     def __init__(self, program: Program, kernel: Kernel, consts: Mapping[str, int], scalars: tuple[str, ...]) -> None:
         self.program, self.kernel = program, kernel
@@ -62,28 +62,31 @@ class KernelEmitter:
         self._once: set[str] = set()
         self._slots = 0
         self._in_parallel = False
-        #: the results that every thread adds to in its own copy, with their elements
+        #: results that each thread accumulates in a copy, with their numbers of elements
         self._copied: dict[str, int] = {}
-        #: does any product gather its operands over loops, and the name of what gathers them
+        #: whether a product gathers its operands over loops, and the name of the gathering object
         self.gathers = False
         self._gathering = ""
         self.sorts = False
-        #: the variable that numbers the launch, where boxes of a tensor are copied
+        #: the variable with the launch's number, if boxes of a tensor are copied
         self._launch = ""
 
-    # -- signature -------------------------------------------------------------------------------------------------
+    # -- signature -----------------------------------------------------------------------------------------------------
 
     @property
     def tensors(self) -> list[str]:
+        """Return the tensors that the function takes."""
         used = self.kernel.reads | self.kernel.writes
         return [t.name for t in self.program.tensors if t.name in used]
 
     @property
     def symbols(self) -> list[str]:
+        """Return the symbols that the function takes."""
         return [s for s in self.program.symbols if s not in self.ints.consts]
 
     @property
     def numbers(self) -> list[str]:
+        """Return the scalar arguments that the function takes."""
         used = {
             v.name
             for s in statements(self.kernel.body)
@@ -94,6 +97,7 @@ class KernelEmitter:
         return [n for n in self.scalars if n in used]
 
     def parameters(self) -> list[str]:
+        """Return the C++ parameters of the function."""
         result = []
         for name in self.tensors:
             const = "" if name in self.kernel.writes else "const "
@@ -102,12 +106,13 @@ class KernelEmitter:
         result += [f"int64_t {safe(s)}" for s in self.symbols]
         return result + [f"double {safe(n)}" for n in self.numbers]
 
-    # -- body ------------------------------------------------------------------------------------------------------
+    # -- body ----------------------------------------------------------------------------------------------------------
 
     def emit(self, writer: Writer) -> None:
+        """Write the function."""
         self.w = writer
         name = function(self.program, self.kernel)
-        with writer.block(f"static void {name}({', '.join(self.parameters())})", said=False):
+        with writer.block(f"static void {name}({', '.join(self.parameters())})", comment=False):
             body = _merge_grid(self.kernel.body)
             work = work_of(body, self.ints)
             flattener = Flattener(self.ints, self.names.taken, has_steps(self.program, self.kernel))
@@ -146,7 +151,7 @@ class KernelEmitter:
                     self.w(f"{VALUE_TYPE[tile.dtype]} {self.names.tile(tile)};")
             self._step(step)
             for tile in mine:
-                if tile.uid in self._pending:  # only read, or written where nothing could be declared
+                if tile.uid in self._pending:  # only read, or written where a declaration is not possible
                     raise LoweringError(
                         f"The tile {tile.name!r} is read before it is written.", "Give it a value first."
                     )
@@ -174,7 +179,7 @@ class KernelEmitter:
                 self._gemm(step)
 
     def _declared(self, tile: Tile) -> str:
-        """The type to write before a variable's first write, empty once it is declared."""
+        """Return the type for a variable's first write, "" once it is declared."""
         if tile.uid not in self._pending:
             return ""
         self._pending.discard(tile.uid)
@@ -193,11 +198,12 @@ class KernelEmitter:
             self.w(f"{kind}* const {name} = kl::scratch<{kind}, {self._slots}>({count});")
             self._slots += 1
 
-    # -- loops -----------------------------------------------------------------------------------------------------
+    # -- loops ---------------------------------------------------------------------------------------------------------
 
     def _summed_in_copies(self, body: tuple[Statement, ...]) -> dict[str, int]:
-        """Small results that the kernel only adds to, at places that threads may share, and their elements."""
-        stored, found = set(self.kernel.reads), {}
+        """Return small results that the kernel only adds to, at places that threads may share, with their numbers of
+        elements."""
+        stored, counts = set(self.kernel.reads), {}
         added: dict[str, Tensor] = {}
         for s in statements(body):
             if isinstance(s, AtomicAdd):
@@ -211,13 +217,13 @@ class KernelEmitter:
             count = self.ints.const(product(tensor.shape))
             plain = not is_narrow(tensor.dtype) and tensor.dtype is not DType.BOOL
             if plain and count is not None and count <= _FEW_SUMS and name not in stored:
-                found[name] = count
-        return found
+                counts[name] = count
+        return counts
 
     def _schedule(self, body: FusedBlock) -> str:
-        """How iterations are shared out. A tile of products takes so long that a core held up, or short of whole tiles
-        at the end, costs more than handing tiles out one by one; what streams through memory stays with one core, and
-        so do tiles whose elements lie between those of the next (phases of a transposed convolution)."""
+        """Return OpenMP's schedule. A tile of products takes so long that a delayed core, or a partial last round,
+        costs more than dynamic scheduling; loops that stream through memory get static chunks, and so do tiles whose
+        elements are interleaved with those of the next one (phases of a transposed convolution)."""
         between = any(
             isinstance(item, Range) and not self.ints.is_one(item.step)
             for s in statements(self.kernel.body)
@@ -247,7 +253,7 @@ class KernelEmitter:
             self.w(
                 gathering_text(step.gathers, self.ints, acc, self._gathering, self._launch),
                 step.gathers.line,
-                said=False,
+                comment=False,
             )
         elif step.loop.hints.unroll and not step.loop.hints.parallel:
             self.w(f"#pragma GCC unroll {min(step.loop.hints.unroll, 64)}")
@@ -258,7 +264,7 @@ class KernelEmitter:
         self._in_parallel = outer
 
     def _continues(self, chain: list[FusedLoop]) -> bool:
-        """Is the next loop inside parallel too, alone, and of bounds that the outer ones do not move?"""
+        """Is the only statement inside another parallel loop, with bounds that do not depend on the outer ones?"""
         body = chain[-1].body
         if len(body.steps) != 1 or not isinstance(body.steps[0], FusedLoop) or body.declares:
             return False
@@ -282,7 +288,7 @@ class KernelEmitter:
                 yield
             del self.ints.loops[loop.var]
 
-    # -- calls -----------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _row_call(self, call: ScanCall | SortCall) -> None:
         for line in (n for n in call.silent if n < call.line):
@@ -307,11 +313,11 @@ class KernelEmitter:
             self.w(gemm_text(call, self.ints, self.names.tile), call.line)
 
 
-# -- helpers -------------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------------------
 
 
 def _merge_grid(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The parallel loops made perfectly nested: what stands between them is computed in each inner iteration."""
+    """Return the parallel loops perfectly nested: statements between them are computed in each inner iteration."""
     if not body or not isinstance(body[-1], Loop) or not body[-1].hints.parallel:
         return body
     outer = body[-1]
@@ -327,7 +333,7 @@ def _calls_product(step: FusedStep) -> bool:
 
 
 def _scattered_once(body: tuple[Statement, ...]) -> frozenset[str]:
-    """Tensors that one scatter, and it alone, writes at indices."""
+    """Return the tensors that exactly one scatter writes."""
     names = [s.tensor.name for s in statements(body) if isinstance(s, Scatter)]
     return frozenset(n for n in names if names.count(n) == 1)
 
@@ -338,7 +344,7 @@ def _touched(step: FusedStep) -> set[str]:
 
 
 def _added_to(nest: Nest) -> str:
-    """The tensor that a nest adds to at places which iterations may share; empty where it is none."""
+    """Return the name of the tensor that a nest adds to at places that iterations may share; "" if there is none."""
     if nest.kind is NestKind.ATOMIC and nest.region is not None:
         return nest.region.tensor.name
     return nest.scatter.tensor.name if nest.scatter is not None and nest.scatter.add else ""

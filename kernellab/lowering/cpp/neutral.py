@@ -1,4 +1,4 @@
-"""Does an element that lies past an edge change anything? Known from its pad, by folding constants."""
+"""Does an element past an edge have an effect? Constant folding of its pad decides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FOLD: Mapping[str, Callable[..., float]] = {
 
 
 def neutral_at_pad(op: str, value: Value | Fetch) -> bool:
-    """Does the reduction ``op`` ignore ``value`` where its regions give their pads?"""
+    """Is ``value`` the identity of the reduction ``op`` where its regions have their pads?"""
     return bool(OPS[op].join) and at_pad(value) == OPS[op].identity
 
 
@@ -61,7 +61,7 @@ def leaves_tile_alone(tile: Tile, value: Value | Fetch) -> bool:
 
 
 def at_pad(value: Value | Fetch) -> float | None:
-    """The value past the edge when it does not depend on anything else, else None."""
+    """Return the value past the edge if it is a constant, else None."""
     if isinstance(value, Fetch):
         return float(value.pad)
     if isinstance(value, Const):
@@ -78,16 +78,16 @@ def at_pad(value: Value | Fetch) -> float | None:
 
 
 def _finite_input(value: Value | Fetch) -> bool:
-    """Only constants are surely finite: 0 * x is NaN for an infinite x."""
+    """Is the value surely finite? Only constants are: 0 * x is NaN for an infinite x."""
     folded = at_pad(value)
     return folded is not None and math.isfinite(folded)
 
 
-def substitute(value: Union[Value, Fetch], made: Mapping[str, Union[Value, Fetch]]) -> Union[Value, Fetch]:
-    """``value`` with reads of the tiles in ``made`` replaced by their values (shapes are not kept)."""
-    if isinstance(value, Read) and value.tile.uid in made:
-        return substitute(made[value.tile.uid], made)
+def substitute(value: Union[Value, Fetch], values: Mapping[str, Union[Value, Fetch]]) -> Union[Value, Fetch]:
+    """Return ``value`` with reads of the tiles in ``values`` (by uid) replaced by their values. Shapes are not kept."""
+    if isinstance(value, Read) and value.tile.uid in values:
+        return substitute(values[value.tile.uid], values)
     if isinstance(value, Apply):
-        args = tuple(substitute(a, made) for a in value.args)
+        args = tuple(substitute(a, values) for a in value.args)
         return Apply(value.type, value.op, args, value.attrs)  # type: ignore[arg-type]
     return value

@@ -1,4 +1,4 @@
-"""Matrix products: operands read where they lie in memory, and the call that multiplies them."""
+"""Matrix products: operands that are read in place, and the call that multiplies them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from kernellab.sketch.program.program import Apply, Point, Range, Read, Region, 
 
 
 def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
-    """Lets products read operands from their tensors where a tile would only be a copy; drops tiles unused then.
+    """Make products read operands from their tensors if a tile would only be a copy, and drop tiles that are then
+    unused.
 
     ``written`` names the tensors that the kernel changes: these are always copied first.
     """
@@ -38,7 +39,7 @@ def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
             writers[uid].append(step)
         for uid in step.reads:
             readers[uid].append(step)
-    once = {uid: found[0] for uid, found in writers.items() if len(found) == 1}
+    once = {uid: steps_of_tile[0] for uid, steps_of_tile in writers.items() if len(steps_of_tile) == 1}
     _visit(block, ints, written, once)
     used = {uid for step in steps for uid in step.reads}
     copies = {id(step) for uid, step in once.items() if readers[uid] and uid not in used and isinstance(step, Nest)}
@@ -54,7 +55,7 @@ def read_in_place(block: Block, ints: Ints, written: frozenset[str]) -> None:
 
 
 def gemm_text(call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str = "") -> str:
-    """The C++ call; ``batch`` is the loop variable over leading dimensions of the accumulator.
+    """Return the C++ call; ``batch`` is the loop variable over leading dimensions of the accumulator.
 
     Raises:
         LoweringError: an operand without two dimensions, or with other batch dimensions than the accumulator.
@@ -67,7 +68,7 @@ def gemm_text(call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: st
 def operand_text(
     operand: Tile | Matrix, call: GemmCall, ints: Ints, name: Callable[[Tile], str], batch: str = ""
 ) -> str:
-    """An operand of a product, in a tile or where it lies in memory."""
+    """Return an operand of a product, in a tile or in place."""
     if isinstance(operand, Matrix):
         return _matrix(operand, ints)
     rows, cols = (ints.cpp(e) for e in operand.shape[-2:]) if len(operand.shape) > 1 else ("", "")
@@ -111,7 +112,7 @@ def _inside(item: Range, size: IntExpr, ints: Ints) -> str:
     return f"kl::inside({ints.cpp(size)}, {ints.cpp(item.start)}, {ints.cpp(item.extent)}{step})"
 
 
-# -- which operands may stay where they are ------------------------------------------------------------------------
+# -- operands that are read in place -----------------------------------------------------------------------------------
 
 
 def _visit(block: Block, ints: Ints, written: frozenset[str], once: dict[str, Step]) -> None:
@@ -149,12 +150,12 @@ def _source(
     inner = value.args[0]
     if not isinstance(inner, Read) or len(inner.tile.shape) != 2:
         return None
-    found = _source(inner.tile, acc, ints, written, once)
-    return found and replace(found, turned=not found.turned)
+    untransposed = _source(inner.tile, acc, ints, written, once)
+    return untransposed and replace(untransposed, turned=not untransposed.turned)
 
 
 def _readable(region: Region, ints: Ints) -> bool:
-    """Two dimensions, nothing before the tensor's start, and single indices surely inside."""
+    """Has the region two dimensions, nothing before the tensor's start, and single indices that are surely inside?"""
     ranges = [i for i in region.index if isinstance(i, Range)]
     if len(ranges) != 2 or not all(ints.nonnegative(r.start) and (ints.const(r.step) or 0) > 0 for r in ranges):
         return False

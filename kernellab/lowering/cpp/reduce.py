@@ -1,4 +1,4 @@
-"""A reduction inside a loop nest: where its accumulator lives, how it is updated and finished."""
+"""A reduction inside a loop nest: the place, the update and the end of its accumulator."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ _CLAUSE = {"reduce_sum": "+", "reduce_mean": "+", "reduce_prod": "*", "reduce_an
 
 
 class Reduction:
-    """Folds one value a loop element into a tile.
+    """Folds one value for each loop element into a tile.
 
-    Where the reduced dimensions are the innermost loops, a scalar collects them and the tile is written once;
-    otherwise the tile itself collects, with a scalar across the innermost loop where that one is reduced.
-    """
+    If the reduced dimensions are the innermost loops, a scalar accumulates and the tile is written once; otherwise the
+    tile accumulates, with a scalar across the innermost loop if that one is reduced."""
 
     def __init__(self, nest: Nest, emitter: GroupEmitter) -> None:
         assert nest.tile is not None
@@ -44,7 +43,7 @@ class Reduction:
         self.ctype = "int32_t" if nest.op == "reduce_any" else VALUE_TYPE[self.dtype]
         self._scalar = ""
         self._array = ""
-        #: inside a fold's lambda, which returns the value instead of adding it
+        #: inside a fold's lambda, which returns the value instead of accumulating it
         self.returns = False
 
     @property
@@ -56,7 +55,7 @@ class Reduction:
 
     @property
     def searches(self) -> bool:
-        """Can the innermost loop be a search for the best, block by block, in order?"""
+        """Can the innermost loop search for the best element block by block, in order?"""
         return self.is_arg and self.trailing and self.reduced == [self.first]
 
     def search(self, var: str, low: str, high: str) -> str:
@@ -71,7 +70,7 @@ class Reduction:
     def word(self) -> str:
         return _WORDS[self.nest.op]
 
-    # -- around the loops ------------------------------------------------------------------------------------------
+    # -- around the loops ----------------------------------------------------------------------------------------------
 
     def before_loops(self) -> None:
         if not self.trailing:
@@ -88,7 +87,7 @@ class Reduction:
         own = self.trailing and dim == self.e.dims[0] and self.e.places[self.tile.uid] is Place.VARIABLE
         if own and not self.is_arg and self.nest.op != "reduce_any":
             self._scalar = self.e.names(self.tile)
-            self.e.w(f"{self.e.declare(self.tile)}{self._scalar} = {self._initial()};", self.nest.line, said=False)
+            self.e.w(f"{self.e.declare(self.tile)}{self._scalar} = {self._initial()};", self.nest.line, comment=False)
             return
         self._scalar = self.e.fresh(f"{self.tile.name}_{'best' if self.is_arg else self.nest.op.split('_')[-1]}")
         self.e.w(f"{self.ctype} {self._scalar} = {self._initial()};")
@@ -115,10 +114,10 @@ class Reduction:
         if not self.trailing and self.nest.op == "reduce_mean":
             self._each(f"/= {self._count()}")
 
-    # -- in the body -----------------------------------------------------------------------------------------------
+    # -- in the body ---------------------------------------------------------------------------------------------------
 
     def update(self, text: str) -> Iterator[str]:
-        """Lines that fold in the element of which ``text`` is the source's value."""
+        """Yield lines that fold in the element with the source's value ``text``."""
         text = self._converted(text)
         if self.is_arg:
             yield from self._update_arg(text)
@@ -126,7 +125,7 @@ class Reduction:
             yield f"{self._combined(self._scalar or self._target(), text)};"
 
     def value(self, text: str) -> str:
-        """The element as a fold's lambda gives it."""
+        """Return the element as a fold's lambda returns it."""
         text = self._converted(text)
         return strip(text) if text.startswith(self.ctype) else f"{self.ctype}({strip(text)})"
 
@@ -158,7 +157,7 @@ class Reduction:
         yield f"const {self.ctype} {value} = {strip(text)};"
         yield f"if ({better}) {{ {best} = {value}; {at} = {position}; }}"
 
-    # -- pieces ----------------------------------------------------------------------------------------------------
+    # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _initial(self) -> str:
         identity = OPS[self.nest.op].identity
@@ -166,7 +165,7 @@ class Reduction:
         return literal(identity, DType.I32 if self.nest.op == "reduce_any" else self.dtype)
 
     def _index(self) -> tuple[str, ...]:
-        """The tile's index at the current loop element."""
+        """Return the tile's index at the current loop element."""
         kept = [
             "0" if d in self.nest.axes else v
             for d, v in enumerate(self.e.group.vars)
@@ -189,7 +188,7 @@ class Reduction:
             self._each("= -1")
             return
         if self.e.places[self.tile.uid] is Place.VARIABLE:
-            self.e.w(f"{self.e.declare(self.tile)}{self.e.names(self.tile)} = {initial};", line, said=False)
+            self.e.w(f"{self.e.declare(self.tile)}{self.e.names(self.tile)} = {initial};", line, comment=False)
             return
         self._each(f"= {initial}")
 

@@ -1,5 +1,5 @@
-"""Calls that scan rows or put them in order. Rows side by side in memory are read, and scans written, where they lie:
-a tile between would only be a copy, and one of a long row does not stay in the nearest cache."""
+"""Calls that scan or sort rows. Contiguous rows are read, and results of scans written, in place: a tile would only be
+a copy, and that of a long row does not fit the nearest cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
 
 
 def place_rows(block: Block, ints: Ints, read: frozenset[str], written: frozenset[str]) -> None:
-    """Lets scans and sorts read tensors, and scans write them, without tiles; drops what only copied.
+    """Make scans and sorts read tensors, and scans write them, without tiles; drop steps that only copied.
 
     ``read`` and ``written`` name the tensors that the kernel reads and changes: one that it does both to is copied.
     """
@@ -50,7 +50,7 @@ def _visit(
     dropped: set[int],
 ) -> None:
     read, written = tensors
-    made: dict[str, Nest] = {}
+    writers: dict[str, Nest] = {}
     for at, step in enumerate(block.steps):
         if isinstance(step, LoopItem):
             ints.loops[step.loop.var] = step.loop
@@ -61,10 +61,10 @@ def _visit(
             _visit(step.orelse, ints, once, readers, tensors, dropped)
         elif isinstance(step, Nest):
             if step.kind is NestKind.POINT and step.tile is not None and step.tile.uid in once:
-                made[step.tile.uid] = step
+                writers[step.tile.uid] = step
         elif isinstance(step, (ScanCall, SortCall)):
             for tile in dict.fromkeys(step.source if isinstance(step, ScanCall) else (step.source,)):
-                load = made.get(tile.uid)
+                load = writers.get(tile.uid)
                 if load is None or not isinstance(load.value, Fetch) or load.value.region.tensor.name in written:
                     continue
                 if _as_tile(load.value.region, tile) and _side_by_side(load.value.region, ints):
@@ -84,7 +84,7 @@ def _visit(
 def _only_stored(
     call: ScanCall, store: Step | None, once: set[str], readers: Counter[str], read: frozenset[str], ints: Ints
 ) -> bool:
-    """Is all that is done with the scan to store it as it is, next to each other, in a tensor that is not read?"""
+    """Is the scan only stored unchanged, contiguously, in a tensor that is not read?"""
     tile = call.tile
     if not isinstance(store, Nest) or store.kind is not NestKind.STORE or store.region is None:
         return False
@@ -101,12 +101,12 @@ def _only_stored(
 
 
 def _as_tile(region: Region, tile: Tile) -> bool:
-    """Are the tensor's elements in memory of the type that the tile's have?"""
+    """Have the elements of the tensor and of the tile one C++ type?"""
     return region.tensor.dtype is tile.dtype and MEMORY_TYPE[tile.dtype] == VALUE_TYPE[tile.dtype]
 
 
 def _side_by_side(region: Region, ints: Ints) -> bool:
-    """Does the region lie in memory as a tile of its shape would, all of it inside the tensor?"""
+    """Has the region the memory layout of a tile of its shape, entirely inside the tensor?"""
     whole, begun = True, False
     for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
         if isinstance(item, Point):
@@ -126,7 +126,7 @@ def _side_by_side(region: Region, ints: Ints) -> bool:
 
 
 def row_text(call: ScanCall | SortCall, ints: Ints, names: Callable[[Tile], str]) -> str:
-    """The C++ call.
+    """Return the C++ call.
 
     Raises:
         LoweringError: operands of a scan of other shapes than its result.
@@ -135,7 +135,7 @@ def row_text(call: ScanCall | SortCall, ints: Ints, names: Callable[[Tile], str]
 
 
 def _scan_text(call: ScanCall, ints: Ints, names: Callable[[Tile], str]) -> str:
-    """``kl::scan<...>(result, operands, outer, n, inner);``"""
+    """Return ``kl::scan<...>(result, operands, outer, n, inner);``."""
     for source in call.source:
         if not ints.same_shape(source.shape, call.tile.shape):
             raise LoweringError("The scan's operands differ in shape.", "Broadcast them first.", call.line)
@@ -146,7 +146,7 @@ def _scan_text(call: ScanCall, ints: Ints, names: Callable[[Tile], str]) -> str:
 
 
 def _sort_text(call: SortCall, ints: Ints, names: Callable[[Tile], str]) -> str:
-    """``kl::in_order<...>(values, order, source, outer, n, inner, k);``"""
+    """Return ``kl::in_order<...>(values, order, source, outer, n, inner, k);``."""
     sizes = [*_sizes(call.source.shape, call.axis, ints), ints.operand(call.order.shape[call.axis])]
     operands = [_row(call, tile, ints, names) for tile in (call.values, call.order, call.source)]
     return f"kl::in_order<{'true' if call.down else 'false'}>({', '.join([*operands, *sizes])});"
@@ -158,7 +158,7 @@ def _sizes(shape: tuple[IntExpr, ...], axis: int, ints: Ints) -> list[str]:
 
 
 def _row(call: ScanCall | SortCall, tile: Tile, ints: Ints, names: Callable[[Tile], str]) -> str:
-    """The tile, or the place in a tensor that stands for it."""
+    """Return the tile, or the place in a tensor that replaces it."""
     region = call.placed.get(tile.uid)
     if region is None:
         return names(tile)

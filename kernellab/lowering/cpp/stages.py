@@ -1,4 +1,4 @@
-"""What Python calls of the C++ at once: all launches, or those that stand between two calls of the library."""
+"""The exported C++ functions: one for all launches, or one for the launches between two calls of the library."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ class Stage:
     emitters: tuple[KernelEmitter, ...]
     tensors: tuple[str, ...]
     numbers: tuple[str, ...]
-    #: tensors in whose memory nothing stands yet
+    #: tensors whose memory is not yet written
     fresh: tuple[str, ...]
 
     @property
     def first(self) -> str:
-        """The sketch in whose place the function is called."""
+        """The first of its sketches, in whose place the function is called."""
         return self.emitters[0].kernel.name
 
 
 def stages(
-    program: Program, emitters: list[KernelEmitter], runtime: tuple[str, ...], calls: Collection[str], made: set[str]
+    program: Program,
+    emitters: list[KernelEmitter],
+    runtime: tuple[str, ...],
+    calls: Collection[str],
+    by_library: set[str],
 ) -> list[Stage]:
-    """The functions to export. ``calls`` are the sketches that the library does, ``made`` the tensors that it makes."""
+    """Return the functions to export. The library computes the sketches ``calls``, which make the tensors
+    ``by_library``."""
     groups: list[list[KernelEmitter]] = []
     left, joined = list(emitters), False
     for kernel in program.kernels:
@@ -40,11 +45,11 @@ def stages(
             groups.append([])
         groups[-1].append(left.pop(0))
         joined = True
-    found: list[Stage] = []
-    written = set(made)
+    exported: list[Stage] = []
+    written = set(by_library)
     for n, group in enumerate(groups):
         mine = [t for t in program.tensors if any(t.name in e.tensors for e in group)]
-        found.append(
+        exported.append(
             Stage(
                 "kernel" if n == 0 else f"kernel{n + 1}",
                 tuple(group),
@@ -54,7 +59,7 @@ def stages(
             )
         )
         written |= {t.name for t in mine}
-    return found
+    return exported
 
 
 _OURS = (TensorRole.OUT, TensorRole.TEMP)

@@ -1,7 +1,6 @@
-"""How much one launch does, in element operations, as C++: decides whether starting threads is worth it.
+"""The work of one launch in element operations, as C++, which decides whether threads are started.
 
-And which nests are quicker in separate loops.
-"""
+Also: which nests are faster in separate loops."""
 
 from __future__ import annotations
 
@@ -28,21 +27,20 @@ from kernellab.sketch.program.program import (
     Store,
 )
 
-#: operations of an element for which vectors are worth a separate loop
+#: least operations of an element for which a vectorised, separate loop is faster
 _COSTLY = 8
 
 
 def work_of(body: tuple[Statement, ...], ints: Ints) -> str:
-    """An expression over symbols; empty when a loop's length depends on another loop."""
+    """Return the number of element operations over symbols, as C++; "" if a loop's length depends on another loop."""
     total = _work(body)
     return "" if total.loop_vars() else ints.cpp(ints.fold(total))
 
 
 def slower_together(one: Nest, other: Nest) -> bool:
-    """Would one loop over both keep the compiler from vectors that two would have?
+    """Would one loop over both prevent vectorisation that two loops allow?
 
-    A search for a place is quick where nothing else is done; elements that are looked up come one by one.
-    """
+    A search for a position is fast only alone; elements at computed addresses are read one by one."""
     if _searches(one) or _searches(other):
         return any(n.kind is not NestKind.POINT for n in (one, other) if not _searches(n)) or one.kind is other.kind
     return (_looks_up(one) and _costly(other)) or (_looks_up(other) and _costly(one))
@@ -61,7 +59,7 @@ def _costly(nest: Nest) -> bool:
 
 
 def _work(body: tuple[Statement, ...]) -> IntExpr:
-    # equal terms once: a step that is written out many times would nest the sum as deep
+    # equal terms once: an unrolled step would nest the sum as deep as it is long
     terms = Counter(_RULES[type(stmt)](stmt) for stmt in body)
     total = num(0)
     for term, times in terms.items():
@@ -70,7 +68,8 @@ def _work(body: tuple[Statement, ...]) -> IntExpr:
 
 
 def _loop(stmt: Loop) -> IntExpr:
-    """A loop's iterations over tiles add up to its length, so the clipped last tile is not counted twice."""
+    """Return the work of a loop. Its iterations over tiles add up to its length, so the clipped last tile is not
+    counted twice."""
     trips = stmt.trips
     if trips.kind is not IntKind.NUM:
         trips = int_op("cdiv", int_op("-", stmt.stop, stmt.start), stmt.step)

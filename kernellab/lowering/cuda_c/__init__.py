@@ -21,12 +21,12 @@ from kernellab.sketch.program.program import Kernel, Program
 from kernellab.target import Target
 
 HEADER = "kl_cuda.h"
-#: functions that few kernels need, appended to the header of those
+#: functions that few kernels need, appended to the header of those kernels
 SPECIAL = "kl_special.h"
 
 
 def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
-    """CUDA C++ that computes what ``program`` means; needs torch, NumPy and cuda-core, and a GPU to import.
+    """Return CUDA C++ source that computes ``program``; it needs torch, NumPy and cuda-core, and a GPU to import.
 
     Raises:
         LoweringError: a statement that has no CUDA-C form here, with its line.
@@ -40,14 +40,14 @@ def lower_cuda_c(program: Program, binding: Binding, target: Target) -> Source:
     kernels = []
     constants = {c.name for c in program.constexprs} | set(program.symbols)
     for kernel in own_kernels(program):
-        if kernel.name in constants:  # both stand at the top of the file
+        if kernel.name in constants:  # both are at the top of the file
             raise LoweringError(f"The sketch {kernel.name!r} has the name of a constant.", "Rename the sketch.")
         key = ("cuda_c", kernel.name, runtime)
         writer, written = remembered(program, key, consts, partial(_write, program, kernel, runtime))
-        given = ", ".join([*written.constants, "V", "THREADS"])
+        compiled_in = ", ".join([*written.constants, "V", "THREADS"])
         about = [
             f"// {kernel.name}: a block for each iteration of the parallel loops. Written from a kernellab sketch.",
-            f"// kernel.py compiles in {given} (V elements move at once).",
+            f"// kernel.py compiles in {compiled_in} (V elements move at once).",
         ]
         file = f"{kernel.name}.cu"
         sources[file] = "\n".join(about) + "\n" + writer.text
@@ -90,12 +90,12 @@ __all__ = ["HEADER", "lower_cuda_c"]
 # -- host --------------------------------------------------------------------------------------------------------------
 
 
-#: elements of the largest tile that one thread holds at most; a product's tile has room for more
+#: most elements of the largest tile that one thread holds; a product's tile has room for more
 _SHARE = 32
-#: where the sketch says nothing of warps
+#: if the sketch has no num_warps
 _FREE_SHARE = 8
 _PRODUCT_SHARE = 64
-#: bytes that a thread moves at once, and the most elements
+#: bytes that a thread moves in one access, and the most elements
 _VECTOR_BYTES = 16
 _MOST_WIDE = 8
 
@@ -109,7 +109,7 @@ class CudaHost:
         self.spelled = spelled
 
     def source(self) -> str:
-        """The whole of kernel.py."""
+        """Return the text of kernel.py."""
         title = f'"""{", ".join(k.name for k in self.written)}: written from a kernellab sketch."""\n\n'
         preamble = (files("kernellab.lowering.cuda_c") / "launch.py.in").read_text()
         return title + preamble + self.host.write(self._launches)

@@ -1,4 +1,4 @@
-"""Places in tensors: addresses, what must be checked, and where neighbouring elements move together."""
+"""Places in tensors: addresses, the checks that they need, and vector accesses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernellab.lowering.c_family.ints import Ints
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Point, Range, Region
 
-#: an access is wide where what is known of it is a multiple of this
+#: an access is wide if its known integers are multiples of this
 _WIDE = 4
 
 
@@ -22,7 +22,7 @@ class Access:
 
 
 def access(region: Region, index: Index, ints: Ints) -> Access:
-    """The element of ``region`` at ``index``."""
+    """Return the access to the element of ``region`` at ``index``."""
     ranges = iter(index)
     address = ""
     checks: list[str] = []
@@ -49,11 +49,10 @@ def access(region: Region, index: Index, ints: Ints) -> Access:
 
 
 def wide_when(region: Region, index: Index, last: str, ints: Ints) -> list[IntExpr] | None:
-    """Integers of which the width of a vector must be a divisor for ``region`` to be moved by vectors along ``last``.
+    """Return the integers that a vector's width must divide for vector accesses to ``region`` along ``last``.
 
-    None where it cannot be: the last dimension does not follow ``last`` in steps of one, or a number that is known
-    already is no multiple of four.
-    """
+    None if there are none: the last dimension does not follow ``last`` in steps of one, or a known integer is no
+    multiple of four."""
     if not region.index or not index or index[-1] != last or last == "0" or last in index[:-1]:
         return None
     item = region.index[-1]
@@ -63,12 +62,12 @@ def wide_when(region: Region, index: Index, last: str, ints: Ints) -> list[IntEx
     if start is None:
         return None
     wanted = [region.tensor.shape[-1], *start]
-    known = [ints.const(e) for e in wanted]
-    return None if any(k is not None and k % _WIDE for k in known) else wanted
+    values = [ints.const(e) for e in wanted]
+    return None if any(k is not None and k % _WIDE for k in values) else wanted
 
 
 def _multiples(expr: IntExpr, ints: Ints) -> list[IntExpr] | None:
-    """Integers whose common divisors divide ``expr`` in every iteration, free of loop variables."""
+    """Return integers without loop variables whose common divisors divide ``expr`` in every iteration."""
     if expr.kind is IntKind.LOOP:
         loop = ints.loops.get(expr.name)
         start = _multiples(loop.start, ints) if loop is not None else None
@@ -80,7 +79,7 @@ def _multiples(expr: IntExpr, ints: Ints) -> list[IntExpr] | None:
     if expr.op in ("+", "-", "min", "max"):
         return None if any(p is None for p in parts) else [e for p in parts if p is not None for e in p]
     if expr.op == "*":
-        # one factor is enough: the one that does not move, where there is one
+        # one factor is enough: one without loop variables, if there is one
         still = [p for p, a in zip(parts, expr.args, strict=True) if p is not None and not a.loop_vars()]
         return still[0] if still else next((p for p in parts if p is not None), None)
     return None

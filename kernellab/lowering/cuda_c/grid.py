@@ -14,14 +14,14 @@ from kernellab.sketch.program.program import Loop
 
 @dataclass(frozen=True)
 class Grid:
-    """Iterations of each parallel loop, outermost first; their product is the number of blocks."""
+    """The number of iterations of each parallel loop, outermost first; their product is the number of blocks."""
 
     trips: tuple[IntExpr, ...]
     vars: tuple[str, ...]
 
 
 def write_grid(loops: list[Loop], ints: Ints, w: Writer, fresh: Callable[[str], str]) -> Grid:
-    """Writes each loop's variable as this block has it; the innermost varies fastest."""
+    """Write the value of each loop's variable in this block; the innermost varies fastest. Returns the grid."""
     bounds = Bounds(ints.consts, loops={loop.var: loop for loop in loops})
     trips = [bounds.iterations(loop) for loop in loops]
     for loop, number in zip(loops, _numbers(loops, trips, ints, w, fresh), strict=True):

@@ -22,7 +22,7 @@ from kernellab.sketch.program.program import Apply, Const, DType, Read, Region, 
 
 @dataclass
 class Wishes:
-    """What a kernel asks of its host so that vectors may be used: divisors of their width, and aligned tensors."""
+    """What vector accesses need from the host: integers that the vector width must divide, and aligned tensors."""
 
     numbers: dict[str, IntExpr] = field(default_factory=dict)
     tensors: dict[str, int] = field(default_factory=dict)
@@ -30,7 +30,8 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Context:
-    """What the groups of a kernel share. ``name`` gives a tile's name, ``fresh`` a new one like the one asked for."""
+    """What the groups of a kernel share. ``name`` returns a tile's name, ``fresh`` a new name similar to its
+    argument."""
 
     ints: Ints
     spaces: Mapping[str, MemorySpace]
@@ -41,7 +42,7 @@ class Context:
     declare: Callable[[Tile], str]
     params: Mapping[str, str]
     wishes: Wishes
-    #: for each loop variable the name of the first element of a vector along it
+    #: for each loop variable the index of a vector's first element along it
     firsts: dict[str, str] = field(default_factory=dict)
 
 
@@ -56,24 +57,25 @@ class GroupWriter:
         self._last = group.vars[self._dims[-1]] if self._dims else "0"
         self._first = "0"
         if self._dims:
-            # loops stand side by side, so that the same name serves them all
+            # the loops follow each other, so all use the same name
             if self._last not in context.firsts:
                 context.firsts[self._last] = context.fresh(f"{self._last}0")
             self._first = context.firsts[self._last]
-        #: lines before the loop over a vector, and behind it; vectors by what they hold
+        #: lines before and after the loop over a vector; vectors by their contents
         self._before: list[tuple[str, int]] = []
         self._behind: list[tuple[str, int]] = []
         self._vectors: dict[tuple[object, ...], str] = {}
-        #: tiles in shared memory that this group makes: the name of the vector on its way there
+        #: for tiles in shared memory that this group writes: the name of the vector that is stored there
         self._made: dict[str, str] = {}
         self._local: set[str] = set()
         stored = {n.region.tensor.name for n in group.nests if n.region is not None}
         stored |= {n.scatter.tensor.name for n in group.nests if n.scatter is not None}
         fetched = {f.region.tensor.name for n in group.nests for f in subvalues(n.value) if isinstance(f, Fetch)}
-        #: read and written here: moved one by one, in order
+        #: both read and written here: accessed one by one, in order
         self._ordered = stored & fetched
 
     def emit(self) -> None:
+        """Write the group's loop."""
         if not self._dims:
             for nest in self.group.nests:
                 for line in self._statement(nest, None):
@@ -92,15 +94,15 @@ class GroupWriter:
         self.w("#pragma unroll")
         with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
             self._positions(layout.name, layout.split, used.names)
-            said: set[int] = set()
-            self._put(self._before, said)
-            self._each(layout.name, body, said, used.names)
-            self._put(self._behind, said)
+            quoted: set[int] = set()
+            self._put(self._before, quoted)
+            self._each(layout.name, body, quoted, used.names)
+            self._put(self._behind, quoted)
         for fold in folds.values():
             fold.after(self.w)
 
     def _fill(self) -> bool:
-        """Registers that get one number: no position matters."""
+        """Set all registers to one number, which needs no positions."""
         spaces = [self.k.spaces[n.tile.uid] if n.tile is not None else None for n in self.group.nests]
         if any(not isinstance(n.value, Const) for n in self.group.nests) or set(spaces) != {MemorySpace.REGISTERS}:
             return False
@@ -109,25 +111,24 @@ class GroupWriter:
             self.w(f"for (auto& own : {self.k.name(nest.tile)}) own = {self.element(nest)};", nest.line)
         return True
 
-    def _put(self, lines: list[tuple[str, int]], said: set[int]) -> None:
+    def _put(self, lines: list[tuple[str, int]], quoted: set[int]) -> None:
         for text, line in lines:
-            self.w(text, line, line not in said)
-            said.add(line)
+            self.w(text, line, line not in quoted)
+            quoted.add(line)
 
-    def _each(self, layout: str, body: list[tuple[str, int]], said: set[int], used: Collection[str]) -> None:
+    def _each(self, layout: str, body: list[tuple[str, int]], quoted: set[int], used: Collection[str]) -> None:
         if not body:
             return
         self.w("#pragma unroll")
         with self.w.block(f"for (int v = 0; v < {layout}::WIDE; ++v)"):
             if self._last in used:
                 self.w(f"const index_t {self._last} = {self._first} + v;")
-            self._put(body, said)
+            self._put(body, quoted)
 
     def _positions(self, layout: str, split: int, used: Collection[str]) -> None:
-        """The indices of this thread's elements, and the end of the loop where there is no such element.
+        """Write the indices of this thread's elements, and the test that ends the loop after the last one.
 
-        ``used`` are the names that the loop's body is made of.
-        """
+        ``used`` are the names in the loop's body."""
         names = [self.group.vars[d] for d in self._dims]
         extents = [self.group.domain[d] for d in self._dims]
         rows, columns = names[:split], [*names[split:-1], self._first]
@@ -156,7 +157,7 @@ class GroupWriter:
             if n > wanted[0]:
                 left = f"{left} / {self.ints.operand(extents[n])}"
 
-    # -- statements ------------------------------------------------------------------------------------------------
+    # -- statements ----------------------------------------------------------------------------------------------------
 
     def element(self, nest: Nest) -> str:
         return self.scalars.element(nest.value, align(self.group.vars, nest.value.type.shape, self.ints))
@@ -249,7 +250,7 @@ class GroupWriter:
             line = f"kl::atomic_add(&{target}, {MEMORY_TYPE[tensor.dtype]}({text}));"
         return [f"if ({' && '.join(checks)}) {line}" if checks else line]
 
-    # -- leaves ----------------------------------------------------------------------------------------------------
+    # -- leaves --------------------------------------------------------------------------------------------------------
 
     def _read(self, read: Read, index: Index) -> str:
         tile = read.tile
@@ -274,8 +275,8 @@ class GroupWriter:
                 name = self._vectors[key] = self.k.fresh(f"{tensor.name}_v")
                 site = access(region, self._at_first(index), self.ints)
                 inside = f", {' && '.join(site.checks)}, {pad}" if site.checks else ""
-                given = f"&{self.ints.tensor(tensor)}[{site.address}]{inside}"
-                line = f"const auto {name} = kl::load<{kind}, {layout}::WIDE>({given});"
+                arguments = f"&{self.ints.tensor(tensor)}[{site.address}]{inside}"
+                line = f"const auto {name} = kl::load<{kind}, {layout}::WIDE>({arguments});"
                 self._before.append((line, self._line_of(fetch)))
             return f"{self._vectors[key]}[v]"
         site = access(region, index, self.ints)
@@ -288,7 +289,7 @@ class GroupWriter:
 
 
 def _rounded_once(nest: Nest, region: Region) -> Nest:
-    """Without a cast to the narrow dtype of the tensor: the store rounds."""
+    """Return the value without a cast to the narrow dtype of the tensor: the store rounds."""
     value, dtype = nest.value, region.tensor.dtype
     if nest.kind is NestKind.STORE and isinstance(value, Apply) and value.op == "cast" and value.type.dtype is dtype:
         inner = value.args[0]

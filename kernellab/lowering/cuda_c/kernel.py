@@ -29,7 +29,7 @@ _RESERVED_WORDS = (
     "sqrt exp log abs pow floor ceil asm half"
 )
 RESERVED = frozenset(_RESERVED_WORDS.split())
-#: shared memory that a kernel may declare without asking the driver for more
+#: bytes of shared memory that a kernel may use without an attribute set by the driver
 SHARED_BYTES = 48 << 10
 
 _SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
@@ -37,7 +37,7 @@ _SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
 
 @dataclass
 class Written:
-    """A lowered kernel: what its host function must pass, compile in and launch."""
+    """A lowered kernel: what its host function passes, compiles in and launches."""
 
     name: str
     tensors: list[str]
@@ -47,23 +47,23 @@ class Written:
     constants: list[str]
     grid: Grid
     wishes: Wishes
-    #: elements of the largest tile that threads share out
+    #: elements of the largest tile, over which threads are distributed
     largest: tuple[IntExpr, ...]
     is_product: bool
-    #: bytes of the narrowest element that is moved
+    #: bytes of the narrowest element that is read or written
     narrowest: int
 
 
 @dataclass
 class _Barrier:
-    """Names in shared memory (and tensors that a kernel both writes and reads) since the last barrier."""
+    """Accesses since the last barrier to shared memory, and to tensors that a kernel both writes and reads."""
 
     read: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
 
 
 class KernelWriter:
-    """Writes the function of one kernel; ``consts`` are the integers that the source fixes."""
+    """Writes the function of one kernel; ``consts`` are the integers that are fixed in the source."""
 
     def __init__(self, program: Program, kernel: Kernel, consts: Mapping[str, int], scalars: tuple[str, ...]) -> None:
         self.program, self.kernel, self.scalars = program, kernel, scalars
@@ -110,7 +110,7 @@ class KernelWriter:
             narrowest=self._narrowest(),
         )
         head = f'extern "C" __global__ void __launch_bounds__(THREADS) {self.kernel.name}({self._parameters(written)})'
-        with writer.block(head, self.kernel.span.line, said=False):
+        with writer.block(head, self.kernel.span.line, comment=False):
             written.grid = write_grid(loops, self.ints, writer, self.names.fresh)
             start = len(writer.lines)
             self._block(fused)
@@ -119,28 +119,28 @@ class KernelWriter:
         written.constants = [n for n in written.constants if self._spelled.get(n, n) in spelled]
         return written
 
-    # -- signature -------------------------------------------------------------------------------------------------
+    # -- signature -----------------------------------------------------------------------------------------------------
 
     def _tensors(self) -> list[str]:
         used = self.kernel.reads | self.kernel.writes
         return [t.name for t in self.program.tensors if t.name in used]
 
     def _numbers(self) -> list[str]:
-        found = {
+        used = {
             v.name
             for s in statements(self.kernel.body)
             for root in s.values
             for v in values_in(root)
             if isinstance(v, Param)
         }
-        return [n for n in self.scalars if n in found]
+        return [n for n in self.scalars if n in used]
 
     def _constants(self, frozen: list[str]) -> list[str]:
         fixed = [s for s in self.program.symbols if s in self.ints.consts]
         return [c.name for c in self.program.constexprs if c.name not in self.scalars] + fixed + frozen
 
     def _frozen(self, domains: Sequence[tuple[IntExpr, ...]]) -> list[str]:
-        """Symbols of which a tile's extent is made: a call's value is compiled in."""
+        """Return the symbols in extents of tiles: their values in a call are compiled in."""
         names = frozenset().union(*(e.names() for shape in domains for e in shape)) if domains else frozenset()
         return [s for s in self.program.symbols if s in names and s not in self.ints.consts]
 
@@ -166,7 +166,7 @@ class KernelWriter:
         parts += [f"index_t {self._spelled.get(s, s)}" for s in written.symbols]
         return ", ".join([*parts, *(f"double {self._spelled.get(n, n)}" for n in written.numbers)])
 
-    # -- tiles -----------------------------------------------------------------------------------------------------
+    # -- tiles ---------------------------------------------------------------------------------------------------------
 
     def tile(self, tile: Tile) -> str:
         return f"{tile.name}_" if tile.name in RESERVED else self.names.tile(tile)
@@ -193,14 +193,14 @@ class KernelWriter:
             )
 
     def _size(self, tiles: Iterable[Tile]) -> int:
-        """Bytes of those ``tiles`` that live in shared memory, as far as their extents are known."""
-        found = 0
+        """Return the bytes of those of ``tiles`` that are in shared memory, as far as their extents are known."""
+        total = 0
         for tile in tiles:
             size = tile.dtype.bytes
             for extent in tile.shape:
                 size *= self.ints.const(extent) or 1
-            found += size if self.spaces.get(tile.uid) is MemorySpace.SHARED else 0
-        return found
+            total += size if self.spaces.get(tile.uid) is MemorySpace.SHARED else 0
+        return total
 
     def _insert_layouts(self, at: int) -> None:
         lines = []
@@ -213,7 +213,7 @@ class KernelWriter:
             lines.append(f"using {layout.name} = kl::Layout<{rows}, {columns}, {last}, {wide}, THREADS{side}>;")
         self.w.insert(at, lines)
 
-    # -- steps -----------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _block(self, block: FusedBlock) -> None:
         pending = [t for t in block.declares if self.spaces.get(t.uid) not in (None, MemorySpace.LOCAL)]
@@ -252,7 +252,7 @@ class KernelWriter:
         loop = step.loop
         var = self._spelled.get(loop.var, loop.var)
         advance = f"++{var}" if self.ints.is_one(loop.step) else f"{var} += {self.ints.cpp(loop.step)}"
-        # what the iteration before has left
+        # accesses of the previous iteration
         for inner in steps_of(step.body):
             self._barrier.read |= self._moving(reads(inner))
             self._barrier.written |= self._moving(writes(inner))
@@ -268,7 +268,7 @@ class KernelWriter:
         self._barrier.written |= before.written
 
     def _ahead(self, step: FusedLoop, loads: list[Group]) -> None:
-        """The loop with its loads one iteration ahead of what reads them."""
+        """Write the loop with its loads one iteration ahead of their readers."""
         loop, w = step.loop, self.w
         var = self._spelled.get(loop.var, loop.var)
         start, stop, by = self.ints.cpp(loop.start), self.ints.operand(loop.stop), self.ints.operand(loop.step)
@@ -304,7 +304,7 @@ class KernelWriter:
                 if var in used.names:
                     w.insert(begun, [f"const index_t {var} = {ahead} - {by};"])
             del self.ints.loops[loop.var]
-        # the last iteration's readers may still be at work
+        # readers of the last iteration may still be running
         for inner in steps_of(step.body):
             self._barrier.read |= self._moving(reads(inner))
             self._barrier.written |= self._moving(writes(inner))
@@ -321,7 +321,7 @@ class KernelWriter:
         self._barrier.written |= after.written
 
     def _meet(self, step: Group | ScanCall | GemmCall) -> None:
-        """A barrier where ``step`` reads what other threads may still write, or writes what they may still read."""
+        """Write a barrier if ``step`` reads what other threads may still write, or writes what they may still read."""
         read, written = self._moving(reads(step)), self._moving(writes(step))
         if read & self._barrier.written or written & (self._barrier.read | self._barrier.written):
             self.w("__syncthreads();")
@@ -332,7 +332,7 @@ class KernelWriter:
     def _moving(self, names: set[str]) -> set[str]:
         return {n for n in names if self.spaces.get(n) is MemorySpace.SHARED or n in self._ordered}
 
-    # -- calls -----------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _scan(self, call: ScanCall) -> None:
         shape, axis = call.tile.shape, call.axis
@@ -373,12 +373,12 @@ class KernelWriter:
             self.w(f"kl::put<{layout}>({name}, {part});")
 
 
-# -- helpers -------------------------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------------------------------
 
 
 def _declared(program: Program, kernel: Kernel) -> set[str]:
-    found = set(program.symbols) | {c.name for c in program.constexprs}
-    return found | {s.var for s in statements(kernel.body) if hasattr(s, "var")}
+    names = set(program.symbols) | {c.name for c in program.constexprs}
+    return names | {s.var for s in statements(kernel.body) if hasattr(s, "var")}
 
 
 __all__ = ["KernelWriter", "Written"]

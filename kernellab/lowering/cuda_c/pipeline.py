@@ -1,9 +1,8 @@
-"""Loops whose loads run ahead: while a block multiplies one pair of tiles, the next one is on its way.
+"""Loops with prefetched loads: while a block multiplies one pair of tiles, the next pair is being copied.
 
-``cp.async`` copies from global to shared memory without registers between. Each tile has two places, which the
-iterations take in turn; one barrier an iteration is enough, for a place is filled again only after the barrier behind
-its last read.
-"""
+``cp.async`` copies from global to shared memory without registers. Each tile has two buffers, which the iterations use
+in turn; one barrier for each iteration is enough, since a buffer is filled again only after the barrier that follows
+its last read."""
 
 from __future__ import annotations
 
@@ -19,20 +18,21 @@ from kernellab.lowering.cuda_c.placement import MemorySpace
 
 
 def loads_ahead(step: FusedLoop, spaces: Mapping[str, MemorySpace]) -> list[Group]:
-    """The groups at the head of the loop that only copy tensors to shared memory; none where that brings nothing."""
+    """Return the groups at the start of the loop that only copy tensors to shared memory; none if prefetching them has
+    no use."""
     if not step.loop.hints.pipeline or not any(isinstance(s, GemmCall) for s in step.body.steps):
         return []
     declared = {t.uid for t in step.body.declares}
-    found: list[Group] = []
+    copies: list[Group] = []
     for inner in step.body.steps:
         if not isinstance(inner, Group) or not all(_is_copy(n, spaces, declared) for n in inner.nests):
             break
-        found.append(inner)
-    copied = {n.tile.uid for g in found for n in g.nests if n.tile is not None}
-    rest = [s for s in step.body.steps if not any(s is g for g in found)]
+        copies.append(inner)
+    copied = {n.tile.uid for g in copies for n in g.nests if n.tile is not None}
+    rest = [s for s in step.body.steps if not any(s is g for g in copies)]
     writes = {n.tile.uid for s in rest if isinstance(s, Group) for n in s.nests if n.tile is not None}
     plain = all(isinstance(s, (Group, GemmCall)) for s in rest)
-    return found if plain and not writes & copied else []
+    return copies if plain and not writes & copied else []
 
 
 def _is_copy(nest: Nest, spaces: Mapping[str, MemorySpace], declared: set[str]) -> bool:
@@ -49,7 +49,7 @@ def _is_copy(nest: Nest, spaces: Mapping[str, MemorySpace], declared: set[str]) 
 
 
 class CopyWriter(GroupWriter):
-    """Writes a group of loads as copies that run on their own."""
+    """Writes a group of loads as asynchronous copies."""
 
     def emit(self) -> None:
         layout = self.k.layouts.of(self.group.domain)
@@ -62,12 +62,12 @@ class CopyWriter(GroupWriter):
         self.w("#pragma unroll")
         with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
             self._positions(layout.name, layout.split, used.names)
-            said: set[int] = set()
-            self._put(whole, said)
-            self._each(layout.name, single, said, used.names)
+            quoted: set[int] = set()
+            self._put(whole, quoted)
+            self._each(layout.name, single, quoted, used.names)
 
     def _copy(self, nest: Nest, width: str) -> tuple[bool, str]:
-        """Whether one call copies ``width`` elements at once, and the call."""
+        """Return whether one call copies ``width`` elements, and the call."""
         assert isinstance(nest.value, Fetch) and nest.tile is not None
         region = nest.value.region
         index = align(self.group.vars, nest.tile.shape, self.ints)
@@ -76,8 +76,8 @@ class CopyWriter(GroupWriter):
         site = access(region, at, self.ints)
         target = place(self.k.name(nest.tile), at, nest.tile.shape, self.ints)
         inside = " && ".join(site.checks) or "true"
-        given = f"{self.ints.tensor(region.tensor)}[{site.address}]"
-        return wide, f"kl::copy<{width if wide else '1'}>(&{target}, &{given}, {inside});"
+        source = f"{self.ints.tensor(region.tensor)}[{site.address}]"
+        return wide, f"kl::copy<{width if wide else '1'}>(&{target}, &{source}, {inside});"
 
 
 __all__ = ["CopyWriter", "loads_ahead"]

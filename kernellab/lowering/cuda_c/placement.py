@@ -1,4 +1,4 @@
-"""Where the tiles of a kernel live in a block of threads, and how they lie over its threads."""
+"""The memory spaces of a kernel's tiles, and their layouts over the threads of a block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from kernellab.sketch.program.ints import IntExpr, IntKind
 class MemorySpace(str, Enum):
     """``UNIFORM``: one element, the same in every thread. ``LOCAL``: a scalar inside one element loop.
 
-    ``REGISTERS``: each thread holds its own elements. ``SHARED``: shared memory, for elements that move.
-    """
+    ``REGISTERS``: each thread holds some elements. ``SHARED``: shared memory, for elements that other threads read."""
 
     UNIFORM = "uniform"
     LOCAL = "local"
@@ -29,7 +28,7 @@ class MemorySpace(str, Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """A shape over the threads: ``kl::Layout`` of that name; dimensions before ``split`` are its rows."""
+    """A shape's elements over the threads: ``kl::Layout`` of that name; dimensions before ``split`` are its rows."""
 
     name: str
     #: the extents that are not 1
@@ -37,12 +36,12 @@ class Layout:
     split: int
     #: threads side by side along a row, at most
     side: int
-    #: may a thread hold neighbouring columns? Else neighbours do, for a tensor is read in steps or at any offset
+    #: may a thread hold neighbouring columns? Else neighbouring threads do: a tensor is read in steps or at any offset
     wide: bool
 
 
 class Layouts:
-    """One layout for each shape of a kernel, so that an element has the same thread in every loop."""
+    """One layout for each shape of a kernel, so that an element belongs to the same thread in every loop."""
 
     def __init__(self, ints: Ints, block: FusedBlock) -> None:
         self.ints = ints
@@ -89,7 +88,8 @@ class Layouts:
         return tuple(str(self.ints.fold(e)) for e in self.real(shape))
 
     def _split_for(self, nest: Nest) -> None:
-        """Rows and columns are cut where a reduction wants them cut: it folds either all rows or all columns."""
+        """Record the split between rows and columns that a reduction needs, which folds either all rows or all columns.
+        Raises LoweringError if it folds neither, or if another one needs another split."""
         if nest.kind is not NestKind.REDUCE:
             return
         real = [d for d, e in enumerate(nest.domain) if not self.ints.is_one(e)]
@@ -107,7 +107,7 @@ class Layouts:
 
 
 class Placement(Placer):
-    """Decides the :class:`MemorySpace` of every tile."""
+    """Decide the :class:`MemorySpace` of every tile."""
 
     def spaces(self, block: FusedBlock) -> dict[str, MemorySpace]:
         self._collect(block, 0)
@@ -127,7 +127,7 @@ class Placement(Placer):
         )
 
     def _stays(self, uid: str, step: object, nest: Nest | None) -> bool:
-        """Does this use touch each element only in the thread that holds it?"""
+        """Is each element accessed only by the thread that holds it?"""
         tile = self._tiles[uid]
         if isinstance(step, GemmCall):
             return step.acc.uid == uid and uid not in {getattr(t, "uid", "") for t in (step.a, step.b)}
@@ -139,7 +139,7 @@ class Placement(Placer):
 
 
 def _is_wide(group: Group, nest: Nest, ints: Ints) -> bool:
-    """Do all reads of tensors by ``nest`` that follow its innermost dimension follow it in vectors?"""
+    """Can all reads of tensors by ``nest`` along its innermost dimension be vector accesses?"""
     last = next((v for v in reversed(group.vars) if v != "0"), "0")
     for leaf, index in leaves(nest.value, align(group.vars, nest.value.type.shape, ints), ints):
         if isinstance(leaf, Fetch) and last in index and wide_when(leaf.region, index, last, ints) is None:
@@ -148,16 +148,16 @@ def _is_wide(group: Group, nest: Nest, ints: Ints) -> bool:
 
 
 def steps_of(block: FusedBlock) -> list[Group | ScanCall | GemmCall]:
-    """Every group and call in ``block``, in order."""
-    found: list[Group | ScanCall | GemmCall] = []
+    """Return every group and call in ``block``, in order. Raises LoweringError for a sort."""
+    steps: list[Group | ScanCall | GemmCall] = []
     for step in block.steps:
         if isinstance(step, SortCall):
             raise LoweringError("CUDA-C has no sort.", "Lower with --dsl triton or --dsl cpp.", step.line)
         if isinstance(step, (FusedLoop, FusedIf)):
-            found += [s for inner in step.blocks for s in steps_of(inner)]
+            steps += [s for inner in step.blocks for s in steps_of(inner)]
         else:
-            found.append(step)
-    return found
+            steps.append(step)
+    return steps
 
 
 def _label(folded: IntExpr, expr: IntExpr) -> str:

@@ -1,4 +1,4 @@
-"""A reduction over a tile's elements: each thread folds its own, then threads join what they have."""
+"""A reduction over a tile's elements: each thread folds its elements, then the threads combine their results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Fold:
         return literal(start, DType.I32 if self.nest.op == "reduce_any" else self.dtype)
 
     def before(self, w: Writer) -> None:
-        """Declares what each thread folds into."""
+        """Write the declaration of each thread's accumulator."""
         if self.none:
             return
         size = "" if self.whole else f"[{self.layout.name}::{'R' if self.along else 'C'}]"
@@ -61,7 +61,7 @@ class Fold:
         w(f"for (auto& own : {self.name}) own = {start};")
 
     def update(self, text: str) -> list[str]:
-        """Folds one element in."""
+        """Return the lines that fold one element in."""
         source = self.nest.value.type.dtype
         text = converted(text, source, DType.BOOL if self.nest.op == "reduce_any" else self.dtype)
         if self.none:
@@ -78,7 +78,7 @@ class Fold:
         return [f"{own} = kl::{_OPS[self.nest.op].lower()}({own}, {strip(text)});"]
 
     def after(self, w: Writer) -> None:
-        """Joins the threads' results and puts them where the tile lives."""
+        """Combine the threads' results and store them in the tile."""
         if self.none:
             return
         layout, line = self.layout.name, self.nest.line
@@ -100,7 +100,7 @@ class Fold:
             w(f"kl::down<{layout}>({self.name}, {self.op}, {self.k.name(self.tile)}, {self._functor()});", line)
 
     def _functor(self) -> str:
-        """:meth:`_finish` as an object; what it gives is rounded when it is stored."""
+        """Return :meth:`_finish` as a functor; its result is rounded when it is stored."""
         if self.is_arg:
             return "kl::Place()"
         if self.nest.op == "reduce_mean":
@@ -111,7 +111,7 @@ class Fold:
         return " * ".join(self.k.ints.operand(self.group.domain[d]) for d in self.nest.axes) or "1"
 
     def _finish(self, text: str) -> str:
-        """What the tile gets of a fold's result."""
+        """Return the tile's value from a fold's result."""
         if self.is_arg:
             text = text if self.none else f"{text}.at"
             return text if self.tile.dtype is DType.I64 else f"{VALUE_TYPE[self.tile.dtype]}({text})"

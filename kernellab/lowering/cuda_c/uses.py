@@ -1,4 +1,4 @@
-"""What the steps of a kernel read and write: tiles by uid, tensors by name."""
+"""Reads and writes of the steps of a kernel: tiles by uid, tensors by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kernellab.sketch.program.program import Apply, Tensor, Value
 
 
 def inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:
+    """Return the groups and calls of a step: itself, or those inside a loop or condition."""
     if isinstance(step, (FusedLoop, FusedIf)):
         return [s for block in step.blocks for s in steps_of(block)]
     assert not isinstance(step, SortCall)
@@ -16,12 +17,13 @@ def inside(step: FusedStep) -> list[Group | ScanCall | GemmCall]:
 
 
 def reads(step: Group | ScanCall | GemmCall) -> set[str]:
+    """Return the tiles and tensors that a step reads."""
     if isinstance(step, Group):
-        found = set(step.reads)
+        names = set(step.reads)
         for value in (v for n in step.nests for v in subvalues(n.value)):
             tensor = value.region.tensor if isinstance(value, Fetch) else _gathered(value)
-            found |= {tensor.name} if tensor is not None else set()
-        return found
+            names |= {tensor.name} if tensor is not None else set()
+        return names
     return set(step.reads)
 
 
@@ -31,6 +33,7 @@ def _gathered(value: Value) -> Tensor | None:
 
 
 def writes(step: Group | ScanCall | GemmCall) -> set[str]:
+    """Return the tiles and tensors that a step writes."""
     if isinstance(step, Group):
         tiles = set(step.writes)
         tiles |= {n.scatter.tensor.name for n in step.nests if n.scatter is not None}
@@ -39,6 +42,7 @@ def writes(step: Group | ScanCall | GemmCall) -> set[str]:
 
 
 def written_once(block: FusedBlock) -> set[str]:
+    """Return the tiles that exactly one step writes."""
     writes: dict[str, list[NestKind]] = {}
     for step in steps_of(block):
         for nest in step.nests if isinstance(step, Group) else []:

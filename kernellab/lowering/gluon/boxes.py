@@ -1,4 +1,4 @@
-"""Regions of tensors as the copy engine takes them, or why it does not."""
+"""Regions of tensors as boxes of the copy engine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from kernellab.lowering.bounds import Bounds
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Point, Range, Region
 
-#: what the copy engine wants the distance of rows, and a tensor's address, to be a multiple of (CUDA's driver API,
-#: cuTensorMapEncodeTiled), and the most elements of a box along one dimension
+#: alignment in bytes of a tensor's address and of the distance of rows (CUDA's driver API, cuTensorMapEncodeTiled), and
+#: the most elements of a box along one dimension
 ENGINE_BYTES, ENGINE_BOX, ENGINE_RANK = 16, 256, 5
 
 
 class Refused(Exception):
-    """Why a kernel's hints are not honoured, in half a sentence."""
+    """A kernel's hints are not followed; the message is the reason, as a clause."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A region as the copy engine takes it: extents, coordinates and box of a tensor whose leading points are one."""
+    """A region for the copy engine: extents, coordinates and box of a tensor whose leading points are merged."""
 
     shape: tuple[IntExpr, ...]
     at: tuple[IntExpr, ...]
@@ -28,10 +28,10 @@ class Box:
 
 
 def box(region: Region, facts: Bounds) -> Box:
-    """``region`` for the copy engine.
+    """Return ``region`` for the copy engine.
 
     Raises:
-        Refused: the engine takes no such region.
+        Refused: the engine does not support the region.
     """
     tensor = region.tensor
     lead: list[tuple[IntExpr, IntExpr]] = []
@@ -80,28 +80,29 @@ def box(region: Region, facts: Bounds) -> Box:
 
 
 def _steps_apart(index: Range, size: IntExpr, facts: Bounds) -> tuple[IntExpr, list[IntExpr]]:
-    """Where a range begins: a number of steps, and the rest along a dimension of one step; no rest for steps of one.
+    """Return where a range begins: a number of steps, and the remainder along a dimension of one step; no remainder for
+    steps of one.
 
     Raises:
-        Refused: the dimension is no whole number of steps.
+        Refused: the dimension is not a whole number of steps.
     """
     if index.step.is_one:
         return index.start, []
     step, whole, low = facts.const(index.step), facts.const(size), facts.low(index.start)
     if step is None or whole is None or low is None or whole % step:
         raise Refused(f"a tile takes each {index.step} of {size} elements, which is no whole number of steps")
-    before = max(0, -(low // step))  # divided is what is not negative
+    before = max(0, -(low // step))  # only what is not negative is divided
     inside = int_op("+", index.start, num(before * step))
     return int_op("-", int_op("//", inside, index.step), num(before)), [int_op("%", inside, index.step)]
 
 
 def _joins(shape: list[IntExpr], at: list[IntExpr], block: list[IntExpr], k: int, facts: Bounds) -> bool:
-    """May dimension ``k``, of which one index is taken, be one with the next?"""
+    """May dimension ``k``, of which one index is taken, be merged with the next one?"""
     return _surely_inside(at[k], shape[k], facts) and facts.fits(at[k + 1], block[k + 1], num(1), shape[k + 1])
 
 
 def _surely_inside(at: IntExpr, size: IntExpr, facts: Bounds) -> bool:
-    """Is it an index of the dimension? Outside the engine gives zeros, where the dimension is one to it."""
+    """Is it surely an index of the dimension? Outside, the engine returns zeros only for a separate dimension."""
     return facts.nonnegative(at) and facts.below(at, size)
 
 

@@ -1,4 +1,4 @@
-"""The function of the groups of warps that multiply: waits, products, what is done with them, and the store."""
+"""The function of the groups of warps that multiply: waits, products, the statements that use them, and the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernellab.sketch.program.walk import statements, subvalues
 
 
 def multiplies(roles: Roles, place: Function) -> Function:
-    """What each group runs; its rows of a tile are the sketch's rows to it."""
+    """Return the function of each group, whose share of a tile's rows has the sketch's row variable."""
     p = roles.plan
     layouts = Layouts(p.height, p.products[0].acc.shape[-1])
     own = {p.rows: roles.known[p.rows] // p.groups} if p.shares else {}
@@ -25,7 +25,8 @@ def multiplies(roles: Roles, place: Function) -> Function:
 
 
 def _rows_and_columns(shape: Sequence[IntExpr]) -> tuple[Lanes, ...]:
-    """Where ranges of ``shape`` lie in a matrix whose columns are the last of them; none where they are a matrix."""
+    """Return the positions of the ranges of ``shape`` in a matrix whose columns are the last range; none for a
+    matrix."""
     last = len(shape) - 1
     return merged([range(last), [last]], shape) if last > 1 else ()
 
@@ -43,10 +44,10 @@ class Multiply:
             if isinstance(s, Load) and s.tile.uid in self.plan.flat
         }
         self.of = {id(p.stmt): p for p in self.plan.products}
-        #: the loop as each group's rows see it: it begins where that of the whole tile does
+        #: the loop for the rows of a group: it begins where that of the whole tile does
         self.loop = self.plan.seen_from_shares() if self.plan.shares else self.plan.loop
         self.group = {p_id: g for p_id, p in self.of.items() for g in [self._group_of(p)]}
-        #: sums that products in flight will change, oldest first, each with the barrier to free
+        #: accumulators of products in flight, oldest first, each with the barrier to signal
         self.flying: list[tuple[str, str]] = []
 
     def _group_of(self, product: Product) -> Sequence[Load] | None:
@@ -69,14 +70,14 @@ class Multiply:
             out.put(f"mbarrier.wait({roles.barrier([load], 'ready')}, {'tile_count & 1' if p.persistent else '0'})")
         self.writer.ints.loops[p.loop.var] = self.loop
         if p.in_turn:
-            # one bit distinguishes a buffer's phases: no group looks at one before those ahead have read theirs
+            # one bit distinguishes a buffer's phases: a group waits until the groups ahead have read theirs
             out.put("mbarrier.wait(turns.index(who), (tile_count // GROUPS & 1) ^ (1 if who == 0 else 0))")
         if p.early is not None:
             self._ahead(p.early)
         elif p.ahead and p.accumulates:
             self._flow()
         else:
-            # a condition is tested in the loop: another loop without it would keep more in registers than there are
+            # a condition is tested in the loop: a second loop without it would need more registers than there are
             self._loop("0", "steps", lambda: self._steps(p.loop.body, "t", None))
         del self.writer.ints.loops[p.loop.var]
         out.at = 0
@@ -103,7 +104,7 @@ class Multiply:
         doc = "Four warps or eight with a share of a tile's rows: products and what is done with them."
         return Function(f"{roles.name}_multiplies", doc, out.lines)
 
-    # -- statements ------------------------------------------------------------------------------------------------
+    # -- statements ----------------------------------------------------------------------------------------------------
 
     def _all(self, body: Sequence[Statement]) -> None:
         for i, stmt in enumerate(body):
@@ -162,7 +163,7 @@ class Multiply:
             each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
             across = max(1, min(32, width // each))
             layout = f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
-            if across_rows:  # neighbouring rows lie side by side
+            if across_rows:  # neighbouring rows are contiguous
                 layout = "gl.BlockedLayout([1, 1], [32, 1], [WARPS, 1], [0, 1])"
             stored = writer.names.fresh("STORED")
             self.out.put(f"{stored}: gl.constexpr = {layout}")
@@ -177,7 +178,7 @@ class Multiply:
         self.out.put(f"gl.store({pointer}, {code}{mask})")
         writer.places.leave(release=True)
 
-    # -- products --------------------------------------------------------------------------------------------------
+    # -- products ------------------------------------------------------------------------------------------------------
 
     def _smem(self, operand: Operand, slot: str, first: bool) -> str:
         load = next(
@@ -191,7 +192,7 @@ class Multiply:
         return f"{code}.permute((1, 0))" if operand.turned else code
 
     def _issue(self, product: Product, slot: str, name: str) -> None:
-        """Begins a product; ``name`` is of its result."""
+        """Issue a product; ``name`` is that of its result."""
         layout = self.layouts.name(product.acc.shape[-1])
         if product.a.tile is not None:
             left = self._smem(product.a, slot, True)
@@ -209,7 +210,7 @@ class Multiply:
         self.out.put(f"{name} = warpgroup_mma({left}, {right}, {sums}, is_async=True)")
 
     def _ready(self, product: Product, t: str) -> str:
-        """Waits for the factors of step ``t``; the buffer's number."""
+        """Wait for the factors of step ``t``. Returns the buffer's number."""
         group = self.group[id(product.stmt)]
         assert group is not None
         slot = f"{self.roles.count(t)} % STAGES"
@@ -218,7 +219,7 @@ class Multiply:
         return slot
 
     def _freed(self, product: Product, slot: str, pred: str = "") -> str:
-        """What frees the product's buffers; "" where a later product of the step reads them too."""
+        """Return the barrier that frees the product's buffers; "" if a later product of the step reads them too."""
         group = self.group[id(product.stmt)]
         assert group is not None
         if product is not [q for q in self.plan.products if self.group[id(q.stmt)] is group][-1]:
@@ -226,7 +227,7 @@ class Multiply:
         return f"mbarrier.arrive({self.roles.barrier(group, 'free')}.index({slot}){pred})"
 
     def _land(self, keep: int = 0) -> None:
-        """Waits until at most ``keep`` products are in flight, and frees the buffers of those that are done."""
+        """Wait until at most ``keep`` products are in flight, and free the buffers of those that are done."""
         done = self.flying[: len(self.flying) - keep]
         self.flying = self.flying[len(done) :]
         for name, freed in done:
@@ -243,7 +244,8 @@ class Multiply:
         self.out.depth -= depth
 
     def _steps(self, body: Sequence[Statement], t: str, guard: bool | None) -> None:
-        """One step's statements, each product awaited where its result is met; ``guard``: what its condition is."""
+        """Write one step's statements, with a wait for each product before its first use; ``guard``: the value of the
+        condition."""
         for i, stmt in enumerate(body):
             self.out.at = stmt.span.line
             product = self.of.get(id(stmt))
@@ -266,7 +268,7 @@ class Multiply:
             self._land()
 
     def _meet(self, stmt: Statement) -> None:
-        """Waits for products in flight whose results the statement meets, and for those that began before them."""
+        """Wait for products in flight whose results the statement uses, and for those issued before them."""
         tiles = {v.tile for v in _reads(stmt)}
         tiles |= {stmt.acc} if isinstance(stmt, Gemm) else {stmt.tile} if isinstance(stmt, Assign) else set()
         names = {self.writer.tile_name(tile) for tile in tiles}
@@ -275,7 +277,7 @@ class Multiply:
             self._land(len(self.flying) - met[-1])
 
     def _flow(self) -> None:
-        """A loop that only adds products: the last step's are in flight while this one's begin."""
+        """Write a loop that only adds products: those of the previous step are in flight while the next are issued."""
         p = self.plan
         many = len(p.products)
         names = [self.writer.tile_name(q.acc) for q in p.products]
@@ -297,7 +299,7 @@ class Multiply:
         self.out.put(self._freed(p.products[-1], f"{self.roles.count('steps - 1')} % STAGES"))
 
     def _ahead(self, early: Product) -> None:
-        """Each step begins the next one's first product before it works on its own."""
+        """Write a loop in which each step issues the next step's first product before its other statements."""
         p, out = self.plan, self.out
         name = self.writer.tile_name(early.acc)
         following = self.writer.names.fresh(f"next_{name}")
@@ -337,7 +339,8 @@ class Multiply:
         self._land()
 
     def _segments(self, body: Sequence[Statement]) -> list[tuple[str, bool | None]]:
-        """Where steps with and without the loop's guarded statement end: the guard is decided by which loop runs."""
+        """Return the ends of the loops over steps with and without the guarded statement, with the guard's value in
+        each."""
         guards = [s for s in body if isinstance(s, If)]
         if len(guards) != 1 or self.plan.outer is not None:
             return [("last", None)]
@@ -355,14 +358,14 @@ class Multiply:
             low = names.get(False, "0") if upper and False in names else "0"
             code = f"tl.cast({self.writer.int_text(step)}, tl.int32)"
             self.out.put(f"{name} = tl.minimum(tl.maximum({code}, {low}), last)")
-        found: list[tuple[str, bool | None]] = []
+        segments: list[tuple[str, bool | None]] = []
         if False in names:
-            found.append((names[False], True))
+            segments.append((names[False], True))
         if True in names:
-            found += [(names[True], False), ("last", True)]
+            segments += [(names[True], False), ("last", True)]
         else:
-            found.append(("last", False))
-        return found
+            segments.append(("last", False))
+        return segments
 
 
 def _reads(stmt: Statement) -> list[Read]:

@@ -1,9 +1,8 @@
-"""Gluon's names: the one module that knows in which Triton what is called how.
+"""Gluon's names in different versions of Triton; no other module depends on the version.
 
-Seen in Triton 3.6 and 3.9: ``async_copy_global_to_shared`` became ``async_load`` and ``async_copy_shared_to_global``
-``async_store``; the older names went or raise. A Triton without Gluon, or with other names again, leaves ``gluon``
-None, and every launch of the file runs its Triton kernel.
-"""
+Checked in Triton 3.6 and 3.9: ``async_copy_global_to_shared`` became ``async_load`` and ``async_copy_shared_to_global``
+``async_store``; the older names are gone or raise. In a Triton without Gluon, or with other names, ``gluon`` is None,
+and every launch of the file runs its Triton kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ except (ImportError, AttributeError):
     gluon = None
 """
 
-#: what a generated file's host function asks, and the descriptors that it hands over
+#: what a generated file's host function calls to choose the kernel, and to make descriptors
 HELPERS = '''_routes = {}
 
 
@@ -82,7 +81,7 @@ def kl_blocks(tensor, shape, block):
     return kl_described(tensor.data_ptr(), tensor.dtype, shape, block)
 '''
 
-#: what :func:`known` asks of the language and of its module for Hopper
+#: names that :func:`known` requires of the language and of its module for Hopper
 _LANGUAGE = (
     "allocate_shared_memory", "arange", "convert_layout", "full", "warp_specialize", "NVMMADistributedLayout",
     "NVMMASharedLayout", "SliceLayout", "DotOperandLayout",
@@ -91,7 +90,7 @@ _HOPPER = ("fence_async_shared", "mbarrier", "tma", "warpgroup_mma", "warpgroup_
 
 
 def known() -> str:
-    """Why asynchronous kernels do not run with the Triton installed here, "" when nothing stands against it."""
+    """Return why asynchronous kernels do not run with the installed Triton; "" if they do."""
     try:
         import triton  # type: ignore[import-untyped]
         from triton.experimental.gluon import language  # type: ignore[import-untyped]

@@ -1,8 +1,7 @@
-"""Tiles that are a whole dimension whose extent is no power of two, as the next one that is.
+"""Tiles over a whole dimension whose extent is no power of two, padded to the next power.
 
-Past a tensor's edge the copy engine gives zeros and writes nothing, so a head of 96 elements is one of 128 to the
-products, which read no more memory for it.
-"""
+Past a tensor's edge the copy engine reads zeros and writes nothing, so products see a head of 96 elements as one of 128
+and read no more memory."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues
 
-#: what gives a dimension's places or elements a meaning beyond its edge
+#: operations whose results depend on elements past the dimension's edge
 _COUNTS = frozenset(["reshape", "concat", "arange", "gather", "sort", "associative_scan"])
 
 
 def padded(kernel: Kernel) -> Kernel:
-    """``kernel`` with wider tiles where that leaves its results alone."""
+    """Return ``kernel`` with wider tiles where that does not change its results."""
     inside = list(statements(kernel.body))
     ranges = [
         (index, size)
@@ -45,8 +44,8 @@ def padded(kernel: Kernel) -> Kernel:
     ]
     odd = {r.extent for r, _ in ranges if _odd(r.extent)}
     whole = {e for e in odd if all(r.start == num(0) and size == e for r, size in ranges if r.extent == e)}
-    made = {stmt.tile.uid for stmt in inside if isinstance(stmt, Assign)}
-    loaded = {stmt.tile.uid for stmt in inside if isinstance(stmt, Load)} - made
+    assigned = {stmt.tile.uid for stmt in inside if isinstance(stmt, Assign)}
+    loaded = {stmt.tile.uid for stmt in inside if isinstance(stmt, Load)} - assigned
     kept = {e for stmt in inside for e in whole if _counted(stmt, e, loaded)}
     wider = {e: num(1 << (e.value - 1).bit_length()) for e in whole - kept}
     return replace(kernel, body=_put(kernel.body, wider, {})) if wider else kernel
@@ -58,9 +57,9 @@ def _odd(extent: IntExpr) -> bool:
 
 
 def _counted(stmt: Statement, extent: IntExpr, loaded: Set[str]) -> bool:
-    """Would elements past the edge count in a result of ``stmt``?"""
+    """Would elements past the edge change a result of ``stmt``?"""
     if isinstance(stmt, Gemm) and not _read(stmt.a, loaded) and stmt.a.type.shape[-1] == extent:
-        return True  # what is made on chip may be anything there, also a NaN
+        return True  # a value computed on the chip may be anything there, also NaN
     values = [v for root in stmt.values for v in subvalues(root) if isinstance(v, Apply)]
     for value in values:
         shapes = [value.type.shape, *(a.type.shape for a in value.args)]
@@ -73,7 +72,7 @@ def _counted(stmt: Statement, extent: IntExpr, loaded: Set[str]) -> bool:
 
 
 def _read(value: Value, loaded: Set[str]) -> bool:
-    """Is it a tile as it was loaded, or that one turned?"""
+    """Is it a loaded tile, or its transpose?"""
     if isinstance(value, Apply):
         return value.op == "transpose" and _read(value.args[0], loaded)
     return isinstance(value, Read) and value.tile.uid in loaded
@@ -87,7 +86,7 @@ def _along(value: Apply, extent: IntExpr) -> bool:
 
 
 def _put(node: Any, wider: dict[IntExpr, IntExpr], done: dict[int, tuple[Any, Any]]) -> Any:
-    """``node`` with wider extents of tiles, values and ranges; tensors, places and loops' bounds stay."""
+    """Return ``node`` with wider extents of tiles, values and ranges; tensors, places and loop bounds stay."""
     if isinstance(node, IntExpr):
         return wider.get(node, node)
     if isinstance(node, tuple):

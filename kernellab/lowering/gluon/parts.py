@@ -1,4 +1,4 @@
-"""What the functions of an asynchronous kernel are written from: lines, descriptors, layouts."""
+"""Parts of the functions of an asynchronous kernel: lines, descriptors, layouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Line = tuple[str, int]
 
 @dataclass(frozen=True)
 class Function:
-    """A generated function: parameters in order with what they are, and lines."""
+    """A generated function: its parameters in order, documentation and lines."""
 
     name: str
     doc: str
@@ -28,7 +28,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """How a region reaches the copy engine: the descriptor's name, and its box."""
+    """A region that the copy engine reads or writes: the descriptor's name, and the box."""
 
     name: str
     tensor: str
@@ -36,12 +36,12 @@ class Source:
 
 
 class Layouts:
-    """Layouts of tiles in registers: products' results by their columns, vectors along rows as a slice of one."""
+    """Layouts of tiles in registers: of products' results by their columns; vectors along rows have a slice of one."""
 
     def __init__(self, rows: IntExpr, home: IntExpr) -> None:
         self._rows, self.home = rows, home
         self.columns: dict[str, str] = {}
-        #: the layout of the tile that the statement being written computes
+        #: the layout of the tile that the current statement computes
         self.now = ""
         self.vector = f"gl.SliceLayout(1, {self.name(home)})"
 

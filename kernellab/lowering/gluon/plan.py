@@ -1,7 +1,6 @@
-"""What a sketch's asynchronous hints ask for, and whether it is available: a :class:`Plan`, or why not.
+"""Checks a sketch's asynchronous hints against the chip and this lowering: a :class:`Plan`, or a reason.
 
-The hints leave the meaning alone, so whatever a plan refuses is lowered to Triton as if they were not there.
-"""
+Hints do not change the meaning, so a kernel without a plan is lowered to Triton as if it had none."""
 
 from __future__ import annotations
 
@@ -34,20 +33,21 @@ from kernellab.sketch.program.program import (
 from kernellab.sketch.program.walk import parallel_loops, statements, subvalues
 from kernellab.target import Backend, Target
 
-#: rows that one group of four warps multiplies at least (PTX, wgmma)
+#: least rows that one group of four warps multiplies (PTX, wgmma)
 GROUP_ROWS = 64
-#: registers of an SM, of a thread that multiplies at most and (ptxas refused 56) at least, and of one that loads
+#: registers of an SM, the most and the least (ptxas refused 56) of a thread that multiplies, and those of one that
+#: loads
 REGISTERS, MOST_REGISTERS, LEAST_REGISTERS, LOADER_REGISTERS = 65536, 240, 80, 24
-#: barriers, and what the compiler keeps for itself
+#: bytes of shared memory for barriers and for the compiler
 _SPARE_BYTES = 1024
-#: buffers of each tile where neither num_stages nor the loop's hint says how many
+#: buffers of each tile if neither num_stages nor the loop's hint gives a number
 STAGES = 2
 _HALVES = frozenset([DType.F16, DType.BF16])
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of a product: a loaded tile, turned or as it is, or a value in registers."""
+    """A factor of a product: a loaded tile, transposed or not, or a value in registers."""
 
     value: Value
     tile: Tile | None = None
@@ -67,7 +67,7 @@ class Product:
 
 @dataclass
 class Plan:
-    """The kernel in parts: its grid, what stands before the loop, the loop, and after it."""
+    """The kernel in parts: its grid, the statements before the loop, the loop, and those after it."""
 
     kernel: Kernel
     loops: list[Loop]
@@ -81,34 +81,36 @@ class Plan:
     stages: int
     registers: int
     persistent: bool
-    #: groups compute whole tiles in turn, not shares of one
+    #: groups compute whole tiles in turn, instead of shares of one tile
     in_turn: bool
     ahead: bool
-    #: the store that leaves through the copy engine
+    #: the store through the copy engine
     async_store: Store | None
     products: list[Product] = field(default_factory=list)
     #: loads of the loop in the order in which products need them; those that one product needs arrive together
     streams: list[tuple[Load, ...]] = field(default_factory=list)
     #: loads before the loop that products read
     resident: list[Load] = field(default_factory=list)
-    #: tiles of several dimensions that are loaded after the loop, as matrices of the products' rows
+    #: tiles of several dimensions that are loaded after the loop, as matrices with the products' rows
     flat: dict[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
-    #: a loop around the loop, with nothing else in it: the loader and the groups run through both as one
+    #: a loop that contains only the loop: the loader and the groups run both as one loop
     outer: Loop | None = None
 
     @property
     def rows(self) -> str:
-        """Name of the constexpr with the rows of a tile, which groups may share; "" where they are of several."""
+        """The name of the constexpr with the rows of a tile, which groups may share; "" if several constexprs give
+        them."""
         return self.height.name if self.height.kind is IntKind.CONSTEXPR else ""
 
     @property
     def shares(self) -> bool:
-        """Has each group a share of a tile's rows?"""
+        """Does each group have a share of a tile's rows?"""
         return self.groups > 1 and not self.in_turn
 
     def seen_from_shares(self) -> Loop:
-        """The loop, its start by the rows of the whole tile; in a group the rows' variable and step are its share's."""
+        """The loop with its start in terms of the rows of the whole tile; in a group the row variable and step are
+        those of its share."""
         rows = next(lp for lp in self.loops if lp.step == self.height)
         var, tile = IntExpr(IntKind.LOOP, name=rows.var), int_op("*", rows.step, num(self.groups))
         whole = int_op("*", int_op("//", var, tile), tile)
@@ -116,27 +118,28 @@ class Plan:
 
     @property
     def early(self) -> Product | None:
-        """The product that is issued an iteration before its result is read, where ``ahead`` asks for it: the one that
-        waits for no other; of two, each is in flight while the other is, and products end in the order they begin."""
+        """The product that is issued an iteration before its result is read, with the hint ``ahead``: the one that
+        waits for no other product. Of two, each is in flight while the other is, and products finish in the order of
+        issue."""
         first, *others = self.products
         alone = first.fresh and first.a.tile is not None and others and all(q.a.tile is None for q in others)
         return first if self.ahead and alone else None
 
     @property
     def accumulates(self) -> bool:
-        """Does the loop do nothing but add products to sums that it carries?"""
+        """Does the loop only add products to accumulators that it carries?"""
         plain = all(not p.fresh and p.a.tile is not None for p in self.products)
         others = [s for s in self.loop.body if not isinstance(s, (Load, Gemm)) and not is_view(s)]
         return plain and not others and len(self.streams) == 1
 
 
 def plan(
-    program: Program, kernel: Kernel, known: Mapping[str, int], target: Target, options: Mapping[str, int]
+    program: Program, kernel: Kernel, values: Mapping[str, int], target: Target, options: Mapping[str, int]
 ) -> Plan:
-    """The plan of ``kernel``; ``options`` has the values of num_warps and num_stages, where it declares them.
+    """Return the plan of ``kernel``; ``options`` has the values of num_warps and num_stages, if it declares them.
 
     Raises:
-        Refused: the kernel asks for nothing asynchronous, or for what this chip or this lowering cannot give.
+        Refused: the kernel has no asynchronous hints, or some that this chip or this lowering does not support.
     """
     loops, between, body = parallel_loops(kernel.body)
     inner = [s for s in body if isinstance(s, Loop)]
@@ -162,31 +165,31 @@ def plan(
     at = body.index(inner[0])
     hints = [lp.hints for lp in loops]
     rows = _row_block(loops, loop)
-    facts = Bounds({**known}, loops={lp.var: lp for lp in (*loops, *([outer] if outer else []))})
+    facts = Bounds({**values}, loops={lp.var: lp for lp in (*loops, *([outer] if outer else []))})
     groups = max(loop.hints.warp_roles, 1)
-    # of a file whose launches want several numbers of warps one is declared: here then four for each 64 rows, or for
-    # each group with whole tiles
+    # a file declares one number of warps for all launches; else there are four for each 64 rows, or for each group with
+    # whole tiles
     shared = 0 if loop.hints.in_turn else (facts.const(rows) or 0) // GROUP_ROWS
     warps = options.get("num_warps") or 4 * max(groups, shared)
-    found = Plan(
+    planned = Plan(
         kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
         options.get("num_stages", loop.hints.pipeline or STAGES), loop.hints.registers or 0,
         any(h.persistent for h in hints),
         loop.hints.in_turn, loop.hints.ahead, None, outer=outer,
     )  # fmt: skip
-    _products(found)
-    _streams(found, facts)
-    _rest(found)
+    _products(planned)
+    _streams(planned, facts)
+    _rest(planned)
     if any(h.async_store for h in hints):
-        found.async_store = _engine_store(found, facts)
-    _limits(program, found, facts, target)
+        planned.async_store = _engine_store(planned, facts)
+    _limits(program, planned, facts, target)
     if not all(_runs(each.start, each.stop, facts) for each in (loop, outer) if each):
         raise Refused("its loop may run over nothing")
-    return found
+    return planned
 
 
 def _repeats(outer: Loop, loop: Loop) -> bool:
-    """Does each step of ``outer``, the same number for every tile, run the same steps of ``loop``?"""
+    """Does ``outer`` take the same number of steps for every tile, each with the same steps of ``loop``?"""
     inside = loop.start.loop_vars() | loop.stop.loop_vars()
     return outer.start == num(0) and outer.step == num(1) and not outer.stop.loop_vars() and outer.var not in inside
 
@@ -198,14 +201,15 @@ def _runs(start: IntExpr, stop: IntExpr, facts: Bounds) -> bool:
     if start.op == "max":
         return all(_runs(arm, stop, facts) for arm in start.args)
     if start.op == "*" and len(start.args) == 2 and start.args[0].op == "//" and start.args[0].args[1] == start.args[1]:
-        # a multiple is not beyond what it was rounded down from
+        # rounding down to a multiple gives no larger number
         return _runs(start.args[0].args[0], stop, facts)
     low = facts.low(affine.simplify(facts.fold(int_op("-", stop, start))))
     return low is not None and low >= 1
 
 
 def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
-    """Rows of the products' tiles: the constexpr that steps a parallel loop, or the product of several such."""
+    """Return the rows of the products' tiles: the constexpr that is the step of a parallel loop, or a product of
+    several."""
     for stmt in loop.body:
         shape = stmt.acc.shape if isinstance(stmt, Gemm) else ()
         if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
@@ -216,14 +220,14 @@ def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
 
 
 def _put(expr: IntExpr, old: IntExpr, new: IntExpr) -> IntExpr:
-    """``expr`` with ``new`` in place of ``old``."""
+    """Return ``expr`` with ``new`` in place of ``old``."""
     if expr == old:
         return new
     return int_op(expr.op, *(_put(a, old, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
 
 
 def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
-    """A tile's shape with all dimensions but the last as one."""
+    """Return a tile's shape with all dimensions but the last merged."""
     rows = shape[0]
     for extent in shape[1:-1]:
         rows = int_op("*", rows, extent)
@@ -231,13 +235,13 @@ def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
 
 
 def turned(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
-    """A tile's shape as a matrix with its first dimension as columns."""
+    """Return a tile's shape as a matrix whose columns are its first dimension."""
     return flat((*shape[1:], shape[0]))
 
 
 def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
-    """``value`` as a matrix whose columns are its last dimension: what it is elementwise of reshapes of such, and of
-    ``tiles``, which are flat already, or their first dimension where such are turned; else the value itself."""
+    """Return ``value`` as a matrix whose columns are its last dimension, or its first one if transposed: it is
+    elementwise of reshapes of such matrices and of ``tiles``, which are flat already. Else return the value itself."""
     if len(value.type.shape) < 3:
         return value
     shape = flat(value.type.shape)
@@ -246,7 +250,7 @@ def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
     if not isinstance(value, Apply):
         return value
     if value.op == "newaxis" and value.args[0].type.shape == value.type.shape[:1]:
-        return value.args[0]  # the same in each row of a turned matrix
+        return value.args[0]  # the same in each row of a transposed matrix
     if value.op == "reshape":
         inner = value.args[0]
         if (
@@ -266,12 +270,12 @@ def flattened(value: Value, tiles: Mapping[str, Tile]) -> Value:
 
 
 def is_view(stmt: Statement) -> bool:
-    """Is it a loaded tile, turned?"""
+    """Is the statement the transpose of a loaded tile?"""
     return isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "transpose"
 
 
 def turned_tile(stmt: Statement) -> Tile | None:
-    """The tile that the statement turns, None where it turns none."""
+    """Return the tile that the statement transposes, else None."""
     if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "transpose":
         source = stmt.value.args[0]
         return source.tile if isinstance(source, Read) else None
@@ -279,7 +283,7 @@ def turned_tile(stmt: Statement) -> Tile | None:
 
 
 def product_of(stmt: Statement) -> tuple[Tile, Value, Value, bool] | None:
-    """Sum, factors, and whether it overwrites, where the statement is a product."""
+    """Return the accumulator, the factors, and whether it overwrites, if the statement is a product, else None."""
     if isinstance(stmt, Gemm):
         return stmt.acc, stmt.a, stmt.b, False
     if isinstance(stmt, Assign) and isinstance(stmt.value, Apply) and stmt.value.op == "dot":
@@ -313,17 +317,17 @@ def _products(p: Plan) -> None:
         if parts is None:
             continue
         acc, a, b, fresh = parts
-        found = Product(stmt, acc, operand(a), operand(b), fresh)
-        if found.b.tile is None or found.b.tile not in [s.tile for s in p.loop.body if isinstance(s, Load)]:
+        product = Product(stmt, acc, operand(a), operand(b), fresh)
+        if product.b.tile is None or product.b.tile not in [s.tile for s in p.loop.body if isinstance(s, Load)]:
             raise Refused("a product's second factor is not a tile that its loop loads")
         pair = {a.type.dtype, b.type.dtype}
         if not (pair <= FLOAT8 or (pair <= _HALVES and len(pair) == 1)) or acc.dtype is not DType.F32:
             raise Refused("its products are not of two bf16, two f16 or two f8 tiles")
-        if pair <= FLOAT8 and (found.a.tile is None or not found.b.turned):
+        if pair <= FLOAT8 and (product.a.tile is None or not product.b.turned):
             raise Refused("f8 factors are multiplied only where the summed elements of both lie side by side")
-        if found.a.turned and p.shares:
+        if product.a.turned and p.shares:
             raise Refused("a product's first factor is turned, and groups share its rows")
-        p.products.append(found)
+        p.products.append(product)
     if not p.products:
         raise Refused("its loop multiplies nothing")
 
@@ -334,7 +338,7 @@ def _streams(p: Plan, facts: Bounds) -> None:
     for product in p.products:
         tiles = [o.tile for o in (product.a, product.b) if o.tile is not None]
         group = [left.pop(t.uid) for t in tiles if t.uid in left]
-        # a product waits for one barrier: what it reads of others' tiles arrives with its own
+        # a product waits for one barrier: tiles that it shares with other products arrive with its own
         met = [g for g in p.streams if any(load.tile in tiles for load in g)]
         if group or len(met) > 1:
             at = p.streams.index(met[0]) if met else len(p.streams)
@@ -356,7 +360,7 @@ def _streams(p: Plan, facts: Bounds) -> None:
 
 
 def _plain_values(stmt: Statement) -> list[Value]:
-    """Values of a statement that are no factor of a product, nor a view of one."""
+    """Return the values of a statement that are neither a factor of a product nor a view of one."""
     parts = product_of(stmt)
     if is_view(stmt):
         return []
@@ -369,7 +373,7 @@ def _plain_values(stmt: Statement) -> list[Value]:
 
 
 def _is_seen(value: Value) -> bool:
-    """Is it a tile, turned or flattened or as it is?"""
+    """Is it a tile, or its transposed or flattened view?"""
     while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
         value = value.args[0]
     return isinstance(value, Read)
@@ -396,10 +400,10 @@ def _rest(p: Plan) -> None:
 
 
 def _flat_ends(p: Plan) -> None:
-    """Makes matrices of tiles that follow the loop, with the products' rows as theirs.
+    """Convert tiles after the loop to matrices with the rows of the products.
 
     Raises:
-        Refused: a tile of more dimensions is no such matrix.
+        Refused: a tile of more dimensions cannot be such a matrix.
     """
     buffered = [*p.resident, *(load for group in p.streams for load in group)]
     outside = [s for s in statements((*p.before, *p.loop.body)) if isinstance(s, Load) and s not in buffered]
@@ -452,10 +456,10 @@ def _engine_store(p: Plan, facts: Bounds) -> Store | None:
 
 
 def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
-    """Rows, warps, registers and shared memory.
+    """Check rows, warps, registers and shared memory.
 
     Raises:
-        Refused: one of them is beyond the chip.
+        Refused: one of them exceeds the chip's.
     """
     rows = facts.const(p.height) or 0
     groups = p.groups
@@ -468,7 +472,7 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     if p.shares and any(lp.step == p.height and lp.start != num(0) for lp in p.loops):
         raise Refused("groups share rows that do not begin at 0")
     if p.shares and p.rows not in {c.name for c in program.constexprs if c.choices}:
-        # the edge of a group's rows is then tested by the whole tile's, at launch
+        # the edge of a group's rows is then tested at launch, for the whole tile
         raise Refused(f"{p.rows} is no tunable, and several groups share its rows")
     if p.warps % (4 * groups) or rows % groups or own % least:
         raise Refused(f"{own} rows of a group of {p.warps // groups} warps are no multiple of {least}")
@@ -495,7 +499,7 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
         stored = p.async_store.region
         size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
     else:
-        # results change their layout on the way to 16-byte stores: as many bytes as one group's
+        # results change their layout in shared memory for 16-byte stores: the bytes of one group's results
         stores = [s.region for s in p.after if isinstance(s, Store)]
         size += max((_elements(r.shape, facts) * r.tensor.dtype.bytes for r in stores), default=0) // groups
     p.shared_bytes = size + _SPARE_BYTES

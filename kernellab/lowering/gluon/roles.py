@@ -15,7 +15,7 @@ from kernellab.lowering.unseen import Walk
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Load, Loop, Program, Region
 
-#: names that the functions have in addition to the sketch's
+#: names in the functions in addition to the sketch's
 OWN = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
@@ -24,16 +24,17 @@ OWN = frozenset([
 
 
 def coordinates(writer: KernelWriter, box: Box) -> str:
-    """Where the copy engine's box lies: numbers of 32 bits, which Triton 3.6 asks for."""
+    """Return the coordinates of the copy engine's box, as 32-bit numbers, which Triton 3.6 needs."""
     texts = [(writer.int_text(a), writer.ints.is_wide(a)) for a in box.at]
     return ", ".join(f"tl.cast({text}, tl.int32)" if wide else text for text, wide in texts)
 
 
 class Roles:
-    """Writes one plan; ``known`` has the values of constexprs and symbols, ``walk`` the steps that show something."""
+    """Writes one plan; ``values`` are those of constexprs and symbols, ``walk`` the steps that are not masked
+    entirely."""
 
-    def __init__(self, program: Program, plan: Plan, known: Mapping[str, int], walk: Walk | None = None) -> None:
-        self.program, self.plan, self.known, self.walk = program, plan, dict(known), walk
+    def __init__(self, program: Program, plan: Plan, values: Mapping[str, int], walk: Walk | None = None) -> None:
+        self.program, self.plan, self.known, self.walk = program, plan, dict(values), walk
         self.name = plan.kernel.name
         self.sources: list[Source] = []
         #: constexprs that the host computes, by name
@@ -45,7 +46,7 @@ class Roles:
         if plan.async_store is not None:
             self._source(plan.async_store.region.tensor.name, plan.async_store.region, id(plan.async_store), "_result")
 
-    # -- writers ---------------------------------------------------------------------------------------------------
+    # -- writers -------------------------------------------------------------------------------------------------------
 
     def fresh(self, shared: Mapping[str, int] | None = None, layouts: Layouts | None = None) -> KernelWriter:
         writer = KernelWriter(
@@ -62,10 +63,10 @@ class Roles:
     def _source(self, wish: str, region: Region, key: int, ending: str = "_source") -> None:
         writer = self.writer
         writer.ints.loops[self.plan.loop.var] = self.plan.loop
-        made = Source(f"{wish.removesuffix('_tile')}{ending}", region.tensor.name, box(region, writer.ints))
+        source = Source(f"{wish.removesuffix('_tile')}{ending}", region.tensor.name, box(region, writer.ints))
         del writer.ints.loops[self.plan.loop.var]
-        self.sources.append(made)
-        self.boxes[key] = made
+        self.sources.append(source)
+        self.boxes[key] = source
 
     def buffer(self, load: Load) -> str:
         many = load not in self.plan.resident
@@ -74,10 +75,11 @@ class Roles:
     def barrier(self, group: Sequence[Load], word: str) -> str:
         return f"{group[0].tile.name.removesuffix('_tile')}_{word}"
 
-    # -- a tile's place --------------------------------------------------------------------------------------------
+    # -- a tile's place ------------------------------------------------------------------------------------------------
 
     def place(self) -> Function:
-        """``pid`` -> the loop variables of a tile, and how many steps its loop takes."""
+        """Return the function that computes, from ``pid``, the loop variables of a tile and the number of steps of its
+        loop."""
         writer, p = self.fresh(), self.plan
         trips = [writer.ints.iterations(loop) for loop in p.loops]
         write_variables(writer, p.loops, trips, "pid", [p.loop])
@@ -103,18 +105,18 @@ class Roles:
         return total
 
     def _tile_text(self, writer: KernelWriter) -> str:
-        """The number of tiles, by the rows of a whole tile."""
+        """Return the number of tiles, in terms of the rows of a whole tile."""
         return writer.ints.spell(self.tiles(), lambda e: "tile_rows" if e.name == self.plan.rows else e.name)
 
     def _placed(self, writer: KernelWriter) -> list[str]:
-        """What a tile's place says."""
+        """Return the names that a tile's place consists of."""
         return [*self._variables(writer), "steps", *(["walked"] if self.walk is not None else [])]
 
     def _variables(self, writer: KernelWriter) -> list[str]:
         return [writer.int_text(IntExpr(IntKind.LOOP, name=loop.var)) for loop in self.plan.loops]
 
     def begin(self, writer: KernelWriter, place: Function) -> None:
-        """The loop over tiles, where one program computes many."""
+        """Write the start of the loop over tiles, if one program computes several."""
         out = writer.out
         turns = self.plan.in_turn and writer.values.layouts is not None
         if self.plan.persistent:
@@ -148,8 +150,8 @@ class Roles:
             writer.out.depth -= 1
 
     def steps(self, writer: KernelWriter, loop: Loop, start: str, stop: str) -> int:
-        """Begins the loop over ``t``, which counts the steps of both loops; gives how deep it is. ``loop``: the inner
-        one as the function sees it."""
+        """Write the start of the loop over ``t``, which counts the steps of both loops. Returns its depth. ``loop`` is
+        the inner one as the function sees it."""
         outer, out = self.plan.outer, writer.out
         if outer is None:
             out.put(f"for t in range({start}, {stop}):")
@@ -160,7 +162,7 @@ class Roles:
         out.put(f"for {var} in range(0, {writer.int_text(outer.stop)}):")
         out.depth += 1
         out.put(f"begun = {var} * each")
-        # ``t`` as the loop's own variable, or a quotient of it, was seen to spill the sums
+        # with ``t`` as the loop's variable, or a quotient of it, accumulators were spilled
         out.put(f"for u in range(0, {'each' if stop == 'steps' else f'tl.minimum(each, {stop} - begun)'}):")
         out.depth += 1
         out.put("t = begun + u")
@@ -168,7 +170,7 @@ class Roles:
         return 2
 
     def step(self, writer: KernelWriter, loop: Loop, t: str) -> None:
-        """Writes the inner loop's variable at its step ``t``."""
+        """Write the inner loop's variable at its step ``t``."""
         t = t if self.walk is None else f"tl.load({self.walk.steps} + walked + {t})"
         code = f"{t} * {writer.int_text(loop.step)}"
         code = code if loop.start == num(0) else f"{writer.int_text(loop.start)} + {code}"
@@ -177,7 +179,7 @@ class Roles:
     def count(self, t: str) -> str:
         return f"(at + {t})" if self.plan.persistent else t if t.isalnum() else f"({t})"
 
-    # -- the warp that loads ---------------------------------------------------------------------------------------
+    # -- the warp that loads -------------------------------------------------------------------------------------------
 
     def loads(self, place: Function) -> Function:
         writer, p = self.fresh(), self.plan
@@ -214,7 +216,7 @@ class Roles:
                 target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
             writer.out.put(f"tma_load({source.name}, [{coordinates(writer, source.box)}], {ready}, {target})")
 
-    # -- the kernel ------------------------------------------------------------------------------------------------
+    # -- the kernel ----------------------------------------------------------------------------------------------------
 
     def kernel(self, loads: Function, multiplies: Function) -> Function:
         writer, p = self.fresh(), self.plan

@@ -1,4 +1,4 @@
-"""Where a condition on a loop's variable begins or ceases to hold, in steps of the loop."""
+"""The step of a loop at which a condition on its variable changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from kernellab.sketch.program.program import Loop
 
 
 def split_at(condition: IntExpr, loop: Loop) -> tuple[bool, IntExpr] | None:
-    """The step from which a condition holds (True), or up to which it does (False); None where it is no such one."""
+    """Return the step from which a condition holds (True), or up to which it does (False); None if it is no such
+    condition."""
     if condition.kind is not IntKind.OP or condition.op not in (">", ">=", "<", "<=") or len(condition.args) != 2:
         return None
     left, right = condition.args
@@ -24,7 +25,7 @@ def split_at(condition: IntExpr, loop: Loop) -> tuple[bool, IntExpr] | None:
 
 
 def _beside_variable(expr: IntExpr, var: str) -> IntExpr | None:
-    """What is added to the variable in ``expr``."""
+    """Return what is added to the variable in ``expr``; None if it is no such sum."""
     if expr.kind is IntKind.LOOP and expr.name == var:
         return num(0)
     if expr.kind is IntKind.OP and expr.op in ("+", "-") and len(expr.args) == 2:

@@ -1,10 +1,8 @@
-"""From a source that a lowering wrote back to its sketch: migration between DSLs without a model.
+"""Recovers the sketch of a source that a lowering wrote: migration between DSLs without a model.
 
-A lowered source carries its sketch, which only proposes: it counts when lowering it gives the source's own code again,
-token by token. So a carried sketch that lies, or code that a person has changed, never passes for the sketch. Where
-single numbers, names or operators were changed, the sketch is changed with them and proved in the same way; any other
-edit is refused with the line.
-"""
+A lowered source carries its sketch, which is accepted only if lowering it gives the source's code again, token by
+token. So a wrong sketch, or code that a person has changed, is never accepted. If single numbers, names or operators
+were changed, the sketch is changed likewise and proved in the same way; any other edit is refused with its line."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ _REMEDY = "Lift it by a model (--roles designer=model --lift), or write the sket
 
 
 def lift(source: Source, task: Task) -> str:
-    """The sketch of ``source``, in canonical form: what the source does, and not only what it says.
+    """Return the sketch of what ``source`` computes, in canonical form.
 
     Raises:
-        LoweringError: no lowering of ours wrote it for this task, it does not carry its sketch, or code was changed in
-            a way that no sketch follows; the sentence names the line.
+        LoweringError: no lowering of kernellab wrote it for this task, it does not carry its sketch, or its code was
+        changed in a way that no sketch expresses; the message names the line.
     """
     from kernellab.lowering.lift.proof import difference, refusal, unreadable
     from kernellab.sketch.syntax.printer import format as format_sketch
@@ -54,16 +52,16 @@ def lift(source: Source, task: Task) -> str:
 # -- sketches for a source whose code was edited -----------------------------------------------------------------------
 # Sketches for a source whose code was edited: the statement's text is changed as the code was, and proved again.
 
-#: edits that are followed one after another
+#: most edits that are followed, one after another
 _MOST_EDITS = 4
-#: what libraries of our lowerings call an operation of the language
+#: names of the language's operations in the lowerings' libraries
 _WORDS = {"maximum": "max", "minimum": "min", "imax": "max", "imin": "min"}
 _SUFFIX = re.compile(r"(?<=[\d.])[fFlLuU]+$")
 _OPERATORS = ("<=", ">=", "==", "!=", "+", "-", "*", "/", "<", ">", "%")
 
 
 def fixed(text: str, place: Difference, source: Source, task: Task) -> str | None:
-    """The sketch of what the code does now, where the edits are changes of single numbers, names or operators."""
+    """Return the sketch of the edited code, if the edits are changes of single numbers, names or operators."""
     for _ in range(_MOST_EDITS):
         best: tuple[str, Difference] | None = None
         for candidate in _candidates(text, place):
@@ -82,7 +80,7 @@ def fixed(text: str, place: Difference, source: Source, task: Task) -> str | Non
 
 
 def _candidates(text: str, place: Difference) -> Iterator[str]:
-    """``text`` with one or all places changed in the statement that the difference comes from, or with a constexpr
+    """Yield ``text`` with one or all occurrences changed in the statement of the difference, or with a constexpr
     changed that has the old value."""
     lines = text.split("\n")
     at = place.sketch_line - 1
@@ -106,7 +104,7 @@ def _revalued(text: str, place: Difference) -> Iterator[str]:
 
 
 def _changes(place: Difference) -> Iterator[tuple[str, str]]:
-    """What to look for in a statement, and what to put there."""
+    """Yield texts to replace in a statement, and their replacements."""
     old, new = (_SUFFIX.sub("", t) if t[:1].isdigit() else t for t in (place.wanted, place.given))
     if _is_number(old) and _is_number(new):
         spelled = {old, old.removesuffix(".0"), old.removesuffix("."), repr(float(old))}
@@ -120,7 +118,7 @@ def _changes(place: Difference) -> Iterator[tuple[str, str]]:
 
 
 def _plain(operator: str) -> str:
-    """``+=`` adds as ``+`` does."""
+    """Return the operator of an augmented assignment: ``+`` for ``+=``."""
     return operator if operator in _OPERATORS else operator.removesuffix("=")
 
 

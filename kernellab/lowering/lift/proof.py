@@ -1,4 +1,5 @@
-"""Is a source what a sketch is lowered to? A comment may lie, so a reading counts only when its code comes back."""
+"""Proves that a source is the lowering of a sketch: a comment may be wrong, so the code is written again and
+compared."""
 
 from __future__ import annotations
 
@@ -21,11 +22,10 @@ from kernellab.task import Task
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where a source says something else than its sketch is lowered to.
+    """The first place where a source differs from its lowered sketch.
 
-    ``line`` is that of ``file`` in the source, 0 where the whole file is meant; ``sketch_line`` the statement that the
-    place is lowered from, 0 where there is none. ``far`` counts the tokens that agree.
-    """
+    ``line`` is a line of ``file`` in the source, 0 for the whole file; ``sketch_line`` that of the statement from which
+    the place is lowered, 0 if there is none. ``far`` is the number of equal tokens before it."""
 
     file: str
     line: int
@@ -36,24 +36,24 @@ class Difference:
 
 
 def difference(text: str, source: Source, task: Task) -> Difference | None:
-    """None when ``text`` is lowered to ``source``: comments, layout and docstrings aside, token by token.
+    """Return None if ``text`` is lowered to ``source``, token by token except for comments, layout and docstrings.
 
     Raises:
         KernellabError: ``text`` is no sketch, does not fit the task, or cannot be lowered to the source's DSL.
     """
     program = load_program(text)
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for target in _targets(source.dsl):
         again = lower(program, bind(program, task, {}, target), target)
         place = _first(source, again)
         if place is None:
             return None
-        found.append(place)
-    return max(found, key=lambda d: d.far)
+        differences.append(place)
+    return max(differences, key=lambda d: d.far)
 
 
 def _targets(dsl: str) -> Iterator[Target]:
-    """Of a target's facts, a lowering reads only whether Triton's interpreter is meant."""
+    """Yield the targets to lower for: of a target's facts, a lowering reads only whether it is Triton's interpreter."""
     if dsl == "cpp":
         yield Target(dsl, Backend.CPU, Chip("any", "cpu", 1))
         return
@@ -63,11 +63,11 @@ def _targets(dsl: str) -> Iterator[Target]:
 
 
 def _first(source: Source, again: Source) -> Difference | None:
-    # a file that is imported by its name may be called as its owner likes
+    # a file that is imported by its name may have any name
     names = {again.entry_file: source.entry_file}
     wanted = {names.get(name, name): text for name, text in again.files.items()}
     far = 0
-    # the kernels first: what the host says of them follows
+    # the kernels first: differences in the host function follow from them
     for file in sorted(wanted, key=lambda name: (name == source.entry_file, name)):
         if file not in source.files:
             return Difference(file, 0, "", "", 0, far)
@@ -91,7 +91,7 @@ def _tokens(file: str, text: str) -> tuple[Token, ...]:
 
 
 def refusal(place: Difference, source: Source, text: str) -> LoweringError:
-    """The sentence that names the line."""
+    """Return the error that names the line."""
     remedy = "Undo the edit there, or lift it by a model: kernellab design TASK --from SOURCE --lift."
     if place.line == 0:
         what = "is not one that this lowering writes" if place.given else "is missing"
@@ -105,17 +105,17 @@ def refusal(place: Difference, source: Source, text: str) -> LoweringError:
 
 
 def unreadable(source: Source, error: KernellabError, text: str) -> LoweringError:
-    """No reading makes a sketch: names the line of the source that says the statement, or declares the tensor, at
-    fault, else that of the host function."""
+    """Return the error of a carried sketch that is invalid. It names the line of the source with the statement or the
+    declaration at fault, else that of the host function."""
     lines = text.split("\n")
     at = _line_of(error)
-    said = lines[at - 1].strip() if 0 < at <= len(lines) else ""
+    statement = lines[at - 1].strip() if 0 < at <= len(lines) else ""
     tensor = re.match(r"'?(\w+)'? is declared", error.message)
     declares = rf"\b{tensor[1]} = torch\.|_fits\({tensor[1]},|\b{tensor[1]} must hold" if tensor else "(?!)"
     everywhere = [(f, n, x) for f, c in sorted(source.files.items()) for n, x in enumerate(c.split("\n"), 1)]
-    found = [p for p in everywhere if (said and p[2].endswith(said)) or re.search(declares, p[2])]
-    found += [p for p in everywhere if p[0] == source.entry_file and p[2].startswith(f"def {source.entry}(")]
-    file, line, code = found[0]
+    places = [p for p in everywhere if (statement and p[2].endswith(statement)) or re.search(declares, p[2])]
+    places += [p for p in everywhere if p[0] == source.entry_file and p[2].startswith(f"def {source.entry}(")]
+    file, line, code = places[0]
     return LoweringError(
         f"Line {line} of {file}, {_short(code.strip())!r}, does not give a sketch of this task: {error.message}",
         "Check that it is its kernel, or undo the edit there.",
@@ -123,7 +123,7 @@ def unreadable(source: Source, error: KernellabError, text: str) -> LoweringErro
 
 
 def _line_of(error: KernellabError) -> int:
-    """The sketch line at fault; 0 where none is known."""
+    """Return the sketch line at fault; 0 if unknown."""
     if isinstance(error, LoweringError):
         return error.line
     return error.diagnostics[0].line if isinstance(error, SketchError) and error.diagnostics else 0
@@ -157,7 +157,7 @@ class Token(NamedTuple):
 
 
 def tokens(file: str, text: str) -> list[Token]:
-    """Python by its syntax tree, everything else as C++.
+    """Return the tokens of ``text``: Python from its syntax tree, anything else as C++.
 
     Raises:
         LoweringError: it is not valid Python.
@@ -166,7 +166,7 @@ def tokens(file: str, text: str) -> list[Token]:
 
 
 def _cpp(text: str) -> Iterator[Token]:
-    """A directive ends with its line, which is a separate token."""
+    """Yield the tokens of C++. A directive ends with its line; the line end is a separate token."""
     line, directive, fresh = 1, False, True
     for match in _TOKEN.finditer(text):
         word = match["token"]

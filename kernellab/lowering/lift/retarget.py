@@ -1,4 +1,4 @@
-"""A sketch of one kind of chip for another: its parallel loops are spelled again, its tiles made to fit."""
+"""Converts a sketch for one kind of chip to another: parallel loops get other hints, and tiles are made to fit."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from kernellab.sketch.syntax import tree
 from kernellab.target import Target
 from kernellab.task import Task
 
-#: how often the tiles are halved
+#: how many times the tiles are halved
 _MOST_HALVINGS = 6
-#: tunables that are no sizes, and that a CPU does not have
+#: tunables that are not sizes, and those that a CPU does not have
 _COUNTS = ("num_warps", "num_stages")
-#: axes of a grid for so many parallel loops, the outermost first
+#: axes of a grid by the number of parallel loops, the outermost first
 _AXES = {1: ("grididx",), 2: ("grididx.y", "grididx.x"), 3: ("grididx.z", "grididx.y", "grididx.x")}
 
 
 def move(text: str, task: Task, target: Target, constexpr: Mapping[str, int | float]) -> tuple[str, Source]:
-    """The sketch as ``target`` wants it, in canonical form, and lowered.
+    """Return the sketch for ``target`` in canonical form, and its source.
 
-    A CPU's tiles may be too large for a GPU, or no powers of two: where the sketch cannot be lowered as it is, each
-    tunable takes the power of two below its value, then half of it, until it can; these join its choices.
+    A CPU's tiles may be too large for a GPU, or not powers of two. If the sketch cannot be lowered as it is, each
+    tunable takes the power of two below its value, then half of it, until it can; these values are added to its
+    choices.
 
     Raises:
-        LoweringError: the target's DSL cannot express the sketch in any of these sizes; the reason is that of the
-            sketch as it is.
+        LoweringError: the target's DSL cannot express the sketch at any of these sizes; the reason is that of the
+        unchanged sketch.
     """
     from kernellab.lowering import lower
     from kernellab.sketch.check import check
@@ -54,7 +55,7 @@ def move(text: str, task: Task, target: Target, constexpr: Mapping[str, int | fl
 
 
 def retarget(file: tree.SketchFile, gpu: bool) -> tree.SketchFile:
-    """A sketch's parallel loops for the other kind of chip: the grid of a GPU, or the cores of a CPU."""
+    """Return a sketch with parallel loops for the other kind of chip: the grid of a GPU, or the cores of a CPU."""
     change = _on_grid if gpu else _on_cores
     return replace(file, sketches=tuple(change(sketch) for sketch in file.sketches))
 
@@ -82,7 +83,7 @@ def _on_cores(sketch: tree.Sketch) -> tree.Sketch:
 
 
 def _of_cores(node: Any) -> tree.Hint | None:
-    """A hint without what only a grid has: axes, an order of programs, how deep a pipeline is."""
+    """Return hints without those of a grid: axes, the order of programs, the depth of a pipeline."""
     if not isinstance(node, tree.Hint):
         return None
     kept: list[tree.Expr] = []
@@ -97,7 +98,7 @@ def _of_cores(node: Any) -> tree.Hint | None:
 
 
 def _sizes(file: tree.SketchFile, *, gpu: bool) -> Iterator[tree.SketchFile]:
-    """``file``, then with its tunables halved again and again; a CPU takes any size."""
+    """Yield ``file``, then for a GPU versions with its tunables halved repeatedly; a CPU takes any size."""
     yield file
     seen = [file]
     for halvings in range(_MOST_HALVINGS if gpu else 0):

@@ -1,1 +1,1 @@
-"""Sketch -> Triton: what writes values, places, shapes and kernels, and :mod:`source`, which writes the file."""
+"""Sketch -> Triton: modules for values, places, shapes and kernels, and :mod:`source`, which writes the file."""

@@ -1,4 +1,4 @@
-"""Values that combine elements: reductions, scans and matrix products."""
+"""Reductions, scans and matrix products as Triton expressions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reduce(values: Values, op: str, source: Value, attrs: tuple[tuple[str, objec
 
 
 def _sum(rank: int, axis: int, dtype: DType) -> str:
-    """The function that sums along ``axis`` in ``dtype``, whatever the terms are."""
+    """Return the name of the function that sums along ``axis`` in ``dtype`` for any terms."""
     return "kl_sum_middle" if (rank, axis, dtype) == (3, 1, DType.F32) else "tl.sum"
 
 
@@ -82,7 +82,7 @@ def scan(values: Values, value: Apply) -> Text:
     ]
     reverse = ""
     if value.attr("reverse", False):
-        # lanes that padding added are the first that such a scan meets
+        # a reversed scan starts at the lanes that padding added
         neutral = SCAN_IDENTITY[str(value.attr("combine", "") or OPS[value.op].join)]
         texts = [values.neutral(t, shape, [axis % len(shape)], value.type.dtype, neutral) for t in texts]
         reverse = ", reverse=True"
@@ -95,7 +95,7 @@ def _dot(values: Values, value: Apply) -> Text:
 
 
 def dot(values: Values, a: Value, b: Value, acc: str, acc_dtype: DType, precision: str) -> str:
-    """``a @ b`` (+ ``acc``) with lanes past the summed extent neutralised on both sides."""
+    """Return ``a @ b`` (+ ``acc``), with neutral lanes past the summed extent in both factors."""
     narrow = _stored(a).type.dtype is _stored(b).type.dtype
     left = _operand(values, _stored(a) if narrow else a, len(a.type.shape) - 1, precision)
     right = _operand(values, _stored(b) if narrow else b, len(b.type.shape) - 2, precision)
@@ -110,7 +110,7 @@ def dot(values: Values, a: Value, b: Value, acc: str, acc_dtype: DType, precisio
 
 
 def _fence(values: Values, left: Value) -> None:
-    # outside a serial loop nothing is copied ahead, and the compiler fences what it stores itself
+    # outside a serial loop nothing is prefetched, and the compiler fences its own stores
     if values.interpreter or all(loop.hints.parallel for loop in values.shapes.ints.loops.values()):
         return
     at, values.out.at = values.out.at, 0
@@ -119,7 +119,8 @@ def _fence(values: Values, left: Value) -> None:
 
 
 def _stored(value: Value) -> Value:
-    """``value`` without a cast from a narrow dtype: tl.dot takes two of one narrow dtype, whose product is exact."""
+    """Return ``value`` without a cast from a narrow dtype: tl.dot takes two factors of one narrow dtype, and their
+    products are exact."""
     if isinstance(value, Apply) and value.op == "cast" and value.args[0].type.dtype.compute is value.type.dtype:
         return value.args[0]
     return value
@@ -139,7 +140,7 @@ def _operand(values: Values, value: Value, summed: int, precision: str) -> str:
 
 
 def outer_sum(values: Values, a: Value, b: Value, dtype: DType) -> str:
-    """``a @ b`` as a sum over products, for shapes and dtypes that tl.dot does not take."""
+    """Return ``a @ b`` as a sum over products, for shapes and dtypes that tl.dot does not support."""
     rank = len(a.type.shape)
     left = _wide_operand(values, a, rank - 1, dtype)
     right = _wide_operand(values, b, rank - 2, dtype)
@@ -155,7 +156,7 @@ def _wide_operand(values: Values, value: Value, summed: int, dtype: DType) -> st
 
 
 def moments(values: Values, source: Value, attrs: tuple[tuple[str, object], ...], dtype: DType) -> tuple[Text, Text]:
-    """Mean and (population) variance: the second from the distances to the first, so nothing cancels."""
+    """Return mean and population variance: the second from differences to the first, so nothing cancels."""
     options = dict(attrs)
     shape = source.type.shape
     axes = [a % len(shape) for a in axes_of(options.get("axes", options.get("axis", tuple(range(len(shape))))))]
@@ -187,7 +188,7 @@ def moments(values: Values, source: Value, attrs: tuple[tuple[str, object], ...]
     return Text(f"tl.max({mean})", ()), Text(f"tl.max({var})", ())
 
 
-#: how each operation of a Program is written that is more than a template
+#: the functions that write operations for which a template is not enough
 RULES: Mapping[str, Rule] = {
     **ELEMENTWISE,
     "gather": gather,

@@ -1,9 +1,8 @@
-"""Loads of a loop through tensor descriptors: the chip's copy engine finds a tile's elements and fills its edge.
+"""Loads of a loop through tensor descriptors: the chip's copy engine computes a tile's addresses and fills its edge.
 
-A descriptor stands before the loop; whether it is used is a constexpr that the host decides at each launch, by the
-sketch's ``descriptors`` (0 or 1) and by what the engine asks of addresses. Measured on an H200: attention at a width of
-128 takes 3 to 5 % less time with them, TF32 products 17 to 30 %, products of narrow floats as long as without.
-"""
+A descriptor is made before the loop; a constexpr that the host sets at each launch decides whether it is used, from the
+sketch's ``descriptors`` (0 or 1) and from the alignment of addresses. Measured on an H200: attention at a width of 128
+takes 3 to 5 % less time with them, TF32 products 17 to 30 %, products of narrow floats as long as without."""
 
 from __future__ import annotations
 
@@ -17,36 +16,36 @@ from kernellab.sketch.program.program import DType, Load, Loop, Point, Range
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
 
-#: the constexpr of a sketch that asks for descriptors
+#: the constexpr of a sketch that turns descriptors on
 OPTION = "descriptors"
-#: what the engine wants the distance of rows, and a tensor's address, to be a multiple of
+#: alignment in bytes of a tensor's address and of the distance of rows
 _BYTES = 16
 _DTYPES = frozenset([DType.F16, DType.BF16, DType.F32])
 
 
 @dataclass(frozen=True)
 class Described:
-    """How a load reads through a descriptor, and the constexpr that says whether it does."""
+    """A load through a descriptor, and the constexpr that turns it on."""
 
     code: str
     flag: str
 
 
 def describe(writer: KernelWriter, loop: Loop) -> dict[int, Described]:
-    """Writes descriptors for loads of ``loop``, which is about to begin; those loads by the id of their statement."""
+    """Write descriptors for loads of ``loop`` before it begins. Returns them by the id of the load's statement."""
     if not all(outer.hints.parallel for outer in writer.ints.loops.values()):
-        # one descriptor for each turn of an outer loop would cost more than it saves
+        # one descriptor for each iteration of an outer loop would cost more than it saves
         return {}
     loads = [stmt for stmt in loop.body if isinstance(stmt, Load)]
     around = writer.ints.loops
-    # what is asked of a load holds inside the loop, what is written stands before it
+    # conditions on a load hold inside the loop, and the descriptor is written before it
     writer.ints.loops = {**around, loop.var: loop}
     loads = [load for load in loads if _can(writer, load, loop)]
     writer.ints.loops = around
     at, writer.out.at = writer.out.at, 0
-    found = {id(load): _write(writer, load) for load in loads}
+    described = {id(load): _write(writer, load) for load in loads}
     writer.out.at = at
-    return found
+    return described
 
 
 def _can(writer: KernelWriter, load: Load, loop: Loop) -> bool:
@@ -88,7 +87,7 @@ def _write(writer: KernelWriter, load: Load) -> Described:
 
 
 def _offset(writer: KernelWriter, start: IntExpr) -> str:
-    """The engine counts in 32 bits."""
+    """Return an offset in 32 bits, as the engine needs it."""
     text = writer.int_text(start)
     return f"tl.cast({text}, tl.int32)" if writer.index_type and start.loop_vars() else text
 

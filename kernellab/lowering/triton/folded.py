@@ -1,9 +1,8 @@
-"""Loads in the shape in which a product wants them.
+"""Loads in the shape in which a product reads them.
 
-``dot`` of a tile that is loaded, reshaped and transposed would be three steps, and only a load that feeds ``tl.dot``
-itself is kept in flight while the product runs. Where a tile has no other use than such products, its addresses are
-written in the final shape at once: a lane of a merged dimension finds its place in each part by division.
-"""
+Triton prefetches a load only if ``tl.dot`` reads it directly, without a reshape or transpose between. If all uses of a
+tile are such products, its addresses are written in the final shape: the index in each part of a merged dimension is
+computed from the lane by division."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from kernellab.sketch.program.walk import statements, subvalues
 
 @dataclass(frozen=True)
 class Lanes:
-    """Where a range of a region lies in the tile: along ``axis`` of ``total`` lanes, at ``lane // over % extent``."""
+    """The position of a region's range in the tile: along ``axis`` of ``total`` lanes, at ``lane // over % extent``."""
 
     axis: int
     total: IntExpr
@@ -30,14 +29,15 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Folded:
-    """A load whose tile takes another shape; one entry of ``lanes`` for each range of the region."""
+    """A load whose tile has another shape; one entry of ``lanes`` for each range of the region."""
 
     tile: Tile
     lanes: tuple[Lanes, ...]
 
 
 def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dict[int, Value]]:
-    """Loads to write in another shape, by id of the statement, and by id of the value what then stands for it."""
+    """Return the loads to write in another shape, by id of the statement, and replacements of values, by id of the
+    value."""
     loads: dict[str, Load] = {}
     reads: Counter[str] = Counter()
     writes: Counter[str] = Counter()
@@ -59,11 +59,11 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
         shared = all(use.inner == inner for use in uses)
         if load is None or not shared or reads[uid] != len(uses) or writes[uid] != 1:
             continue
-        found = _fold(inner, load, shapes)
-        if found is None:
+        fold = _fold(inner, load, shapes)
+        if fold is None:
             continue
-        folded[id(load)] = found
-        read = Read(Type(found.tile.shape, found.tile.dtype), found.tile)
+        folded[id(load)] = fold
+        read = Read(Type(fold.tile.shape, fold.tile.dtype), fold.tile)
         for value, each in ((use.value, use.each) for use in uses):
             swapped[id(value)] = read if each is None else Apply(each.type, each.op, (read,), each.attrs)
     return folded, swapped
@@ -71,8 +71,7 @@ def folded_loads(kernel: Kernel, shapes: Shapes) -> tuple[dict[int, Folded], dic
 
 @dataclass(frozen=True)
 class _Use:
-    """A product's operand, the operation on each element that it is where it is one, and the tile in another shape
-    under that."""
+    """A product's operand, the elementwise operation that it may be, and the reshaped tile inside."""
 
     value: Value
     each: Apply | None
@@ -80,20 +79,20 @@ class _Use:
 
 
 def _operands(products: list[Gemm]) -> dict[str, list[_Use]]:
-    """Operands that are tiles in another shape, by tile: products of parts read one several times."""
-    found: dict[str, list[_Use]] = {}
+    """Return the operands that are reshaped tiles, by tile: products of parts read one several times."""
+    uses: dict[str, list[_Use]] = {}
     for stmt in products:
         if not any(isinstance(v, Apply) and v.op == "reshape" for x in (stmt.a, stmt.b) for v in subvalues(x)):
-            # a transpose alone costs nothing: the product reads the other way round
+            # a transpose alone costs nothing: the product reads in the other order
             continue
         for value in (stmt.a, stmt.b):
-            # an operation on each element keeps the shape
+            # an elementwise operation keeps the shape
             each = value if isinstance(value, Apply) and _is_of_each(value) else None
             inner = value if each is None else each.args[0]
             source = _source(inner)
             if source is not None:
-                found.setdefault(source.tile.uid, []).append(_Use(value, each, inner))
-    return found
+                uses.setdefault(source.tile.uid, []).append(_Use(value, each, inner))
+    return uses
 
 
 def _is_of_each(value: Apply) -> bool:
@@ -108,7 +107,7 @@ def _values(stmt: object) -> tuple[Value, ...]:
 
 
 def _source(value: Value) -> Read | None:
-    """The tile under transposes and reshapes, where there is at least one."""
+    """Return the tile under transposes and reshapes, if there is at least one, else None."""
     if not isinstance(value, Apply):
         return None
     while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
@@ -120,7 +119,7 @@ def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
     ranges = [i.extent for i in load.region.index if isinstance(i, Range)]
     if len(value.type.shape) != 2 or load.tile.dtype is not load.region.tensor.dtype:
         return None
-    #: for each dimension of the value so far, the ranges that it is made of, outer first
+    #: for each dimension of the value so far, the ranges that it consists of, outer first
     parts = _parts(value, [[n] for n in range(len(ranges))], ranges)
     if parts is None or len(parts) != 2 or any(len(p) > 1 and not _exact(p, ranges, shapes) for p in parts):
         return None
@@ -129,7 +128,7 @@ def _fold(value: Value, load: Load, shapes: Shapes) -> Folded | None:
 
 
 def merged(parts: Sequence[Sequence[int]], ranges: Sequence[IntExpr]) -> tuple[Lanes, ...]:
-    """Where each of ``ranges`` lies in a tile whose dimensions are made of ``parts`` of them, outer first."""
+    """Return the lanes of each of ``ranges`` in a tile whose dimensions consist of ``parts`` of them, outer first."""
     lanes: dict[int, Lanes] = {}
     for axis, members in enumerate(parts):
         total = product(ranges[n] for n in members)

@@ -1,4 +1,4 @@
-"""Loads, stores and atomics at indices that are tiles, with a mask for what cannot be proved to be inside."""
+"""Loads, stores and atomics at indices that are tiles, with a mask for what is not proved to be inside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def gather(values: Values, value: Apply) -> Text:
-    """``gather(X[...])``: a load at the places that the index values name."""
+    """Return ``gather(X[...])``: a load at the places that the index values give."""
     tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
     assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
     pointer, tests = pointer_at(values, tensor, value.args, items, len(value.type.shape))
@@ -32,7 +32,7 @@ def gather(values: Values, value: Apply) -> Text:
 def pointer_at(
     values: Values, tensor: Tensor, index: tuple[Value, ...], items: tuple[Point | Range | None, ...], rank: int
 ) -> tuple[str, list[str]]:
-    """Where the elements of a tile of ``rank`` are, and the conditions under which they exist."""
+    """Return pointers to the elements of a tile of ``rank``, and the conditions under which they exist."""
     terms, tests = [tensor.name], []
     for dim, (value, item) in enumerate(zip(index, items, strict=True)):
         size = tensor.shape[dim]
@@ -51,7 +51,8 @@ def pointer_at(
 def _test(values: Values, at: str, size: str, text: Text, rank: int) -> str:
     size = size if is_atom(size) else f"({size})"
     if values.interpreter and not text.shape:
-        # the interpreter makes an integer of a scalar condition that meets a vector of them, or stands alone
+        # the interpreter converts a scalar condition to an integer if it is alone or combined with a vector of
+        # conditions
         return f"(tl.full({'[1]' if rank else '[]'}, tl.where(({at} >= 0) & ({at} < {size}), 1, 0), tl.int32) != 0)"
     return f"({at} >= 0) & ({at} < {size})"
 
@@ -62,7 +63,7 @@ def _factor(values: Values, size: IntExpr) -> str:
 
 
 def _is_inside(values: Values, item: Point | Range | None, size: IntExpr) -> bool:
-    """Is a slice or scalar shown to stay inside the dimension, the lanes that pad a tile left aside?"""
+    """Is a slice or scalar proved to stay inside the dimension, apart from lanes that pad a tile?"""
     ints = values.shapes.ints
     if isinstance(item, Range):
         extent = values.shapes.extent(item.extent)
@@ -76,7 +77,7 @@ def _is_inside(values: Values, item: Point | Range | None, size: IntExpr) -> boo
 
 
 def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
-    """``scatter`` and ``atomic_add`` at tile indices; lanes that only pad a tile write nothing.
+    """Write ``scatter`` and ``atomic_add`` at tile indices; lanes that only pad a tile write nothing.
 
     Raises:
         LoweringError: Triton has no atomic addition on the tensor's dtype.
@@ -92,7 +93,7 @@ def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
         test = writer.shapes.real(extent, writer.int_text(extent), axis, rank)
         tests += [test] if test else []
     if rank:
-        # an index that is the same along a dimension still writes every lane of it
+        # an index that is constant along a dimension still writes every lane of it
         zero = f"tl.full({writer.shapes.text(stmt.shape)}, 0, tl.int32)"
         pointer = f"{pointer} + {zero}" if not _reaches(stmt) else pointer
     mask = f", mask={tidy(' & '.join(tests))}" if tests else ""
@@ -103,7 +104,7 @@ def write_scatter(writer: KernelWriter, stmt: Scatter) -> None:
 
 
 def _reaches(stmt: Scatter) -> bool:
-    """Do the indices together have every dimension of the value?"""
+    """Do the indices together span every dimension of the value?"""
     rank = len(stmt.shape)
     for axis, extent in enumerate(stmt.shape):
         own = [v.type.shape[axis - rank + len(v.type.shape)] for v in stmt.index if len(v.type.shape) >= rank - axis]
@@ -113,7 +114,7 @@ def _reaches(stmt: Scatter) -> bool:
 
 
 def pad_text(pad: float, dtype: DType) -> str:
-    """A pad as a literal of the tensor's dtype."""
+    """Return a pad as a literal of the tensor's dtype."""
     if dtype is DType.BOOL:
         return repr(bool(pad))
     if not dtype.is_float:

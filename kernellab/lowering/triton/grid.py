@@ -1,9 +1,8 @@
-"""The parallel loops of a kernel as one flat grid, and the programs of one tile that share out a loop as a team.
+"""The parallel loops of a kernel as one flat grid, and teams of programs that divide a loop of one tile.
 
-A flat grid has no 65535 limit and takes any number of loops; the divisions are paid once for each program. The host
-starts some programs a tile, no more than the chip runs at once, as a cooperative launch: without it two such
-launches next to each other could wait for programs that find no room. In the interpreter a tile has one program.
-"""
+A flat grid has no 65535 limit and takes any number of loops; each program does the divisions once. The host starts
+several programs for each tile, no more than the chip runs at once, as a cooperative launch: without it, two concurrent
+launches could wait for programs that cannot start. In the interpreter a tile has one program."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
 
 
-#: In nests of so many loops the second variable is a difference, not a remainder: LLVM as Triton 3.6 brings it packs
-#: two masked or shifted parts of one number into a register and lets one run over into the other (a transposed
-#: convolution read rows of other depths on an H200), but leaves differences alone.
+#: In nests of this many loops the second variable is a difference, not a remainder: the LLVM of Triton 3.6 packs two
+#: masked or shifted parts of one number into a register and lets one overflow into the other (on an H200 a transposed
+#: convolution read rows of other depths), but it does not change differences.
 _DEEP = 5
-#: iterations of the last loop, over outer ones that take turns, whose keys and values share the cache (on an H200 16
-#: heads of 4096 take 2 to 17 % less time; of 16384 they take 2 % more)
+#: iterations of the last loop that are grouped with interleaved outer ones, so that keys and values share the cache (on
+#: an H200 16 heads of 4096 take 2 to 17 % less time; of 16384 they take 2 % more)
 _TOGETHER = 1 << 16
 
 
@@ -37,8 +36,8 @@ _TOGETHER = 1 << 16
 class Grid:
     """``host``: the number of programs in Python; ``inner``: what one program runs.
 
-    ``persistent``: there are no more programs than the chip has cores (``_cores`` in ``host``), and each walks on.
-    """
+    ``persistent``: there are no more programs than the chip has cores (``_cores`` in ``host``), and each computes
+    several tiles."""
 
     host: str
     inner: Sequence[Statement]
@@ -47,11 +46,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Team:
-    """The names of a program's number in its team, of its tile, and of how many arrivals end the next wait.
+    """The names of a program's number in its team, of its tile, and of the number of arrivals that ends the next wait.
 
-    ``size`` is the constexpr that says how many programs a tile has, ``arrived`` the tensor that counts who has come,
-    one place a tile.
-    """
+    ``size`` is the constexpr with the number of programs of a tile, ``arrived`` the tensor that counts arrivals, one
+    element for each tile."""
 
     loops: tuple[Loop, ...]
     member: str
@@ -59,7 +57,7 @@ class Team:
     turn: str
     size: str
     arrived: str
-    #: how many programs could share the longest of the loops, in Python
+    #: the largest number of programs that can share a loop, in Python
     most: str
 
     @classmethod
@@ -84,7 +82,8 @@ class Team:
         return any(own is loop for own in self.loops)
 
     def bounds(self, loop: Loop, text: Callable[[IntExpr], str], wide: str) -> list[str]:
-        """The bounds of a loop over the program's own share; ``wide`` is the dtype of its variable, "" for 32 bits."""
+        """Return the bounds of a loop over the program's share; ``wide`` is the dtype of its variable, "" for 32
+        bits."""
         start = tidy(f"{self.member} * ({text(loop.step)})")
         if loop.start != num(0):
             start = f"{text(loop.start)} + {start}"
@@ -95,20 +94,20 @@ class Team:
         ]
 
     def meet(self, out: Writer) -> None:
-        """What follows a shared loop."""
+        """Write the wait that follows a shared loop."""
         out.put(f"if {self.size} > 1:")
         out.put(f"    {self.turn} += {self.size}")
         out.put(f"    kl_meet({self.arrived} + {self.tile}, {self.turn})")
 
 
 def write_grid(writer: KernelWriter) -> Grid:
-    """Write the loop variables from the program id, and the statements that stand between the parallel loops."""
+    """Write the loop variables from the program id, and the statements between the parallel loops. Returns the grid."""
     loops, before, inner = parallel_loops(writer.kernel.body)
     trips = []
     for loop in loops:
         trips.append(writer.ints.iterations(loop))
         writer.ints.loops[loop.var] = loop
-    # persistence that serves asynchronous stores is the asynchronous kernel's alone
+    # only the asynchronous kernel is persistent for the sake of asynchronous stores
     persistent = any(loop.hints.persistent for loop in loops) and not any(loop.hints.async_store for loop in loops)
     if persistent:
         total = " * ".join(f"({writer.int_text(t)})" for t in trips)
@@ -128,7 +127,8 @@ def write_grid(writer: KernelWriter) -> Grid:
 def write_variables(
     writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str, inner: Iterable[Statement] = ()
 ) -> None:
-    """Write each loop's variable, from the number ``pid`` of the program or tile; ``inner``: what it runs."""
+    """Write each loop's variable, from the number ``pid`` of the program or tile; ``inner``: the statements that it
+    runs."""
     counts = [writer.int_text(t) for t in trips]
     numbers = _longest_first(writer, loops, trips, pid, inner) or _numbers(writer, loops, counts, pid)
     for loop, number in zip(loops, numbers, strict=True):
@@ -151,10 +151,9 @@ def write_variables(
 def _longest_first(
     writer: KernelWriter, loops: list[Loop], trips: list[IntExpr], pid: str, inner: Iterable[Statement]
 ) -> list[str]:
-    """The iteration number of each loop where the last loop decides how many steps a program takes; else nothing.
+    """Return the iteration number of each loop if the last loop decides the number of a program's steps; else nothing.
 
-    Programs with the most steps run first: short ones then fill what these leave free at the end of a launch.
-    """
+    Programs with the most steps run first; short ones then fill the chip at the end of a launch."""
     last = loops[-1].var if loops else None
     ranges = [s for s in inner if isinstance(s, Loop)]
     ways = {_way(s.stop, last) for s in ranges} | {-_way(s.start, last) for s in ranges}
@@ -174,8 +173,8 @@ def _longest_first(
 
 
 def _way(expr: IntExpr, name: str | None) -> float:
-    """1 where ``expr`` grows with the loop variable ``name``, -1 where it falls, 0 without it; NaN: neither, as for the
-    steps of a phase."""
+    """Return 1 if ``expr`` grows with the loop variable ``name``, -1 if it falls, 0 without it; NaN if neither, as for
+    a remainder."""
     if name not in expr.loop_vars():
         return 0
     if expr.kind is not IntKind.OP:
@@ -184,19 +183,19 @@ def _way(expr: IntExpr, name: str | None) -> float:
     if expr.op == "-":
         ways[-1] = -ways[-1]
     elif expr.op in ("*", "//", "cdiv"):
-        # names are no less than 0, divisors no less than 1
+        # names are at least 0, divisors at least 1
         if (ways[-1] and expr.op != "*") or all(ways):
             return math.nan
         numbers = [a.value for a in expr.args if a.kind is IntKind.NUM]
         ways = [math.copysign(1, n) * w for n in numbers or [1] for w in ways] if 0 not in numbers else [math.nan]
     elif expr.op not in ("+", "min", "max"):
         return math.nan
-    found = {w for w in ways if w != 0}
-    return found.pop() if len(found) == 1 else math.nan
+    signs = {w for w in ways if w != 0}
+    return signs.pop() if len(signs) == 1 else math.nan
 
 
 def _numbers(writer: KernelWriter, loops: list[Loop], counts: list[str], pid: str) -> list[str]:
-    """The iteration number of each loop; the innermost varies fastest."""
+    """Return the iteration number of each loop; the innermost varies fastest."""
     if len(loops) == 1:
         return [pid]
     if not loops:

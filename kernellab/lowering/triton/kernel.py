@@ -46,7 +46,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
-#: warps that a program may have
+#: most warps of a program
 _MOST_WARPS = 32
 
 
@@ -59,22 +59,22 @@ class Written:
     used: frozenset[str]
     computed: dict[str, Computed]
     grid: str
-    #: largest tile: known elements, and names of the padded extents that multiply them
+    #: the largest tile: the product of its known extents, and the names of the other padded extents
     elements: tuple[int, list[str]]
     has_dot: bool
-    #: known elements of all tiles that products add to
+    #: known elements of all accumulators of products
     sums: int
     #: bytes of the widest element that is read or written
     widest: int
-    #: stages that hints ask for of its loops with products, 0 where none does
+    #: stages in the hints of its loops with products; 0 without one
     stages: int
-    #: warps of a scan down columns whose lanes keep columns whole; 0 where it has none
+    #: warps for a scan along columns, each of which one lane holds; 0 without one
     down: int = 0
-    #: it makes tensor descriptors, which need separate memory
+    #: it makes tensor descriptors, which need memory from an allocator
     describes: bool = False
-    #: its ``grid`` speaks of the chip's ``_cores``
+    #: its ``grid`` uses ``_cores``, the number of the chip's cores
     persistent: bool = False
-    #: of the programs of one tile that share its loops
+    #: the programs of one tile that share its loops
     team: Team | None = None
 
 
@@ -85,7 +85,7 @@ class KernelWriter:
         self,
         program: Program,
         kernel: Kernel,
-        known: Mapping[str, int],
+        values: Mapping[str, int],
         wide: str,
         *,
         interpreter: bool,
@@ -96,7 +96,7 @@ class KernelWriter:
         self._program = program
         self._kernel = kernel
         self._wide = wide
-        self.ints = Ints(known)
+        self.ints = Ints(values)
         outer = {t.name for t in program.tensors} | set(program.symbols) | {c.name for c in program.constexprs}
         self.names = Names(frozenset(outer | {f"{k.name}_kernel" for k in program.kernels}))
         self.shapes = Shapes(self.ints, self.names)
@@ -148,10 +148,10 @@ class KernelWriter:
 
     @property
     def index_type(self) -> str:
-        """What index scalars are cast to so that offsets do not overflow, "" when they cannot."""
+        """The dtype to which index scalars are cast so that offsets do not overflow; "" if they cannot."""
         return self._wide
 
-    # -- names -----------------------------------------------------------------------------------------------------
+    # -- names ---------------------------------------------------------------------------------------------------------
 
     def tile_name(self, tile: Tile) -> str:
         key = ("tile", tile.name, tuple(map(self.shapes.key, tile.shape)), tile.dtype)
@@ -163,7 +163,7 @@ class KernelWriter:
     def _int_name(self, expr: IntExpr) -> str:
         return self.names.of(("loop", expr.name), expr.name) if expr.kind is IntKind.LOOP else expr.name
 
-    # -- statements ------------------------------------------------------------------------------------------------
+    # -- statements ----------------------------------------------------------------------------------------------------
 
     def _body(self, body: Sequence[Statement]) -> None:
         start = len(self.out.lines)
@@ -182,17 +182,17 @@ class KernelWriter:
     def _assign(self, stmt: Assign) -> None:
         code = self.values.filled(stmt.value, stmt.tile.shape)
         if self._wide and stmt.tile.dtype is DType.I32 and any(map(_is_loop_index, subvalues(stmt.value))):
-            # loop variables have 64 bits here, and a tile that a loop carries must keep its dtype
+            # loop variables have 64 bits here, and a tile carried by a loop must keep its dtype
             code = f"({code}).to({TL_DTYPES[DType.I32]})"
         self.set_tile(stmt.tile, code)
 
     def set_tile(self, tile: Tile, code: str) -> None:
-        """Writes ``tile = code``."""
+        """Write ``tile = code``."""
         self.shapes.check_size(f"The tile {tile.name!r}", tile.shape)
         self.out.put(f"{self.tile_name(tile)} = {tidy(code)}")
 
     def _alloc(self, stmt: Alloc, rest: Sequence[Statement]) -> None:
-        # Triton has no undefined tile: one is needed only where a nested block is the first to write it
+        # Triton has no undefined tile; a definition is needed only if a nested block is the first to write it
         if stmt.init_zero or not _written_next(stmt.tile, rest):
             zero = {True: "0.0", False: "0"}[stmt.tile.dtype.is_float]
             self.set_tile(stmt.tile, self.values.full(stmt.tile.shape, zero, stmt.tile.dtype))
@@ -206,7 +206,7 @@ class KernelWriter:
         if place.mask:
             options += [f"mask={tidy(place.mask)}", f"other={pad_text(stmt.pad, dtype)}"]
         if self._streamed and stmt.region.tensor.name not in self._streamed:
-            # measured on an H200: marking the stream to leave first instead costs 5 %
+            # measured on an H200: an evict_first mark on the stream instead costs 5 %
             options.append('eviction_policy="evict_last"')
         code = f"tl.load({', '.join(options)})"
         if id(stmt) in self._described:
@@ -252,19 +252,20 @@ class KernelWriter:
                 self.set_tile(stmt.acc, f"kl_landed({self.tile_name(stmt.acc)}, {rows})")
 
     def _left_is_made(self, stmt: Gemm) -> bool:
-        """Does a loop that only adds products make the left factor of one in registers?"""
+        """Does a loop that only adds products compute the left factor of one in registers?"""
         around = [lp for lp in statements(self._kernel.body) if isinstance(lp, Loop) and not lp.hints.parallel]
         loops = [lp for lp in around if any(s is stmt for s in statements(lp.body))]
         if self.values.interpreter or not loops:
             return False
         inner = list(statements(loops[-1].body))
         if any(isinstance(s, Assign) and s.tile.uid == stmt.acc.uid for s in inner):
-            return False  # what reads the sums waits for them
-        made = {s.tile.uid for s in inner if isinstance(s, Assign) and not _is_moved(s.value)}
-        return not _is_moved(stmt.a) or any(isinstance(v, Read) and v.tile.uid in made for v in subvalues(stmt.a))
+            return False  # a reader of the accumulator waits for them
+        assigned = {s.tile.uid for s in inner if isinstance(s, Assign) and not _is_moved(s.value)}
+        return not _is_moved(stmt.a) or any(isinstance(v, Read) and v.tile.uid in assigned for v in subvalues(stmt.a))
 
     def _is_small(self, pair: tuple[Value, Value]) -> bool:
-        """tl.dot cannot take this product: a dimension of 1 must keep broadcasting, and f64 has no dot here."""
+        """Is it a product that tl.dot does not support? A dimension of 1 must keep broadcasting, and f64 has no dot
+        here."""
         a, b = pair
         dims = (*a.type.shape[-2:], *b.type.shape[-2:])
         return any(self.ints.const(d) == 1 for d in dims) or a.type.dtype is DType.F64
@@ -284,7 +285,7 @@ class KernelWriter:
         for tile, code in zip((mean, var), moments(self.values, stmt.args[0], stmt.attrs, mean.dtype), strict=True):
             self.set_tile(tile, self.values.spread(code, tile.shape))
 
-    # -- control ---------------------------------------------------------------------------------------------------
+    # -- control -------------------------------------------------------------------------------------------------------
 
     def _loop(self, stmt: Loop) -> None:
         var = self._int_name(IntExpr(IntKind.LOOP, name=stmt.var))
@@ -348,7 +349,7 @@ class KernelWriter:
         self.out.depth -= 1
 
     def guard(self, condition: str) -> None:
-        """Put the rest of the kernel under ``if condition``."""
+        """Write the rest of the kernel under ``if condition``."""
         self.out.put(f"if {tidy(condition)}:")
         self.out.depth += 1
 
@@ -361,8 +362,8 @@ class KernelWriter:
         return max((s.hints.pipeline or 0 for s in loops), default=0)
 
     def _down(self) -> int:
-        """One warp for each 512 bytes of a row of the narrowest tensor that is read: its lanes hold all rows of a tile,
-        and none waits for another. 0 where rows are shorter; at most what a program may have."""
+        """Return one warp for each 512 bytes of a row of the narrowest tensor that is read: its lanes hold all rows of
+        a tile, and no lane waits for another. 0 if rows are shorter; at most the warps of a program."""
         applied = (v for s in statements(self._kernel.body) if isinstance(s, Assign) for v in subvalues(s.value))
         scans = [v for v in applied if isinstance(v, Apply) and v.op in SCANS and len(v.type.shape) > 1]
         rows = [v.type.shape[-1] for v in scans if v.attr("axis", 0) not in (-1, len(v.type.shape) - 1)]
@@ -370,11 +371,11 @@ class KernelWriter:
         if not sizes or any(rest for _, rest in sizes):
             return 0
         narrow = min((t.dtype.bytes for t in self._program.tensors if t.name in self._kernel.reads), default=4)
-        return min(_MOST_WARPS, max(known for known, _ in sizes) * narrow // 512)
+        return min(_MOST_WARPS, max(factor for factor, _ in sizes) * narrow // 512)
 
     def _sums(self) -> int:
-        found = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}
-        return sum(self.shapes.elements(shape)[0] for shape in found.values())
+        shapes = {s.acc.uid: s.acc.shape for s in statements(self._kernel.body) if isinstance(s, Gemm)}
+        return sum(self.shapes.elements(shape)[0] for shape in shapes.values())
 
     def _largest(self) -> tuple[int, list[str]]:
         shapes = {s.tile.shape for s in statements(self._kernel.body) if isinstance(s, (Alloc, Load, Assign))}
@@ -390,7 +391,7 @@ _STATEMENTS: Mapping[type, Callable[[KernelWriter, Any], None]] = {
 
 
 def _goes_on(loop: Loop) -> bool:
-    """May an iteration read what an earlier one stored elsewhere? Other threads stored it: all have to have done so."""
+    """May an iteration read what another thread stored in an earlier one? Then all threads must have stored before."""
     inner = list(statements(loop.body))
     stored = [s.region for s in inner if isinstance(s, Store)]
     loaded = [s.region for s in inner if isinstance(s, Load)]
@@ -398,16 +399,16 @@ def _goes_on(loop: Loop) -> bool:
 
 
 def _is_moved(value: Value) -> bool:
-    """Is it a tile as it is, or with its elements in another order?"""
+    """Is it a tile, unchanged or with its elements in another order?"""
     while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
         value = value.args[0]
     return isinstance(value, Read)
 
 
 def _scattered(region: Region) -> bool:
-    """May a warp's lanes be spread over far rows? Where dimensions tie in contiguity Triton's first one gets the lanes:
-    it must be the one whose elements lie closest. Measured on an H200, stores of every second element: 5 times as fast.
-    """
+    """May a warp's lanes be spread over distant rows? Among dimensions of equal contiguity, Triton assigns the lanes to
+    the first: it must be the one whose elements are closest. Measured on an H200, stores of every second element: 5
+    times as fast."""
     return _strided(region) or len(region.shape) > 2
 
 
@@ -418,7 +419,7 @@ def _strided(region: Region) -> bool:
 
 
 def _written_next(tile: Tile, rest: Sequence[Statement]) -> bool:
-    """Is the first statement of ``rest`` that mentions ``tile`` a plain write of it in this block?"""
+    """Is the first statement of ``rest`` that uses ``tile`` a plain write of it in this block?"""
     for stmt in rest:
         if isinstance(stmt, (Load, Assign)) and stmt.tile.uid == tile.uid:
             return isinstance(stmt, Load) or not _reads(stmt.value, tile)
@@ -444,20 +445,19 @@ def _dots(kernel: Kernel) -> list[tuple[Value, Value]]:
 
 
 def _dots_in(body: Sequence[Statement]) -> list[tuple[Value, Value]]:
-    found: list[tuple[Value, Value]] = []
+    factors: list[tuple[Value, Value]] = []
     for stmt in statements(tuple(body)):
         if isinstance(stmt, Gemm):
-            found.append((stmt.a, stmt.b))
+            factors.append((stmt.a, stmt.b))
         for value in stmt.values:
-            found += [(v.args[0], v.args[1]) for v in subvalues(value) if isinstance(v, Apply) and v.op == "dot"]
-    return found
+            factors += [(v.args[0], v.args[1]) for v in subvalues(value) if isinstance(v, Apply) and v.op == "dot"]
+    return factors
 
 
 def _read_once(kernel: Kernel) -> frozenset[str]:
-    """Tensors of which each element is read once, in a kernel that reads another one again.
+    """Return the tensors whose elements are read once, in a kernel that reads another tensor repeatedly.
 
-    The other's lines are marked to stay in the cache while these stream past.
-    """
+    Loads of the other one are marked to stay in the cache while these stream past."""
     once: dict[str, bool] = {}
 
     def walk(body: Sequence[Statement], around: frozenset[str]) -> None:
@@ -470,7 +470,7 @@ def _read_once(kernel: Kernel) -> frozenset[str]:
                 index = stmt.region.index
                 names = [frozenset().union(*(e.loop_vars() for e in vars(i).values())) for i in index]
                 name = stmt.region.tensor.name
-                # more than one loop in an index: windows that overlap
+                # several loops in an index: overlapping windows
                 single = all(len(n) <= 1 for n in names) and around <= frozenset().union(*names)
                 once[name] = name not in once and single
 

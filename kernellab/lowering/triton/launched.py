@@ -1,13 +1,13 @@
-"""Launches by what Triton compiled before: the one module that knows how Triton 3.6 to 3.9 specialise and launch.
+"""Launches of binaries that Triton compiled before; no other module depends on how Triton 3.6 to 3.9 specialise and
+launch.
 
-Triton compiles a function for each set of constants and options, and for what it knows of the other arguments: dtypes,
-integers that are 1, fit 32 bits or divide by 16, addresses that divide by 16. It finds that out again in every call,
-and encodes the copy engine's maps again, which costs the host more than the launch itself.
-"""
+Triton compiles a function for each set of constants and options, and for properties of the other arguments: dtypes,
+integers that are 1, fit 32 bits or are multiples of 16, addresses that are multiples of 16. It determines these again
+in every call, and encodes the copy engine's maps again, which costs the host more than the launch itself."""
 
 from __future__ import annotations
 
-#: what a generated file for a GPU defines before its kernels, each of which stands below ``@kl_launched``
+#: the start of a generated file for a GPU; each of its kernels is decorated with ``@kl_launched``
 HELPERS = '''def kl_kind(value):
     """What Triton specialises an argument by that is no constant: its dtype, and what it knows of an address or int."""
     if isinstance(value, torch.Tensor):
@@ -72,7 +72,7 @@ def kl_launched(kernel, prepare=lambda made: None):
     return KlLaunched(kernel, prepare) if quick else kernel
 '''
 
-#: what a file with asynchronous kernels, which stand below ``@kl_mapped``, defines as well
+#: added to a file with asynchronous kernels, which are decorated with ``@kl_mapped``
 MAPS = '''def kl_keep_maps(made):
     """Has a compiled kernel keep the copy engine's maps, which Triton encodes in every call."""
     launch = getattr(getattr(made, "run", None), "launch", None)  # None: a hook of Triton's compiler took the call

@@ -1,7 +1,6 @@
 """Places in tensors as Triton pointers and masks.
 
-A mask is written only for what cannot be proved: reading past an edge gives the pad, writing past it writes nothing.
-"""
+A mask is written only for what is not proved: a read past an edge returns the pad, a write past it does nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from kernellab.sketch.program.program import Point, Range, Region
 
 @dataclass(frozen=True)
 class Place:
-    """``pointer`` points at every lane; ``mask`` is "" when every lane may be touched."""
+    """Pointers to a tile's elements in ``pointer``; ``mask`` is "" if every lane may be accessed."""
 
     pointer: str
     mask: str
@@ -26,7 +25,7 @@ class Place:
 
 @dataclass
 class PlaceWriter:
-    """Index vectors are named once in a block and used again (``n_at = n + tl.arange(0, BLOCK)``)."""
+    """Writes places. Index vectors are defined once in a block and reused (``n_at = n + tl.arange(0, BLOCK)``)."""
 
     ints: Ints
     shapes: Shapes
@@ -34,10 +33,10 @@ class PlaceWriter:
     out: Writer
     int_text: Callable[[IntExpr], str]
     interpreter: bool
-    #: constexprs that a reader may set to another value in the lowered text: nothing is proved from their value
+    #: constexprs that a person may change in the lowered text: no proof uses their values
     tunables: frozenset[str]
     _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
-    #: what is known without the tunables' values
+    #: facts without the tunables' values
     _untuned: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,17 +47,18 @@ class PlaceWriter:
         self._known.append({})
 
     def leave(self, *, release: bool) -> None:
-        """``release``: the block's names end with it (a loop's do; an if's branches must not share a name)."""
+        """End a block; ``release``: its names may be used again (after a loop; the branches of an if must not share a
+        name)."""
         ended = self._known.pop()
         if release:
             for name in ended.values():
                 self.names.release(name)
 
     def place(self, region: Region, *, write: bool, lanes: tuple[Lanes, ...] = (), turned: bool = False) -> Place:
-        """The region's elements; ``lanes`` says where its ranges lie in a tile of another shape (two dimensions).
+        """Return the region's elements; ``lanes`` has the positions of its ranges in a tile of another shape (two
+        dimensions).
 
-        ``turned``: the tile has the region's ranges the other way round, the innermost first.
-        """
+        ``turned``: the tile has the region's ranges in reverse order, the innermost first."""
         tensor = region.tensor
         rank = 2 if lanes else len(region.shape)
         axis, step = (rank - 1, -1) if turned else (0, 1)
@@ -87,12 +87,12 @@ class PlaceWriter:
         pointer = " + ".join([tensor.name, *scalars, *vectors])
         mask = " & ".join(dict.fromkeys(masks))
         if self.interpreter and any_scalar and len(masks) > any_scalar:
-            # the interpreter makes an integer of a scalar condition that meets a vector of them
+            # the interpreter converts a scalar condition to an integer if it is combined with a vector of conditions
             mask = f"({mask}) != 0"
         return Place(pointer, mask)
 
     def _spread(self, lanes: Lanes) -> str:
-        """A range's places along a dimension that it shares with others."""
+        """Return a range's indices along a dimension that it shares with others."""
         own = self.shapes.extent(lanes.extent).padded
         if self.ints.equal(lanes.total, lanes.extent):
             return f"{self.shapes.arange}(0, {own})"
@@ -152,7 +152,7 @@ class PlaceWriter:
         return tests
 
     def _inside(self, high: IntExpr | None, size: IntExpr, at: IntExpr, extent: Extent | None) -> bool | str:
-        """Is ``high < size``: True when proved, the name of a launch-time flag, or False when it is unknown."""
+        """Is ``high < size``? True if proved, the name of a launch-time flag, or False if unknown."""
         if high is None:
             return False
         if any(self._fits(bound, size) for bound in _arms(high)):
@@ -186,17 +186,17 @@ class PlaceWriter:
 
 
 def _is_multiple(start: IntExpr, step: IntExpr) -> bool:
-    """Is it 0, or what is rounded down to a multiple of ``step``?"""
+    """Is ``start`` 0, or rounded down to a multiple of ``step``?"""
     return start == num(0) or (start.op == "*" and len(start.args) == 2 and start.args[1] == step)
 
 
 def _least(stop: IntExpr) -> tuple[IntExpr, ...]:
-    """What a loop's end is not beyond: itself, or each argument of the ``min`` that it is."""
+    """Return upper bounds of a loop's end: itself, or each argument if it is a ``min``."""
     return stop.args if stop.kind is IntKind.OP and stop.op == "min" else (stop,)
 
 
 def _arms(high: IntExpr) -> list[IntExpr]:
-    """Bounds of ``high``: itself, and it with either argument of a ``min`` in it."""
+    """Return upper bounds of ``high``: itself, and with either argument of a ``min`` in it."""
     if high.kind is not IntKind.OP:
         return [high]
     if high.op == "min":
@@ -215,7 +215,7 @@ def _factor(code: str) -> str:
 
 
 def _base_name(expr: IntExpr) -> str:
-    """The first loop variable of an index, or the symbol that it is."""
+    """Return the first loop variable of an index, or the symbol that it is."""
     if expr.kind is not IntKind.OP:
         return expr.name
     return next((name for name in map(_base_name, expr.args) if name and expr.loop_vars()), "")

@@ -1,8 +1,7 @@
-"""Tile shapes in Triton: every extent padded to a power of two, and which of its lanes are real.
+"""Tile shapes in Triton: each extent padded to a power of two, with a test of which lanes are real.
 
-Extents whose value is known when lowering are padded then; the others become ``tl.constexpr`` parameters that the
-host computes at launch, as are the flags that switch a mask off where no lane needs it.
-"""
+Extents that are known at lowering time are padded then; the others become ``tl.constexpr`` parameters that the host
+computes at launch, like the flags that turn a mask off if no lane needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 
 #: Triton's limit on the elements of one tile
 MAX_ELEMENTS = 1 << 20
-#: tl.dot takes no dimension below this
+#: least extent of a dimension in tl.dot
 MIN_DOT = 16
 
 
@@ -25,9 +24,9 @@ class Ints(Bounds):
     """Facts about the integers of one kernel, and their Triton text."""
 
     def spell(self, expr: IntExpr, name: Callable[[IntExpr], str]) -> str:
-        """Text of ``expr`` in a kernel; ``name`` gives that of a symbol, constexpr or loop variable."""
+        """Return ``expr`` as Triton; ``name`` returns the text of a symbol, constexpr or loop variable."""
         if expr.kind is IntKind.NUM:
-            # next to 32 bits Triton refuses a number of more
+            # Triton refuses a number of more than 32 bits in an operation with 32 bits
             return str(expr.value) if -(2**31) <= expr.value < 2**31 else f"tl.full([], {expr.value}, tl.int64)"
         if expr.kind is not IntKind.OP:
             return name(expr)
@@ -43,12 +42,12 @@ class Ints(Bounds):
         return f"({args[0]} {expr.op} {args[1]})"
 
     def is_wide(self, expr: IntExpr) -> bool:
-        """Is its text of 64 bits? So is what floors a number that may be negative (``kl_floor_div``)."""
+        """Has its text 64 bits? A floor division of a number that may be negative has (``kl_floor_div``)."""
         floors = expr.op in ("//", "%", "cdiv") and not all(self.nonnegative(a) for a in expr.args)
         return floors or any(self.is_wide(a) for a in expr.args)
 
     def _division(self, expr: IntExpr, args: list[str]) -> str:
-        # Triton divides towards zero, the language floors; they agree where nothing is negative
+        # Triton divides towards zero, the language floors; the results are equal if nothing is negative
         if all(self.nonnegative(a) for a in expr.args):
             return f"tl.cdiv({args[0]}, {args[1]})" if expr.op == "cdiv" else f"({args[0]} {expr.op} {args[1]})"
         if expr.op == "cdiv":
@@ -60,7 +59,7 @@ class Ints(Bounds):
 class Extent:
     """One dimension of a tile: ``padded`` is its text in the kernel.
 
-    ``exact``: every lane is real. ``flag`` names the constexpr that says so at launch, where it is not known before.
+    ``exact``: every lane is real. ``flag`` names the constexpr with this answer at launch, if it is not known before.
     """
 
     expr: IntExpr
@@ -73,7 +72,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Computed:
-    """A constexpr parameter that the host computes: its Python text, and the names that this needs."""
+    """A constexpr parameter that the host computes: its Python text, and the names in it."""
 
     text: str
     names: frozenset[str]
@@ -85,23 +84,23 @@ class Shapes:
     names: Names
     #: constexpr parameters that the host computes
     computed: dict[str, Computed] = field(default_factory=dict)
-    #: what gives a vector of lane numbers
+    #: returns the text of a vector of lane numbers
     arange: str = "tl.arange"
-    #: canonical extents that take part in a dot
+    #: canonical extents of operands of tl.dot
     dotted: set[str] = field(default_factory=set)
     _extents: dict[str, Extent] = field(default_factory=dict)
-    #: of no name it knows a value
+    #: facts without the value of any name
     _own: Bounds = field(default_factory=lambda: Bounds({}))
 
     def key(self, expr: IntExpr) -> str:
         return self.ints.canonical(expr)
 
     def mark_dot(self, expr: IntExpr) -> None:
-        """Pad this extent to at least what tl.dot takes, wherever it occurs."""
+        """Pad this extent to at least the minimum of tl.dot, wherever it occurs."""
         self.dotted.add(self.key(expr))
 
     def extent(self, expr: IntExpr) -> Extent:
-        # by its own text, so that a kernel names BK where the sketch does, though BM has the same value
+        # by its text, so that a kernel uses BK where the sketch does, even if BM has the same value
         text = self._own.canonical(expr)
         if text not in self._extents:
             self._extents[text] = self._make(expr, self.key(expr))
@@ -129,7 +128,7 @@ class Shapes:
         return Extent(expr, padded, value, size, False)
 
     def constexpr(self, wish: str, host: str, names: frozenset[str]) -> str:
-        """The name of the constexpr parameter that the host computes as ``host``, of which ``names`` are a part."""
+        """Return the name of the constexpr parameter that the host computes as ``host``, which contains ``names``."""
         name = self.names.of(("computed", host), wish)
         self.computed.setdefault(name, Computed(host, names))
         return name
@@ -154,21 +153,21 @@ class Shapes:
             )
 
     def elements(self, shape: tuple[IntExpr, ...]) -> tuple[int, list[str]]:
-        """The number of elements: the known factor, and the names of the others."""
-        known, rest = 1, []
+        """Return the number of elements: the known factor, and the names of the others."""
+        factor, rest = 1, []
         for expr in shape:
             extent = self.extent(expr)
             if extent.padded_value is None:
                 rest.append(extent.padded)
             else:
-                known *= extent.padded_value
-        return known, rest
+                factor *= extent.padded_value
+        return factor, rest
 
     def lanes(self, expr: IntExpr, axis: int, rank: int) -> str:
         return shaped(f"{self.arange}(0, {self.extent(expr).padded})", axis, rank)
 
     def real(self, expr: IntExpr, size: str, axis: int, rank: int) -> str:
-        """The condition that a lane of this dimension is real, "" when all are."""
+        """Return the condition under which a lane of this dimension is real; "" if all are."""
         extent = self.extent(expr)
         if extent.exact:
             return ""
@@ -177,7 +176,7 @@ class Shapes:
 
 
 def shaped(vector: str, axis: int, rank: int) -> str:
-    """A vector as dimension ``axis`` of ``rank`` dimensions."""
+    """Return a vector as dimension ``axis`` of ``rank`` dimensions."""
     if rank == 1:
         return vector
     index = ", ".join(":" if k == axis else "None" for k in range(rank))

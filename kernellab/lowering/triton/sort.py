@@ -1,4 +1,4 @@
-"""Rows in order as Triton: keys and places packed in one 64-bit integer, so that equal keys keep their order."""
+"""Sorts as Triton: key and index are packed in one 64-bit integer, so that equal keys keep their order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kernellab.sketch.program.program import DType, MultiAssign
 if TYPE_CHECKING:
     from kernellab.lowering.triton.kernel import KernelWriter
 
-#: dtypes of which a key and a place below 65536 make 32 bits
+#: dtypes whose key fits 32 bits together with an index below 65536
 _NARROW = frozenset((DType.F16, DType.BF16, DType.I16))
 
 
 def write_sort(writer: KernelWriter, stmt: MultiAssign, placed: bool) -> None:
-    """``values, order = sort(...)`` or ``topk(...)``: places by sorting and values by gathering, or, where nothing
-    reads the places, values alone, whose keys are half as wide.
+    """Write ``values, order = sort(...)`` or ``topk(...)``: indices by sorting and values by gathering or, if nothing
+    reads the indices, values alone, whose keys are half as wide.
 
     Raises:
-        LoweringError: a dtype whose key and place do not fit 64 bits.
+        LoweringError: the key and index of the dtype do not fit 64 bits.
     """
     attrs = dict(stmt.attrs)
     axis, down = attrs["axis"], attrs["descending"]
@@ -43,10 +43,10 @@ def write_sort(writer: KernelWriter, stmt: MultiAssign, placed: bool) -> None:
     if axis != last:
         packed = f"tl.permute({packed}, {_swapped(rank, axis)})"
     count = writer.shapes.extent(order.shape[axis]).padded
-    found = f"kl_long_places({packed})" if wide else f"kl_first_in_order({packed}, {count})"
+    places = f"kl_long_places({packed})" if wide else f"kl_first_in_order({packed}, {count})"
     if axis != last:
-        found = f"tl.permute({found}, {_swapped(rank, axis)})"
-    at = writer.values.temporary(found)
+        places = f"tl.permute({places}, {_swapped(rank, axis)})"
+    at = writer.values.temporary(places)
     if not placed:
         writer.set_tile(values, _back(Text(f"kl_of_key({at}, {key}, {down})", values.shape), dtype))
         return

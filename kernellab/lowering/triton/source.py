@@ -29,10 +29,10 @@ _FILE = "kernel.py"
 
 
 def _refuse_float8(program: Program, target: Target) -> None:
-    """Triton has float8_e4m3fn only on GPUs that have a rate for float8 (NVIDIA's from sm_89 on).
+    """Refuse float8_e4m3fn where Triton does not have it: on GPUs without a rate for float8 (NVIDIA's before sm_89).
 
     Raises:
-        LoweringError: the chip has none, and a tensor of the program is one.
+        LoweringError: the chip has no such rate, and a tensor of the program has the dtype.
     """
     rates = target.chip.peak_flops
     if target.backend is not Backend.CUDA or "f8" in rates or not {"bf16", "f16"} & set(rates):
@@ -46,7 +46,7 @@ def _refuse_float8(program: Program, target: Target) -> None:
 
 
 def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
-    """``kernel.py`` (needs torch and triton only) that computes what ``program`` means.
+    """Return ``kernel.py``, which computes ``program`` and needs torch and triton only.
 
     The kernels run on Triton 3.6 and later, on a GPU and in Triton's interpreter; for the interpreter some library
     functions have other bodies, since it treats NaN, bfloat16 and custom combines differently.
@@ -56,13 +56,13 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     """
     interpreter = target.backend is not Backend.CUDA
     _refuse_float8(program, target)
-    known = _known(program, binding)
-    wide = _wide(program, known)
-    program, walks = with_walks(program, known)
+    values = _known(program, binding)
+    wide = _wide(program, values)
+    program, walks = with_walks(program, values)
     kernels = []
     for kernel in own_kernels(program):
-        kernels.append(_write(program, kernel.name, known, wide, walks.get(kernel.name), interpreter=interpreter))
-    own, reasons = _asynchronous(program, binding, known, wide, target, walks)
+        kernels.append(_write(program, kernel.name, values, wide, walks.get(kernel.name), interpreter=interpreter))
+    own, reasons = _asynchronous(program, binding, values, wide, target, walks)
     quick = bool(kernels) and not interpreter
     tests = frozenset(walk.test for walk in walks.values())
     host = Host(program, binding, kernels, "INDEX" if wide == "INDEX" else "", own, quick, tests)
@@ -96,18 +96,18 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
 
 
 def why_not_asynchronous(program: Program, binding: Binding, target: Target) -> dict[str, str]:
-    """Kernel -> why it has no form in Gluon on ``target``; "" where it has one."""
-    known = _known(program, binding)
-    _, reasons = _asynchronous(program, binding, known, _wide(program, known), target, {})
+    """Return for each kernel why it has no form in Gluon on ``target``; "" if it has one."""
+    values = _known(program, binding)
+    _, reasons = _asynchronous(program, binding, values, _wide(program, values), target, {})
     return {k.name: reasons.get(k.name, "no loop is hinted copy_engine") for k in own_kernels(program)}
 
 
 def in_gluon(program: Program, binding: Binding, target: Target) -> tuple[str, dict[int, int]]:
-    """The part of :func:`lower_triton`'s file that is Gluon, and its lines' places in the sketch; "" without one."""
-    known = _known(program, binding)
+    """Return the Gluon part of :func:`lower_triton`'s file ("" without one), and its lines' places in the sketch."""
+    values = _known(program, binding)
     text, mapped = "", dict[int, int]()
-    program, walks = with_walks(program, known)
-    for kernel in _asynchronous(program, binding, known, _wide(program, known), target, walks)[0].values():
+    program, walks = with_walks(program, values)
+    for kernel in _asynchronous(program, binding, values, _wide(program, values), target, walks)[0].values():
         part, lines = _in_gluon(program, kernel, text.count("\n"))
         text += part
         mapped.update(lines)
@@ -115,7 +115,7 @@ def in_gluon(program: Program, binding: Binding, target: Target) -> tuple[str, d
 
 
 def _in_gluon(program: Program, kernel: Asynchronous, before: int) -> tuple[str, dict[int, int]]:
-    """The functions of one kernel, after ``before`` lines of their file."""
+    """Return the functions of one kernel, after ``before`` lines of their file."""
     text, mapped = "if gluon is not None:\n\n", dict[int, int]()
     for start, part in kernel.text():
         text += start
@@ -126,10 +126,11 @@ def _in_gluon(program: Program, kernel: Asynchronous, before: int) -> tuple[str,
 
 
 def _asynchronous(
-    program: Program, binding: Binding, known: dict[str, int], wide: str, target: Target, walks: Mapping[str, Walk]
+    program: Program, binding: Binding, values: dict[str, int], wide: str, target: Target, walks: Mapping[str, Walk]
 ) -> tuple[dict[str, Asynchronous], dict[str, str]]:
-    """The kernels that have a form in Gluon, and of each whose hints ask for one why it has none, "" where it has."""
-    found: dict[str, Asynchronous] = {}
+    """Return the kernels that have a form in Gluon, and for each with such hints the reason why it has none ("" if it
+    has one)."""
+    kernels: dict[str, Asynchronous] = {}
     reasons: dict[str, str] = {}
     for kernel in own_kernels(program):
         if not any(isinstance(s, Loop) and s.hints.copy_engine for s in statements(kernel.body)):
@@ -140,15 +141,15 @@ def _asynchronous(
             if program.declares(kernel.name, name)
         }
         try:
-            found[kernel.name] = asynchronous(program, kernel, known, wide, target, options, walks.get(kernel.name))
+            kernels[kernel.name] = asynchronous(program, kernel, values, wide, target, options, walks.get(kernel.name))
             reasons[kernel.name] = ""
         except Refused as refused:
             reasons[kernel.name] = str(refused)
-    return found, reasons
+    return kernels, reasons
 
 
 def _routes(reasons: Mapping[str, str]) -> str:
-    """A line for each kernel whose hints ask for Gluon."""
+    """Return a line for each kernel with hints for Gluon."""
     lines = [
         f"\n\n{name}: Triton, since {why}." if why
         else f"\n\n{name}: Gluon, and Triton where the copy engine refuses a tensor or Gluon is missing."
@@ -158,7 +159,7 @@ def _routes(reasons: Mapping[str, str]) -> str:
 
 
 def _write(
-    program: Program, name: str, known: dict[str, int], wide: str, walk: Walk | None, *, interpreter: bool
+    program: Program, name: str, values: dict[str, int], wide: str, walk: Walk | None, *, interpreter: bool
 ) -> Written:
     kernel = next(k for k in program.kernels if k.name == name)
 
@@ -172,12 +173,12 @@ def _write(
                 raise
             raise LoweringError(error.message, error.remedy, line) from error
 
-    return remembered(program, ("triton", name, wide, interpreter, walk is not None), known, written)
+    return remembered(program, ("triton", name, wide, interpreter, walk is not None), values, written)
 
 
 def _known(program: Program, binding: Binding) -> dict[str, int]:
-    """Integers whose value is fixed when lowering: constexprs, and symbols of a static task."""
-    known = {name: value for name, value in binding.fixed.items() if name in program.symbols}
+    """Return the integers that are fixed at lowering time: constexprs, and symbols of a static task."""
+    values = {name: value for name, value in binding.fixed.items() if name in program.symbols}
     for constexpr in program.constexprs:
         value = binding.constexpr.get(constexpr.name, constexpr.value)
         if constexpr.name in LAUNCH_OPTIONS or (constexpr.name in binding.scalars and not constexpr.is_extent):
@@ -187,19 +188,19 @@ def _known(program: Program, binding: Binding) -> dict[str, int]:
                 f"The constexpr {constexpr.name!r} has no value.", f"Set it: {constexpr.name} = ... in the sketch."
             )
         if isinstance(value, int) or (float(value).is_integer() and constexpr.is_extent):
-            known[constexpr.name] = int(value)
-    return known
+            values[constexpr.name] = int(value)
+    return values
 
 
-def _wide(program: Program, known: dict[str, int]) -> str:
-    """The dtype that index scalars are cast to: "" (i32 is enough), tl.int64, or INDEX when the host decides."""
+def _wide(program: Program, values: dict[str, int]) -> str:
+    """Return the dtype to which index scalars are cast: "" (i32 is enough), tl.int64, or INDEX if the host decides."""
     largest = 0
     for tensor in program.tensors:
         total = 1
         for extent in tensor.shape:
-            if not extent.names() <= known.keys():
+            if not extent.names() <= values.keys():
                 return "INDEX"
-            total *= extent.evaluate(known)
+            total *= extent.evaluate(values)
         largest = max(largest, total)
     return "tl.int64" if largest >= WIDE_ELEMENTS else ""
 
@@ -208,14 +209,15 @@ def _wide(program: Program, known: dict[str, int]) -> str:
 
 #: constexpr names that are launch options, not parameters of a kernel
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
-#: of a launch that reduces a tile's mask: on an H200 32 took 11 us of 63
+#: warps of a launch that reduces a tile's mask: on an H200 32 took 11 us of 63
 _TEST_WARPS = "8"
 #: offsets at or above this many elements are computed in 64 bits (a tile may reach past the last element)
 WIDE_ELEMENTS = 1 << 30
 
 
 class Host:
-    """``index`` is the constexpr parameter that holds the index dtype, "" where it is fixed when lowering."""
+    """The host function. ``index`` is the constexpr parameter with the index dtype, "" if it is fixed at lowering
+    time."""
 
     def __init__(
         self,
@@ -250,10 +252,10 @@ class Host:
         self.host.in_order({k.name.removesuffix("_kernel"): partial(self._launch, k) for k in self.kernels})
 
     def _launch(self, kernel: Written) -> None:
-        wanted = kernel.used.union(*(made.names for made in kernel.computed.values()))
-        for name, made in kernel.computed.items():
+        wanted = kernel.used.union(*(number.names for number in kernel.computed.values()))
+        for name, number in kernel.computed.items():
             if name in wanted:
-                self.host.put(f"{name} = {made.text}")
+                self.host.put(f"{name} = {number.text}")
         grid, team = kernel.grid, kernel.team
         if team:
             device = self.host.device()
@@ -269,22 +271,22 @@ class Host:
         arguments = [p.name for p in self.kernel_parameters(kernel)]
         arguments += [f"{name}={text}" for name, text in self._options(kernel)]
         if team:
-            # programs that wait for each other must all run at once; the interpreter knows no such option
+            # programs that wait for each other must all run at once; the interpreter has no such option
             arguments.append(f'**({{"launch_cooperative_grid": True}} if {team.size} > 1 else {{}})')
         indent = "    " if own is not None else ""
         self.host.put(f"{indent}{kernel.name}[({grid},)]({', '.join(arguments)})")
 
     def _launch_asynchronous(self, kernel: Written, own: Asynchronous) -> None:
-        for name, made in own.computed.items():
+        for name, number in own.computed.items():
             if name not in kernel.computed and name in own.functions[-1].parameters:
-                self.host.put(f"{name} = {made.text}")
+                self.host.put(f"{name} = {number.text}")
         name = kernel.name.removesuffix("_kernel")
         self.host.put(f'if kl_asynchronous("{name}", {", ".join(own.tensors)}):')
         warps, stages = (n if self.program.declares(name, n) else str(v) for n, v in own.options.items())
         warps += f" // {own.groups}" if own.groups > 1 else ""
-        given = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
-        given |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
-        arguments = [given.get(n, n) for n in own.functions[-1].parameters]
+        argument_texts = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
+        argument_texts |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
+        arguments = [argument_texts.get(n, n) for n in own.functions[-1].parameters]
         self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)}, num_warps={warps})")
         self.host.put("else:")
 
@@ -295,24 +297,24 @@ class Host:
             name = kernel.name.removesuffix("_kernel")
             options.append(("num_warps", _TEST_WARPS if name in self.tests else _warps(kernel)))
         if "num_stages" not in declared and kernel.has_dot:
-            # the option is another kernel's: tl.range has no number then
+            # the option is that of another kernel: tl.range then has no number
             hinted = kernel.stages if any(c.name == "num_stages" for c in self.program.constexprs) else 0
             options.append(("num_stages", str(hinted or 3)))
         return options
 
     def kernel_parameters(self, kernel: Written) -> list[KernelParameter]:
-        """Parameters of the jitted function: pointers, sizes and scalars, then constexprs."""
-        found = [KernelParameter(t.name, True) for t in self.program.tensors]
-        found += [KernelParameter(s, True) for s in self.program.symbols if s not in self.binding.fixed]
+        """Return the parameters of the jitted function: pointers, sizes and scalars, then constexprs."""
+        parameters = [KernelParameter(t.name, True) for t in self.program.tensors]
+        parameters += [KernelParameter(s, True) for s in self.program.symbols if s not in self.binding.fixed]
         runtime = [c for c in self.program.constexprs if self._is_runtime(c)]
-        found += [KernelParameter(c.name, True, _wants_f64(self.program)) for c in runtime]
-        found += [KernelParameter(kernel.team.arrived, True)] if kernel.team else []
-        found += [KernelParameter(s, False) for s in self.program.symbols if s in self.binding.fixed]
-        found += [KernelParameter(c.name, False) for c in self.program.constexprs if c not in runtime]
-        found += [KernelParameter(name, False) for name in kernel.computed]
-        found += [KernelParameter(self.index, False)] if self.index else []
-        found += [KernelParameter(kernel.team.size, False)] if kernel.team else []
-        return [p for p in found if p.name in kernel.used]
+        parameters += [KernelParameter(c.name, True, _wants_f64(self.program)) for c in runtime]
+        parameters += [KernelParameter(kernel.team.arrived, True)] if kernel.team else []
+        parameters += [KernelParameter(s, False) for s in self.program.symbols if s in self.binding.fixed]
+        parameters += [KernelParameter(c.name, False) for c in self.program.constexprs if c not in runtime]
+        parameters += [KernelParameter(name, False) for name in kernel.computed]
+        parameters += [KernelParameter(self.index, False)] if self.index else []
+        parameters += [KernelParameter(kernel.team.size, False)] if kernel.team else []
+        return [p for p in parameters if p.name in kernel.used]
 
     def _is_runtime(self, constexpr: Constexpr) -> bool:
         return constexpr.name in self.binding.scalars and not constexpr.is_extent
@@ -321,7 +323,7 @@ class Host:
 @dataclass(frozen=True)
 class KernelParameter:
     name: str
-    #: passed at run time; else a tl.constexpr
+    #: True: passed at run time; False: a tl.constexpr
     runtime: bool
     f64: bool = False
 
@@ -336,17 +338,18 @@ def _wants_f64(program: Program) -> bool:
 
 
 def _warps(kernel: Written) -> str:
-    """About 32 bytes of the largest tile a thread: two 16-byte accesses in flight; more for tiles past 16 KB."""
-    known, rest = kernel.elements
+    """Return the number of warps: about 32 bytes of the largest tile for each thread (two 16-byte accesses in flight),
+    more for tiles above 16 KB."""
+    elements, rest = kernel.elements
     if kernel.has_dot:
-        return "8" if max(known, kernel.sums) > 128 * 64 else "4"
+        return "8" if max(elements, kernel.sums) > 128 * 64 else "4"
     if kernel.down:
         return str(kernel.down)
     share = 1024 // kernel.widest
     if rest:
-        total = " * ".join([*([str(known)] if known > 1 else []), *rest])
+        total = " * ".join([*([str(elements)] if elements > 1 else []), *rest])
         return f"max(1, min(16, {total} // {share}))"
-    return str(32 if known >= 32 * share * 4 else max(1, min(16, known // share)))
+    return str(32 if elements >= 32 * share * 4 else max(1, min(16, elements // share)))
 
 
 __all__ = ["lower_triton"]

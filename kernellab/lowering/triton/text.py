@@ -1,4 +1,4 @@
-"""Text of a Triton kernel: lines with their sketch line, and the library functions that they call."""
+"""Text of a Triton kernel: lines with their sketch lines, and the library functions that they call."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Writer:
 
 
 def is_atom(text: str) -> bool:
-    """A name or a number: writing it twice costs nothing."""
+    """Is it a name or a number, which costs nothing to write twice?"""
     return text.isidentifier() or re.fullmatch(r"-?[\d.]+(e-?\d+)?", text) is not None
 
 
 def join_comments(
     lines: list[tuple[str, int]], sketch: list[str], first: int, quiet: Iterable[int] = ()
 ) -> tuple[str, dict[int, int]]:
-    """Text with each statement's sketch line as a trailing comment, and generated line -> sketch line.
+    """Return the text with each statement's sketch line as a trailing comment, and the sketch line of each generated
+    line.
 
-    ``first`` is the number that the first line will have in its file. ``quiet`` are sketch lines without a line of
-    code: each is said before what follows it.
-    """
+    ``first`` is the number of the first line in its file. ``quiet`` are sketch lines without a line of code: each is a
+    comment before what follows it."""
     mapped: dict[int, int] = {}
     written = 0
     out: list[str] = []
@@ -55,7 +55,7 @@ def join_comments(
 
 
 def library(named: frozenset[str], *, interpreter: bool) -> str:
-    """The library functions among ``named``, and those that they call, in the library's order."""
+    """Return the library functions among ``named`` and those that they call, in the library's order."""
     table = {**_functions("library.py"), **_functions("library_order.py")}
     if interpreter:
         table.update(_functions("library_interpreter.py"))
@@ -71,19 +71,19 @@ def library(named: frozenset[str], *, interpreter: bool) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the library: its text, and the names that its body uses."""
+    """A function of the library: its text, and the names in its body."""
 
     text: str
     names: frozenset[str]
 
 
 def names_in(tree: ast.AST) -> frozenset[str]:
-    """Every name that stands in the code."""
+    """Return every name in the code."""
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def names_used(lines: Sequence[tuple[str, int]]) -> frozenset[str]:
-    """Every name in a function's lines, each with its number in the sketch."""
+    """Return every name in a function's lines; each line has its number in the sketch."""
     return names_in(parsed("def f():\n" + "\n".join(text for text, _ in lines)))
 
 

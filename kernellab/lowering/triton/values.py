@@ -30,10 +30,9 @@ _INT_LIMITS = {
 
 @dataclass(frozen=True)
 class Text:
-    """An expression, the shape that it really has (broadcasting is left to its user), and whether it is a bare number.
+    """An expression, its actual shape (its user broadcasts it), and whether it is a bare number.
 
-    A bare number (a literal, a constexpr, an index) takes its dtype from what it meets.
-    """
+    A bare number (a literal, a constexpr, an index) takes its dtype from the other operand."""
 
     code: str
     shape: tuple[IntExpr, ...]
@@ -41,20 +40,19 @@ class Text:
 
 
 class Layouts(Protocol):
-    """Which threads hold which elements of a tile, for a DSL that wants it said (Gluon)."""
+    """Layouts of tiles over threads, for a DSL in which they are explicit (Gluon)."""
 
     def of(self, shape: tuple[IntExpr, ...]) -> str:
-        """The layout of a tile of that shape, "" where the compiler finds it."""
+        """Return the layout of a tile of that shape; "" if the compiler chooses it."""
 
     def beside(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
-        """``code``, of that shape, as it has to be before ``axes`` of extent 1 are put into it."""
+        """Return ``code``, of that shape, in the layout that it needs before ``axes`` of extent 1 are added."""
 
 
 class Values:
-    """Writes values; operands that a template repeats become temporaries in ``out`` first.
+    """Writes values; operands that a template uses several times become temporaries in ``out`` first.
 
-    ``rules`` has the operations that are more than a template over their operands.
-    """
+    ``rules`` has the operations for which a template is not enough."""
 
     def __init__(
         self,
@@ -76,31 +74,31 @@ class Values:
         self.int_text = int_text
         self.interpreter = interpreter
         self._rules = rules
-        #: tiles, by uid, that tell the first of two from the second
+        #: uids of tiles that distinguish the first of two from the second
         self.halves: frozenset[str] = frozenset()
 
-    # -- whole values ----------------------------------------------------------------------------------------------
+    # -- whole values --------------------------------------------------------------------------------------------------
 
     def typed(self, value: Value) -> Text:
-        """``value`` as a Triton tensor of its dtype, never a bare number."""
+        """Return ``value`` as a Triton tensor of its dtype, never a bare number."""
         text = self.write(value)
         if not text.bare:
             return text
         return Text(self.scalar(text.code, value.type.dtype), ())
 
     def scalar(self, code: str, dtype: DType) -> str:
-        # tl.cast would round a float64 literal to float32 on its way
+        # tl.cast would first round a float64 literal to float32
         return f"{'tl' if self.layouts is None else 'gl'}.full([], {code}, {TL_DTYPES[dtype]})"
 
     def filled(self, value: Value, shape: tuple[IntExpr, ...]) -> str:
-        """``value`` as a tensor of exactly ``shape`` and its dtype."""
+        """Return ``value`` as a tensor of exactly ``shape`` and its dtype."""
         text = self.write(value)
         if text.bare or (not text.shape and shape):
             return self.full(shape, text.code, value.type.dtype)
         return self.spread(text, shape)
 
     def full(self, shape: tuple[IntExpr, ...], code: str, dtype: DType) -> str:
-        """A tile of that shape, ``code`` everywhere."""
+        """Return a tile of that shape, filled with ``code``."""
         words = [self.shapes.text(shape), code, TL_DTYPES[dtype]]
         if self.layouts is None:
             return f"tl.full({', '.join(words)})"
@@ -108,7 +106,7 @@ class Values:
         return f"gl.full({', '.join([*words, *([layout] if layout else [])])})"
 
     def spread(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
-        """``text`` broadcast to exactly ``shape``."""
+        """Return ``text`` broadcast to exactly ``shape``."""
         if len(text.shape) == len(shape) and all(map(self.shapes.ints.equal, text.shape, shape)):
             return text.code
         code = text.code
@@ -140,7 +138,7 @@ class Values:
             return Text(repr(float(number)), (), bare=True)
         return Text(repr(bool(number)) if value.type.dtype is DType.BOOL else repr(int(number)), (), bare=True)
 
-    # -- operations ------------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------------
 
     def _apply(self, value: Apply) -> Text:
         rule = self._rules.get(value.op)
@@ -154,7 +152,7 @@ class Values:
     def pointwise(self, value: Apply, template: str) -> Text:
         args = [self.write(a) for a in value.args]
         if all(a.bare for a in args) or (args[0].bare and not template.startswith("(")):
-            # a template may ask its first operand for its dtype
+            # a template may read its first operand's dtype
             args[0] = self.typed(value.args[0])
         if any(a.type.dtype is DType.F64 for a in value.args) or value.op == "pow":
             # a bare float would pass through float32 in some of Triton's functions
@@ -172,7 +170,7 @@ class Values:
         return self.layouts.beside(code, shape, tuple(range(rank - len(shape))))
 
     def ranked(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
-        """``text`` to be combined with others to ``shape``: where layouts are said, with all of its dimensions."""
+        """Return ``text`` for an operation of ``shape``: with all dimensions if layouts are explicit."""
         missing = len(shape) - len(text.shape)
         if self.layouts is None or not text.shape or not missing:
             return text.code
@@ -180,7 +178,7 @@ class Values:
         return f"{code}[{', '.join(['None'] * missing + [':'] * len(text.shape))}]"
 
     def _spread_condition(self, code: str, shape: tuple[IntExpr, ...]) -> str:
-        # the interpreter keeps the operands' dtype on a scalar condition, and spreads it as numbers of that dtype
+        # in the interpreter a scalar condition has the operands' dtype, and is broadcast as numbers of that dtype
         return f"(tl.full({self.shapes.text(shape)}, tl.where({code}, 1, 0), tl.int32) != 0)"
 
     def temporary(self, code: str) -> str:
@@ -212,7 +210,7 @@ class Values:
         return Text(f"({text.code}).to({TL_DTYPES[target]})", text.shape)
 
     def neutral(self, code: str, shape: tuple[IntExpr, ...], axes: Sequence[int], dtype: DType, identity: float) -> str:
-        """``code`` with ``identity`` in the lanes that padding added along ``axes``."""
+        """Return ``code`` with ``identity`` in the lanes that padding added along ``axes``."""
         tests = [self.shapes.real(shape[a], self.int_text(shape[a]), a, len(shape)) for a in sorted(axes)]
         tests = [t for t in tests if t]
         if not tests:
@@ -227,7 +225,7 @@ class Values:
         return f"tl.where({' & '.join(tests)}, {code}, {number})"
 
 
-# -- operations that are no template ------------------------------------------------------------------------------
+# -- operations without a template -------------------------------------------------------------------------------------
 
 
 def _pow(values: Values, value: Apply) -> Text:
@@ -250,8 +248,8 @@ def tells_halves(value: Value) -> bool:
 
 
 def _joined(values: Values, value: Apply) -> Text | None:
-    """Two tiles side by side along a last axis of 2: a thread has both of a pair, and no lanes change places. None
-    where ``value`` is no such choice."""
+    """Return two tiles joined along a last axis of 2: one thread holds both of a pair, so no lanes are exchanged. None
+    if ``value`` is no such choice."""
     test, *arms = value.args
     halves = tells_halves(test) or (isinstance(test, Read) and test.tile.uid in values.halves)
     inner = [each for a in arms if (each := _without_axis(a, len(value.type.shape) - 1)) is not None]
@@ -265,7 +263,7 @@ def _joined(values: Values, value: Apply) -> Text | None:
 
 
 def _without_axis(value: Value, axis: int) -> Value | None:
-    """``value`` before an axis of 1 was put into it, None where none was."""
+    """Return ``value`` before an axis of 1 was added; None if none was."""
     if not isinstance(value, Apply):
         return None
     if value.op == "newaxis":
@@ -378,7 +376,7 @@ def _concat(values: Values, value: Apply) -> Text:
     return Text(code, shape)
 
 
-#: powers that need no logarithm
+#: powers that are computed without a logarithm
 _POWERS: dict[float, str] = {
     2: "({0} * {0})", 3: "({0} * {0} * {0})", 4: "(({0} * {0}) * ({0} * {0}))", -1: "(1.0 / {0})",
     0.5: "kl_sqrt({0})", -0.5: "tl.rsqrt({0})", -2: "(1.0 / ({0} * {0}))",

@@ -1,4 +1,4 @@
-"""The checker: text to diagnostics and, when there is no error, the resolved program."""
+"""The checker: from text to diagnostics and, if there is no error, the resolved program."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class CheckResult:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        """The diagnostics that are no warnings."""
+        """The diagnostics that are errors."""
         return tuple(d for d in self.diagnostics if d.severity == "error")
 
     @property
     def ok(self) -> bool:
-        """Is there a program? Warnings do not keep it from being one."""
+        """Is there a program? Warnings do not prevent it."""
         return self.program is not None
 
 
-#: what was found of the texts seen last, and how expressions were read: both by content, so that they stay true
+#: results for the latest texts, and resolved expressions: both by content, so that they stay valid
 _checked: OrderedDict[str, CheckResult] = OrderedDict()
-#: what their accesses do, by constexprs: a search asks several times, and small sizes may have to be tried for it
+#: results of the memory checks, by constexprs: a search repeats them, and they may run the sketch at small sizes
 _accesses: OrderedDict[tuple[str, tuple[tuple[str, int | float], ...]], list[Diagnostic]] = OrderedDict()
 _readings = Readings()
 
@@ -64,11 +64,10 @@ def check(
     constexpr: Mapping[str, int | float] | None = None,
     parent: str | None = None,
 ) -> CheckResult:
-    """Everything that can be said about ``source`` without running it. Never raises on bad text.
+    """Return everything that is known about ``source`` without running it. Does not raise for an invalid text.
 
-    ``chip`` bounds the footprint, ``constexpr`` overrides default values, ``parent`` is the text whose pins and
-    constraints an agent's revision must keep.
-    """
+    ``chip`` limits the footprint, ``constexpr`` overrides default values, ``parent`` is the text whose pins and
+    constraints an agent's revision must keep."""
     text = source if isinstance(source, str) else format(source)
     try:
         return _everything(text, chip, dict(constexpr or {}), parent)
@@ -83,7 +82,7 @@ def load_program(
     constexpr: Mapping[str, int | float] | None = None,
     parent: str | None = None,
 ) -> Program:
-    """The resolved program of ``text``. Raises SketchError with the diagnostics when the sketch has errors."""
+    """Return the resolved program of ``text``. Raises SketchError with the diagnostics if the sketch has errors."""
     result = check(text, chip=chip, constexpr=constexpr, parent=parent)
     if result.program is None:
         first = result.errors[0]
@@ -109,7 +108,7 @@ def _result(diagnostics: Iterable[Diagnostic], program: Program | None) -> Check
 
 
 def _check(text: str) -> CheckResult:
-    """What the text alone says; kept for the texts seen last."""
+    """Return the result of the checks of the text alone, from a cache for the latest texts."""
     cached = _checked.get(text)
     if cached is not None:
         _checked.move_to_end(text)
@@ -122,7 +121,7 @@ def _check(text: str) -> CheckResult:
 
 
 def _read(text: str) -> CheckResult:
-    """What is wrong with the text; an error does not hide those that are independent of it."""
+    """Return the diagnostics of the text; an error does not hide those that are independent of it."""
     file, faults = parse_with_faults(text)
     if file is None:
         return CheckResult(tuple(faults), None)
@@ -132,25 +131,25 @@ def _read(text: str) -> CheckResult:
     result = _result(diagnostics, program)
     if not result.ok:
         return _result((*diagnostics, *beside_wrong(program)), None)
-    # next to a misspelt name its right spelling would be one that nothing reads
+    # if a use of a name is misspelt, the correct name would be reported as unused
     return _result((*diagnostics, *unused_names(file)), program)
 
 
 def _against(text: str, result: CheckResult, chip: Chip | None, constexpr: dict[str, int | float]) -> CheckResult:
-    """The checks that depend on values: of constexprs, and of the chip."""
+    """Return the checks that depend on values: of constexprs, and of the chip."""
     program = result.program
     assert program is not None
     unknown = [n for n in constexpr if n not in {c.name for c in program.constexprs}]
     values = {c.name: c.value for c in program.constexprs if c.value is not None} | constexpr
     for name in unknown:
         values.pop(name)
-    unfit = [(c.span, told) for c in program.constexprs if c.name in values and (told := c.unfit(values[c.name]))]
+    unfit = [(c.span, reason) for c in program.constexprs if c.name in values and (reason := c.unfit(values[c.name]))]
     if not unfit and (loop := standing(program, values)) is not None:
         unfit = [(loop.span, f"The step of the loop over {loop.var} is not above 0.")]
     if unfit:
         remedy = "Give its constexpr another value."
-        found = [diagnostic("constexpr-value", s.line, s.col, what=told, remedy=remedy) for s, told in unfit]
-        return _result((*result.diagnostics, *found), program)
+        refusals = [diagnostic("constexpr-value", s.line, s.col, what=reason, remedy=remedy) for s, reason in unfit]
+        return _result((*result.diagnostics, *refusals), program)
     more = [
         *_memory(text, program, values),
         *check_values(program, values),
@@ -172,7 +171,7 @@ def _memory(text: str, program: Program, values: Mapping[str, int | float]) -> l
 
 
 def check_limits(program: Program, constexpr: Mapping[str, int | float], chip: Chip | None) -> list[Diagnostic]:
-    """Broken constraints, and kernels whose tiles do not fit on ``chip``."""
+    """Return diagnostics of broken constraints, and of kernels whose tiles do not fit on ``chip``."""
     env: dict[str, int | float] = dict(constexpr)
     if chip is not None:
         env |= chip_facts(chip)
@@ -183,7 +182,7 @@ def check_limits(program: Program, constexpr: Mapping[str, int | float], chip: C
 
 
 def chip_facts(chip: Chip) -> dict[str, int]:
-    """The facts of ``chip`` that a constraint may name."""
+    """Return the facts of ``chip`` that a constraint may name."""
     return {
         "cores": chip.cores,
         "simd_bits": chip.simd_bits,
@@ -232,7 +231,7 @@ def _footprint(
 
 
 def _bytes(tile: Tile, env: Mapping[str, int]) -> int:
-    """Bytes of ``tile``; 0 when its extent depends on a symbol, whose size is not known here."""
+    """Return the bytes of ``tile``; 0 if its extent depends on a symbol, whose size is unknown here."""
     try:
         return affine.simplify(product(tile.shape)).evaluate(env) * tile.dtype.bytes
     except KeyError:
@@ -255,13 +254,13 @@ def _declared_at(body: tuple[Statement, ...], tile: Tile) -> Span | None:
 # -- partial -----------------------------------------------------------------------------------------------------------
 
 
-#: rules about one statement, which hold whatever stands in lines that could not be read
+#: rules about one statement, which are valid whatever the unreadable lines contain
 _OF_A_LINE = frozenset((
     "unknown-name", "unknown-operation", "unknown-dtype", "unknown-hint", "unknown-role", "declared-twice",
     "constexpr-value", "arguments", "shape-mismatch", "rank", "axis", "dtype", "gemm-assign", "tensor-as-value",
     "tile-logic", "tile-index", "not-index", "not-index-condition",
 ))  # fmt: skip
-#: rules about everything that a sketch does: a statement that is missing may be what they ask for
+#: rules about a whole sketch, which a missing statement may satisfy
 _OF_THE_WHOLE = frozenset(("not-covered", "unused-output"))
 
 _WRITES = (
@@ -276,7 +275,7 @@ _DECLARES = re.compile(r"\s*([A-Za-z]\w*)(?:\s*:|\s+(?=[A-Za-z_]))(.*)", re.DOTA
 
 
 def beside_unread(text: str, unread: Sequence[Diagnostic], diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Those of ``diagnostics`` that hold whatever the lines of ``unread`` should have said."""
+    """Return those of ``diagnostics`` that are valid whatever the lines of ``unread`` were meant to be."""
     lines = text.split("\n")
     bad = {d.line for d in unread}
     missing = {name for number in bad for name in _written(_line(lines, number))}
@@ -288,7 +287,7 @@ def beside_unread(text: str, unread: Sequence[Diagnostic], diagnostics: Iterable
 
 
 def beside_wrong(program: Program) -> list[Diagnostic]:
-    """What is wrong with the statements of ``program`` that could be resolved, others being left out."""
+    """Return the diagnostics of the statements of ``program`` that could be resolved."""
     values = {c.name: c.value for c in program.constexprs if c.value is not None}
     diagnostics = [*check_memory(program, values), *check_values(program, values)]
     return [d for d in diagnostics if d.rule not in _OF_THE_WHOLE]
@@ -299,7 +298,7 @@ def _line(lines: list[str], number: int) -> str:
 
 
 def _written(line: str) -> set[str]:
-    """The names that a line declares or writes, by its text alone."""
+    """Return the names that a line declares or writes, from its text alone."""
     declared = _DECLARES.match(line)
     kind = declared and nearest(declared[1].lower(), DECLARATIONS)
     if declared and kind and kind.known != "require":

@@ -1,8 +1,7 @@
-"""Races, coverage and edges where an index is a tile: what the values of an index may be is not known here.
+"""Races, coverage and edges for indices that are tiles, whose values are unknown here.
 
-So a scatter may meet itself unless its author says ``unique``; what is scattered to is touched by nothing else in the
-same launch; and an index that was padded must not name a real element.
-"""
+So a scatter may write an element twice unless its author states ``unique``; no other statement of the launch may access
+its target; and a padded index must not name an element of the tensor."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ Items = tuple[Point | Range | None, ...]
 
 
 def check_scatters(program: Program) -> list[Diagnostic]:
-    """Scatters that may meet themselves or others, and outputs that they may leave unwritten."""
+    """Return diagnostics of scatters that may conflict with themselves or others, and of outputs that they may leave
+    unwritten."""
     diagnostics: list[Diagnostic] = []
     stored: set[str] = set()
     scattered: dict[str, Scatter] = {}
@@ -64,7 +64,7 @@ def check_scatters(program: Program) -> list[Diagnostic]:
 
 
 def scatter_accesses(kernel: Kernel) -> Iterator[Access]:
-    """Each gather and scatter as the access of its slices and scalars; a tile index stays inside."""
+    """Yield each gather and scatter as the access of its slices and scalars; a tile index stays inside."""
     for stmt, loops in _touched(kernel.body, ()):
         if isinstance(stmt, Scatter):
             kind = Touch.ADD if stmt.add else Touch.WRITE
@@ -76,13 +76,13 @@ def scatter_accesses(kernel: Kernel) -> Iterator[Access]:
 
 
 def box(tensor: Tensor, items: Items) -> Region:
-    """The box round everything that the items may name."""
+    """Return the box around all elements that the items may name."""
     whole = (Range(num(0), dim, num(1)) for dim in tensor.shape)
     return Region(tensor, tuple(item or all_of for item, all_of in zip(items, whole, strict=True)))
 
 
 def _touched(body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
-    """Every statement that is no loop, and the loops around it."""
+    """Yield every statement that is not a loop, and the loops around it."""
     for stmt in body:
         if isinstance(stmt, Loop):
             yield from _touched(stmt.body, (*loops, stmt))
@@ -93,7 +93,7 @@ def _touched(body: tuple[Statement, ...], loops: tuple[Loop, ...]) -> Iterator[t
 
 
 def _alone(stmt: Scatter, loops: tuple[Loop, ...]) -> Iterator[Diagnostic]:
-    """What is wrong with a scatter by itself."""
+    """Yield the diagnostics of a scatter by itself."""
     name = stmt.tensor.name
     if not stmt.add and not stmt.unique:
         yield diagnostic_at("scatter-collides", stmt.span, tensor=name)
@@ -102,10 +102,9 @@ def _alone(stmt: Scatter, loops: tuple[Loop, ...]) -> Iterator[Diagnostic]:
 
 
 def keeps_apart(stmt: Scatter, loops: tuple[Loop, ...]) -> bool:
-    """Do parallel iterations add to different elements whatever the indices are?
+    """Do parallel iterations add to different elements for any values of the indices?
 
-    So it is where every parallel loop moves a slice or scalar of the target by more than its own extent.
-    """
+    They do if every parallel loop moves a slice or scalar of the target by at least its extent."""
     parallel = [loop for loop in loops if loop.hints.parallel and affine.constant(loop.trips) not in (0, 1)]
     covers = [cover(item, loops) for item in stmt.items if item is not None]
     apart = {var for c in covers if c is not None for var in c.apart}
@@ -116,7 +115,7 @@ _WAYS = {Touch.READ: "loaded", Touch.WRITE: "stored to", Touch.ADD: "added to"}
 
 
 def _meetings(touched: list[tuple[Statement, tuple[Loop, ...]]]) -> Iterator[Diagnostic]:
-    """Tensors that a tile index reaches in a launch that touches them in another way too."""
+    """Yield diagnostics of tensors with a tile index in a launch that also accesses them in another way."""
     ways: dict[str, set[str]] = {}
     spans: dict[tuple[str, str], Span] = {}
 

@@ -1,8 +1,7 @@
-"""What a sketch does to tensors: tile numbers used as offsets, accesses that miss, outputs not written, races.
+"""Checks of accesses to tensors: tile numbers used as offsets, accesses outside, outputs not written, races.
 
-Most sketches are shown right by affine reasoning, in microseconds. What that cannot show is run at small sizes;
-only a concrete element that goes wrong there is an error.
-"""
+Affine reasoning proves most sketches right, in microseconds. Sketches without a proof are run at small sizes; only a
+concrete element that is wrong there is an error."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from kernellab.sketch.syntax.tree import Span
 
 
 def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list[Diagnostic]:
-    """Diagnostics about accesses of every kernel of ``program``; ``constexpr`` holds the values that are known."""
+    """Return diagnostics of the accesses of every kernel of ``program``; ``constexpr`` has the known values."""
     diagnostics: list[Diagnostic] = []
     suspicious: set[str] = set()
     doubtful: set[str] = set()
@@ -54,7 +53,7 @@ def check_memory(program: Program, constexpr: Mapping[str, int | float]) -> list
         for access in picked:
             if access.kind is not Touch.READ:
                 spans.setdefault(access.tensor, access.span)
-                # what the indices leave out is said by check_scatters; only added to, it starts at 0
+                # check_scatters reports elements that indices leave out; a tensor that is only added to starts at 0
                 written.add(access.tensor)
         writes = [a for a in touched if a.kind is not Touch.READ]
         for access in writes:
@@ -80,11 +79,11 @@ def _no_team(kernel: Kernel) -> Iterator[Diagnostic]:
         yield diagnostic_at("team", loop.span, var=loop.var, what=reason)
 
 
-# -- tile numbers as offsets ------------------------------------------------------------------------------------------
+# -- tile numbers as offsets -------------------------------------------------------------------------------------------
 
 
 def _tile_offsets(access: Access) -> Iterator[tuple[int, Loop, IntExpr]]:
-    """Dimensions whose start moves by 1 where the loop counts tiles of the slice's extent."""
+    """Yield dimensions whose start moves by 1 although the loop counts tiles of the slice's extent."""
     for position, item in enumerate(access.region.index):
         if not isinstance(item, Range) or not item.step.is_one or item.extent.is_one:
             continue
@@ -100,7 +99,7 @@ def _tile_offsets(access: Access) -> Iterator[tuple[int, Loop, IntExpr]]:
 
 
 def _counted(loop: Loop) -> IntExpr | None:
-    """The tile size when ``loop`` runs over tile numbers: its stop is ``ceil(n, tile)`` or ``n // tile``."""
+    """Return the tile size if ``loop`` runs over tile numbers: its stop is ``ceil(n, tile)`` or ``n // tile``."""
     stop = affine.simplify(loop.stop)
     return stop.args[1] if stop.op in ("cdiv", "//") else None
 
@@ -126,7 +125,7 @@ def _tile_index(access: Access, offsets: list[tuple[int, Loop, IntExpr]]) -> Dia
     )  # fmt: skip
 
 
-# -- accesses that never touch the tensor -----------------------------------------------------------------------------
+# -- accesses that are never inside the tensor -------------------------------------------------------------------------
 
 
 def _misses(access: Access) -> Diagnostic | None:
@@ -144,7 +143,7 @@ def _misses(access: Access) -> Diagnostic | None:
 
 
 def _bounds(expr: IntExpr, loops: tuple[Loop, ...]) -> tuple[IntExpr | None, IntExpr | None]:
-    """The smallest and largest value of an affine ``expr`` over ``loops``; None when it is not affine."""
+    """Return the smallest and the largest value of an affine ``expr`` over ``loops``; None if it is not affine."""
     low: IntExpr | None = expr
     high: IntExpr | None = expr
     for loop in reversed(loops):
@@ -160,7 +159,7 @@ def _bounds(expr: IntExpr, loops: tuple[Loop, ...]) -> tuple[IntExpr | None, Int
     return low, high
 
 
-# -- outputs fully written, each element by one iteration -------------------------------------------------------------
+# -- outputs fully written, each element by one iteration --------------------------------------------------------------
 
 
 def _covers(access: Access) -> list[Cover | None]:
@@ -168,7 +167,7 @@ def _covers(access: Access) -> list[Cover | None]:
 
 
 def _writes_all(access: Access) -> bool:
-    """Whether this one access is shown to write the whole tensor."""
+    """Is this access proved to write the whole tensor?"""
     if access.conditions:
         return False
     used: set[str] = set()
@@ -182,7 +181,8 @@ def _writes_all(access: Access) -> bool:
 
 
 def _unsafe(kernel: Kernel, touched: tuple[Access, ...], diagnostics: list[Diagnostic], reported: set[str]) -> set[str]:
-    """Tensors whose writes are not shown to be safe under the kernel's parallel loops; sure races are noted."""
+    """Return tensors whose writes are not proved to be safe under the kernel's parallel loops; certain races are
+    reported."""
     doubtful: set[str] = set()
     for access in touched:
         if access.kind is not Touch.WRITE or not access.parallel or access.tensor in reported:
@@ -191,7 +191,7 @@ def _unsafe(kernel: Kernel, touched: tuple[Access, ...], diagnostics: list[Diagn
         moving = {v for c in covers if c is not None for v in c.used}
         moving |= {v for item in access.region.index for v in start_of(item).loop_vars()}
         for loop in reversed(access.loops):
-            # a loop over the piece of an outer one moves with it
+            # a loop over a part of an outer loop's range moves with that loop
             moving |= loop.start.loop_vars() | loop.stop.loop_vars() if loop.var in moving else set()
         still = [loop for loop in access.parallel if loop.var not in moving]
         if still and not access.conditions and not any(_single(loop) for loop in still):
@@ -230,10 +230,10 @@ def _explain(witness: Witness, spans: Mapping[str, Span]) -> Diagnostic:
 
 
 # -- a search at small sizes for an element that shows the fault -------------------------------------------------------
-# The loops are run on integers only: no values, just which elements each parallel iteration touches. What is found is a
-# fact about those sizes; what is not found is no proof, and says nothing.
+# The loops run on integers only, without values: which elements each parallel iteration accesses. A fault that is found
+# is a fact at those sizes; finding none proves nothing.
 
-#: elements of one tensor, and touched elements in all, beyond which the search gives up
+#: most elements of one tensor, and most accessed elements in all, for which the search runs
 _MAX_ELEMENTS = 1 << 17
 _MAX_TOUCHES = 1 << 18
 
@@ -253,7 +253,7 @@ class _TooLarge(Exception):
 
 
 def seek(program: Program, tensors: set[str], constexpr: Mapping[str, int | float]) -> list[Witness]:
-    """At most one witness a tensor, with default constexpr values and two choices of symbol sizes."""
+    """Return at most one witness for each tensor, with default constexpr values and two choices of symbol sizes."""
     witnesses: dict[str, Witness] = {}
     for env in _sizes(program, constexpr):
         try:
@@ -265,9 +265,8 @@ def seek(program: Program, tensors: set[str], constexpr: Mapping[str, int | floa
 
 
 def _sizes(program: Program, constexpr: Mapping[str, int | float]) -> Iterator[dict[str, int]]:
-    """Sizes just above two tiles where they fit, and small primes; of a symbol with a value this value alone, since
-    others may follow from it.
-    """
+    """Yield sizes just above two tiles if they fit, and small primes; for a symbol with a value only this value, since
+    others may depend on it."""
     fixed = {c.name: int(constexpr.get(c.name, 2 if c.value is None else c.value)) for c in program.constexprs}
     extents = [fixed[c.name] for c in program.constexprs if c.is_extent]
     tile = max([e for e in extents if e <= 512], default=4)
@@ -277,7 +276,7 @@ def _sizes(program: Program, constexpr: Mapping[str, int | float]) -> Iterator[d
 
 @dataclass
 class _State:
-    """Who wrote each element: 0 no one, else the parallel iteration's number plus 1."""
+    """The writer of each element: 0 for none, else the number of the parallel iteration plus 1."""
 
     shape: tuple[int, ...]
     writer: np.ndarray
@@ -290,7 +289,7 @@ class _Run:
         self.env = env
         self.symbols = {s: env[s] for s in program.symbols}
         self.states: dict[str, _State] = {}
-        #: parallel iterations met so far, numbered from 1
+        #: parallel iterations so far, numbered from 1
         self.numbers: dict[tuple[int, ...], int] = {}
         self.touches = 0
         self.found: list[Witness] = []
@@ -307,7 +306,7 @@ class _Run:
             for state in self.states.values():
                 state.writer[:] = 0
             mine = [a for a in accesses(kernel) if a.tensor in self.states]
-            # writes first: a read of what another iteration writes is wrong whichever comes first
+            # writes first: a read of what another iteration writes is wrong in either order
             for access in sorted(mine, key=lambda a: a.kind is Touch.READ):
                 self._access(access)
         for tensor in self.program.tensors:
@@ -329,7 +328,7 @@ class _Run:
 
     def _access(self, access: Access) -> None:
         state = self.states[access.tensor]
-        # the kernel's own view, of as many elements
+        # the kernel's view, with as many elements
         shape = tuple(max(0, d.evaluate(self.env)) for d in access.region.tensor.shape)
         for env, number, var in self._iterations(access):
             offsets = self._offsets(access, shape, env)
@@ -348,7 +347,8 @@ class _Run:
                 state.writer[offsets] = number
 
     def _iterations(self, access: Access) -> Iterator[tuple[dict[str, int], int, str]]:
-        """Environments of the access, the number of the parallel iteration (0 outside), and a parallel variable."""
+        """Yield environments of the access, the number of the parallel iteration (0 outside), and a parallel
+        variable."""
         parallel = access.parallel
         var = parallel[-1].var if parallel else ""
         for env in _nest(access.loops, dict(self.env)):
@@ -357,7 +357,7 @@ class _Run:
                 yield env, self.numbers.setdefault(place, len(self.numbers) + 1) if parallel else 0, var
 
     def _offsets(self, access: Access, shape: tuple[int, ...], env: dict[str, int]) -> np.ndarray:
-        """The elements that one iteration touches; whole vectors, since a Python step for each takes seconds."""
+        """Return the elements that one iteration accesses, as vectors: a Python step for each would take seconds."""
         offsets = np.zeros(1, np.int64)
         for item, size in zip(access.region.index, shape, strict=True):
             places = np.array([item.at.evaluate(env)]) if isinstance(item, Point) else _places(item, env)

@@ -1,4 +1,4 @@
-"""May a loop be split over workers, so that only rounding changes? What it carries must combine associatively."""
+"""May a loop be split over workers so that only rounding changes? Its carried tiles must combine associatively."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ASSOCIATIVE = frozenset(("add", "mul", "min", "max", "sub", "fma", "logical_and
 
 
 def cannot_split(loop: Loop) -> str:
-    """Why the tiles that ``loop`` carries cannot be combined from parts, empty when they can."""
+    """Return why the tiles that ``loop`` carries cannot be combined from parts; "" if they can."""
     inside = {t.uid for s in statements(loop.body) for t in declared_tiles(s)}
     writes = [(t, s) for s in statements(loop.body) for t in written_tiles(s) if t.uid not in inside]
     carried = {t.uid for t, _ in writes}
@@ -49,7 +49,7 @@ def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:
         return False
     args = [_uncast(a) for a in value.args]
     own = [i for i, a in enumerate(args) if isinstance(a, Read) and a.tile.uid == tile.uid]
-    # acc - x adds -x, x - acc does not add up; a * b + acc adds a product
+    # acc - x adds -x, x - acc is no sum; a * b + acc adds a product
     allowed = {"sub": (0,), "fma": (2,)}.get(value.op, (0, 1))
     if len(own) != 1 or own[0] not in allowed:
         # a chain such as acc + x + y
@@ -58,7 +58,7 @@ def _combines(tile: Tile, stmt: Statement, carried: set[str]) -> bool:
 
 
 def _chain(value: Value, op: str, tile: Tile, carried: set[str]) -> bool:
-    """Whether ``value`` is ``op`` over leaves of which exactly one is ``tile`` and no other is carried."""
+    """Is ``value`` ``op`` over leaves, exactly one of which is ``tile`` and none of the others carried?"""
     leaves = list(_leaves(value, op))
     own = [v for v in leaves if isinstance(v, Read) and v.tile.uid == tile.uid]
     return len(own) == 1 and not any(_reads(v, carried) for v in leaves if v is not own[0])

@@ -1,4 +1,4 @@
-"""Names that a sketch sets and nothing reads: mostly a misspelling elsewhere, or what an edit has left."""
+"""Names that a sketch sets and nothing reads: mostly a misspelt use, or a remainder of an edit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kernellab.sketch.syntax.walk import destination, names, nodes, statements
 
 
 def unused_names(file: tree.SketchFile) -> Iterator[Diagnostic]:
-    """A warning where a tile or an index name is first set that no statement reads, but to set it again."""
+    """Yield a warning at the first assignment of each tile or index name that no statement reads, except to set it
+    again."""
     for sketch in file.sketches:
         first: dict[str, tree.Name] = {}
         read: set[str] = set(_subscripted(sketch.body))
@@ -27,7 +28,8 @@ def unused_names(file: tree.SketchFile) -> Iterator[Diagnostic]:
 
 
 def _of(stmt: tree.Stmt) -> tuple[tuple[tree.Name, ...], Iterable[str]]:
-    """The names that a statement sets, and those that it reads; of one that holds a body, its header's."""
+    """Return the names that a statement sets, and those that it reads; for a statement with a body, those of its
+    header."""
     match stmt:
         case tree.For():
             return (), names(stmt.range)

@@ -1,4 +1,4 @@
-"""What reaches a reduction: padding with another identity, and loops whose split would change more than rounding."""
+"""Checks of reductions: padding with another identity, and loops whose split would change more than rounding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AVERAGES = frozenset(("reduce_mean", "welford"))
 
 
 def check_values(program: Program, constexpr: Mapping[str, int | float]) -> list[Diagnostic]:
-    """Diagnostics about padding and ``split`` of every kernel of ``program``."""
+    """Return diagnostics of padding and ``split`` in every kernel of ``program``."""
     diagnostics: list[Diagnostic] = []
     for kernel in program.kernels:
         _Padding(constexpr, diagnostics).body(kernel.body, ())
@@ -54,7 +54,8 @@ def check_values(program: Program, constexpr: Mapping[str, int | float]) -> list
 
 @dataclass(frozen=True)
 class _Lanes:
-    """What lies past the edge along each padded axis (None: not known), which tile brought it, and a constant value."""
+    """The values past the edge along each padded axis (None: unknown), the tile that they come from, and a constant
+    value."""
 
     pads: Mapping[int, float | None] = field(default_factory=dict)
     source: str = ""
@@ -62,12 +63,12 @@ class _Lanes:
 
 
 _PLAIN = _Lanes()
-#: stands for what a mask leaves in the padded part
+#: the value of a padded part that a mask has set
 _MASKED = math.nan
 
 
 class _Padding:
-    """Follows what lies in the padded part of every tile, through one kernel in order."""
+    """Follows the values in the padded part of every tile through one kernel, in order."""
 
     def __init__(self, constexpr: Mapping[str, int | float], diagnostics: list[Diagnostic]) -> None:
         self.constexpr = constexpr
@@ -85,7 +86,7 @@ class _Padding:
                 self.body(inner, (*loops, stmt) if isinstance(stmt, Loop) else loops)
 
     def others(self, stmt: Statement) -> None:
-        """What is stored may hold a reduction."""
+        """Check the values of other statements: a stored value may contain a reduction."""
         for value in stmt.values:
             self.lanes(value)
 
@@ -113,7 +114,7 @@ class _Padding:
         self._reduce(stmt.op, self.lanes(stmt.args[0]), axes)  # type: ignore[arg-type]
 
     def _order(self, stmt: MultiAssign) -> None:
-        """Notes padding that would come before what is real."""
+        """Report padding that a sort would put before elements of the tensor."""
         attrs = dict(stmt.attrs)
         last = -math.inf if attrs["descending"] else math.inf
         lanes = self.lanes(stmt.args[0])
@@ -122,7 +123,7 @@ class _Padding:
             self._note("pad-identity", tile=lanes.source, pad=_word(pad), op=stmt.op, identity=_word(last))
 
     def scatter(self, stmt: Scatter) -> None:
-        """Notes an index whose padding is an element of the tensor: what was never there would be written."""
+        """Report an index whose padding is an element of the tensor: padded values would be written there."""
         self.lanes(stmt.value)
         for value, item in zip(stmt.index, stmt.items, strict=True):
             lanes = self.lanes(value)
@@ -132,7 +133,7 @@ class _Padding:
                 self._note("scatter-pad", tile=lanes.source, pad=_word(wrong[0]), op=op, tensor=stmt.tensor.name)
 
     def _masked_elsewhere(self, stmt: Scatter, lanes: _Lanes) -> bool:
-        """Does another index put the same padded places outside the tensor?"""
+        """Is another index outside the tensor at the same padded places?"""
         axes = set(lanes.pads)
         for value in stmt.index:
             other = _aligned(self.lanes(value), len(value.type.shape), len(stmt.shape)).pads
@@ -140,7 +141,8 @@ class _Padding:
         return not axes
 
     def _gather(self, value: Apply) -> _Lanes:
-        """Where an index is padded with what is outside the tensor the gather gives its own pad; else who knows."""
+        """Return the lanes of a gather: if an index is padded with a number outside the tensor, the gather's pad; else
+        unknown."""
         tensor, items, pad = (value.attr(name) for name in ("tensor", "items", "pad"))
         assert isinstance(tensor, Tensor) and isinstance(items, tuple) and isinstance(pad, float)
         rank = len(value.type.shape)
@@ -167,10 +169,10 @@ class _Padding:
         return _Lanes(padded, stmt.tile.name)
 
     def _inside(self, item: Range, dim: IntExpr, loops: tuple[Loop, ...]) -> bool:
-        """Whether the range is shown to stay inside ``dim`` in every iteration."""
+        """Is the range proved to stay inside ``dim`` in every iteration?"""
         if item.start.kind is IntKind.NUM and item.start.value == 0 and affine.equal(item.extent, dim):
             return True
-        # an extent of constexprs alone stays inside no symbol's dimension
+        # an extent of constexprs alone is not proved to be inside a symbol's dimension
         if any(n not in self.constexpr for n in dim.names() - item.extent.names() - item.start.names()):
             return False
         last = item.start
@@ -286,7 +288,7 @@ class _Padding:
             self._note("pad-identity", tile=source, pad=_word(pads[0]), op="gemm", identity="0")
 
     def _reduce(self, op: str, lanes: _Lanes, axes: tuple[int, ...], dtype: DType | None = None) -> None:
-        """Notes padding along ``axes`` that is not what ``op`` leaves alone."""
+        """Report padding along ``axes`` that is not the identity of ``op``."""
         reached = [lanes.pads[a] for a in axes if a in lanes.pads]
         if not reached:
             return
@@ -297,7 +299,7 @@ class _Padding:
         if identity is None:
             return
         if identity == -math.inf and dtype in (DType.U8, DType.BOOL):
-            identity = 0.0  # the least that they hold
+            identity = 0.0  # the smallest number of the dtype
         wrong = [p for p in reached if p is None or not (math.isnan(p) or p == identity)]
         if wrong:
             self._note("pad-identity", tile=lanes.source, pad=_word(wrong[0]), op=op, identity=_word(identity))
@@ -320,7 +322,7 @@ _RULES: dict[type, Callable[[_Padding, Any], None]] = {
 
 
 def _aligned(lanes: _Lanes, rank: int, into: int) -> _Lanes:
-    """``lanes`` of a value of ``rank`` broadcast to rank ``into``: axes count from the right."""
+    """Return ``lanes`` of a value of ``rank`` broadcast to rank ``into``: axes count from the right."""
     if rank == into or not lanes.pads:
         return lanes
     return _Lanes({a + into - rank: p for a, p in lanes.pads.items() if a + into - rank >= 0}, lanes.source)
@@ -331,9 +333,9 @@ def _word(pad: float | None) -> str:
 
 
 def _fold(op: str, values: list[float | None]) -> float | None:
-    """``op`` on constants; None where an unknown (finite) operand decides, masked where the author masks."""
+    """Return ``op`` on constants; None if an unknown (finite) operand decides, masked if the author masks."""
     if op == "where":
-        # a condition that is not known here is a mask: the author takes care of the edge
+        # an unknown condition is a mask: the author handles the edge
         return _MASKED if values[0] is None else values[1] if values[0] else values[2]
     if any(v is not None and math.isnan(v) for v in values):
         return _MASKED

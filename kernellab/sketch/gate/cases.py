@@ -30,20 +30,20 @@ from kernellab.task.sample.sizes import edge_sets as edges
 from kernellab.task.sample.sizes import input_bytes, small_sizes
 
 _CASES = 8
-#: tiles larger than this are not surrounded by sizes
+#: largest tile for which neighbouring sizes are tried
 _LARGEST_TILE = 4096
-#: inputs larger than this are not made
+#: largest inputs that are made
 _LARGEST_INPUTS = 512 << 20
-#: nor real ones larger than this run
+#: largest inputs of a task's real shapes that are run
 _LARGEST_OWN = 128 << 20
 _CASE_BYTES = 1 << 20
-#: of a reference that is run on real shapes: what a core does in a second or two, in float64 too
+#: most FLOPs of a reference that runs on real shapes: a core needs a second or two, in float64 too
 _MOST_FLOPS = 1e10
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call: flattened ``args``, the sizes it stands for, whether only some iterations run on it."""
+    """One call: flattened ``args``, their sizes, and whether only some iterations run."""
 
     args: tuple[Any, ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -52,23 +52,24 @@ class Case:
     sampled: bool = False
     #: the task's own shapes, where these are fixed: the reference may take seconds
     is_own: bool = False
-    #: arguments that are other numbers than the task's own
+    #: scalar arguments with values other than the task's
     numbers: Mapping[str, int] = field(default_factory=dict)
-    #: tensors that hold one number throughout
+    #: tensors with one constant value
     contents: Mapping[str, float] = field(default_factory=dict)
-    #: of other numbers the case with the task's own, which is run where the reference does not take the other numbers
+    #: for a case with other numbers: the case with the task's numbers, which runs if the reference refuses the others
     plain: Case | None = None
 
     @property
     def at(self) -> str:
-        """The sizes, other numbers and constant contents in words."""
+        """Return the sizes, other numbers and constant contents in words."""
         sizes = [f"{k} = {v}" for k, v in self.sizes.items()] or ["the task's own shapes"]
         numbers = [f"{k} = {v}" for k, v in self.numbers.items()]
         return ", ".join(sizes + numbers + ([filled(self.contents)] if self.contents else []))
 
 
 def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
-    """Edge cases for the tiles of ``binding``, the most telling first; the task's own family, then a redrawn one."""
+    """Yield edge cases for the tiles of ``binding``, the most informative first; with the task's inputs, then redrawn
+    ones."""
     around = _tiles(program, binding)
     if task.dims:
         for i, sizes in enumerate(_telling_first(small_sizes(task, around, _CASES))):
@@ -85,14 +86,14 @@ def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
 
 
 def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
-    """The smallest, then from the largest down: several tiles and a rest show more than one tile does, and a short
-    time leaves out the rest."""
+    """Return the smallest size, then from the largest down: several tiles and a remainder show more than one tile, and
+    the last cases may be left out for lack of time."""
     return [sizes[0], *reversed(sizes[1:])]
 
 
 def _looping_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
-    """The smallest; all axes at their largest; each axis alone at its largest, so that every loop over tiles takes
-    several trips somewhere; then the rest."""
+    """Return the smallest sizes, all axes at their largest, each axis alone at its largest (so that every loop over
+    tiles takes several iterations in a case), then the others."""
     middle, least = sizes[0], sizes[1]
     most = {name: max(s[name] for s in sizes) for name in least}
     ordered = [least, most, *({**middle, name: n} for name, n in most.items()), *sizes]
@@ -100,10 +101,10 @@ def _looping_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
 
 
 def own_case(program: Program, task: Task) -> Case | None:
-    """The task's own inputs, on which a sample of the parallel iterations runs; None when they are too large.
+    """Return the case of the task's own inputs, on which a sample of the parallel iterations runs; None if they are too
+    large.
 
-    All iterations run where one needs the others' work: atomics, and several kernels.
-    """
+    All iterations run if one depends on others: atomics, and several kernels."""
     if input_bytes(task) > _LARGEST_OWN or reference_flops(task) > _MOST_FLOPS:
         return None
     joint = len(program.kernels) > 1 or any(
@@ -119,7 +120,7 @@ def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[
         not axes + sliding
         or _bytes(task, {**dict.fromkeys(axes, 1), **dict.fromkeys(sliding, LEAST_SLIDING)}) > _CASE_BYTES
     ):
-        return  # what stays is too large, along whichever axis it is cut
+        return  # too large even when cut along each axis
     axes += sliding
     names = _names(axes, binding)
     small = _Small(task)
@@ -139,7 +140,8 @@ def _cut_cases(program: Program, binding: Binding, task: Task, around: Sequence[
 
 
 def _bytes(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
-    """Bytes of all tensors with the axes of ``sizes`` cut; too many where the reference refuses them."""
+    """Return the bytes of all tensors with the axes of ``sizes`` cut; more than the limit if the reference refuses
+    them."""
     if all(axis.outputs for axis in sizes):
         return bytes_after(task, sizes)
     total = bytes_at(task, sizes)
@@ -148,13 +150,13 @@ def _bytes(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
 
 @dataclass
 class _Small:
-    """Small samples of a task's inputs; the large one is drawn once at most, and only where there is no other way."""
+    """Small samples of a task's inputs; the full sample is drawn at most once, and only if necessary."""
 
     task: Task
     full: tuple[Any, ...] | None = None
 
     def sample(self, sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...] | None:
-        """None where the full inputs would be needed and are too large."""
+        """Return a sample; None if it needs the full inputs and these are too large."""
         if self.full is None:
             args = drawn(self.task, sizes, 0)
             if args is not None or input_bytes(self.task) > _LARGEST_INPUTS:
@@ -164,15 +166,16 @@ class _Small:
 
 
 def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:
-    """The task's own inputs in two of three cases, legal normal ones in the third."""
+    """Return the task's own inputs in two of three cases, legal normal ones in the third."""
     if number % 3 != 2 or Family.NORMAL not in families(task):
         return args
     return redraw(task, args, Family.NORMAL, number)
 
 
 def _telling(task: Task, binding: Binding, case: Case, number: int = 1) -> Case:
-    """Of every second case: integers that the sketch takes from the reference, such as a band's width or a window, and
-    that are no less than any extent here, are less than it, so that what they cut off is cut off."""
+    """Return the case, in every second one with smaller integers: those that the sketch takes from the reference, such
+    as the width of a band or window, and that are at least all extents here get a value below the extent, so that they
+    have an effect."""
     longest = max((int(n) for a in case.args if hasattr(a, "shape") for n in a.shape), default=0)
     if number % 2 == 0 or longest < 2:
         return case
@@ -185,7 +188,7 @@ def _telling(task: Task, binding: Binding, case: Case, number: int = 1) -> Case:
 
 
 def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
-    """Those of ``axes`` that the sketch leaves free: each of their dimensions is a separate symbol there."""
+    """Return those of ``axes`` that are free in the sketch: each of their dimensions is a separate symbol there."""
     symbol_at: dict[tuple[int, int], str] = {}
     literal: set[tuple[int, int]] = set()
     for name, position in binding.tensors.items():
@@ -212,7 +215,7 @@ def _axes(program: Program, binding: Binding, task: Task, axes: Sequence[FreeAxi
 
 
 def _names(axes: Sequence[FreeAxis], binding: Binding) -> dict[FreeAxis, str]:
-    """Axes that are one symbol in the sketch share a name, and so a size."""
+    """Return a name for each axis; axes that are one symbol in the sketch share a name, and so a size."""
     names: dict[FreeAxis, str] = {}
     for i, axis in enumerate(axes):
         symbol = next((s for s, place in binding.symbols.items() if place in axis.axes), f"axis{i}")
@@ -221,7 +224,7 @@ def _names(axes: Sequence[FreeAxis], binding: Binding) -> dict[FreeAxis, str]:
 
 
 def _accepted(small: _Small, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
-    """The axes along which the reference takes the cut inputs themselves (an index may point past the cut)."""
+    """Return the axes along which the reference accepts cut inputs (an index may point past the cut)."""
 
     def runs(chosen: Sequence[FreeAxis]) -> bool:
         args = small.sample({a: min(a.size, 5 + 2 * i) for i, a in enumerate(chosen)})
@@ -238,6 +241,6 @@ def _accepted(small: _Small, axes: Sequence[FreeAxis]) -> list[FreeAxis]:
 
 
 def _tiles(program: Program, binding: Binding) -> list[int]:
-    """Values of the extents that are tile sizes, distinct and falling."""
+    """Return the values of extents that are tile sizes, distinct and descending."""
     values = {int(binding.constexpr[c.name]) for c in program.constexprs if c.is_extent}
     return sorted((v for v in values if 1 < v <= _LARGEST_TILE), reverse=True)[:3]

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: relative Frobenius error allowed in the declared dtype: only a misplaced rounding is looked for, and float64 has
-#: already shown the arithmetic to be right; outputs of a few elements make a tight floor useless
+#: allowed relative Frobenius error in the declared dtype: only a misplaced rounding is sought, since float64 has shown
+#: that the arithmetic is right; a tighter limit has no use for outputs of a few elements
 FLOORS = {"float64": 1e-9, "float32": 3e-4, "float16": 5e-3, "bfloat16": 3e-2}
 _F8_FLOOR = 2e-1
-#: of float32 where the sketch multiplies in TF32, and so may store factors rounded to it
+#: the same for float32 if the sketch multiplies in TF32, and so may store rounded factors
 _TF32_FLOOR = 2e-3
-#: times the framework's own error that a sketch may make
+#: allowed multiple of the framework's own error
 _SLACK = 8.0
-#: places along an axis that are named one by one
+#: most places along an axis that are listed one by one
 _FEW = 4
-#: float64 agrees to this times (1 + the largest reference element)
+#: allowed error in float64, relative to 1 + the largest reference element
 _F64_TOLERANCE = 1e-9
 
 
@@ -31,14 +31,14 @@ class Mismatch:
 
     sentence: str
     error: float
-    #: wrong elements over those compared
+    #: share of the compared elements that are wrong
     share: float
-    #: is one of them NaN or an infinity where the reference is finite?
+    #: is one of them not finite where the reference is finite?
     not_finite: bool = False
 
 
 def compare64(got: Tensor, want: Tensor, written: Tensor, where: Tensor | None = None) -> tuple[float, Mismatch | None]:
-    """The largest error of a float64 run (over 1 + max|want|), and the mismatch if there is one.
+    """Return the largest error of a float64 run (over 1 + max|want|), and the mismatch if there is one.
 
     ``written`` marks the elements that were stored; ``where`` limits the comparison to some of them.
     """
@@ -49,7 +49,7 @@ def compare64(got: Tensor, want: Tensor, written: Tensor, where: Tensor | None =
 
 
 def wrong64(got: Tensor, want: Tensor) -> tuple[float, Tensor]:
-    """The largest error of a float64 run, over 1 + max|want|, and a mask of the elements that are wrong."""
+    """Return the largest error of a float64 run, over 1 + max|want|, and a mask of the wrong elements."""
     import torch
 
     if not want.is_floating_point():
@@ -64,7 +64,7 @@ def wrong64(got: Tensor, want: Tensor) -> tuple[float, Tensor]:
 
 
 def _compare_some(got: Tensor, want: Tensor, where: Tensor) -> tuple[float, Mismatch | None]:
-    """As :func:`compare64` on the places of ``where`` alone, for tensors of which little was written."""
+    """As :func:`compare64` at the places of ``where`` alone, for tensors with few written elements."""
     import torch
 
     places = where.reshape(-1).nonzero().reshape(-1)
@@ -77,8 +77,8 @@ def compare_declared(
     got: Tensor, want: Tensor, want64: Tensor | None, written: Tensor, where: Tensor | None = None, *,
     tf32: bool = False,
 ) -> Mismatch | None:  # fmt: skip
-    """The mismatch of a run in the declared dtype, judged by relative Frobenius error against float64; ``tf32``: does
-    the sketch multiply so?"""
+    """Return the mismatch of a run in the declared dtype, by relative Frobenius error against float64; ``tf32``: the
+    sketch multiplies in TF32."""
     import torch
 
     if where is not None:
@@ -93,14 +93,14 @@ def compare_declared(
 def wrong_declared(
     got: Tensor, want: Tensor, want64: Tensor | None = None, *, tf32: bool = False
 ) -> tuple[float, Tensor]:
-    """The relative Frobenius error, 0 where it is allowed, and a mask of the elements whose part in it is too large."""
+    """Return the relative Frobenius error (0 if allowed), and a mask of the elements whose share of it is too large."""
     import torch
 
     if not want.is_floating_point():
         return 1.0, got.to(want.dtype) != want
     exact = (want if want64 is None else want64).double()
     a, b = got.double(), want.double()
-    # where rounding decides between finite and not, either is right
+    # if rounding decides between finite and infinite, both are right
     finite = exact.isfinite() & b.isfinite()
     norm = float(exact[finite].norm())
     own = float((b - exact)[finite].norm())
@@ -128,7 +128,7 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
     place_text = f", first at {first}" if first else ""
     values = _two_numbers(got[place], want[place])
     if 2 * count > total and wrong.dim() and got.is_floating_point():
-        # of nearly all the first says little: the largest error may lie where the fault is
+        # if nearly all are wrong, the first says little: the largest error may be at the fault
         far = torch.where(wrong, (got - want).abs().nan_to_num(0.0), torch.zeros_like(want))
         most = tuple(int(i) for i in torch.unravel_index(far.argmax(), far.shape))
         if most != place and bool(far[most] > 2 * far[place]):
@@ -140,7 +140,7 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
 
 
 def _pattern(wrong: Tensor) -> str:
-    """Words for errors that lie only at the end of an axis, at each k-th place of it, or on a diagonal. Axes count from
+    """Return words for errors only at the end of an axis, at each k-th place of it, or on a diagonal. Axes count from
     0, as indices do."""
     import torch
 
@@ -156,7 +156,7 @@ def _pattern(wrong: Tensor) -> str:
 
 
 def _along(wrong: Tensor, axis: int) -> str:
-    """Where along ``axis`` the errors lie; empty where they have no pattern."""
+    """Return where along ``axis`` the errors are; "" if they have no pattern."""
     others = tuple(d for d in range(wrong.dim()) if d != axis)
     line = wrong.any(others) if others else wrong
     places = [int(i) for i in line.nonzero().reshape(-1)]
@@ -176,7 +176,7 @@ def _along(wrong: Tensor, axis: int) -> str:
 
 
 def _two_numbers(got: Tensor, want: Tensor) -> str:
-    """Both values, in as many digits as tell them apart; of more than float32 holds it is said whose they are."""
+    """Return both values with as many digits as distinguish them, and with their origin if float32 does not."""
     import torch
 
     for digits in (6, 9, 17):

@@ -1,10 +1,8 @@
-"""A sketch of fixed shapes and its small twin: the same text with the numbers of a smaller task.
+"""Reduced copies of a sketch of fixed shapes: the same sketch with the numbers of a smaller task.
 
-Where a window slides (convolution, pooling), outputs have other extents than inputs, and a sketch names them, what lies
-between them and their products as numbers. Tracing the reference at both sizes tells which number becomes which. If
-the twin is right, so is the rule that both follow; if it is not, nothing follows (a number may have meant something
-else).
-"""
+Behind a sliding window (convolution, pooling), outputs have other extents than inputs, and a sketch contains both,
+intermediate extents and their products as numbers. Tracing the reference at both sizes maps the numbers. If the copy is
+right, so is the rule that both follow; if it is not, this proves nothing (a number may have another meaning)."""
 
 from __future__ import annotations
 
@@ -22,23 +20,23 @@ from kernellab.task import Task
 from kernellab.task.sample.shrink import FreeAxis, bytes_at, free_axes, sliding_axes
 
 Shape = tuple[int, ...]
-#: extents of the axes that a window slides over, tried from the smallest on; and of an axis before them
+#: extents that are tried for the axes of a window, ascending; and for an axis before them
 _EXTENTS = (11, 14, 19, 27, 38)
 _BATCH = 5
 _TWINS = 2
-#: bytes of inputs and outputs of one, weights and all
+#: most bytes of inputs and outputs of a copy, weights included
 _MOST_BYTES = 16 << 20
-#: larger numbers that equal a product of extents are taken for it
+#: from this number on, one that equals a product of extents is taken for it
 _LARGEST_PLAIN = 64
 
 
 def twins(program: Program, task: Task) -> Iterator[tuple[Program, Mapping[FreeAxis, int]]]:
-    """Programs for smaller tasks, the smallest first, each with the axes that are cut and their extents there."""
+    """Yield programs for smaller tasks, the smallest first, each with the cut axes and their extents."""
     bounds = _bounds(program)
     for sizes, table in islice(_cuts(task), _TWINS):
         numbers = table.numbers
         if not all(n in table.known or n < table.least for n in bounds):
-            continue  # as many iterations as before would hide that they were too few
+            continue  # the original number of iterations would hide that it is too small
         swapped = replace(
             program,
             tensors=tuple(_swap(t, numbers) for t in program.tensors),
@@ -49,14 +47,15 @@ def twins(program: Program, task: Task) -> Iterator[tuple[Program, Mapping[FreeA
 
 
 def derives(task: Task) -> bool:
-    """Do extents inside the reference or of its outputs follow from those of the inputs without being any of them, as
-    behind a window? Sketches of fixed shapes then name numbers that stand in no shape of the task."""
+    """Are there extents inside the reference or of its outputs that depend on those of the inputs but equal none of
+    them, as behind a window? Sketches of fixed shapes then contain numbers that are in no shape of the task."""
     first = next(_cuts(task), None)
     return first is not None and bool(first[1].extents - {axis.size for axis in first[0]})
 
 
 def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
-    """Sets of cut axes at growing extents, as many axes as no number forbids, with the numbers that they change."""
+    """Yield sets of cut axes at growing extents, with as many axes as the numbers allow, and the numbers that they
+    change."""
     state = {i for i, a in enumerate(task.args) if a.key}
     axes = [*(a for a in free_axes(task) if not any(i in state for i, _ in a.axes)), *sliding_axes(task)]
     seen = []
@@ -68,7 +67,7 @@ def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
             sizes[axis] = next((n for a, n in sizes.items() if a.size == axis.size), small)
         sizes = {a: n for a, n in sizes.items() if n < a.size}
         while sizes and (table := _table(task, sizes)).twice is not None:
-            # an extent that would become two, or one that follows from an axis: the last axis is the first to stay
+            # an extent that would become two, or one that depends on an axis: the last axis is left out first
             blamed = [a for a in sizes if a.size == table.twice] or [*sizes][-1:]
             sizes = {a: n for a, n in sizes.items() if a not in blamed}
         if not sizes or sizes in seen or not table.numbers:
@@ -81,12 +80,13 @@ def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
 
 @dataclass(frozen=True)
 class _Table:
-    """Number -> number of the smaller task, those that change; ``twice`` is an extent that would have to become two."""
+    """The numbers that change, and those of the smaller task; ``twice`` is an extent that would have to become two
+    numbers."""
 
     numbers: Mapping[int, int]
-    #: extents and their products, those too that stay
+    #: extents and their products, also those that do not change
     known: frozenset[int] = frozenset()
-    #: the extents that change, and the smallest that one becomes
+    #: the extents that change, and the smallest of the new ones
     extents: frozenset[int] = frozenset()
     least: int = 0
     twice: int | None = None
@@ -108,18 +108,18 @@ def _table(task: Task, sizes: Mapping[FreeAxis, int]) -> _Table:
                 product, small = prod(old[first:last]), prod(new[first:last])
                 if product > _LARGEST_PLAIN or product == small:
                     table.setdefault(product, small)
-    known = frozenset(table)
+    numbers_of_shapes = frozenset(table)
     for a, b in extents.items():
         # a reversed index counts down from the last
         if a > _LARGEST_PLAIN:
             table.setdefault(a - 1, b - 1)
     changed = {a: b for a, b in extents.items() if a != b}
     numbers = {a: b for a, b in table.items() if a != b}
-    return _Table(numbers, known, frozenset(changed), min(changed.values(), default=0))
+    return _Table(numbers, numbers_of_shapes, frozenset(changed), min(changed.values(), default=0))
 
 
 def _bounds(program: Program) -> set[int]:
-    """Numbers in the bounds of loops."""
+    """Return the numbers in the bounds of loops."""
     bounds: set[int] = set()
     waiting = [
         expr
@@ -138,7 +138,8 @@ def _bounds(program: Program) -> set[int]:
 
 @lru_cache(maxsize=64)
 def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape, ...]:
-    """The shapes of inputs and of every result inside the reference, in order; none where it does not take them."""
+    """Return the shapes of inputs and of every result inside the reference, in order; none if it does not accept
+    them."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -167,7 +168,7 @@ def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape,
 
 
 def _views_agree(program: Program) -> bool:
-    """Does every view of a tensor have as many elements as the tensor, where both are numbers?"""
+    """Has every view of a tensor as many elements as the tensor, if both are numbers?"""
     first = {t.name: t for t in program.tensors}
     seen = {
         region.tensor
@@ -187,7 +188,7 @@ def _fixed(shape: Sequence[IntExpr]) -> bool:
 
 
 def _swap(item: Any, table: Mapping[int, int]) -> Any:
-    """A copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
+    """Return a copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
 
     def literal(item: Const) -> Const:
         number = item.value
@@ -199,11 +200,12 @@ def _swap(item: Any, table: Mapping[int, int]) -> Any:
     return swapped(item, lambda number: num(table.get(number.value, number.value)), literal)
 
 
-# -- a resolved program in which numbers stand for something else: smaller numbers, or symbols -------------------------
+# -- a resolved program with numbers replaced by smaller numbers, or by symbols ----------------------------------------
 
 
 def swapped(item: Any, number: Callable[[IntExpr], IntExpr], literal: Callable[[Const], Value]) -> Any:
-    """A copy of ``item`` with ``number`` of every number in an index, and ``literal`` of every one in arithmetic."""
+    """Return a copy of ``item`` with each number in an index replaced by ``number`` of it, and each one in arithmetic
+    by ``literal`` of it."""
 
     def swap(part: Any) -> Any:
         match part:

@@ -1,4 +1,4 @@
-"""The reference in float64: exactly what the task computes, without its rounding."""
+"""The reference in float64: what the task computes, without its rounding."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The reference's results on ``args``, complex ones as pairs; equal elements that it sorts keep their order, as
-    a sketch's ``sort`` and ``topk`` promise and torch's do not. Raises TaskError: it does not take them."""
+    """Return the reference's results on ``args``, complex ones as pairs. Its sorts are stable, as a sketch's ``sort``
+    and ``topk`` are and torch's are not. Raises TaskError: it does not accept ``args``."""
     from kernellab.task.meta.ties import Tied
 
     with Tied(turned=False):
@@ -26,12 +26,11 @@ def reference(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...]:
 
 
 def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """The reference's results on ``args`` with every float in float64, complex ones as pairs; None when those are
+    """Return the reference's results on ``args`` with every float in float64, complex ones as pairs; None if those are
     not available.
 
-    Upcast arguments are enough where no narrower float then appears inside the reference (which is watched); where
-    one does, because the reference fixes a dtype, its captured graph is rewritten and run.
-    """
+    Arguments in float64 are enough if no narrower float then appears inside the reference, which is watched. If one
+    does, because the reference fixes a dtype, its captured graph is rewritten and run."""
     import torch
 
     upcast = tuple(_upcast(a) if isinstance(a, torch.Tensor) else a for a in args)
@@ -51,8 +50,8 @@ def reference64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
 
 
 def steady(task: Task, args: Sequence[Any]) -> bool:
-    """Does the reference answer nearly the same where each float is moved by a unit in its last place? Where it does
-    not (a constant row that is normalised), the order of a sum alone decides, and a difference says nothing."""
+    """Are the reference's results nearly the same if each float is changed by a unit in its last place? If they are not
+    (a normalised constant row), the order of a sum decides, and a difference proves nothing."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -80,7 +79,7 @@ def steady(task: Task, args: Sequence[Any]) -> bool:
     )
 
 
-#: by how many units a steady answer may move where inputs move by one
+#: largest change of a steady result, in units, if inputs change by one unit
 _STEADY = 64.0
 
 
@@ -92,8 +91,8 @@ def _upcast(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def reference_flops(task: Task) -> int:
-    """Floating point operations of products, convolutions and attention in one call of the reference at the task's own
-    sizes, as torch counts them; 0 where it cannot be traced."""
+    """Return the FLOPs of products, convolutions and attention in one call of the reference at the task's sizes, as
+    torch counts them; 0 if it cannot be traced."""
     from torch.utils.flop_counter import flop_registry
 
     from kernellab.task.fakes import fake_run
@@ -113,7 +112,8 @@ def reference_flops(task: Task) -> int:
 
 
 def _captured64(task: Task, args: Sequence[Any]) -> tuple[Tensor, ...] | None:
-    """Through the captured graph, where that agrees with the reference on ``args`` (its sizes may be baked in)."""
+    """Return the results of the captured graph, if it agrees with the reference on ``args`` (it may contain fixed
+    sizes)."""
     from kernellab.capture import capture, run_graph
     from kernellab.task.meta.ties import Tied
 
@@ -139,7 +139,7 @@ def _close(got: Tensor, want: Tensor) -> bool:
 
 
 def _dtype_numbers(watch: Any) -> Any:
-    """A mode that tells ``watch`` of calls that take a number from their operand's dtype: float64 would change it."""
+    """Return a mode that records calls that derive a number from their operand's dtype, which float64 would change."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -162,7 +162,7 @@ def _is_narrow(x: Tensor) -> bool:
 
 
 def _narrow_floats() -> Any:
-    """A mode that watches for floats narrower than float64 among the results of torch's operations."""
+    """Return a mode that records floats narrower than float64 among the results of torch's operations."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -173,12 +173,12 @@ def _narrow_floats() -> Any:
 
         def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
             result = func(*args, **kwargs)
-            # the bits of float64 are other numbers
+            # the bits of a float64 are another number
             self.seen = self.seen or func is torch.ops.aten.view.dtype
             for leaf in tree_leaves(result):
                 is_narrow = isinstance(leaf, torch.Tensor) and parts(leaf).is_floating_point() and _is_narrow(leaf)
                 if is_narrow and leaf.numel():
-                    # numbers that Python wraps for an operation are float32 or float64 scalars of exact value
+                    # Python numbers become float32 or float64 scalars of exact value
                     self.seen = self.seen or leaf.dim() > 0 or func is torch.ops.aten._to_copy.default
             return result
 

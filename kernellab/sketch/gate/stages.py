@@ -1,9 +1,8 @@
-"""The sketch gate: a sketch is run against the task's reference before a line of code exists.
+"""The sketch gate: a sketch runs against the task's reference before any code is written.
 
-Sizes are ours and small, chosen so that every edge is met: 1, primes, exact multiples of the tiles and their
-neighbours, empty where the task allows it. A task of fixed shapes is cut down along the axes that its reference lets
-vary; where there are none, a sample of the parallel iterations runs on the real shapes.
-"""
+The gate chooses small sizes that reach every edge: 1, primes, exact multiples of the tiles and their neighbours, and 0
+if the task allows it. A task of fixed shapes is reduced along the axes that may vary in its reference; if there are
+none, a sample of the parallel iterations runs on the real shapes."""
 
 from __future__ import annotations
 
@@ -39,17 +38,17 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: elements of all tensors of a case, and of one that was cut: temporary ones may not have been
+#: most elements of all tensors of a case, and of a reduced one, whose temporary tensors may not be reduced
 _MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
-#: cases that are run whatever the time
+#: number of cases that run regardless of the time
 _AT_LEAST = 3
-#: bytes of inputs and outputs of a case that is asked for by its sizes
+#: most bytes of inputs and outputs of a case at requested sizes
 _MOST_ASKED = 1 << 20
-#: iterations of each parallel loop that run on real shapes
+#: most iterations of each parallel loop that run on real shapes
 _KEEP = 3
-#: elements of an input of which constant contents say something
+#: least elements of an input that gets constant contents
 _SOME = 8
-#: bytes of inputs from which the reference is given all threads
+#: bytes of inputs from which the reference runs on all threads
 _LARGE = 4 << 20
 
 
@@ -64,11 +63,10 @@ def gate(
 ) -> GateResult:
     """Is the sketch right for ``task``? Runs it in float64 and in its declared dtypes at edge sizes.
 
-    ``constexpr`` are values of tunables; each tunable is also tried at its smallest legal value. New cases start
-    until ``seconds`` of this thread's own time have passed, so that a busy machine asks no less. ``whole``: every case
-    runs, so that each machine says the same; the reason says so where ``seconds`` end it before. Never raises on a bad
-    sketch: WRONG says which size failed and how, NOT_RUNNABLE why nothing could be run.
-    """
+    ``constexpr`` are values of tunables; each tunable is also tried at its smallest legal value. Cases start until
+    ``seconds`` of this thread's CPU time have passed, so that a busy machine runs no fewer. ``whole``: every case runs,
+    so that all machines agree; if ``seconds`` end it before, the reason says so. Does not raise for a bad sketch: WRONG
+    has the size that failed and how, NOT_RUNNABLE the reason."""
     start = perf_counter()
     work = _Gate(task, thread_time(), seconds, whole)
     with one_thread():
@@ -78,7 +76,8 @@ def gate(
 
 @dataclass(frozen=True)
 class Output:
-    """One output in the reference's shape: the sketch's, the reference's, which elements it stored, which are wrong."""
+    """One output in the reference's shape: the sketch's and the reference's values, and masks of stored and of wrong
+    elements."""
 
     got: Tensor
     want: Tensor
@@ -90,13 +89,13 @@ def outputs(
     program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float], seconds: float = 4.0,
     contents: Mapping[str, float] | None = None,
 ) -> tuple[Case, dict[str, Output]]:  # fmt: skip
-    """What a sketch computes on one small case, by its tensors; in float64 where the reference has that, else in the
-    declared dtypes. ``sizes`` are those of a case of the gate's, or of Dims; empty: a case of several tiles.
-    ``contents`` gives arguments that hold one number throughout.
+    """Return what a sketch computes on one small case, by tensor; in float64 if the reference can, else in the declared
+    dtypes. ``sizes`` are those of a case of the gate, or of Dims; empty: a case of several tiles. ``contents`` has the
+    arguments with constant contents.
 
     Raises:
-        NotRunnable: there is no such case, it is too large, or the sketch cannot be run. SketchError: it does not fit
-            the task. TaskError: the reference does not take the case, or the task has no such tensor.
+        NotRunnable: there is no such case, it is too large, or the sketch cannot be run. SketchError: the sketch does
+        not fit the task. TaskError: the reference does not accept the case, or the task has no such tensor.
     """
     binding = bind(program, task, constexpr)
     case = _asked(program, binding, task, dict(sizes))
@@ -140,12 +139,12 @@ def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]
 
 @dataclass(frozen=True)
 class _Seen:
-    """One case that ran: right, or the first output that was wrong, how, and which of the others were."""
+    """The result of one case: right, or the first wrong output, its mismatch, and which other outputs were wrong."""
 
     case: Case
     output: str = ""
     mismatch: Mismatch | None = None
-    #: of each other output whether it was wrong, too
+    #: whether each other output was wrong too
     others: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -156,11 +155,11 @@ class _Gate:
     seconds: float
     whole: bool = False
     cases: int = 0
-    #: did the time end a whole run?
+    #: did a whole run end for lack of time?
     ended: bool = False
-    #: was a sketch of fixed shapes wrong in smaller sizes?
+    #: was a sketch of fixed shapes wrong at smaller sizes?
     doubted: bool = False
-    #: was it so in some configuration whose own shapes are too large to run?
+    #: was it wrong so in a configuration whose own shapes are too large to run?
     unsettled: bool = False
     worst: float = 0.0
     skipped: str = ""
@@ -198,7 +197,7 @@ class _Gate:
     def _configuration(
         self, program: Program, binding: Binding, values: Mapping[str, int | float]
     ) -> GateResult | None:
-        """None when the configuration is right, or nothing could be run."""
+        """Return the failure of a configuration; None if it is right, or nothing could be run."""
         self.doubted = False
         looked = list(self._look(program, binding))
         if looked and all(seen.mismatch is None for seen in looked):
@@ -207,10 +206,10 @@ class _Gate:
             looked = self._smaller(program, binding)
         failures = [seen for seen in looked if seen.mismatch is not None]
         if self.doubted or (failures and failures[0].case.is_cut and not failures[0].case.contents):
-            # a sample of the iterations would not show what none of them writes
+            # a sample of the iterations does not show elements that no iteration writes
             own = self._on_own_shapes(program, binding, whole=True) or self._on_own_shapes(program, binding)
             if own is not None:
-                # right there: a number that belongs to the fixed shape is written in the sketch
+                # right there: the sketch contains a number that belongs to the fixed shape
                 failures = [*failures, own] if own.mismatch is not None else []
             self.unsettled |= own is None and not failures
         elif not looked:
@@ -222,7 +221,7 @@ class _Gate:
         return self._wrong(failures, right, values)
 
     def _look(self, program: Program, binding: Binding) -> Iterator[_Seen]:
-        """The edge cases, one by one; after the first failure a few more, to see where it lies."""
+        """Run the edge cases in order; after the first failure a few more, to locate it."""
         ran, end = 0, self.start + self.seconds
         for case in cases(program, binding, self.task):
             if (self.whole or ran >= _AT_LEAST) and thread_time() > end:
@@ -238,7 +237,7 @@ class _Gate:
             except SketchError as error:
                 if isinstance(error, NotRunnable) or not case.is_cut:
                     raise
-                continue  # the sketch names the fixed extents
+                continue  # the sketch contains the fixed extents
             if seen is None:
                 continue
             ran += 1
@@ -247,8 +246,8 @@ class _Gate:
             yield seen
 
     def _constant(self, program: Program, binding: Binding, ran: Sequence[Case]) -> list[_Seen]:
-        """The first failure of one of the cases that ``ran`` with constant contents: of as many as fit into a part of
-        the time. They are no sizes, and not counted among them."""
+        """Return the first failure of a case that ``ran``, with constant contents; as many run as fit into a part of
+        the time. They are not counted as sizes."""
         base = next((case for case in ran if _holds(case, _SOME)), ran[-1])
         before, worst, end = self.cases, self.worst, thread_time() + self.seconds / 2
         for number, one in enumerate(constants(self.task, base.args)):
@@ -267,7 +266,7 @@ class _Gate:
         return []
 
     def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
-        """A sketch that names the fixed extents as numbers, in smaller sizes; nothing where it is not right there."""
+        """Run a sketch with fixed extents as numbers at smaller sizes; a failure there proves nothing."""
         windows = derives(self.task)
         if windows and (looked := self._twins(program, binding)):
             return looked
@@ -278,12 +277,12 @@ class _Gate:
             wrong = any(seen.mismatch for seen in looked)
             if looked and not wrong:
                 return looked
-            # a number may have meant something else: only the real shapes tell
+            # a number may have another meaning: only the real shapes decide
             self.cases, self.doubted = before, self.doubted or wrong
         return [] if windows else self._twins(program, binding)
 
     def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
-        """The sketch's small twins that are right; one that is wrong may mean a number that was not made smaller."""
+        """Run the sketch's reduced copies; a wrong one may have a number that was not reduced."""
         looked: list[_Seen] = []
         for twin, sizes in twins(program, self.task):
             args = drawn(self.task, sizes, len(looked))
@@ -304,7 +303,7 @@ class _Gate:
         return looked
 
     def _on_own_shapes(self, program: Program, binding: Binding, whole: bool = False) -> _Seen | None:
-        """The task's own shapes: all iterations where ``whole``, else a sample; None where that is too much."""
+        """Run the task's own shapes: all iterations if ``whole``, else a sample; None if that is too much work."""
         case = own_case(program, self.task)
         if case is None:
             self.skipped = self.skipped or "The task's shapes are fixed and too large to run here."
@@ -316,7 +315,8 @@ class _Gate:
             return None
 
     def _case(self, program: Program, binding: Binding, case: Case) -> _Seen | None:
-        """The case run in float64 and in the declared dtypes; None when the reference does not take it."""
+        """Return the result of the case in float64 and in the declared dtypes; None if the reference does not accept
+        it."""
         large = sum(a.nbytes for a in case.args if hasattr(a, "nbytes")) >= _LARGE
         threads = all_threads if large else nullcontext
         inputs = binding.inputs(case.args)
@@ -332,7 +332,7 @@ class _Gate:
         most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
         if _elements(program, {**constexpr, **symbols}) > most:
             raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
-        # on real shapes the sketch comes first, which may take too long: the reference takes seconds there
+        # on real shapes the sketch runs first, since it may take too long and the reference takes seconds there
         if expected is None and not case.is_own and (expected := self._wanted(case, threads)) is None:
             return None
         keep = _KEEP if case.sampled else None
@@ -374,7 +374,7 @@ class _Gate:
         return _Seen(case)
 
     def _selects_alike(self, case: Case, output: int, got: Tensor, want: Tensor, where: Tensor | None) -> bool:
-        """Are these the places of other elements that are as large? Of equal ones torch promises no order."""
+        """Are these the positions of other, equal elements? Torch does not define the order of equal elements."""
         if want.is_floating_point():
             return False
         from kernellab.capture.selection import selections
@@ -384,7 +384,7 @@ class _Gate:
         return wrong is not None and not bool((wrong if where is None else wrong & where).any())
 
     def _wanted(self, case: Case, threads: Callable[[], AbstractContextManager[object]]) -> tuple[Tensor, ...] | None:
-        """The reference's results; None when it does not take the case."""
+        """Return the reference's results; None if it does not accept the case."""
         try:
             with threads():
                 return self._held(reference(self.task, case.args))
@@ -392,13 +392,13 @@ class _Gate:
             return None
 
     def _held(self, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        """The reference's results as the sketch's tensors hold them."""
+        """Return the reference's results in the form of the sketch's tensors."""
         return tuple(held(r, spec.last) for r, spec in zip(results, self.task.results, strict=True))
 
     def _wrong(
         self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]
     ) -> GateResult:
-        # the smallest share of wrong elements says most of where the fault lies
+        # the smallest share of wrong elements locates the fault best
         worst = min(failures, key=lambda seen: seen.mismatch.share if seen.mismatch else 1.0)
         assert worst.mismatch is not None
         extents = ", ".join(f"{k} = {v}" for k, v in values.items())
@@ -433,7 +433,7 @@ class _Gate:
 def _configurations(
     program: Program, task: Task, constexpr: dict[str, int | float]
 ) -> list[tuple[dict[str, int | float], Binding]]:
-    """The values that the tunables were given, and each tunable at its smallest legal value."""
+    """Return the given values of the tunables, then each tunable at its smallest legal value."""
     bound = bind(program, task, constexpr)
     defaults = {c.name: bound.constexpr[c.name] for c in program.constexprs if c.is_extent or c.choices}
     configurations = [(defaults, bound)]
@@ -446,7 +446,8 @@ def _configurations(
 
 
 def _symbols(program: Program, binding: Binding, case: Case, expected: tuple[Tensor, ...] | None) -> dict[str, int]:
-    """The sizes of the case: of its arguments, of the reference's outputs, else those that the sketch says."""
+    """Return the symbols' values in the case: from its arguments, from the reference's outputs, else from the
+    sketch."""
     sizes = binding.sizes(lambda position, dim: case.args[position].shape[dim])
     if expected is not None:
         sizes |= {s: int(expected[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
@@ -454,7 +455,8 @@ def _symbols(program: Program, binding: Binding, case: Case, expected: tuple[Ten
 
 
 def _elements(program: Program, values: Mapping[str, int | float]) -> int:
-    """Of all tensors together, temporary ones too; 0 for those whose sizes ``values`` do not tell."""
+    """Return the elements of all tensors, temporary ones included; 0 for those whose sizes do not follow from
+    ``values``."""
     integers = {name: int(value) for name, value in values.items() if float(value).is_integer()}
     shapes = [t.shape for t in program.tensors if all(e.names() <= integers.keys() for e in t.shape)]
     return sum(prod(e.evaluate(integers) for e in shape) for shape in shapes)
@@ -465,11 +467,11 @@ def _holds(case: Case, elements: int) -> bool:
 
 
 def in_tf32(program: Program) -> bool:
-    """Does a product of the sketch round its factors to TF32, or to float16, which has as many bits of mantissa?"""
+    """Does a product of the sketch round its factors to TF32, or to float16, whose mantissa is as long?"""
     narrow = any(t.dtype is DType.F16 and t.role is not TensorRole.TEMP for t in program.tensors)
     for kernel in program.kernels:
         products = [s for s in statements(kernel.body) if isinstance(s, Gemm)]
-        # several of float16 are those of the parts of float32
+        # several products of float16 are those of the parts of float32
         halves = not narrow and len(products) == 1 and products[0].a.type.dtype is DType.F16
         if halves or any(s.precision == "tf32" for s in products):
             return True
@@ -477,7 +479,7 @@ def in_tf32(program: Program) -> bool:
 
 
 def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The sketch's view of an output in the reference's shape; with sampling, the places to look at."""
+    """Return the sketch's view of an output in the reference's shape and, for a sample, the places to compare."""
     if got.numel() != prod(want.shape):
         raise SketchError(
             f"The sketch writes {list(got.shape)} where the reference gives {list(want.shape)} at {dict(case.sizes)}.",

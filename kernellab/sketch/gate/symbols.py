@@ -1,8 +1,7 @@
-"""A sketch that names a fixed task's extents as numbers, rewritten over symbols, so that it can run on small shapes.
+"""Rewrites a sketch that contains a fixed task's extents as numbers over symbols, so that it runs on small shapes.
 
-The rewritten sketch is the given one at the task's own sizes. If it is right at other sizes as well, so is the given
-one; if it is not, nothing follows (a number may have meant something else).
-"""
+At the task's sizes the rewritten sketch equals the given one. If it is right at other sizes too, so is the given one;
+if it is not, this proves nothing (a number may have another meaning)."""
 
 from __future__ import annotations
 
@@ -22,14 +21,15 @@ from kernellab.sketch.program.walk import statements
 from kernellab.task import Extent, Task
 from kernellab.task.sample.shrink import free_axes
 
-#: larger numbers that equal a product of extents are taken for it
+#: from this number on, one that equals a product of extents is taken for it
 _LARGEST_PLAIN = 64
-#: from here on a literal that is an extent's root or reciprocal is taken for it; 0.5 says nothing of 2 or 4
+#: from this extent on, a literal that is its root or reciprocal is taken for that; 0.5 does not imply 2 or 4
 _LEAST_TOLD = 16
 
 
 def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program, Binding] | None:
-    """``program`` with the sizes of ``task``'s free axes as symbols, and its binding; None where that cannot be."""
+    """Return ``program`` with the sizes of ``task``'s free axes as symbols, and its binding; None if that is not
+    possible."""
     symbols = _symbols(program, task)
     if not symbols:
         return None
@@ -45,11 +45,11 @@ def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program,
     try:
         return general, bind(general, task, binding.constexpr)
     except SketchError:
-        return None  # the view that the sketch takes hides a dimension
+        return None  # the sketch's view hides a dimension
 
 
 def _views(program: Program) -> list[tuple[Tensor, Tensor]]:
-    """Shapes in which kernels see tensors, each paired with the first one."""
+    """Return the shapes of tensors in kernels, each paired with the first one."""
     first = {t.name: t for t in program.tensors}
     every = [s for k in program.kernels for s in statements(k.body)]
     seen = {s.region.tensor for s in every if isinstance(s, (Load, Store, AtomicAdd))}
@@ -57,7 +57,7 @@ def _views(program: Program) -> list[tuple[Tensor, Tensor]]:
 
 
 def _views_agree(program: Program, table: Mapping[int, IntExpr]) -> bool:
-    """Do all views of a tensor still have as many elements once numbers are symbols?"""
+    """Have all views of a tensor still the same number of elements once numbers are symbols?"""
 
     def elements(tensor: Tensor) -> IntExpr:
         return reduce(lambda a, b: int_op("*", a, b), _swap(tensor.shape, table), num(1))
@@ -66,7 +66,7 @@ def _views_agree(program: Program, table: Mapping[int, IntExpr]) -> bool:
 
 
 def _symbols(program: Program, task: Task) -> dict[int, str]:
-    """Size -> new symbol, for sizes that only free axes have."""
+    """Return a new symbol for each size that only free axes have."""
     free = {place for axis in free_axes(task) for place in axis.axes}
     fixed = {
         extent
@@ -81,7 +81,7 @@ def _symbols(program: Program, task: Task) -> dict[int, str]:
 
 
 def _literals(program: Program) -> frozenset[float]:
-    """The numbers in arithmetic, indices aside."""
+    """Return the numbers in arithmetic, without those in indices."""
     literals: set[float] = set()
 
     def note(item: Const) -> Const:
@@ -94,12 +94,12 @@ def _literals(program: Program) -> frozenset[float]:
 
 
 def _is_told(size: int, literals: frozenset[float]) -> bool:
-    """Does a literal follow from ``size``, as an attention's scale does from the width of its heads? Then it stays."""
+    """Does a literal depend on ``size``, as attention's scale does on the head width? Then the size stays a number."""
     return size >= _LEAST_TOLD and any(isclose(x, size**p, rel_tol=1e-6) for x in literals for p in (-0.5, 0.5, -1))
 
 
 def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int, str]) -> dict[int, IntExpr]:
-    """Number -> expression: the free sizes that declared shapes name, and products of consecutive ones."""
+    """Return expressions for numbers: the free sizes in declared shapes, and products of consecutive ones."""
     shapes: list[tuple[Sequence[IntExpr], Sequence[Extent]]] = [
         (program.tensor(name).shape, task.args[position].held.shape) for name, position in binding.tensors.items()
     ]
@@ -133,7 +133,7 @@ def _fixed(tensor: Tensor) -> bool:
 
 
 def _swap(item: Any, table: Mapping[int, IntExpr]) -> Any:
-    """A copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
+    """Return a copy of ``item`` with every number of ``table`` replaced, in indices and in arithmetic."""
 
     def literal(item: Const) -> Const | Index:
         number = item.value

@@ -348,13 +348,13 @@ def _by_name(declared: Sequence[IntExpr], factors: Sequence[IntExpr], actual: Se
     for place, factor in enumerate(factors):
         if factor.kind is not IntKind.NUM:
             places.setdefault(next(products), []).append(place)
-    found = list(factors)
+    ordered = list(factors)
     for own in places.values():
         named = {factors[p].name: factors[p] for p in own if factors[p].kind is IntKind.SYMBOL}
         if sorted(named) == sorted(str(actual[p]) for p in own):
             for p in own:
-                found[p] = named[str(actual[p])]
-    return found
+                ordered[p] = named[str(actual[p])]
+    return ordered
 
 
 def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:

@@ -60,7 +60,7 @@ _TORCH_NAMES = {
 }  # fmt: skip
 
 
-# -- declarations --------------------------------------------------------------------------------------------------
+# -- declarations ------------------------------------------------------------------------------------------------------
 
 
 class TensorRole(str, Enum):
@@ -95,12 +95,12 @@ class Constexpr:
     def unfit(self, value: int | float) -> str:
         """Why it cannot be ``value``, in a sentence; "" where it can."""
         short = isinstance(value, float) or abs(value) < _DIGITS
-        told = f"{self.name} = {value if short else 'a number of many digits'}"
+        statement = f"{self.name} = {value if short else 'a number of many digits'}"
         if not self.is_extent:
-            return "" if isinstance(value, float) or abs(value) <= _LARGEST else f"{told} is no number of float64."
+            return "" if isinstance(value, float) or abs(value) <= _LARGEST else f"{statement} is no number of float64."
         if isinstance(value, float) and not value.is_integer():
-            return f"{told} is an extent or an index and not a whole number."
-        return "" if abs(value) <= _MOST_EXTENT else f"{told} is an extent or an index, which has 32 bits."
+            return f"{statement} is an extent or an index and not a whole number."
+        return "" if abs(value) <= _MOST_EXTENT else f"{statement} is an extent or an index, which has 32 bits."
 
 
 #: of an extent or index, which has 32 bits in a kernel; of a number; and up to where one is written out
@@ -122,7 +122,7 @@ class Tile:
         return len(self.shape)
 
 
-# -- values --------------------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Apply:
 Value = Union[Const, Param, Index, Read, Apply]
 
 
-# -- places in tensors ---------------------------------------------------------------------------------------------
+# -- places in tensors -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Region:
         return tuple(i.extent for i in self.index if isinstance(i, Range))
 
 
-# -- statements ----------------------------------------------------------------------------------------------------
+# -- statements --------------------------------------------------------------------------------------------------------
 
 
 class Touch(str, Enum):
@@ -491,7 +491,7 @@ def whole(tensor: Tensor) -> Region:
 Statement = Union[Alloc, Load, Store, AtomicAdd, Scatter, Assign, Gemm, MultiAssign, LibraryCall, Loop, If]
 
 
-# -- programs ------------------------------------------------------------------------------------------------------
+# -- programs ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

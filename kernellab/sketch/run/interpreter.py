@@ -136,15 +136,15 @@ def symbol_values(
     program: Program,
     shapes: Mapping[str, Sequence[int]],
     constexpr: Mapping[str, Number],
-    given: Mapping[str, int],
+    fixed: Mapping[str, int],
 ) -> dict[str, int]:
-    """The symbols' values, from the inputs' shapes and ``given``; the sketch's own for those that neither shows.
+    """The symbols' values, from the inputs' shapes and ``fixed``; the sketch's own for those that neither shows.
 
     Raises:
         NotRunnable: a symbol that nothing gives.
         SketchError: shapes that contradict each other or the declarations.
     """
-    sizes = dict(given)
+    sizes = dict(fixed)
     declared = dict(program.sizes)
     tensors = [t for t in program.tensors if t.name in shapes]
     for tensor in tensors:
@@ -214,12 +214,12 @@ def _invert(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]
     return low if expr.evaluate({**environment, name: low}) == value else None
 
 
-def _contents(tensor: Tensor, given: torch.Tensor | None, scope: Scope, zeroed: bool) -> torch.Tensor:
+def _contents(tensor: Tensor, argument: torch.Tensor | None, scope: Scope, zeroed: bool) -> torch.Tensor:
     shape = scope.extents(tensor.shape)
     dtype = scope.dtype(tensor.dtype)
     if tensor.role in (TensorRole.IN, TensorRole.INOUT):
-        assert given is not None
-        return convert(given.detach().reshape(shape), dtype).contiguous().clone()
+        assert argument is not None
+        return convert(argument.detach().reshape(shape), dtype).contiguous().clone()
     return zeros(shape, dtype) if zeroed else poison(shape, dtype)
 
 

@@ -76,22 +76,22 @@ def _parse(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
 
 def _outside(lines: Sequence[LogicalLine]) -> set[int]:
     """The numbers of the lines that stand in no sketch."""
-    found, inside = set(), False
+    numbers, inside = set(), False
     for line in lines:
         if line.kind is LineKind.SKETCH:
             inside = True
         elif not inside:
-            found.add(line.line)
+            numbers.add(line.line)
         elif line.kind is LineKind.CLOSE:
             inside = False
-    return found
+    return numbers
 
 
 def _in_order(faults: list[Diagnostic]) -> list[Diagnostic]:
     return sorted(faults, key=lambda d: (d.line, d.col))
 
 
-# -- lines ------------------------------------------------------------------------------------------------------------
+# -- lines -------------------------------------------------------------------------------------------------------------
 
 
 def _read_line(line: LogicalLine, faults: list[Diagnostic]) -> Any:
@@ -166,7 +166,7 @@ def _shift(node: Any, lines: int) -> Any:
     return moved
 
 
-# -- the grammar ------------------------------------------------------------------------------------------------------
+# -- the grammar -------------------------------------------------------------------------------------------------------
 
 _reader = FileReader()
 
@@ -247,9 +247,9 @@ def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) ->
     what = f"Expected {expected}, but {actual} here." if expected else f"'{error.token}' is not expected here."
     if error.token.type == "$END" and not expected:
         what = "The statement is not complete."
-    known = ("sketch", "for", *DECLARATIONS)
+    keywords = ("sketch", "for", *DECLARATIONS)
     first = line.text.split()[0].rstrip(":")
-    near = nearest(first, known) if first not in known else None
+    near = nearest(first, keywords) if first not in keywords else None
     return diagnostic("syntax", row, col, what=what, remedy=str(near or "Complete or correct this statement."))
 
 

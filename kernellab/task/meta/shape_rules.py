@@ -58,11 +58,11 @@ def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor 
     return torch.empty(shape, dtype=_dtype(func, args, kwargs), device="meta")
 
 
-def _can_draw(given: Mapping[str, Any], usual: torch.dtype | None) -> bool:
+def _can_draw(options: Mapping[str, Any], usual: torch.dtype | None) -> bool:
     """Integers of a range that is not empty, or floats."""
     if usual is not None:
-        return bool(given.get("low", 0) < given["high"])
-    dtype = given.get("dtype")
+        return bool(options.get("low", 0) < options["high"])
+    dtype = options.get("dtype")
     return dtype is None or dtype.is_floating_point
 
 
@@ -70,8 +70,8 @@ def _dtype(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.d
     """Of the result for few elements: a tensor of no dimensions counts less for a dtype, so its dimensions stay."""
     one = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
     args, one = tree_map_only(Tensor, lambda t: torch.ones((2,) * t.dim(), dtype=t.dtype), (args, one))
-    made: torch.dtype = func(*args, **one).dtype
-    return made
+    result: torch.dtype = func(*args, **one).dtype
+    return result
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:

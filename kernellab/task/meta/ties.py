@@ -27,13 +27,13 @@ class Tied(Operators):  # type: ignore[no-untyped-call]
         self.met |= func in own
         return own.get(func, func)(*args, **kwargs)
 
-    def _sorted(self, given: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, ...]:
-        turned = self.turned and given.dim() > 0
-        values, at = torch.sort(given.flip(dim) if turned else given, dim=dim, descending=descending, stable=True)
-        return values, given.shape[dim] - 1 - at if turned else at
+    def _sorted(self, tensor: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, ...]:
+        turned = self.turned and tensor.dim() > 0
+        values, at = torch.sort(tensor.flip(dim) if turned else tensor, dim=dim, descending=descending, stable=True)
+        return values, tensor.shape[dim] - 1 - at if turned else at
 
     def _first(
-        self, given: torch.Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+        self, tensor: torch.Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
     ) -> tuple[torch.Tensor, ...]:
-        values, at = self._sorted(given, dim, largest)
-        return (values.narrow(dim, 0, k), at.narrow(dim, 0, k)) if given.dim() else (values, at)
+        values, at = self._sorted(tensor, dim, largest)
+        return (values.narrow(dim, 0, k), at.narrow(dim, 0, k)) if tensor.dim() else (values, at)

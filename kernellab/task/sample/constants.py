@@ -89,17 +89,17 @@ def _allowed(task: Task) -> tuple[tuple[float, ...], ...]:
     args = small_sample(task)
     if args is None:
         return tuple(() for _ in task.args)
-    found: list[tuple[float, ...]] = []
+    numbers: list[tuple[float, ...]] = []
     for spec, value in zip(task.args, args, strict=True):
         if spec.kind is not ArgKind.TENSOR or spec.static or not _is_float(value) or not value.numel():
-            found.append(())
+            numbers.append(())
             continue
         stated = task.domain.get(spec.name)
         legal = legal_values(spec, value, stated)
         least = float(value.min()) if value.isfinite().all() else None
         fitting = [n for n in _TRIED if _fits(n, legal, stated is not None, least)]
-        found.append(tuple(fitting[:3]))
-    return tuple(found)
+        numbers.append(tuple(fitting[:3]))
+    return tuple(numbers)
 
 
 def _is_float(value: Any) -> bool:

@@ -98,12 +98,12 @@ def redraw(
         if not is_float or value.numel() == 0 or (keep_static and spec.static):
             drawn.append(value)
             continue
-        known = legal[position] if legal else None
-        found = known or legal_values(spec, value, task.domain.get(spec.name))
+        checked = legal[position] if legal else None
+        values = checked or legal_values(spec, value, task.domain.get(spec.name))
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         # weights of odd sizes make most networks overflow, which tells nothing of a kernel
         own = family if spec.kind is ArgKind.TENSOR else Family.UNIFORM if family is Family.UNIFORM else Family.NORMAL
-        new = draw(value, found, own, generator)
+        new = draw(value, values, own, generator)
         drawn.append(torch.empty_like(value).copy_(new) if spec.last else new)
     return tuple(drawn)
 

@@ -58,7 +58,7 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
     before it."""
     shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
     state = {i for i, a in enumerate(task.args) if a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)}
-    found: list[FreeAxis] = []
+    free: list[FreeAxis] = []
     cut: dict[int, Shape] = dict(shapes)
     until = thread_time() + _MOST_S
     for size, axes in _groups(shapes, state):
@@ -66,7 +66,7 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
             break  # a reference of many thousands of steps
         if any(cut[i][d] != size for i, d in axes):
             continue  # already cut with a wider group
-        small = _trial_size(size, len(found))
+        small = _trial_size(size, len(free))
         trial = _resize(cut, axes, small)
         before, after = _outputs(task, cut), _outputs(task, trial)
         if before is None or after is None or [len(o) for o in before] != [len(o) for o in after]:
@@ -79,9 +79,9 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
         ]
         if any(b != size or a != small for _, _, b, a in changed):
             continue
-        found.append(FreeAxis(size, axes, tuple((o, d) for o, d, _, _ in changed)))
+        free.append(FreeAxis(size, axes, tuple((o, d) for o, d, _, _ in changed)))
         cut = trial
-    return tuple(found)
+    return tuple(free)
 
 
 def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...]:
@@ -147,8 +147,8 @@ def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[
             continue
         for small in (n for n in _WINDOWS if n < size):
             trial = _resize(now, axes, small)
-            given = _outputs(task, trial)
-            if given is not None and [len(o) for o in given] == rank and all(all(o) for o in given):
+            outputs = _outputs(task, trial)
+            if outputs is not None and [len(o) for o in outputs] == rank and all(all(o) for o in outputs):
                 now = trial
                 sizes = {**sizes, FreeAxis(size, axes, ()): small}
                 break
@@ -164,7 +164,7 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
     for axis, size in sizes.items():
         now = _resize(now, axis.axes, size)
     rank = [len(o.shape) for o in task.outputs]
-    found: dict[FreeAxis, int] = {}
+    extents: dict[FreeAxis, int] = {}
     # one axis alone, never the batch: the size of a group says which
     alone = [
         (n, a) for n, a in _groups(shapes, state) if len(a) == 1 and a[0][1] > 1 and a[0][0] not in state and n > least
@@ -174,12 +174,17 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
         axis = max(left, key=lambda a: left[a])
         size = max(least, left[axis] * 3 // 4)
         trial = _resize(now, axis.axes, size)
-        given = _outputs(task, trial)
-        if size == left[axis] or given is None or [len(o) for o in given] != rank or not all(all(o) for o in given):
+        outputs = _outputs(task, trial)
+        if (
+            size == left[axis]
+            or outputs is None
+            or [len(o) for o in outputs] != rank
+            or not all(all(o) for o in outputs)
+        ):
             del left[axis]
             continue
-        now, left[axis], found[axis] = trial, size, size
-    return found
+        now, left[axis], extents[axis] = trial, size, size
+    return extents
 
 
 @lru_cache(maxsize=256)
@@ -189,15 +194,15 @@ def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
     state = {i for i, a in enumerate(task.args) if a.key}
     taken = {place for axis in free_axes(task) for place in axis.axes}
     rank = [len(o.shape) for o in task.outputs]
-    found = []
+    sliding = []
     for i, shape in shapes.items():
         for d, n in enumerate(shape):
             if i in state or d == 0 or n < _WINDOWS[0] or (i, d) in taken:
                 continue
-            given = _outputs(task, _resize(shapes, ((i, d),), n - 1 if n <= _WINDOWS[0] else n * 3 // 4))
-            if given is not None and [len(o) for o in given] == rank and all(all(o) for o in given):
-                found.append(FreeAxis(n, ((i, d),), ()))
-    return tuple(found)
+            outputs = _outputs(task, _resize(shapes, ((i, d),), n - 1 if n <= _WINDOWS[0] else n * 3 // 4))
+            if outputs is not None and [len(o) for o in outputs] == rank and all(all(o) for o in outputs):
+                sliding.append(FreeAxis(n, ((i, d),), ()))
+    return tuple(sliding)
 
 
 def bytes_at(task: Task, sizes: Mapping[FreeAxis, int]) -> int | None:
@@ -214,8 +219,8 @@ def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
     import torch
 
     outputs = _outputs(task, shapes) or [_shape(o.shape) for o in task.outputs]
-    given = sum(prod(s) * int(getattr(torch, task.args[i].dtype).itemsize) for i, s in shapes.items())
-    return given + sum(
+    inputs = sum(prod(s) * int(getattr(torch, task.args[i].dtype).itemsize) for i, s in shapes.items())
+    return inputs + sum(
         prod(s) * int(getattr(torch, o.dtype).itemsize) for s, o in zip(outputs, task.outputs, strict=False)
     )
 
@@ -259,18 +264,18 @@ def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
 
     try:
         with Small():
-            given = list(module.sample(seed=seed))
+            inputs = list(module.sample(seed=seed))
     except TaskError:
         return None
-    if any(not isinstance(given[i], torch.Tensor) or tuple(given[i].shape) != small[i] for i in small):
+    if any(not isinstance(inputs[i], torch.Tensor) or tuple(inputs[i].shape) != small[i] for i in small):
         return None
     state = {i for i, a in enumerate(task.args) if a.key}
     only = {a: n for a, n in sizes.items() if any(i in state for i, _ in a.axes)}
     for axis, size in only.items():
         for i, d in axis.axes:
             if i in state:
-                given[i] = given[i].narrow(d, 0, min(size, axis.size))
-    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in given)
+                inputs[i] = inputs[i].narrow(d, 0, min(size, axis.size))
+    return tuple(v.contiguous() if hasattr(v, "contiguous") else v for v in inputs)
 
 
 def _is_shape(value: Any) -> bool:

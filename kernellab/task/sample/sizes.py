@@ -86,14 +86,14 @@ def _largest(task: Task, sizes: Mapping[str, int]) -> int:
 
 def asked_sizes(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
     """The task's own sizes with ``sizes`` in their place. Raises TaskError: a name or a value that its Dims lack."""
-    found = {**task.module().default_sizes(), **sizes}
+    all_sizes = {**task.module().default_sizes(), **sizes}
     dims = {d.name: d for d in task.dims}
     outside = [n for n in sizes if n not in dims or not dims[n].min <= sizes[n] <= dims[n].max]
     if outside:
         ranges = ", ".join(f"{d.name} from {d.min} to {d.max}" for d in task.dims) or "none"
         these = ", ".join(f"{name} = {sizes[name]}" for name in outside)
         raise TaskError(f"The task has no size {these}.", f"Its Dims: {ranges}.")
-    return found
+    return all_sizes
 
 
 def input_bytes(task: Task, sizes: Mapping[str, int] | None = None) -> int:

@@ -154,14 +154,19 @@ class _Places:
         raise Unknown
 
     def _name(self, name: tree.Name, place: int) -> tree.Expr:
-        made = self.once.get(name.id)
-        if isinstance(made, tree.Assign):
-            if any(read in self.ranks and read not in self.once for read in edit.uses(made.value)):
+        origin = self.once.get(name.id)
+        if isinstance(origin, tree.Assign):
+            if any(read in self.ranks and read not in self.once for read in edit.uses(origin.value)):
                 raise Unknown  # it may be written again before it is read here
-            return self.at(made.value, place)
-        if made is None or not edit.is_load(made) or not isinstance(made.source, tree.Subscript) or made.keywords:
+            return self.at(origin.value, place)
+        if (
+            origin is None
+            or not edit.is_load(origin)
+            or not isinstance(origin.source, tree.Subscript)
+            or origin.keywords
+        ):
             raise Unknown
-        items = made.source.items
+        items = origin.source.items
         last = max(n for n, item in enumerate(items) if isinstance(item, tree.Slice))
         match items[last]:
             case tree.Slice(start=tree.Num(value=int(start)), stop=tree.Num(value=int(stop)), step=None):
@@ -171,8 +176,8 @@ class _Places:
         if (name.id, place) not in self.made:
             own = tree.Name(edit.fresh(f"{name.id}_at{place}", self.taken_names))
             self.made[name.id, place] = own
-            source = replace(made.source, items=(*items[:last], edit.number(start + place), *items[last + 1 :]))
-            load = replace(made, source=source, dest=own, comments=tree.NO_COMMENTS, pinned=False)
+            source = replace(origin.source, items=(*items[:last], edit.number(start + place), *items[last + 1 :]))
+            load = replace(origin, source=source, dest=own, comments=tree.NO_COMMENTS, pinned=False)
             self.loads.setdefault(name.id, []).append(load)
         return self.made[name.id, place]
 
