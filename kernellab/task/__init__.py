@@ -1,4 +1,4 @@
-"""What to compute: a Task, read from one self-contained module text."""
+"""Tasks: what to compute, read from one self-contained module text."""
 
 from __future__ import annotations
 

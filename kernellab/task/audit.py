@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: relative Frobenius error below which an output counts as matched (the error rule's class floors)
+#: relative Frobenius error up to which an output matches (the class floors of the error rule)
 FLOORS = {
     "float64": 1e-9,
     "float32": 1e-5,
@@ -31,7 +31,7 @@ FLOORS = {
     "float8_e5m2": 6e-2,
 }
 _SEEDS = (0, 1, 2)
-#: faults that no kernel can pass with, and what fixes them
+#: faults with which no kernel can pass, and their remedies
 _REFUSED = {
     "random": "Pass random values in as inputs, and leave out dropout.",
     "not-finite": "See that inputs() gives values for which the reference is defined.",
@@ -39,10 +39,11 @@ _REFUSED = {
 
 
 def admit(task: Task) -> tuple[TaskFlag, ...]:
-    """The flags of a task that a kernel can pass; what degenerate kernels pass too stays a flag.
+    """Return the flags of a task that a kernel can pass; if degenerate kernels pass too, that is a flag.
 
     Raises:
-        TaskError: no kernel can match the reference: it is random, or gives only NaN; or :func:`feasible` raises.
+        TaskError: no kernel can match the reference, since it is random or returns only NaN; or :func:`feasible`
+        raises.
     """
     feasible(task)
     flags = quality(task)
@@ -53,12 +54,12 @@ def admit(task: Task) -> tuple[TaskFlag, ...]:
 
 
 def weaknesses(flags: Sequence[TaskFlag]) -> tuple[WeakTask, ...]:
-    """The flags as conditions of a verdict."""
+    """Return the flags as conditions of a verdict."""
     return tuple(WeakTask(rule=flag.rule, reason=flag.reason) for flag in flags)
 
 
 def feasible(task: Task) -> None:
-    """Raises TaskError for a task that cannot be run here at its own sizes, or whose outputs are empty at them."""
+    """Raise TaskError for a task that cannot run here at its default sizes, or whose outputs are empty at them."""
     size, memory = input_bytes(task), _memory()
     need, have = (f"{n / 1e9:.0f} GB" for n in (size, memory))
     if size > memory:
@@ -75,7 +76,7 @@ def feasible(task: Task) -> None:
 
 
 def _memory() -> int:
-    """Bytes of memory that this process may have: the machine's, or its control group's."""
+    """Return the bytes of memory available to this process: those of the machine, or of its control group."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
@@ -86,10 +87,9 @@ def _memory() -> int:
 
 @lru_cache(maxsize=256)
 def quality(task: Task) -> tuple[TaskFlag, ...]:
-    """Flags with reasons; empty for a task on which a wrong kernel fails.
+    """Return flags with reasons; empty for a task on which a wrong kernel fails.
 
-    Runs the reference a few times on its own inputs, at a small size where the task has Dims.
-    """
+    This runs the reference a few times on its own inputs, at a small size if the task has Dims."""
     try:
         return _audit(task)
     except TaskError as error:
@@ -113,7 +113,8 @@ def _audit(task: Task) -> tuple[TaskFlag, ...]:
 
 
 def floor_of(task: Task, result: int) -> float:
-    """What a result may be off by, relatively: an output, or behind them an argument that the reference writes into."""
+    """Return the allowed relative error of a result: an output, or (after those) an argument that the reference writes
+    into."""
     written = (task.args[i].dtype for i in task.module().written)
     dtype = [*(o.dtype for o in task.outputs), *written][result]
     return task.tolerance.get("floor", FLOORS.get(dtype, 1e-5))
@@ -151,8 +152,8 @@ def _degenerate(task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[
 
 @lru_cache(maxsize=256)
 def proposed(task: Task) -> Family | None:
-    """The first legal family on which every degenerate candidate fails: the task's own inputs where they tell right
-    from wrong, None where no family does."""
+    """Return the first legal family on which every degenerate candidate fails: the task's own inputs if they
+    distinguish right from wrong, None if no family does."""
     for family in families(task):
         samples = _drawn(task, family)
         outputs = [task.module().results(args) for args in samples]
@@ -169,12 +170,12 @@ def _drawn(task: Task, family: Family) -> list[tuple[Any, ...]]:
 def _passing(
     task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Tensor]], family: Family
 ) -> list[str]:
-    """What passes by the fault of these inputs, and not by the reference's nature."""
+    """Return the degenerate candidates that pass because of these inputs, and not because of the reference's nature."""
     floors = [floor_of(task, i) for i in range(len(task.outputs) + len(task.module().written))]
     names = passing(task, samples, outputs, floors)
     blind = [name for name in names if name in OF_INPUTS]
     if blind:
-        # a reference that is blind to a change of its inputs shows it on random signs and sizes too
+        # a reference that does not depend on a change of its inputs does not on random signs and sizes either
         drawn = _drawn(task, Family.NORMAL) if family is not Family.NORMAL else samples
         nature = passing(task, drawn, [task.module().results(args) for args in drawn], floors)
         names = [name for name in names if name not in blind or name not in nature]
@@ -187,7 +188,7 @@ def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[
     flags = []
     for position, spec in enumerate(task.args):
         value = args[position]
-        # a Model in training mode does not read its running statistics, nor a bias before its norm
+        # a Model in training mode does not depend on its running statistics, nor on a bias before its norm
         if spec.key or not _is_float(value) or value.numel() == 0:
             continue
         changed = list(args)
@@ -208,7 +209,7 @@ def _seeded_reference(module: Any, args: Sequence[Any], seed: int) -> tuple[Tens
 
 
 def _differ(first: Sequence[Tensor], second: Sequence[Tensor], task: Task) -> bool:
-    """More than threads that sum in another order can explain."""
+    """Do the results differ by more than another order of sums in threads explains?"""
     return not all(matches(b, a, floor_of(task, i) / 10) for i, (a, b) in enumerate(zip(first, second, strict=True)))
 
 

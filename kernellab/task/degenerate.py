@@ -1,9 +1,8 @@
-"""Degenerate candidates: what a kernel could do instead of its work. All of them must fail a task's inputs.
+"""Degenerate candidates: what a kernel could do instead of its work. All of them must fail on a task's inputs.
 
-Each is tried on the reference's own answers at a small size, and passes where every output is within the class floor
-in relative Frobenius norm. One that passes on random normal inputs too is no degenerate of this task, but how it is
-(the sum of a permuted vector is the sum).
-"""
+Each is compared with the reference's results at a small size, and passes if every output is within the class floor in
+relative Frobenius norm. A candidate that passes on random normal inputs too is not degenerate for this task but right
+(the sum of a permuted vector is the sum)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 Outputs = Sequence["Tensor"]
-#: what a candidate does in the words of a flag
+#: the descriptions of candidates in flags
 WORDS = {
     "zeros": "writes only zeros",
     "ones": "writes only ones",
@@ -33,17 +32,17 @@ WORDS = {
     "bf16": "rounds its inputs to bf16",
     "tf32": "rounds its inputs to TF32",
 }
-#: these change the inputs: where a reference is blind to the change on all inputs, that is its nature
+#: candidates that change the inputs: if a reference does not depend on the change for any inputs, that is its nature
 OF_INPUTS = ("permuted", "tail", "bf16", "tf32")
 
-#: elements of a large output that are compared
+#: number of compared elements of a large output
 _LOOKED_AT = 1 << 17
 
 
 def passing(
     task: Task, samples: Sequence[Sequence[Any]], outputs: Sequence[Outputs], floors: Sequence[float]
 ) -> list[str]:
-    """The names of the degenerate candidates that pass on all ``samples``, whose right answers are ``outputs``.
+    """Return the names of the degenerate candidates that pass on all ``samples``, whose right results are ``outputs``.
 
     ``floors`` are the relative errors that each output may have. Inputs that are returned are named ``identity:NAME``.
     """
@@ -94,7 +93,7 @@ def _right(got: Sequence[Tensor | None] | None, want: Outputs, floors: Sequence[
 
 
 def _of_changed(task: Task, args: Sequence[Any], change: Callable[[Tensor], Tensor | None]) -> Outputs | None:
-    """The reference at changed inputs; None where nothing can be changed. Parameters stay."""
+    """Return the reference at changed inputs; None if nothing can be changed. Parameters stay."""
     import torch
 
     changed, touched = [], False
@@ -116,7 +115,7 @@ def _rolled(x: Tensor) -> Tensor:
 
 
 def _tailless(x: Tensor) -> Tensor | None:
-    """The last sixteenth (at least one element) of the last dimension left out of account: zero."""
+    """Return ``x`` with the last sixteenth (at least one element) of the last dimension set to zero."""
     n = x.shape[-1] if x.dim() else 0
     if n < 2:
         return None
@@ -132,7 +131,7 @@ def _bf16(x: Tensor) -> Tensor:
 
 
 def _tf32(x: Tensor) -> Tensor | None:
-    """Ten bits of mantissa, rounded to nearest."""
+    """Return ``x`` with ten bits of mantissa, rounded to nearest."""
     import torch
 
     if x.dtype != torch.float32:
@@ -154,7 +153,7 @@ def _front(want: Tensor) -> Tensor | None:
 
 
 def _same(one: Sequence[Any], two: Sequence[Any]) -> bool:
-    """Inputs that do not depend on the seed say nothing of an earlier call's output."""
+    """Are both inputs the same? If they do not depend on the seed, an earlier call's output is right."""
     import torch
 
     pairs = zip(one, two, strict=True)
@@ -167,7 +166,7 @@ def _mean(want: Tensor) -> float:
 
 
 def _as_output(value: Tensor, want: Tensor) -> Tensor | None:
-    """The input as it is: of another dtype, it is refused for that."""
+    """Return the input unchanged; None if it has another dtype, for which it is refused."""
     return value if value.shape == want.shape and value.dtype == want.dtype else None
 
 
@@ -178,7 +177,7 @@ def matches(got: Tensor, want: Tensor, floor: float) -> bool:
     if got.shape != want.shape:
         return False
     if want.numel() > _LOOKED_AT:
-        # a degenerate answer is wrong in any large enough part of it; an odd step meets all columns
+        # a degenerate result is wrong in any large enough part of it; an odd step samples all columns
         step = want.numel() // _LOOKED_AT | 1
         got, want = got.reshape(-1)[::step], want.reshape(-1)[::step]
     if want.is_complex():

@@ -45,6 +45,6 @@ class Dim:
 
 
 def extent(expr: Extent, sizes: Mapping[str, int]) -> int:
-    """The value of one extent under ``sizes``. Raises KeyError for a Dim that ``sizes`` does not have."""
+    """Return the value of one extent under ``sizes``. Raises KeyError for a Dim that ``sizes`` does not have."""
     formula = read(expr)
     return formula if isinstance(formula, int) else int(formula.value(sizes))

@@ -1,4 +1,4 @@
-"""Tensors of dtypes in which torch computes little: 8-bit floats and unsigned integers of 16 bits and more."""
+"""Tensors of dtypes with few operators in torch: 8-bit floats and unsigned integers of 16 bits and more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def computable(tensor: Tensor) -> Tensor:
-    """The same values in a dtype with all of torch's operators: 8-bit floats as float32, large unsigned integers as
-    int64 (uint64 by its bits); all else as it is."""
+    """Return the same values in a dtype with all of torch's operators: 8-bit floats as float32, large unsigned integers
+    as int64 (uint64 by its bits); others unchanged."""
     import torch
 
     if is_float8(tensor):
@@ -25,7 +25,7 @@ def computable(tensor: Tensor) -> Tensor:
 
 
 def parts(tensor: Tensor) -> Tensor:
-    """A complex tensor as pairs of real numbers, [..., 2]; all else as it is."""
+    """Return a complex tensor as pairs of real numbers, [..., 2]; others unchanged."""
     import torch
 
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
@@ -40,7 +40,8 @@ def channels_last(tensor: Any) -> bool:
 
 
 def held(tensor: Tensor, last: bool) -> Tensor:
-    """``tensor`` as one of a sketch holds it: complex numbers as pairs; ``last``: the second dimension at the end."""
+    """Return ``tensor`` in the form of a sketch's tensor: complex numbers as pairs; ``last``: the second dimension at
+    the end."""
     return tensor.movedim(1, -1) if last else parts(tensor)
 
 
@@ -52,21 +53,22 @@ def is_inexact(value: Any) -> bool:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The same values in float64, of complex numbers in complex128."""
+    """Return the same values in float64, or complex128 for complex numbers."""
     import torch
 
     return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
 
 
 def reals(tensor: Tensor) -> Tensor:
-    """A complex tensor as real numbers, those of an element next to each other in a last dimension that is twice as
-    long; all else as it is."""
+    """Return a complex tensor as real numbers, with both parts of an element adjacent in a last dimension of twice the
+    length; others unchanged."""
     pairs = parts(tensor)
     return pairs.flatten(-2) if tensor.is_complex() and tensor.dim() else pairs
 
 
 def unusable(value: object) -> str:
-    """What a tensor is that neither a kernel nor the judge can take ("a sparse tensor"); "" for all others."""
+    """Return the kind of a tensor that neither a kernel nor the judge can take ("a sparse tensor"); "" for all
+    others."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -86,7 +88,7 @@ def is_float8(tensor: Tensor) -> bool:
 
 
 def scaled(tensor: Tensor, factor: float) -> Tensor:
-    """A float tensor times ``factor``, in its own dtype."""
+    """Return a float tensor times ``factor``, in its dtype."""
     return (computable(tensor) * factor).to(tensor.dtype)
 
 
@@ -98,7 +100,7 @@ def finite(tensor: Tensor) -> bool:
 
 
 def alike(one: Tensor, other: Tensor) -> bool:
-    """Are both the same in every element, a NaN like a NaN?"""
+    """Are all elements of both equal? NaN equals NaN."""
     import torch
 
     one, other = (computable(t).nan_to_num() for t in (one, other))
@@ -106,8 +108,8 @@ def alike(one: Tensor, other: Tensor) -> bool:
 
 
 def masks_as_queries(args: Sequence[Any]) -> AbstractContextManager[object]:
-    """Attention's floating masks are cast to the queries' dtype, where ``args`` holds a float64 tensor: torch 2.13 and
-    before takes a float32 mask with float64 queries on a CPU, and reads its memory as float64."""
+    """While active, attention's floating masks are cast to the queries' dtype if ``args`` has a float64 tensor: torch
+    2.13 and before accepts a float32 mask with float64 queries on a CPU, and reads its memory as float64."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -133,24 +135,24 @@ def masks_as_queries(args: Sequence[Any]) -> AbstractContextManager[object]:
 
 
 def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
-    """A division of a dtype's least whole number by -1 raises, where ``args`` hold large ones: on a CPU torch leaves it
-    to the processor, which ends the process."""
+    """While active, a division of a dtype's smallest integer by -1 raises if ``args`` have large integers: on a CPU the
+    processor's exception would end the process."""
     import numpy as np
     import torch
 
     from kernellab.task.meta.operators import watching
 
-    wide = torch.int32, torch.int64  # narrower ones are divided as these
+    wide = torch.int32, torch.int64  # narrower integers are divided in one of these dtypes
 
     def large(value: Any) -> bool:
         if type(value) is int:
             return abs(value) > _SMALL
         if type(value) is not torch.Tensor or value.dtype not in wide or value.device.type != "cpu":
             return False
-        # a tensor without memory has no numbers to look at
+        # a tensor without memory has no values
         if not value.numel() or not value.data_ptr():
             return False
-        # by NumPy: who watches the reference's operations sees none of these
+        # by NumPy, so that a mode that records the reference's operations does not see these
         numbers = value.numpy()
         return bool(numbers.min() < -_SMALL or numbers.max() > _SMALL)
 
@@ -168,6 +170,6 @@ def whole_divisions(args: Sequence[Any]) -> AbstractContextManager[object]:
     return watching(ran)
 
 
-#: magnitudes whose products stay far from the ends of 32 bits
+#: largest magnitude whose products do not overflow 32 bits
 _SMALL = 1 << 15
 _DIVISIONS = frozenset(("floor_divide", "remainder", "fmod"))

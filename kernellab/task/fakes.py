@@ -1,4 +1,4 @@
-"""A task's reference on tensors without memory, which have shapes and dtypes alone."""
+"""A task's reference on tensors without memory, which have only shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Watch = TypeVar("Watch", bound=AbstractContextManager[Any])
 
 
 def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) -> list[Any]:
-    """The reference's arguments, tensors of ``shapes`` (by position; the task's own, not given) with nothing in them:
-    for a call without memory."""
+    """Return the reference's arguments as tensors of ``shapes`` (by position; by default those of the task) without
+    contents, for a call without memory."""
     if shapes is None:
         sizes = task.module().default_sizes()
         shapes = {i: a.extents(sizes) for i, a in enumerate(task.args) if a.is_tensor}
@@ -30,13 +30,14 @@ def fake_arguments(task: Task, shapes: Mapping[int, Sequence[int]] | None = None
 
 
 def fake_model(task: Task) -> Any:
-    """A Model, in a call without memory; None where the task has no Model."""
+    """Return the Model in a call without memory; None if the task has no Model."""
     module = task.module(memory=False)
     return module.new_model() if module.form is TaskForm.KERNELBENCH else None
 
 
 def fake_outputs(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) -> tuple[Tensor, ...] | None:
-    """The reference's outputs on :func:`fake_arguments`; None where it needs values or does not take such shapes."""
+    """Return the reference's outputs on :func:`fake_arguments`; None if it needs values or does not accept the
+    shapes."""
     seen = fake_run(task, nullcontext, shapes)
     return None if seen is None else seen[0]
 
@@ -44,7 +45,7 @@ def fake_outputs(task: Task, shapes: Mapping[int, Sequence[int]] | None = None) 
 def fake_run(
     task: Task, watch: Callable[[], Watch], shapes: Mapping[int, Sequence[int]] | None = None
 ) -> tuple[tuple[Tensor, ...], Watch] | None:
-    """As :func:`fake_outputs`, with the ``watch`` that was entered for the reference's call alone."""
+    """As :func:`fake_outputs`, with the context ``watch``, which is active only during the reference's call."""
     module = task.module(memory=False)
 
     def run() -> tuple[tuple[Tensor, ...], Watch]:

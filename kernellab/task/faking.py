@@ -1,4 +1,4 @@
-"""Tensors without memory for one thread: shapes and dtypes alone."""
+"""Tensors without memory for one thread: only shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """While it lasts, no other thread traces (fake tensors, ``torch.export``).
+    """While active, no other thread traces (fake tensors, ``torch.export``).
 
     torch traces through module globals, and sessions load and design in separate threads: while one thread exports,
     fake operations of another would write into the same tables (torch.fx.traceback).
@@ -34,11 +34,10 @@ def tracing() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _keep_guard() -> None:
-    """Has a thread that does not end make the guard which a torch built for CUDA traces with where it has no device.
+    """Make the guard with which a CUDA build of torch traces without a device, in a thread that does not end.
 
-    torch 2.11 keeps that guard in memory of the thread that traces first. When that thread had ended, the next trace
-    crashed the process.
-    """
+    torch 2.11 keeps that guard in memory of the thread that traces first. After that thread has ended, the next trace
+    crashes the process."""
     import torch
 
     make = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
@@ -61,12 +60,11 @@ def _keep_guard() -> None:
 
 
 def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
-    """What ``run`` gives where tensors that it makes have no memory, and no gradient is kept.
+    """Return the result of ``run`` with tensors without memory and without gradients.
 
-    It runs on meta tensors. Where they cannot tell, and after any error, it runs again on torch's fake tensors, which
-    load torch's compiler (100 MB and a second), made on ``device``. Inside another ``without_memory`` it runs as that
-    one does.
-    """
+    It runs on meta tensors. If they are not enough, and after any error, it runs again on torch's fake tensors on
+    ``device``, which load torch's compiler (100 MB and a second). Inside another ``without_memory`` it runs on the same
+    kind."""
     import torch
 
     with _TRACING:
@@ -79,7 +77,7 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
                 return result
         except TooLong:
             raise
-        except (_Unsure, Exception):  # told as fake tensors tell it
+        except (_Unsure, Exception):  # the error of fake tensors is the one that is reported
             pass
         with faking(), torch.device(device):
             return run()
@@ -87,7 +85,7 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
 
 @contextmanager
 def faking() -> Iterator[None]:
-    """While it lasts, tensors that this thread makes are torch's fake ones, and no gradient is kept."""
+    """While active, tensors that this thread makes are torch's fake ones, without gradients."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -98,7 +96,8 @@ def faking() -> Iterator[None]:
 
 @contextmanager
 def _meta() -> Iterator[list[Any]]:
-    """While it lasts, tensors are meta ones that say they are on the CPU; gives what they could not run."""
+    """While active, tensors are meta tensors that report the CPU as their device; yields the operators that failed on
+    them."""
     import torch
 
     meta, calls = _modes()
@@ -110,7 +109,7 @@ def _meta() -> Iterator[list[Any]]:
 
 @contextmanager
 def _without_compiler() -> Iterator[None]:
-    """Keeps torch from loading its compiler only to have that leave a kernel for meta tensors alone."""
+    """Prevent torch from loading its compiler, which it does only to exclude a kernel for meta tensors."""
     kernels = () if "torch._dynamo" in sys.modules else _left_alone()
     for kernel in kernels:
         kernel.__dict__.setdefault(_LEFT_ALONE, kernel)
@@ -122,14 +121,14 @@ def _without_compiler() -> Iterator[None]:
                 del kernel.__dict__[_LEFT_ALONE]
 
 
-#: where torch keeps what its compiler made of a function that it leaves alone
+#: where torch keeps the compiler's wrapper of an excluded function
 _LEFT_ALONE = "__dynamo_disable"
 
 
 @lru_cache(maxsize=1)
 def _left_alone() -> tuple[Any, ...]:
-    """The functions in torch's kernels for meta tensors that its compiler is asked, when they are called, to leave
-    alone: those inside of what ``torch._disable_dynamo`` makes."""
+    """Return the functions in torch's kernels for meta tensors that are excluded from its compiler when they are
+    called: those inside the wrappers of ``torch._disable_dynamo``."""
     import torch._compile
     from torch._decomp import global_decomposition_table
 
@@ -150,19 +149,20 @@ def _left_alone() -> tuple[Any, ...]:
 
 
 class _Unsure(BaseException):
-    """What fake tensors may do and meta tensors do not; no Exception, which a reference could catch."""
+    """An operation that fake tensors may support and meta tensors do not; not an Exception, which a reference could
+    catch."""
 
 
 class TooLong(TaskError):
-    """A reference that loops in Python for longer than a person waits: other tensors would not shorten it."""
+    """A reference loops in Python for too long; other tensors would not shorten it."""
 
 
-#: calls of torch that one run may make, some 10 s of them without memory
+#: most calls of torch in one run, about 10 s without memory
 _MOST_CALLS = 200_000
 
 
 class _Within(threading.local):
-    #: what this thread's tensors are: "meta", "fake", or real
+    #: the kind of this thread's tensors: "meta", "fake", or "" for real ones
     mode = ""
 
 
@@ -180,7 +180,7 @@ def _kind(mode: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _modes() -> tuple[Any, Any]:
-    """Two modes of torch: of operators, on meta tensors; and of functions."""
+    """Return two modes of torch: of operators, on meta tensors; and of functions."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._pytree import tree_leaves, tree_map_only
@@ -189,12 +189,12 @@ def _modes() -> tuple[Any, Any]:
     from kernellab.task.meta.shape_rules import result
 
     class Meta(Operators):  # type: ignore[no-untyped-call]
-        """Runs each operator on meta tensors; ``unsure`` takes those that failed."""
+        """Runs each operator on meta tensors; appends those that fail to ``unsure``."""
 
         def __init__(self, unsure: list[Any]) -> None:
             super().__init__()
             self.unsure = unsure
-            #: by its id: a real tensor, and the one without memory that stands for it
+            #: a real tensor and its replacement without memory, by id
             self.real: dict[int, tuple[Any, Any]] = {}
 
         def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -211,7 +211,7 @@ def _modes() -> tuple[Any, Any]:
                     raise _Other
                 moved = func is torch.ops.aten._to_copy.default and kwargs.get("device")
                 if moved and kwargs.get("dtype") in (None, args[0].dtype):
-                    raise _Other  # a tensor on the CPU is not copied there: what is written into it stays
+                    raise _Other  # a tensor on the CPU is not copied there: writes into it stay
                 kwargs["device"] = torch.device("meta")
             if "generator" in kwargs:
                 kwargs["generator"] = None
@@ -222,10 +222,10 @@ def _modes() -> tuple[Any, Any]:
             if by_rule is not None:
                 return by_rule
             if func.overloadpacket is torch.ops.aten.convolution:
-                raise _Other  # its kernel for meta tensors takes channels that its groups do not divide
+                raise _Other  # its kernel for meta tensors accepts channels that its groups do not divide
             keeps_format = func.is_view or torch.Tag.pointwise in func.tags
             if not keeps_format and any(isinstance(t, torch.Tensor) and channels_last(t) for t in tree_leaves(args)):
-                raise _Other  # torch's kernels for meta tensors may give another memory format
+                raise _Other  # torch's kernels for meta tensors may return another memory format
             return func(*args, **kwargs)
 
         def empty(self, value: Any) -> Any:
@@ -239,7 +239,7 @@ def _modes() -> tuple[Any, Any]:
             return self.real[id(value)][1]
 
     class Calls(TorchFunctionMode):
-        """Recurrent layers of many steps say their shapes at once; a tensor has the ``attributes``."""
+        """Replaces recurrent layers of many steps by their shapes; tensors have the ``attributes``."""
 
         def __init__(self, attributes: Mapping[str, Any]) -> None:
             super().__init__()
@@ -248,7 +248,7 @@ def _modes() -> tuple[Any, Any]:
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(func, "__name__", "")
-            self.calls += name != "__get__"  # a tensor's size and dtype are no work
+            self.calls += name != "__get__"  # reading a tensor's size or dtype does not count as a call
             if self.calls > _MOST_CALLS:
                 raise TooLong(
                     f"The task makes more than {_MOST_CALLS:,} calls of torch in one run{_line()}, each by Python.",
@@ -266,7 +266,7 @@ def _modes() -> tuple[Any, Any]:
 
 
 def _line() -> str:
-    """The line of a task's text that is running, as a person reads it."""
+    """Return the current line of a task's text, for a message."""
     frame: Any = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith("<task "):
         frame = frame.f_back
@@ -274,7 +274,7 @@ def _line() -> str:
 
 
 class _Other(Exception):
-    """Tensors of other devices, layouts and memory formats, and writes into real ones."""
+    """Not supported: tensors of other devices, layouts and memory formats, and writes into real ones."""
 
 
 def has_values(value: Any) -> bool:
@@ -283,7 +283,7 @@ def has_values(value: Any) -> bool:
 
 
 def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
-    """The result of ``func``, by what stands ``instead`` of a function of its name where that takes the call."""
+    """Return the result of ``func``, or that of the function in ``instead`` for its name, if that supports the call."""
     other = instead.get(getattr(func, "__name__", ""))
     result = other(*args, **kwargs) if other is not None else NotImplemented
     return func(*args, **kwargs) if result is NotImplemented else result
@@ -291,7 +291,7 @@ def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **k
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps torch from logging the tracebacks of shape errors, which become one sentence."""
+    """Prevent torch from logging tracebacks of shape errors, which become one sentence."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True

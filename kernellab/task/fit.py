@@ -1,4 +1,5 @@
-"""Expressions over Dim names that give the extents seen at a few sizes: ``N``, ``2*M*N``, ``M + N - 1``, ``N // 2``."""
+"""Finds expressions over Dim names that equal observed extents at a few sizes: ``N``, ``2*M*N``, ``M + N - 1``, ``N //
+2``."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Sizes = dict[str, int]
 
 
 def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> Extent | None:
-    """The simplest expression over ``names`` that gives ``values`` at ``sizes``; None when none fits."""
+    """Return the simplest expression over ``names`` that equals ``values`` at ``sizes``; None if none fits."""
     if len(set(values)) == 1:
         return values[0]
     for make in (_single, _products, _linear, _multilinear, _quadratic, _quotient, _multiple):
@@ -79,7 +80,7 @@ def _polynomial(values: Sequence[int], sizes: Sequence[Sizes], terms: Sequence[t
 
 
 def is_stepped(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> bool:
-    """Do ``values`` vary as no polynomial does, such as the number of windows that fit?"""
+    """Do ``values`` vary unlike any polynomial, such as the number of windows that fit?"""
     texts = (make(values, sizes, names) for make in (_single, _linear, _multilinear))
     return len(set(values)) > 1 and not any(
         text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)) for text in texts
@@ -92,7 +93,7 @@ def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
     for name, divisor, factor in product(names, range(2, _LONGEST_STEP), range(1, 5)):
         if factor % divisor == 0:
             continue
-        # the shifts that agree with all sizes seen; the one nearest to 0 is the simplest
+        # the shifts that agree with all observed sizes; the one nearest to 0 is the simplest
         low = max(v * divisor - factor * s[name] for s, v in seen)
         high = min((v + 1) * divisor - factor * s[name] - 1 for s, v in seen)
         if low <= high:
@@ -103,7 +104,7 @@ def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
 
 
 def _multiple(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
-    """``B*(N // 4)``, ``4*(N // 4)``: Dims or a number times such a quotient, where rows are cut to whole pieces."""
+    """``B*(N // 4)``, ``4*(N // 4)``: Dims or a number times such a quotient, for rows that are cut to whole pieces."""
     for count in range(len(names)):
         for subset in combinations(names, count):
             own = [prod(s[n] for n in subset) for s in sizes]
@@ -120,10 +121,10 @@ def _multiple(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
     return None
 
 
-#: the highest power of a Dim in a product
+#: highest power of a Dim in a product
 _HIGHEST = 3
 
-#: steps of windows are tried up to this one: frames of sound are a few hundred samples apart
+#: longest step of windows that is tried: audio frames are a few hundred samples apart
 _LONGEST_STEP = 1 << 12
 
 

@@ -4,9 +4,8 @@ A Task states its extents as texts, for people and for journals; :func:`read` re
 captured graph, the Designer, a sketch's binding) computes with the record.
 
 :func:`solve` finds sizes from shapes: extents such as ``R + 1``, ``C*32`` or ``B*T - 2`` are read as polynomials over
-their names. A name is found from an extent in which it is the only unknown and stands to the first power, or from
-several extents that are linear in the same names.
-"""
+their names. A name is solved from an extent in which it is the only unknown, to the first power, or from several
+extents that are linear in the same names."""
 
 from __future__ import annotations
 
@@ -40,10 +39,10 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "log2": math.log2,
 }
 _FUNCTIONS = frozenset(("pow", "sqrt", "rsqrt", "log", "log2"))
-#: how tightly an operator binds; a call binds as a name does
+#: precedence of operators; a call has that of a name
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2, "neg": 3}
 _TIGHTEST = 4
-#: what a text may hold: extents are whole numbers
+#: nodes that a text may contain: extents are whole numbers
 _READ: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -73,12 +72,12 @@ class Formula:
 
     @property
     def is_function(self) -> bool:
-        """Is it, or a part of it, a function that makes a fraction of a whole number, such as a root?"""
+        """Does it contain a function that maps whole numbers to fractions, such as a root?"""
         inside = (a.is_function for a in self.args if isinstance(a, Formula))
         return self.op in _FUNCTIONS or any(inside)
 
     def value(self, sizes: Mapping[str, Any]) -> Any:
-        """The number under ``sizes``. Raises KeyError for a name that they lack."""
+        """Return the number under ``sizes``. Raises KeyError for a name that is not in ``sizes``."""
         if self.name:
             return sizes[self.name]
         return _VALUES[self.op](*(a.value(sizes) if isinstance(a, Formula) else a for a in self.args))
@@ -96,23 +95,23 @@ class Formula:
 
 
 def _inside(term: Term, least: int) -> str:
-    """The term as an operand, in parentheses where it binds less tightly than ``least``."""
+    """Return the term as an operand, in parentheses if its precedence is below ``least``."""
     binds = _BINDS.get(term.op, _TIGHTEST) if isinstance(term, Formula) else _TIGHTEST
     return f"({term})" if binds < least else str(term)
 
 
 def named(name: str) -> Formula:
-    """The formula that is one name."""
+    """Return the formula that is one name."""
     return Formula(name=name)
 
 
 @lru_cache(maxsize=1024)
 def read(extent: int | str) -> int | Formula:
-    """An extent of a Task as a number or a formula.
+    """Return an extent of a Task as a number or a formula.
 
     Raises:
-        ValueError: the text holds more than names, whole numbers, ``+ - * // %``, min and max.
-        SyntaxError: the text is no expression.
+        ValueError: the text contains more than names, whole numbers, ``+ - * // %``, min and max.
+        SyntaxError: the text is not an expression.
     """
     return extent if isinstance(extent, int) else _read(ast.parse(extent, mode="eval").body)
 
@@ -136,27 +135,28 @@ def _read(node: ast.expr) -> int | Formula:
 # -- sizes from shapes
 
 Key = TypeVar("Key")
-#: a sorted tuple of atoms (names, and what does not distribute, such as ``N // 2``) -> what it is multiplied by
+#: a sorted tuple of atoms (names, and terms that do not distribute, such as ``N // 2``) -> its coefficient
 Poly = dict[tuple[Formula, ...], int]
-#: operators that make whole numbers of whole numbers
+#: operators whose result is whole for whole numbers
 _WHOLE = frozenset(("+", "-", "*", "//", "%", "neg", "min", "max", "ceil"))
 
 
 @dataclass(frozen=True)
 class Solved(Generic[Key]):
-    """A name's size: ``(sum of factor * size - less) // by``, over the sizes at some keys and names solved before."""
+    """A name's size: ``(sum of factor * size - less) // by``, over the sizes at some keys and earlier solved names."""
 
     sizes: tuple[tuple[int, Key], ...]
     less: Term = 0
     by: Term = 1
 
     def value(self, size_at: Callable[[Key], int], values: Mapping[str, int]) -> int:
-        """The size under the others; where an extent is 0 whatever the name is, as if that were divided by 1."""
+        """Return the size under the others; a divisor of 0 (an extent that is 0 for any value of the name) counts as
+        1."""
         total = sum(factor * size_at(key) for factor, key in self.sizes)
         return int((total - _number(self.less, values)) // (_number(self.by, values) or 1))
 
     def text(self, text_at: Callable[[Key], str]) -> str:
-        """The same in Python; ``text_at`` gives a size's text."""
+        """Return the same as Python; ``text_at`` returns a size's text."""
         terms = [(factor, text_at(key)) for factor, key in self.sizes]
         total = " + ".join(t if factor == 1 else f"{factor} * {t}" for factor, t in terms)
         if isinstance(self.less, Formula):
@@ -168,16 +168,16 @@ class Solved(Generic[Key]):
         return f"({total}) // " + (f"(({self.by}) or 1)" if isinstance(self.by, Formula) else str(self.by))
 
     def formula(self, extent_at: Callable[[Key], Term], terms: Mapping[str, Term]) -> Term | None:
-        """The same over formulas, ``terms`` for the names before it; None where the division is not exact for
-        certain."""
+        """Return the same over formulas, with ``terms`` for the earlier names; None if the division is not certainly
+        exact."""
         total = reduce(_plus, (_scaled(poly(extent_at(key)), factor) for factor, key in self.sizes))
         less, by = (poly(_put(term, terms)) for term in (self.less, self.by))
         return _over(_plus(total, _scaled(less, -1)), by)
 
 
 def solve(equations: Sequence[tuple[Key, Term]]) -> dict[str, Solved[Key]]:
-    """The names that the ``equations`` (what the size at each key stands for) give, in an order in which each uses only
-    those before it. A name that they do not give for certain is left out."""
+    """Solve the ``equations`` (the term that the size at each key equals) for names, in an order in which each uses
+    only earlier ones. A name without a certain solution is left out."""
     rows: _Rows[Key] = [(((1, key),), poly(term)) for key, term in equations]
     names = {n for _, terms in rows for monomial in terms for atom in monomial for n in atom.names()}
     solutions: dict[str, Solved[Key]] = {}
@@ -190,7 +190,7 @@ def solve(equations: Sequence[tuple[Key, Term]]) -> dict[str, Solved[Key]]:
 
 
 def sizes_from(equations: Sequence[tuple[int, Term]]) -> dict[str, int]:
-    """The names that actual sizes give: each equation is a size and what it stands for."""
+    """Return the values of names from actual sizes: each equation is a size and the term that it equals."""
     sizes: dict[str, int] = {}
     numbered = [(k, term) for k, (_, term) in enumerate(equations)]
     for name, solved in solve(numbered).items():
@@ -199,7 +199,7 @@ def sizes_from(equations: Sequence[tuple[int, Term]]) -> dict[str, int]:
 
 
 def simplified(term: Term) -> Term:
-    """A polynomial with its terms collected: ``R + 1 - 1`` is ``R``, and ``(C*32) // 32`` is ``C``."""
+    """Return a polynomial with its terms collected: ``R + 1 - 1`` is ``R``, and ``(C*32) // 32`` is ``C``."""
     if not isinstance(term, Formula) or term.name:
         return term
     if _is_whole(term):
@@ -208,14 +208,14 @@ def simplified(term: Term) -> Term:
 
 
 def _is_whole(term: Term) -> bool:
-    """Is it of whole numbers throughout?"""
+    """Does it consist of whole numbers only?"""
     if isinstance(term, Formula):
         return bool(term.name) or (term.op in _WHOLE and all(map(_is_whole, term.args)))
     return isinstance(term, int)
 
 
 def _put(term: Term, terms: Mapping[str, Term]) -> Term:
-    """``term`` with formulas in place of names."""
+    """Return ``term`` with formulas in place of names."""
     if not isinstance(term, Formula):
         return term
     if term.name:
@@ -229,7 +229,7 @@ def _poly(term: Term) -> tuple[tuple[tuple[Formula, ...], int], ...]:
 
 
 def poly(term: Term) -> Poly:
-    """``term`` as a polynomial; what does not distribute is an atom."""
+    """Return ``term`` as a polynomial; a subterm that does not distribute is an atom."""
     return dict(_poly(term))
 
 
@@ -269,7 +269,7 @@ def _times(a: Poly, b: Poly) -> Poly:
 
 
 def _over(a: Poly, b: Poly) -> Term | None:
-    """The exact quotient of ``a`` by ``b``, which is one monomial; None where there is none for certain."""
+    """Return the exact quotient of ``a`` by ``b``, which is one monomial; None if it is not certainly exact."""
     if len(b) != 1:
         return None
     (divisor, by), *_ = b.items()
@@ -285,7 +285,7 @@ def _over(a: Poly, b: Poly) -> Term | None:
 
 
 def _term(a: Poly) -> Term:
-    """A polynomial as a term, its products first and its number last."""
+    """Return a polynomial as a term, with its products first and its number last."""
     parts = sorted(a.items(), key=lambda part: (part[1] < 0, -len(part[0]), str(part[0])))
     total: Term | None = None
     for monomial, n in parts:
@@ -315,7 +315,7 @@ def _unknown_in(monomial: tuple[Formula, ...], unknown: set[str]) -> list[Formul
 
 
 def _alone(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | None:
-    """A name that is the only unknown of an extent; the plainest such extent first."""
+    """Solve for a name that is the only unknown of an extent; of several, in the simplest one."""
     candidates: list[tuple[int, str, Solved[Key]]] = []
     for sizes, terms in rows:
         inside = [(monomial, n, _unknown_in(monomial, unknown)) for monomial, n in terms.items()]
@@ -333,7 +333,7 @@ def _alone(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | Non
 
 
 def _eliminated(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | None:
-    """A name that several extents give together, each linear in its unknown names."""
+    """Solve several extents, each linear in its unknown names, for one name."""
     linear = [(sizes, terms) for sizes, terms in rows if _is_linear(terms, unknown)]
     columns = sorted({a.name for _, terms in linear for m in terms for a in _unknown_in(m, unknown)})
     if not columns:

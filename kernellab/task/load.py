@@ -1,4 +1,4 @@
-"""Reads a task's text or file, runs it once a process, and states it as a Task."""
+"""Reads a task's text or file, runs it once in each process, and describes it as a Task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_task(text_or_path: str | Path, name: str | None = None, *, audit: bool = False) -> Task:
-    """The Task that a module text (or a .py file) states; ``audit`` also runs :func:`quality` into ``flags``.
+    """Return the Task of a module text (or a .py file); ``audit`` also runs :func:`quality` into ``flags``.
 
     >>> text = '''import torch
     ...
@@ -41,7 +41,7 @@ def load_task(text_or_path: str | Path, name: str | None = None, *, audit: bool 
 
 
 def read_task(text_or_path: str | Path, name: str | None = None, what: str = "task") -> tuple[str, str]:
-    """A task's text and name, read but not run. Raises TaskError for a file of ``what`` that cannot be read."""
+    """Return a task's text and name without running it. Raises TaskError for a file of ``what`` that cannot be read."""
     is_path = isinstance(text_or_path, Path) or ("\n" not in text_or_path and text_or_path.strip().endswith(".py"))
     if not is_path:
         return str(text_or_path), name or what
@@ -62,22 +62,22 @@ def read_task(text_or_path: str | Path, name: str | None = None, what: str = "ta
 
 
 def identifier(stem: str) -> str:
-    """``stem`` as a name that a kernel, a sketch and a session can bear: ``23_Softmax`` is ``task_23_Softmax``."""
+    """Return ``stem`` as a valid name of a kernel, a sketch and a session: ``23_Softmax`` is ``task_23_Softmax``."""
     word = "".join(c if (c.isascii() and c.isalnum()) or c == "_" else "_" for c in stem).strip("_") or "task"
     return f"task_{word}" if word[0].isdigit() else word
 
 
 @lru_cache(maxsize=256)
 def _load(name: str, text: str) -> Task:
-    # by place, as Task.module asks for it: a keyword would be another entry of the cache
+    # positional, as in Task.module: a keyword would be another entry of the cache
     return describe(task_module(name, text, False))
 
 
-# -- what a running task module states, as a Task ----------------------------------------------------------------------
+# -- from a running task module to a Task ------------------------------------------------------------------------------
 
 
 def describe(module: TaskModule) -> Task:
-    """The Task that a running module states: arguments with symbolic shapes, outputs, policy.
+    """Return the Task of a running module: arguments with symbolic shapes, outputs, policy.
 
     Raises:
         TaskError: as :func:`kernellab.task.load_task`.
@@ -90,7 +90,7 @@ def describe(module: TaskModule) -> Task:
             shapes = infer(module)
             break
         except TaskError:
-            # the cases that a task lists may hold where their Dims' ranges do not
+            # the listed cases of a task may be valid although their Dims' ranges are not
             if not module.narrow():
                 raise
     module.described = True
@@ -119,7 +119,7 @@ def describe(module: TaskModule) -> Task:
 
 
 def _notes(module: TaskModule) -> tuple[str, ...]:
-    """What was decided in reading the task."""
+    """Return notes on decisions that were made in reading the task."""
     listed = module.listed
     notes = ("eval mode: in training mode the reference is random",) if module.evaluates else ()
     if listed is None or not listed.left_out:

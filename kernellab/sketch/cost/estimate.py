@@ -1,9 +1,8 @@
 """What a sketch costs: FLOPs, bytes from the slowest level, footprint, and a roofline time, each by loop.
 
-A model of the text alone: nothing is run, and torch is not needed. Loops with many iterations are looked at in a few
-of them. ``bytes_slow`` assumes that what fits in the chip's last cache is fetched once, and that what does not fit is
-fetched each time it is read.
-"""
+A model of the text alone, which runs nothing and does not need torch. Loops with many iterations are sampled.
+``bytes_slow`` assumes that what fits in the chip's last cache is fetched once, and anything larger each time it is
+read."""
 
 from __future__ import annotations
 

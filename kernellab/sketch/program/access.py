@@ -1,4 +1,4 @@
-"""Which parts of which tensors a kernel touches, under which loops and conditions."""
+"""The parts of tensors that a kernel accesses, with the loops and conditions around each access."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Access:
 
 
 def accesses(kernel: Kernel) -> tuple[Access, ...]:
-    """Every access of ``kernel``, in order."""
+    """Return every access of ``kernel``, in order."""
     return tuple(_walk(kernel.body, (), ()))
 
 
@@ -66,7 +66,7 @@ def start_of(item: Point | Range) -> IntExpr:
 
 
 def extent_of(item: Point | Range) -> IntExpr:
-    """Elements from the first to the last that the item touches, the last included."""
+    """Return the number of elements from the first to the last one of the item, both included."""
     if isinstance(item, Point):
         return num(1)
     if item.step.is_one:
@@ -75,7 +75,7 @@ def extent_of(item: Point | Range) -> IntExpr:
 
 
 def at_least(a: IntExpr, b: IntExpr) -> bool:
-    """Whether ``a >= b`` can be shown, with every name at least 1 and ``T * ceil(n, T)`` at least ``n``."""
+    """Is ``a >= b`` proved, given that every name is at least 1 and ``T * ceil(n, T)`` at least ``n``?"""
     return _not_negative(affine.poly(int_op("-", a, b)))
 
 
@@ -103,7 +103,7 @@ def _not_negative(terms: affine.Poly) -> bool:
 
 
 def _rounded_up(monomial: affine.Monomial) -> IntExpr | None:
-    """``n`` for ``T * ceil(n, T)``."""
+    """Return ``n`` for ``T * ceil(n, T)``."""
     for atom in monomial:
         if atom.op != "cdiv":
             continue
@@ -118,7 +118,7 @@ def _rounded_up(monomial: affine.Monomial) -> IntExpr | None:
 
 
 def _at_least_0(atom: IntExpr) -> bool:
-    """Whether an atom is shown not to be negative; divisors are extents and steps, and so positive."""
+    """Is an atom proved not to be negative? Divisors are extents and steps, and so positive."""
     if atom.kind is not IntKind.OP:
         # a loop may start below 0
         return atom.kind is not IntKind.LOOP
@@ -129,27 +129,26 @@ def _at_least_0(atom: IntExpr) -> bool:
     shown = [at_least(a, num(0)) for a in atom.args]
     if atom.op in ("max", "&"):
         return any(shown)
-    # bits of what is not negative have no sign to set, and a shift keeps the sign
+    # bit operations on numbers that are not negative set no sign, and a shift keeps the sign
     return all(shown) if atom.op in ("min", "|", "^") else atom.op == ">>" and shown[0]
 
 
 @dataclass(frozen=True)
 class Cover:
-    """One dimension of a region over its loops: contiguous from ``first``, ``length`` elements, or not understood.
+    """One dimension of a region over its loops: ``length`` contiguous elements from ``first``.
 
-    ``used`` are the loops whose variable moves it; ``apart`` those of them whose iterations do not overlap.
-    """
+    ``used`` are the loops whose variables move it; ``apart`` those of them whose iterations do not overlap."""
 
     first: IntExpr
     length: IntExpr
     used: frozenset[str]
     apart: frozenset[str]
-    #: whether the elements are exactly first .. first + length, with none left out
+    #: are the elements exactly first .. first + length, without gaps?
     whole: bool
 
 
 def cover(item: Point | Range, loops: tuple[Loop, ...]) -> Cover | None:
-    """What ``item`` covers while all of ``loops`` run; None when it is not a nest of affine steps."""
+    """Return what ``item`` covers while all of ``loops`` run; None if it is not a nest of affine steps."""
     start = start_of(item)
     whole = isinstance(item, Point) or item.step.is_one
     length = extent_of(item)
@@ -165,7 +164,7 @@ def cover(item: Point | Range, loops: tuple[Loop, ...]) -> Cover | None:
         first = affine.simplify(substitute(first, loop.var, loop.start))
     apart: set[str] = set()
     while steps:
-        # the loop whose stride is what is covered so far comes next
+        # the next loop is the one whose stride equals the length covered so far
         for pair in steps:
             loop, factor = pair
             stride = int_op("*", factor, loop.step)
@@ -180,7 +179,7 @@ def cover(item: Point | Range, loops: tuple[Loop, ...]) -> Cover | None:
 
 
 def _wide(steps: list[tuple[Loop, IntExpr]], length: IntExpr) -> frozenset[str]:
-    """The only loop left, when its stride is larger than what is covered: gaps, and no overlap."""
+    """Return the only remaining loop if its stride is larger than the covered length: gaps, and no overlap."""
     if len(steps) != 1:
         return frozenset()
     loop, factor = steps[0]

@@ -1,4 +1,4 @@
-"""Integer expressions as polynomials: equality, differences and simplification, however they are written.
+"""Integer expressions as polynomials: equality, differences and simplification in any spelling.
 
 A polynomial maps a monomial (a sorted tuple of atoms) to its coefficient. Atoms are names, and operations that do not
 distribute (``//``, ``%``, ``ceil``, ``min``, ``max`` that do not divide exactly), with their arguments simplified.
@@ -17,24 +17,24 @@ Poly = Mapping[Monomial, int]
 
 
 def equal(a: IntExpr, b: IntExpr) -> bool:
-    """Whether ``a`` and ``b`` are the same for every value of their names (a no may be a don't know)."""
+    """Are ``a`` and ``b`` equal for every value of their names? False may mean unknown."""
     return a is b or a == b or poly(a) == poly(b)
 
 
 def difference(a: IntExpr, b: IntExpr) -> IntExpr:
-    """``a - b``, simplified."""
+    """Return ``a - b``, simplified."""
     return from_poly(_add(poly(a), poly(b), -1))
 
 
 def simplify(expr: IntExpr) -> IntExpr:
-    """``expr`` in canonical form: equal polynomials give the same tree."""
+    """Return ``expr`` in canonical form: equal polynomials have equal trees."""
     if expr.kind is not IntKind.OP:
         return expr
     return from_poly(poly(expr))
 
 
 def constant(expr: IntExpr) -> int | None:
-    """The number that ``expr`` is, None when it depends on a name."""
+    """Return the number that ``expr`` is; None if it depends on a name."""
     if expr.kind is IntKind.NUM:
         return expr.value
     terms = poly(expr)
@@ -44,7 +44,7 @@ def constant(expr: IntExpr) -> int | None:
 
 
 def coefficient(expr: IntExpr, name: str) -> IntExpr | None:
-    """What multiplies ``name`` in ``expr``; None when ``expr`` is not affine in it."""
+    """Return the coefficient of ``name`` in ``expr``; None if ``expr`` is not affine in it."""
     rest: dict[Monomial, int] = {}
     for monomial, factor in poly(expr).items():
         inside = [a for a in monomial if name in a.names()]
@@ -57,14 +57,14 @@ def coefficient(expr: IntExpr, name: str) -> IntExpr | None:
 
 
 def without(expr: IntExpr, names: frozenset[str]) -> IntExpr:
-    """The terms of ``expr`` in which none of ``names`` occurs."""
+    """Return the terms of ``expr`` without any of ``names``."""
     kept = {m: c for m, c in poly(expr).items() if not any(a.names() & names for a in m)}
     return from_poly(kept)
 
 
 @lru_cache(maxsize=16384)
 def poly(expr: IntExpr) -> Poly:
-    """The polynomial of ``expr``."""
+    """Return the polynomial of ``expr``."""
     if expr.kind is IntKind.NUM:
         return {(): expr.value} if expr.value else {}
     if expr.kind is not IntKind.OP:
@@ -100,7 +100,7 @@ def poly(expr: IntExpr) -> Poly:
 
 
 def from_poly(terms: Poly) -> IntExpr:
-    """The canonical expression of a polynomial."""
+    """Return the canonical expression of a polynomial."""
     ordered = sorted(terms.items(), key=lambda t: (t[1] < 0, -len(t[0]), _key(t[0])))
     result: IntExpr | None = None
     for monomial, factor in ordered:
@@ -143,7 +143,7 @@ def _mul(a: Poly, b: Poly) -> Poly:
 
 
 def _as_ceiling(a: Poly, b: Poly) -> Poly | None:
-    """``n`` where ``a // b`` is ``(n + b - 1) // b``, the hand-written ``ceil(n, b)``."""
+    """Return ``n`` if ``a // b`` is ``(n + b - 1) // b``, the hand-written ``ceil(n, b)``, else None."""
     if len(b) != 1:
         return None
     ((monomial, size),) = b.items()
@@ -155,7 +155,7 @@ def _as_ceiling(a: Poly, b: Poly) -> Poly | None:
 
 
 def _apart(a: Poly, b: Poly) -> tuple[Poly, int, int] | None:
-    """``(q, r, s)`` where ``a`` is ``s * q + r``, with numbers r and s, s above 0; None where it is not, or q is 0."""
+    """Return ``(q, r, s)`` if ``a`` is ``s * q + r`` with numbers r and s, s above 0; None if it is not, or q is 0."""
     divisor = b.get((), 0) if len(b) == 1 else 0
     whole = {monomial: factor for monomial, factor in a.items() if monomial}
     if divisor < 1 or not whole or any(factor % divisor for factor in whole.values()):
@@ -164,7 +164,7 @@ def _apart(a: Poly, b: Poly) -> tuple[Poly, int, int] | None:
 
 
 def _exact(a: Poly, b: Poly) -> Poly | None:
-    """``a / b`` where ``b`` is one term that divides every term of ``a``."""
+    """Return ``a / b`` if ``b`` is one term that divides every term of ``a``, else None."""
     if len(b) != 1:
         return None
     ((divisor, size),) = b.items()

@@ -1,4 +1,4 @@
-"""Which tiles of a block are alive at once, and what they take together."""
+"""The tiles of a block that are live at the same time, and their total size."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kernellab.sketch.program.walk import statements, subvalues, written_tiles
 
 
 def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[int, list[Tile]]:
-    """The most that tiles of ``body`` take at once by ``size``, and which these are: its own, each from the statement
-    where it begins to the last that names it, and those of the block inside that runs meanwhile."""
+    """Return the largest total ``size`` of tiles that are live at one time in ``body``, and these tiles: those of the
+    block, each from its first statement to the last that names it, and those of the inner block that runs meanwhile."""
     began: dict[str, tuple[int, Tile]] = {}
     last: dict[str, int] = {}
     for n, stmt in enumerate(body):
@@ -26,7 +26,7 @@ def most_alive(body: Sequence[Statement], size: Callable[[Tile], int]) -> tuple[
 
 
 def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
-    """Tiles that begin at ``stmt``."""
+    """Return the tiles that ``stmt`` declares."""
     if isinstance(stmt, Alloc):
         return (stmt.tile,)
     if isinstance(stmt, (Load, Assign)):
@@ -37,7 +37,7 @@ def declared_tiles(stmt: Statement) -> tuple[Tile, ...]:
 
 
 def named_tiles(stmt: Statement) -> Iterator[str]:
-    """The tiles that a statement reads or writes, and those that the blocks inside it do."""
+    """Yield the tiles that a statement or a block inside it reads or writes."""
     for inner in statements((stmt,)):
         if isinstance(inner, Alloc):
             yield inner.tile.uid

@@ -2,8 +2,7 @@
 
 ``y = library.aten(x, call="kthvalue.default(x0, 3, -1)[0]")``: ``x0``, ``x1``, ... are the operands by position, other
 names are the file's symbols, ``"torch.float32"`` (in single quotes) is a dtype, ``[n]`` picks one of several results.
-Calls may stand in each other, so that a value that no tensor of a sketch can hold (a complex number) stays inside.
-"""
+Calls may be nested, so that a value that no tensor of a sketch can hold (a complex number) stays inside."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from typing import Any
 
 from kernellab.operations.aten import Role, named
 
-#: what a program can neither repeat nor size: refused in a call
+#: operations that cannot be repeated, or whose result has no fixed size: refused in a call
 _TAGS = ("nondeterministic_seeded", "data_dependent_output", "dynamic_output_shape")
-#: operations that draw numbers for their dropout alone: the position of that argument
+#: operations that draw random numbers only for dropout, with the position of that argument
 _DROPOUT = {f"{name}.input": 5 for name in named(Role.RECURRENT) if not name.endswith("_cell")}
 _OPERAND = re.compile(r"x(\d+)")
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
@@ -29,7 +28,7 @@ _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] 
 
 
 class BadCall(ValueError):
-    """The text of a call that cannot be read: ``what`` is wrong, and the remedy."""
+    """The text of a call is invalid: ``what`` is wrong, and the remedy."""
 
     def __init__(self, what: str, remedy: str = 'Write call="kthvalue.default(x0, 3, -1)[0]".') -> None:
         super().__init__(what)
@@ -38,11 +37,11 @@ class BadCall(ValueError):
 
 @lru_cache(maxsize=512)
 def read_call(text: str) -> ast.expr:
-    """The call as a tree, every name and operation in it known.
+    """Return the call as a tree; every name and operation in it is known.
 
     Raises:
-        BadCall: it is no call, names no operation of ATen, or one that draws numbers, changes its operands or has a
-            result whose size depends on values.
+        BadCall: it is no call, names no operation of ATen, or one that draws random numbers, changes its operands or
+        has a result whose size depends on values.
     """
     try:
         tree = ast.parse(text, mode="eval").body
@@ -56,17 +55,17 @@ def read_call(text: str) -> ast.expr:
 
 
 def operands_of(tree: ast.expr) -> frozenset[int]:
-    """The positions of the operands that a call reads."""
+    """Return the positions of the operands that a call reads."""
     return frozenset(int(m.group(1)) for n in _names(tree) if (m := _OPERAND.fullmatch(n)))
 
 
 def symbols_of(tree: ast.expr) -> frozenset[str]:
-    """The names in a call that are neither operands nor numbers: symbols of the file."""
+    """Return the names in a call that are neither operands nor numbers: symbols of the file."""
     return frozenset(n for n in _names(tree) if not _OPERAND.fullmatch(n) and n not in _NUMBERS)
 
 
 def call_text(tree: ast.expr, operands: Sequence[str], size: Callable[[str], str]) -> str:
-    """The call as Python: ``operands`` in place of x0, x1, ..., and ``size`` for each symbol."""
+    """Return the call as Python: ``operands`` in place of x0, x1, ..., and ``size`` for each symbol."""
 
     def text(node: ast.expr) -> str:
         match node:
@@ -96,7 +95,7 @@ def call_text(tree: ast.expr, operands: Sequence[str], size: Callable[[str], str
 
 
 def evaluate(tree: ast.expr, operands: Sequence[Any], size: Callable[[str], int], f64: bool) -> Any:
-    """The call's value for tensors; ``f64``: a float dtype that the call names is float64 too."""
+    """Return the call's value for tensors; ``f64``: float dtypes in the call become float64."""
     import torch
 
     def value(node: ast.expr) -> Any:
@@ -159,7 +158,7 @@ def _is_zero(arguments: list[ast.expr]) -> bool:
 
 @lru_cache(maxsize=512)
 def _operation(name: str, overload: str) -> Any:
-    """Raises BadCall: there is no such operation, or none that a sketch may call."""
+    """Return ATen's operation. Raises BadCall: there is no such operation, or a sketch may not call it."""
     import torch
 
     function = getattr(getattr(torch.ops.aten, name, None), overload, None)

@@ -1,4 +1,4 @@
-"""How a Program's names meet a call: tensors to arguments, symbols to their dimensions, constexprs to values."""
+"""Binds a Program's names to a call: tensors to arguments, symbols to their dimensions, constexprs to values."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def bind(
     constexpr: Mapping[str, int | float] | None = None,
     target: Target | None = None,
 ) -> Binding:
-    """How ``program`` is called for ``task``; without a task its in tensors are the parameters, in order.
+    """Return how ``program`` is called for ``task``; without a task its in tensors are the parameters, in order.
 
     ``in`` tensors bind by equal name, else in order; outs in output order. A declared shape may be a view of the
-    argument's: a product of symbols takes consecutive dimensions, dimensions of extent 1 come and go, and any other
-    reshape must have the same number of elements. A constexpr named like a scalar argument is that argument.
+    argument's: a product of symbols takes consecutive dimensions, dimensions of extent 1 may be added or left out, and
+    any other reshape must have the same number of elements. A constexpr named like a scalar argument is that argument.
 
     Raises:
         SketchError: a tensor without an argument, a wrong dtype or shape, a symbol that no argument's shape gives.
-        NotRunnable: a constexpr that nothing gives a value.
+        NotRunnable: a constexpr without a value.
     """
     from kernellab.sketch.program.bind_task import bind_alone, bind_task
 
@@ -38,7 +38,7 @@ def bind(
 
 
 def check_constexprs(program: Program, values: Mapping[str, int | float]) -> str:
-    """A sentence on each value that is none of its constexpr's choices: it is taken, and the set stays as it is.
+    """Return a sentence on each value that is not among its constexpr's choices; it is accepted, and the choices stay.
 
     Raises:
         SketchError: a value is for a constexpr that the program does not have.

@@ -1,4 +1,4 @@
-"""The work behind :func:`kernellab.sketch.program.bind.bind`: tensors to arguments, symbols to dimensions."""
+"""The implementation of :func:`kernellab.sketch.program.bind.bind`: tensors to arguments, symbols to dimensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_TORCH_NAME = {d.torch_name: d for d in DType}
 
 
 def bind_alone(program: Program, overrides: Mapping[str, Number], default_extent: int | None) -> Binding:
-    """The binding of a program without a task."""
+    """Return the binding of a program without a task."""
     values = constexpr_values(program, overrides, default_extent)
     inputs = program.inputs
     symbols: dict[str, tuple[int, int]] = {}
@@ -43,7 +43,7 @@ def bind_alone(program: Program, overrides: Mapping[str, Number], default_extent
 
 
 def bind_task(program: Program, task: Task, overrides: Mapping[str, Number], default_extent: int | None) -> Binding:
-    """The binding of a program to a task's arguments and outputs."""
+    """Return the binding of a program to a task's arguments and outputs."""
     scalars, values = _scalars(program, task, overrides)
     constexpr = constexpr_values(program, {**overrides, **values}, default_extent)
     tensors = _match_tensors(program, task)
@@ -85,21 +85,21 @@ def bind_task(program: Program, task: Task, overrides: Mapping[str, Number], def
 
 @dataclass
 class _Symbols:
-    """What is known of each symbol: where it is read, and its extent over the task's Dims."""
+    """Facts about each symbol: the dimension that gives it, and its extent over the task's Dims."""
 
     constexpr: Mapping[str, Number]
-    #: values that the sketch itself gives
+    #: values in the sketch
     sizes: Mapping[str, int]
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
     extents: dict[str, Extent] = field(default_factory=dict)
-    #: symbols that stand inside extents alone
+    #: symbols that occur only inside extents
     solved: dict[str, Solved[tuple[int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.extents |= self.sizes
 
     def read(self, tensor: Tensor, shape: Sequence[Extent], position: int) -> None:
-        """Takes the symbols that ``tensor``'s declared shape shows in an argument of ``shape``."""
+        """Record the symbols that ``tensor``'s declared shape gives for an argument of ``shape``."""
         for expr, dim in aligned(tensor.shape, shape):
             if expr.kind is IntKind.SYMBOL:
                 earlier = self.extents.setdefault(expr.name, shape[dim])
@@ -117,14 +117,14 @@ class _Symbols:
                     )
 
     def named(self, symbols: Sequence[str], shape: Sequence[Extent], position: int) -> None:
-        """Takes a symbol that no declared shape shows alone (``x[N * N]`` of an [N, N]) from the Dim of its name."""
+        """Record a symbol that is alone in no declared shape (``x[N * N]`` of an [N, N]) as the Dim of its name."""
         for dim, size in enumerate(shape):
             if isinstance(size, str) and size in symbols and size not in self.extents:
                 self.extents[size] = size
                 self.places[size] = (position, dim)
 
     def solve(self, views: Sequence[tuple[Tensor, Sequence[Extent], int]]) -> None:
-        """Finds the symbols that stand only inside extents, such as ``N + 1``, from the sizes of the arguments."""
+        """Solve for the symbols that occur only inside extents, such as ``N + 1``, from the sizes of the arguments."""
         shapes = {position: shape for _, shape, position in views}
         equations: list[tuple[tuple[int, int], Term]] = [(place, named(s)) for s, place in self.places.items()]
         for tensor, shape, position in views:
@@ -139,7 +139,7 @@ class _Symbols:
                 self.extents[symbol] = extent if isinstance(extent, int) else str(extent)
 
     def solve_by_name(self, symbols: Sequence[str], views: Sequence[tuple[Tensor, Sequence[Extent], int]]) -> None:
-        """Finds a symbol that no declared shape gives (``x[B, C, 32]`` of a [B, C*32]) as the Dim of its name."""
+        """Record a symbol that no declared shape gives (``x[B, C, 32]`` of a [B, C*32]) as the Dim of its name."""
         equations = [((position, d), read(e)) for _, shape, position in views for d, e in enumerate(shape)]
         for name, solved in solve(equations).items():
             if name in symbols and name not in self.extents:
@@ -153,7 +153,7 @@ class _Symbols:
         return {symbol: read(extent) for symbol, extent in self.extents.items()}
 
     def _formula(self, expr: IntExpr) -> Term:
-        """A declared extent as a formula over symbols."""
+        """Return a declared extent as a formula over symbols."""
         if expr.kind is IntKind.NUM:
             return expr.value
         if expr.kind is IntKind.CONSTEXPR:
@@ -168,7 +168,7 @@ class _Symbols:
     def same_elements(
         self, tensor: Tensor, shape: Sequence[Extent], samples: Sequence[Mapping[str, int]], what: str
     ) -> None:
-        """Checks at sample sizes that the declared shape has as many elements as ``shape``."""
+        """Check at sample sizes that the declared shape has as many elements as ``shape``. Raises SketchError."""
         for sizes in samples:
             actual = [extent(e, sizes) for e in shape]
             declared = [e.evaluate(self.values(sizes)) for e in tensor.shape]
@@ -188,12 +188,12 @@ class _Symbols:
         return True
 
     def values(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Symbols and integer constexprs at the Dims' ``sizes``."""
+        """Return the values of symbols and integer constexprs at the Dims' ``sizes``."""
         integers = {k: int(v) for k, v in self.constexpr.items() if float(v).is_integer()}
         return {**integers, **{s: extent(e, sizes) for s, e in self.extents.items()}}
 
     def translate(self, expr: Extent) -> IntExpr | None:
-        """An extent over Dims as an expression over symbols; None when a Dim has no symbol."""
+        """Return an extent over Dims as an expression over symbols; None if a Dim has no symbol."""
         if isinstance(expr, int):
             return num(expr)
         whole = next((s for s, e in self.extents.items() if e == expr), None)
@@ -218,7 +218,7 @@ _OPERATORS = ("+", "-", "*", "//", "%")
 
 
 def _scalars(program: Program, task: Task, overrides: Mapping[str, Number]) -> tuple[dict[str, int], dict[str, Number]]:
-    """Constexprs that are scalar arguments: those passed at run time, and all their values."""
+    """Return the constexprs that are scalar arguments: those passed at run time, and all their values."""
     passed: dict[str, int] = {}
     values: dict[str, Number] = {}
     for item in program.constexprs:
@@ -234,7 +234,7 @@ def _scalars(program: Program, task: Task, overrides: Mapping[str, Number]) -> t
 
 
 def _match_tensors(program: Program, task: Task) -> dict[str, int]:
-    """Each in tensor's argument: by equal name, then by name but for its case, then in order."""
+    """Return each in tensor's argument: by equal name, then by name in any case, then in order."""
     free = {i: a for i, a in enumerate(task.args) if a.is_tensor}
     positions: dict[str, int] = {}
     for fold in (str, str.lower):
@@ -268,7 +268,7 @@ def _match_tensors(program: Program, task: Task) -> dict[str, int]:
 
 
 def _as_pairs(tensor: Tensor, spec: OutputSpec) -> str:
-    """How a complex argument or output is declared; "" for one that is real."""
+    """Return how a complex argument or output is declared; "" for a real one."""
     if not spec.is_complex:
         return ""
     shape, dtype = ", ".join(map(str, spec.held.shape)), _BY_TORCH_NAME[spec.held.dtype].value
@@ -276,7 +276,8 @@ def _as_pairs(tensor: Tensor, spec: OutputSpec) -> str:
 
 
 def aligned(declared: Sequence[IntExpr], actual: Sequence[Extent]) -> list[tuple[IntExpr, int]]:
-    """Pairs (declared extent or factor, dimension of the argument) that must be equal; empty for a free reshape."""
+    """Return pairs (declared extent or factor, dimension of the argument) that must be equal; empty for a free
+    reshape."""
     if len(declared) == len(actual):
         return list(zip(declared, range(len(actual)), strict=True))
     factors = [f for expr in declared for f in factors_of(expr)]
@@ -298,7 +299,8 @@ def _agree(pairs: Sequence[tuple[IntExpr, int]], actual: Sequence[Extent]) -> bo
 
 
 def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
-    """Pairs for a view that merges dimensions of known extent: a number is a run of them; none where that fails."""
+    """Return pairs for a view that merges dimensions of known extent: a number is a run of them; empty if it is no such
+    view."""
     pairs, left = [], list(actual)
     for factor in declared:
         if factor.kind is not IntKind.NUM:
@@ -315,7 +317,8 @@ def _merged(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -
 
 
 def _split(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) -> list[tuple[IntExpr, int]]:
-    """Pairs for a view that splits dimensions of known extent: [M, 2, 1024] of [M, 2048]; none where that fails."""
+    """Return pairs for a view that splits dimensions of known extent: [M, 2, 1024] of [M, 2048]; empty if it is no such
+    view."""
     pairs, left = [], list(declared)
     for dim, size in actual:
         if isinstance(size, str):
@@ -332,7 +335,8 @@ def _split(declared: Sequence[IntExpr], actual: Sequence[tuple[int, Extent]]) ->
 
 
 def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
-    """``factors`` with numbers where ``actual`` has them: 7 * B is the view of a [B, 7] argument, too."""
+    """Return ``factors`` with numbers in the positions of those of ``actual``: 7 * B is also the view of a [B, 7]
+    argument."""
     numbers = [f.value for f in factors if f.kind is IntKind.NUM]
     if sorted(numbers) != sorted(n for n in actual if isinstance(n, int)):
         return list(factors)
@@ -341,8 +345,8 @@ def _commuted(factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntE
 
 
 def _by_name(declared: Sequence[IntExpr], factors: Sequence[IntExpr], actual: Sequence[Extent]) -> list[IntExpr]:
-    """``factors`` with the symbols of one product in the order of the Dims that they are named after: a product has
-    none itself, and G * N is the view of an [N, G] argument, too."""
+    """Return ``factors`` with the symbols of one product in the order of the Dims of these names: a product has no
+    order, and G * N is also the view of an [N, G] argument."""
     products = iter([k for k, e in enumerate(declared) for f in factors_of(e) if f.kind is not IntKind.NUM])
     places: dict[int, list[int]] = {}
     for place, factor in enumerate(factors):
@@ -358,7 +362,8 @@ def _by_name(declared: Sequence[IntExpr], factors: Sequence[IntExpr], actual: Se
 
 
 def _numbered(outs: Sequence[Tensor]) -> list[Tensor]:
-    """Out tensors in the reference's order: by the numbers that end their names (``y0``, ``y1``), else as written."""
+    """Return the out tensors in the reference's order: by the numbers at the end of their names (``y0``, ``y1``), else
+    as written."""
     matches = [re.fullmatch(r"(\D+)(\d+)", t.name) for t in outs]
     numbers = [int(m[2]) for m in matches if m]
     one_name = len({m[1] for m in matches if m}) == 1
@@ -418,14 +423,14 @@ def _outputs(
 
 
 def _writer(program: Program, tensor: str) -> str:
-    """The sketch that writes a tensor, the first of several."""
+    """Return the first sketch that writes a tensor."""
     return next((kernel.name for kernel in program.kernels if tensor in kernel.writes), "no sketch")
 
 
 def _of_outputs(
     program: Program, task: Task, outputs: Sequence[BoundOutput], resolved: Collection[str]
 ) -> dict[str, tuple[int, int]]:
-    """The symbols that no argument gives and that are an extent of an output: which output, and its dimension."""
+    """Return the symbols that no argument gives and that are an extent of an output: the output, and its dimension."""
     places: dict[str, tuple[int, int]] = {}
     for number, (bound, spec) in enumerate(zip(outputs, task.results, strict=True)):
         for expr, dim in aligned(program.tensor(bound.tensor).shape, spec.held.shape):
@@ -435,7 +440,7 @@ def _of_outputs(
 
 
 def _sample_sizes(task: Task) -> list[dict[str, int]]:
-    """Two sets of sizes that tell the Dims apart; one empty set for fixed shapes."""
+    """Return two sets of sizes that distinguish the Dims; one empty set for fixed shapes."""
     if not task.dims:
         return [{}]
     default = task.module().default_sizes()
@@ -448,7 +453,7 @@ def _no_split(
 ) -> None:
     """
     Raises:
-        SketchError: a symbol stands only in a tensor that has more dimensions than its argument.
+        SketchError: a symbol occurs only in a tensor that has more dimensions than its argument.
     """
     for tensor, argument, shape in views:
         unknown = [n for e in tensor.shape for n in e.names() if n in program.symbols and n not in resolved]

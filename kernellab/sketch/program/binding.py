@@ -1,4 +1,4 @@
-"""A Program's names as a host function meets them; :func:`kernellab.sketch.program.bind.bind` finds out."""
+"""A Program's names in a host function; :func:`kernellab.sketch.program.bind.bind` makes the binding."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from kernellab.task.formula import Solved
 class BoundOutput:
     """One output of the reference: its sketch tensor, and its true shape over the sketch's symbols.
 
-    The sketch may declare a view (``Y[1]`` for a scalar, ``Y[B*T, D]`` for ``[B, T, D]``); ``shape`` is what the
-    caller gets, ``()`` for a scalar. The tensor has the output's dtype. ``into``: it is no result, but what the
-    parameter at that position holds afterwards. ``pairs``: the caller gets complex numbers, whose two parts are the
-    last dimension.
-    """
+    The sketch may declare a view (``Y[1]`` for a scalar, ``Y[B*T, D]`` for ``[B, T, D]``); ``shape`` is the shape that
+    the caller gets, ``()`` for a scalar. The tensor has the output's dtype. ``into``: it is not returned, but written
+    into the parameter at that position. ``pairs``: the caller gets complex numbers, whose two parts are the last
+    dimension."""
 
     tensor: str
     shape: tuple[IntExpr, ...]
@@ -32,7 +31,7 @@ class BoundOutput:
 
 @dataclass(frozen=True)
 class Binding:
-    """What a host function needs to call the program's kernels.
+    """The data with which a host function calls the program's kernels.
 
     ``parameters`` are the kernel's Python parameters in order: the reference's arguments, then parameters and
     buffers in state_dict order (the in tensors in order where there is no Task). ``tensors`` maps each in/inout
@@ -49,32 +48,33 @@ class Binding:
     outputs: tuple[BoundOutput, ...]
     scalars: Mapping[str, int] = field(default_factory=dict)
     defaults: Mapping[int, int | float | bool] = field(default_factory=dict)
-    #: value of each scalar argument that the source was made for, by position (the host function refuses another)
+    #: value of each scalar argument for which the source was made, by position (the host function refuses others)
     constants: Mapping[int, int | float | bool] = field(default_factory=dict)
     #: dtype that each tensor parameter must have, by position
     dtypes: Mapping[int, DType] = field(default_factory=dict)
     #: symbol -> value fixed by a static task or by the sketch (the host function refuses another size)
     fixed: Mapping[str, int] = field(default_factory=dict)
-    #: symbols that stand only inside extents (``N + 1``): how they follow from (position, dimension) and symbols before
+    #: symbols that occur only inside extents (``N + 1``): their solutions from (position, dimension) and earlier
+    #: symbols
     solved: Mapping[str, Solved[tuple[int, int]]] = field(default_factory=dict)
-    #: symbol that no argument gives -> (output, dimension) whose extent it is
+    #: symbol that no argument gives -> (output, dimension) with this extent
     of_outputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: positions of complex parameters, which a kernel takes as pairs of real numbers: [..., 2]
     pairs: frozenset[int] = frozenset()
     #: positions of parameters whose second dimension is the last of the tensor that holds them
     last: frozenset[int] = frozenset()
-    #: tunables of which the lowered text takes no other value (:mod:`kernellab.lowering.tunables` finds them)
+    #: tunables that cannot be set in the lowered text (:mod:`kernellab.lowering.tunables` finds them)
     held: frozenset[str] = frozenset()
 
     def sizes(self, size_at: Callable[[int, int], int]) -> dict[str, int]:
-        """Each symbol's size, where ``size_at`` gives that of an argument (by position) along a dimension."""
+        """Return each symbol's size; ``size_at`` returns that of an argument (by position) along a dimension."""
         sizes = {symbol: int(size_at(*place)) for symbol, place in self.symbols.items()}
         for symbol, solved in self.solved.items():
             sizes[symbol] = solved.value(lambda place: size_at(*place), {**self.fixed, **sizes})
         return sizes
 
     def inputs(self, args: Sequence[Any]) -> dict[str, Any]:
-        """What each in tensor holds where the kernel is called with ``args``."""
+        """Return the contents of each in tensor in a call of the kernel with ``args``."""
         return {name: held(args[position], position in self.last) for name, position in self.tensors.items()}
 
 

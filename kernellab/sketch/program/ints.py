@@ -41,7 +41,7 @@ class IntExpr:
         return hash((self.value, self.name, self.op, self.args))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # what is remembered stays here: another process hashes text otherwise
+        # cached values stay in this process: another one hashes text differently
         return IntExpr, (self.kind, self.value, self.name, self.op, self.args)
 
     def names(self) -> frozenset[str]:
@@ -64,7 +64,7 @@ class IntExpr:
 
     @property
     def is_linear(self) -> bool:
-        """Is it a sum of loop variables times what they do not change? Its extremes over ranges are at their ends."""
+        """Is it a sum of loop variables with constant factors? Its extremes over ranges are at their ends."""
         if self.kind is not IntKind.OP or not self.loop_vars():
             return True
         if self.op == "*":
@@ -76,7 +76,7 @@ class IntExpr:
         return self.kind is IntKind.NUM and self.value == 1
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value under ``env`` (name -> int). Raises KeyError for a name that ``env`` does not have."""
+        """Return the value under ``env`` (name -> int). Raises KeyError for a name that ``env`` does not have."""
         if self.kind is IntKind.NUM:
             return self.value
         if self.kind is not IntKind.OP:
@@ -101,7 +101,7 @@ class IntExpr:
         return f"({self.args[0]} {self.op} {self.args[1]})"
 
 
-#: an index is a signed integer of so many bits; a count of a shift outside them shifts every bit out, as in torch
+#: the bits of an index, a signed integer; a shift by a count outside them shifts every bit out, as in torch
 INDEX_BITS = 64
 
 #: the same for Python's integers and for the interpreter's tensors of indices
@@ -143,7 +143,7 @@ def num(value: int) -> IntExpr:
 
 
 def int_op(op: str, *args: IntExpr) -> IntExpr:
-    """``op`` over ``args``, folded when all are numbers or one is neutral."""
+    """Return ``op`` over ``args``, folded if all are numbers or one is neutral."""
     if len(args) == 2:
         a, b = args
         left = a.value if a.kind is IntKind.NUM else None
@@ -167,7 +167,7 @@ def int_op(op: str, *args: IntExpr) -> IntExpr:
 
 
 def product(factors: Iterable[IntExpr]) -> IntExpr:
-    """All of them multiplied, such as a shape's number of elements."""
+    """Return the product of ``factors``, such as a shape's number of elements."""
     total = num(1)
     for factor in factors:
         total = int_op("*", total, factor)
@@ -175,12 +175,12 @@ def product(factors: Iterable[IntExpr]) -> IntExpr:
 
 
 def factors_of(expr: IntExpr) -> list[IntExpr]:
-    """The factors that a product is written as; an expression that is none alone."""
+    """Return the factors of a product, or the expression itself if it is none."""
     if expr.kind is IntKind.OP and expr.op == "*":
         return [f for arg in expr.args for f in factors_of(arg)]
     return [expr]
 
 
 def elements(shape: Iterable[IntExpr], names: Mapping[str, int]) -> int:
-    """How many elements a tile or a region of ``shape`` has, with the values of its names."""
+    """Return the number of elements of a tile or a region of ``shape``, with the values of its names."""
     return prod(max(0, extent.evaluate(names)) for extent in shape)

@@ -1,10 +1,9 @@
 """The table of library operations: one entry for each call of the framework that a sketch may make.
 
-``y = library.mm(x, w)`` stands alone in its sketch and works on whole tensors. Its meaning is the entry's torch
-function: the interpreter and the gate call it (in float64 where they compute in float64), a lowered source calls it in
-the tensors' dtype. To add an operation, add one entry: the torch function, its operands and settings, the rule that
-gives its result's shape, its FLOPs, and a sentence.
-"""
+``y = library.mm(x, w)`` is the only statement of its sketch and works on whole tensors. Its meaning is the entry's
+torch function: the interpreter and the gate call it (in float64 where they compute in float64), a lowered source calls
+it in the tensors' dtype. To add an operation, add one entry: the torch function, its operands and settings, the rule
+that gives its result's shape, its FLOPs, and a sentence."""
 
 from __future__ import annotations
 
@@ -22,19 +21,20 @@ Shape = Sequence[IntExpr]
 Sizes = Sequence[int]
 Settings = Mapping[str, SettingValue]
 
-#: how a library operation is written: ``library.mm``
+#: the prefix of a library operation: ``library.mm``
 PREFIX = "library."
-#: the operation that stands for every other of torch, by name
+#: the operation for all other operations of torch, by name
 ATEN = "aten"
 MOST_OPERANDS = 10
-#: what the framework multiplies on a CPU and on a GPU
+#: dtypes that the framework multiplies on a CPU and on a GPU
 DTYPES = (DType.F64, DType.F32, DType.F16, DType.BF16)
-#: the framework multiplies as torch's flags say, which a task's PRECISION sets; split products are kernels' own
+#: precisions of the framework's products, which torch's flags and so a task's PRECISION set; only kernels split
+#: products
 PRECISIONS = ("ieee", "tf32")
 
 
 class Misfit(Exception):
-    """Operands or settings that an operation does not take: what is wrong, and the remedy."""
+    """An operation does not accept its operands or settings: what is wrong, and the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -42,9 +42,9 @@ class Misfit(Exception):
 
 
 class SettingKind(str, Enum):
-    """What a setting takes."""
+    """Kinds of a setting's value."""
 
-    #: whole numbers, one for each dimension in space; one number stands for all
+    #: whole numbers, one for each spatial dimension; a single number applies to all
     INTS = "ints"
     INT = "int"
     FLAG = "flag"
@@ -55,7 +55,7 @@ class SettingKind(str, Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """A keyword of an operation, called as torch calls it. ``default`` None: torch chooses."""
+    """A keyword of an operation, with torch's name. ``default`` None: torch chooses."""
 
     name: str
     kind: SettingKind
@@ -65,12 +65,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class LibraryOp:
-    """One operation. ``shape`` raises Misfit; ``flops`` takes the operands' sizes, those of the result and settings."""
+    """One operation. ``shape`` raises Misfit; ``flops`` takes the sizes of the operands and of the result, and the
+    settings."""
 
     name: str
     #: a function of torch by its dotted name: the operands by position, then the settings by keyword
     torch: str
-    #: names of the operands; "?" ends that of one that may be left out
+    #: names of the operands; an optional one ends with "?"
     operands: tuple[str, ...]
     settings: tuple[Setting, ...]
     shape: Callable[[Sequence[Shape], Settings], tuple[IntExpr, ...]]
@@ -78,19 +79,19 @@ class LibraryOp:
     doc: str
     #: ATen operations, by name without the overload, with this meaning and these operands
     aten: tuple[str, ...] = ()
-    #: the result may lie in memory in another order than row-major
+    #: the result's memory may have another order than row-major
     strided: bool = False
-    #: operands and result have any dtype, and the result has the shape that is declared: running the call compares both
+    #: operands and result may have any dtype, and the result has the declared shape; running the call checks both
     free: bool = False
 
     @property
     def least(self) -> int:
-        """The fewest operands."""
+        """The smallest number of operands."""
         return sum(not o.endswith("?") for o in self.operands)
 
     @property
     def signature(self) -> str:
-        """How the operation is written."""
+        """The operation's signature."""
         names = [o.replace("?", "=?") for o in self.operands]
         return f"y = {PREFIX}{self.name}({', '.join([*names, *(f'{s.name}=?' for s in self.settings)])})"
 
@@ -186,14 +187,14 @@ def _conv(rank: int, transposed: bool) -> Callable[[Sequence[Shape], Settings], 
 
 
 def _slid(size: IntExpr, taps: IntExpr, stride: int, padding: int, dilation: int, more: int) -> IntExpr:
-    """floor((n + 2 padding - dilation (taps - 1) - 1) / stride) + 1"""
+    """Return floor((n + 2 padding - dilation (taps - 1) - 1) / stride) + 1."""
     reach = int_op("*", num(dilation), int_op("-", taps, num(1)))
     free = int_op("-", int_op("+", size, num(2 * padding - 1)), reach)
     return affine.simplify(int_op("+", int_op("//", affine.simplify(free), num(stride)), num(1)))
 
 
 def _widened(size: IntExpr, taps: IntExpr, stride: int, padding: int, dilation: int, more: int) -> IntExpr:
-    """(n - 1) stride - 2 padding + dilation (taps - 1) + more + 1"""
+    """Return (n - 1) stride - 2 padding + dilation (taps - 1) + more + 1."""
     reach = int_op("*", num(dilation), int_op("-", taps, num(1)))
     first = int_op("*", int_op("-", size, num(1)), num(stride))
     return affine.simplify(int_op("+", int_op("+", first, reach), num(more + 1 - 2 * padding)))
@@ -217,7 +218,8 @@ def _sdpa(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...]:
 
 
 def _factors(at: int) -> Callable[[Sequence[Sizes], Sizes, Settings], float]:
-    """Two for each element of the result and element summed: the last extent of the operand ``at``."""
+    """Return two FLOPs for each element of the result and each summed element: the last extent of the operand
+    ``at``."""
     return lambda operands, result, settings: 2.0 * prod(result) * operands[at][-1]
 
 
@@ -231,7 +233,7 @@ def _spread(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> flo
 
 def _attention(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> float:
     scores = prod(operands[0][:-1]) * operands[1][-2]
-    # two products, and for each score the exponential and what stands around it
+    # two products, and for each score the exponential and the operations around it
     return scores * (2.0 * operands[0][-1] + 2.0 * operands[2][-1] + 25.0) * (0.5 if settings.get("is_causal") else 1.0)
 
 
@@ -240,7 +242,7 @@ def _declared(shapes: Sequence[Shape], settings: Settings) -> tuple[IntExpr, ...
 
 
 def _touched(operands: Sequence[Sizes], result: Sizes, settings: Settings) -> float:
-    """An operation that nothing else is known of: one for each element that it reads or makes."""
+    """Return the FLOPs of an unknown operation: one for each element of its operands and of its result."""
     return float(prod(result) + sum(map(prod, operands)))
 
 
@@ -297,7 +299,7 @@ LIBRARY: Mapping[str, LibraryOp] = {op.name: op for op in _TABLE}
 
 
 def library_call(kernel: Kernel) -> LibraryCall | None:
-    """The call that ``kernel`` is, None where it has its own statements."""
+    """Return the call that ``kernel`` consists of, else None."""
     return next((s for s in kernel.body if isinstance(s, LibraryCall)), None)
 
 
@@ -306,12 +308,13 @@ def is_library(kernel: Kernel) -> bool:
     return library_call(kernel) is not None
 
 
-#: sizes at which extents are compared that affine arithmetic cannot tell apart
+#: sizes at which extents are compared if affine arithmetic does not decide
 _TRIED = (17, 64, 101, 250, 1024)
 
 
 def same_extent(a: IntExpr, b: IntExpr) -> bool:
-    """Are two extents equal, by affine arithmetic or at every size that is tried? (Running the call compares again.)"""
+    """Are two extents equal, by affine arithmetic or at every size that is tried? (Running the call checks this
+    too.)"""
     if affine.equal(a, b):
         return True
     names = sorted(a.names() | b.names())
@@ -334,7 +337,7 @@ def _whole(settings: Settings, name: str) -> int:
 
 
 def _each(settings: Settings, name: str, rank: int) -> tuple[int, ...]:
-    """A setting's number for each dimension in space."""
+    """Return a setting's number for each spatial dimension."""
     value = settings[name]
     if isinstance(value, tuple):
         if len(value) != rank:

@@ -42,7 +42,7 @@ class DType(str, Enum):
 
     @property
     def compute(self) -> DType:
-        """The dtype arithmetic is done in: f32 for the narrow floats, itself otherwise."""
+        """The dtype of arithmetic: f32 for the narrow floats, else the dtype itself."""
         return DType.F32 if self.is_float and self is not DType.F64 else self
 
     @property
@@ -50,7 +50,7 @@ class DType(str, Enum):
         return _TORCH_NAMES[self]
 
 
-#: floats of 8 bits, any two of which make a product as they are
+#: floats of 8 bits, any two of which can be multiplied without a cast
 FLOAT8 = frozenset([DType.F8E4M3, DType.F8E5M2])
 _TORCH_NAMES = {
     DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.BF16: "bfloat16",
@@ -88,12 +88,12 @@ class Constexpr:
     name: str
     value: int | float | None
     choices: tuple[int | float, ...] = ()
-    #: used in an extent, a step or an index: must be an integer
+    #: used in an extent, a step or an index, and so an integer
     is_extent: bool = False
     span: Span = field(default=NOWHERE, compare=False)
 
     def unfit(self, value: int | float) -> str:
-        """Why it cannot be ``value``, in a sentence; "" where it can."""
+        """Return why it cannot be ``value``, in a sentence; "" if it can."""
         short = isinstance(value, float) or abs(value) < _DIGITS
         statement = f"{self.name} = {value if short else 'a number of many digits'}"
         if not self.is_extent:
@@ -103,7 +103,7 @@ class Constexpr:
         return "" if abs(value) <= _MOST_EXTENT else f"{statement} is an extent or an index, which has 32 bits."
 
 
-#: of an extent or index, which has 32 bits in a kernel; of a number; and up to where one is written out
+#: largest value of an extent or index, which has 32 bits in a kernel; of a number; and of one that is written out
 _MOST_EXTENT, _LARGEST, _DIGITS = 2**31 - 1, int(float_info.max), 10**20
 
 
@@ -135,7 +135,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Const:
-    """A literal in the dtype that its context gave it; ``inf``, ``-inf`` and ``nan`` are float values."""
+    """A literal in the dtype of its context; ``inf``, ``-inf`` and ``nan`` are float values."""
 
     type: Type
     value: int | float | bool
@@ -233,21 +233,22 @@ class Touch(str, Enum):
 
 
 class Step:
-    """What every statement can say of itself, not of statements inside it; most of it is nothing for most of them."""
+    """The interface of every statement; it excludes the statements inside it, and most parts are empty for most
+    statements."""
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The values that it computes."""
+        """Return the values that it computes."""
         return ()
 
     @property
     def touches(self) -> tuple[tuple[Region, Touch], ...]:
-        """The regions that it reads and writes, without elements at indices that are values."""
+        """Return the regions that it reads and writes, without elements at computed indices."""
         return ()
 
     @property
     def bodies(self) -> tuple[tuple[Statement, ...], ...]:
-        """The blocks inside it, in order."""
+        """Return the blocks inside it, in order."""
         return ()
 
 
@@ -311,10 +312,9 @@ class AtomicAdd(Step):
 class Scatter(Step):
     """Value -> the elements that ``index`` names (one value a dimension, broadcasting to ``shape``).
 
-    ``items`` has the slice or scalar that an index was written as, None for a tile. ``add``: to what is there.
-    ``unique``: the author says that no element is named twice; the interpreter checks it. ``whole``: that each is
-    named; the gate checks it.
-    """
+    ``items`` has the slice or scalar that an index was written as, None for a tile. ``add``: accumulate. ``unique``:
+    the author states that no element is named twice, which the interpreter checks. ``whole``: each element is named,
+    which the gate checks."""
 
     tensor: Tensor
     index: tuple[Value, ...]
@@ -380,9 +380,8 @@ class MultiAssign(Step):
 class LoopHints:
     """Speed only. ``axis`` is the second word of a parallel hint (grididx.x, coreidx, threadidx, warp).
 
-    A hint without its number: 2 stages of pipeline, swizzle groups of 8, and 0 for unroll and split, which leaves the
-    count to the lowering.
-    """
+    Without a number, a pipeline has 2 stages and swizzle groups of 8; unroll and split have 0, which leaves the count
+    to the lowering."""
 
     parallel: bool = False
     axis: str = ""
@@ -394,17 +393,17 @@ class LoopHints:
     split: int | None = None
     #: the chip's copy engine fills the buffers of this pipeline
     copy_engine: bool = False
-    #: one warp loads and this many groups of warps multiply, each a share of the tile's rows
+    #: one warp loads, and this many groups of warps multiply, each a share of the tile's rows
     warp_roles: int | None = None
     #: the groups compute whole tiles in turn; one group's end overlaps the next group's products
     in_turn: bool = False
     #: registers of each thread that multiplies; None leaves them to the lowering
     registers: int | None = None
-    #: products are issued before what precedes them is done, and awaited where their result is read
+    #: products are issued before earlier ones finish, with a wait at the first read of their result
     ahead: bool = False
-    #: a tile's results leave through the copy engine while the next tile is computed
+    #: the copy engine stores a tile's results while the next tile is computed
     async_store: bool = False
-    #: programs of one tile share out the iterations and wait for each other after the loop
+    #: programs of one tile divide the iterations and wait for each other after the loop
     team: bool = False
 
 
@@ -447,7 +446,7 @@ SettingValue = Union[int, float, bool, str, tuple[int, ...], None]
 
 @dataclass(frozen=True)
 class Whole:
-    """All of a tensor as a library operation takes it; ``order`` has the tensor's dimension for each one here."""
+    """A whole tensor as an operand of a library operation; ``order`` has the tensor's dimension for each one here."""
 
     tensor: Tensor
     order: tuple[int, ...]
@@ -458,7 +457,7 @@ class Whole:
 
     @property
     def region(self) -> Region:
-        """The elements that are read: every one."""
+        """The region that is read: the whole tensor."""
         return whole(self.tensor)
 
 
@@ -468,8 +467,7 @@ class LibraryCall(Step):
 
     ``op`` is an entry of :data:`kernellab.sketch.program.library.LIBRARY`; ``settings`` has a value for each of its
     settings. All tensors have one dtype, except those of ``library.aten``; ``precision`` ("ieee", "tf32") is what
-    torch's flags allow: for the cost.
-    """
+    torch's flags allow; the cost model reads it."""
 
     op: str
     out: Tensor
@@ -484,7 +482,7 @@ class LibraryCall(Step):
 
 
 def whole(tensor: Tensor) -> Region:
-    """The region that is all of ``tensor``."""
+    """Return the region of all of ``tensor``."""
     return Region(tensor, tuple(Range(num(0), extent, num(1)) for extent in tensor.shape))
 
 
@@ -508,7 +506,7 @@ class Kernel:
     reads: frozenset[str]
     writes: frozenset[str]
     span: Span = field(default=NOWHERE, compare=False)
-    #: the constexprs that the sketch declares or names; None for a kernel that was not read from a text
+    #: the constexprs that the sketch declares or names; None for a kernel that was not read from text
     constexprs: frozenset[str] | None = field(default=None, compare=False)
 
 
@@ -516,19 +514,18 @@ class Kernel:
 class Program:
     """A whole sketch file, resolved. Tensors of one name are one tensor, shared by the kernels in order.
 
-    A kernel may see one in another shape of as many elements: its regions hold that view, ``tensors`` the first one.
-    """
+    A kernel may use another shape with as many elements: its regions have that view, ``tensors`` the first one."""
 
     kernels: tuple[Kernel, ...]
     symbols: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     constexprs: tuple[Constexpr, ...]
     requires: tuple[IntExpr, ...]
-    #: the text that the program was resolved from, as it was given; spans refer to it
+    #: the text from which the program was resolved; spans refer to it
     text: str = field(default="", compare=False)
-    #: names of opaque operations; non-empty means neither runnable nor lowerable
+    #: names of opaque operations; a program with any can be neither run nor lowered
     opaque: tuple[str, ...] = ()
-    #: symbols with a value: what they are in the task that the sketch is written for, each of them in ``symbols`` too
+    #: symbols with a value, that of the task for which the sketch is written; each is in ``symbols`` too
     sizes: tuple[tuple[str, int], ...] = ()
 
     def tensor(self, name: str) -> Tensor:
@@ -547,6 +544,6 @@ class Program:
         return tuple(c for c in self.constexprs if c.choices)
 
     def declares(self, kernel: str, option: str) -> bool:
-        """Does the sketch of that name ask for the launch option? Another sketch of the file speaks for itself."""
+        """Does the sketch of that name declare the launch option? Other sketches of the file do not count."""
         named = next(k.constexprs for k in self.kernels if k.name == kernel)
         return option in {c.name for c in self.constexprs} and (named is None or option in named)

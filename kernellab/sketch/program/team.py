@@ -1,8 +1,7 @@
-"""The hint ``team``: the programs of one tile share out a plain loop's iterations and wait for each other after it.
+"""The hint ``team``: the programs of one tile divide a plain loop's iterations and wait for each other after it.
 
-A state that each step reads whole and writes in blocks (a recurrent layer's) then lies on many cores instead of one.
-The hint changes no meaning, so a loop gets a team only where its iterations are shown to be independent.
-"""
+A state that each step reads whole and writes in blocks (that of a recurrent layer) is then spread over many cores. The
+hint does not change the meaning, so a loop gets a team only if its iterations are proved to be independent."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ from kernellab.sketch.program.walk import gathers, parallel_loops, statements
 
 
 def team_loops(kernel: Kernel) -> list[Loop]:
-    """The loops hinted ``team`` whose iterations a team may share out; none unless all of them may."""
+    """Return the loops hinted ``team``, if a team may divide the iterations of all of them, else none."""
     loops = team_hinted(kernel)
     return [] if why_no_team(kernel) else loops
 
 
 def why_no_team(kernel: Kernel) -> str:
-    """Why the hinted loops of ``kernel`` run in each program whole; "" where a team may share them out."""
+    """Return why each program runs all iterations of the hinted loops of ``kernel``; "" if a team may divide them."""
     loops = team_hinted(kernel)
     if not loops:
         return ""
@@ -61,12 +60,12 @@ def why_no_team(kernel: Kernel) -> str:
 
 
 def team_hinted(kernel: Kernel) -> list[Loop]:
-    """The plain loops of ``kernel`` that are hinted ``team``."""
+    """Return the plain loops of ``kernel`` that are hinted ``team``."""
     return [s for s in statements(kernel.body) if isinstance(s, Loop) and s.hints.team and not s.hints.parallel]
 
 
 def _shares(kernel: Kernel, loop: Loop, touched: Iterable[Access]) -> str:
-    """Why another program may not run an iteration of ``loop``, "" where it may."""
+    """Return why another program may not run an iteration of ``loop``; "" if it may."""
     inner = list(statements(loop.body))
     if any(isinstance(s, Loop) and s.hints.team for s in inner):
         return "a team's loop holds another"
@@ -92,7 +91,7 @@ def _shares(kernel: Kernel, loop: Loop, touched: Iterable[Access]) -> str:
 
 
 def _separate(a: Region, b: Region, moving: frozenset[str]) -> bool:
-    """Are the two the same elements in one iteration, or never the same while only loops of ``moving`` run?"""
+    """Are both the same elements in one iteration, or always different while only loops of ``moving`` run?"""
     if a.index == b.index:
         return True
     pairs = zip(a.index, b.index, strict=True)
@@ -102,7 +101,7 @@ def _separate(a: Region, b: Region, moving: frozenset[str]) -> bool:
 
 
 def _changed(stmt: Statement) -> tuple[str, ...]:
-    """The tiles that ``stmt`` itself writes."""
+    """Return the tiles that ``stmt`` itself writes."""
     match stmt:
         case Alloc() | Load() | Assign():
             return (stmt.tile.uid,)

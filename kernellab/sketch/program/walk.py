@@ -1,4 +1,4 @@
-"""Walks over a program: its statements, the values in them, and what they do to tensors."""
+"""Iteration over a program: its statements, the values in them, and their accesses to tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernellab.sketch.program.program import (
 
 
 def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Every statement in ``body``, outer before inner, in order."""
+    """Yield every statement in ``body``, outer before inner, in order."""
     for stmt in body:
         yield stmt
         for inner in stmt.bodies:
@@ -30,7 +30,7 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def standing(program: Program, constexpr: Mapping[str, int | float]) -> Loop | None:
-    """The first loop that never ends at these values: its step is 0, or made negative by them; None where there is
+    """Return the first loop that does not end at these values, since its step is 0 or negative; None if there is
     none."""
     integers = {name: int(value) for name, value in constexpr.items() if float(value).is_integer()}
     for kernel in program.kernels:
@@ -44,7 +44,7 @@ def standing(program: Program, constexpr: Mapping[str, int | float]) -> Loop | N
 
 
 def only_added_to(every: Iterable[Statement]) -> set[str]:
-    """Tensors that only additions write: they start at 0."""
+    """Return the tensors that only additions write: they start at 0."""
     stores: set[str] = set()
     sums: set[str] = set()
     for stmt in every:
@@ -57,7 +57,7 @@ def only_added_to(every: Iterable[Statement]) -> set[str]:
 
 
 def written_tiles(stmt: Statement) -> tuple[Tile, ...]:
-    """The tiles that ``stmt`` itself gives values; an ``alloc`` gives none."""
+    """Return the tiles to which ``stmt`` itself assigns values; an ``alloc`` assigns none."""
     if isinstance(stmt, (Load, Assign)):
         return (stmt.tile,)
     if isinstance(stmt, Gemm):
@@ -66,7 +66,7 @@ def written_tiles(stmt: Statement) -> tuple[Tile, ...]:
 
 
 def gathers(stmt: Statement) -> Iterator[Apply]:
-    """Every ``gather`` among the values of ``stmt``."""
+    """Yield every ``gather`` among the values of ``stmt``."""
     for root in stmt.values:
         for value in subvalues(root):
             if isinstance(value, Apply) and value.op == "gather":
@@ -74,7 +74,7 @@ def gathers(stmt: Statement) -> Iterator[Apply]:
 
 
 def subvalues(value: Value) -> Iterator[Value]:
-    """``value`` and every value inside it."""
+    """Yield ``value`` and every value inside it."""
     yield value
     if isinstance(value, Apply):
         for arg in value.args:
@@ -84,7 +84,7 @@ def subvalues(value: Value) -> Iterator[Value]:
 def parallel_loops(
     body: tuple[Statement, ...],
 ) -> tuple[list[Loop], tuple[Statement, ...], tuple[Statement, ...]]:
-    """The grid's loops, what stands between them (each iteration computes it again), and the innermost body."""
+    """Return the grid's loops, the statements between them (which each iteration computes), and the innermost body."""
     loops: list[Loop] = []
     between: tuple[Statement, ...] = ()
     while body and isinstance(body[-1], Loop) and body[-1].hints.parallel:

@@ -1,4 +1,4 @@
-"""Arguments of a call: which parameter each is for, and what it must be (a tile, axes, a dtype, a word)."""
+"""Arguments of a call: the parameter of each, and its kind (a tile, axes, a dtype, a word)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DTYPES = {d.value: d for d in DType}
 
 
 def bind_arguments(scope: Scope, expr: tree.Call, parameters: tuple[str, ...]) -> dict[str, tree.Expr]:
-    """The call's arguments by parameter. Refuses too many, unknown and missing ones."""
+    """Return the call's arguments by parameter. Refuses too many, unknown and missing ones."""
     names = [p.rstrip("?") for p in parameters]
     shown = f"{expr.func}({', '.join(names)})"
     if len(expr.args) > len(names):
@@ -39,13 +39,13 @@ def bind_arguments(scope: Scope, expr: tree.Call, parameters: tuple[str, ...]) -
 
 
 def read_operands(scope: Scope, expr: tree.Call, arity: int) -> list[Operand]:
-    """The operands of a pointwise operation."""
+    """Return the operands of a pointwise operation."""
     bound = bind_arguments(scope, expr, ("a", "b", "c")[:arity] if arity > 1 else ("x",))
     return scope.each(bound.values(), lambda operand: read_operand(scope, operand))
 
 
 def read_tile(scope: Scope, expr: tree.Expr, operation: str) -> Value:
-    """``expr`` as a typed value of rank 1 or more."""
+    """Return ``expr`` as a typed value of rank 1 or more."""
     operand = read_operand(scope, expr)
     if isinstance(operand, Weak) and operand.shape:
         return typed(operand, default_dtype(operand))
@@ -56,7 +56,7 @@ def read_tile(scope: Scope, expr: tree.Expr, operation: str) -> Value:
 
 
 def read_axes(scope: Scope, argument: tree.Expr | None, rank: int, span: tree.Span) -> tuple[int, ...]:
-    """Axes from 0, in order; all of them when none is given."""
+    """Return axes from 0, in order; all axes if none is given."""
     if argument is None:
         return tuple(range(rank))
     items = argument.items if isinstance(argument, tree.List) else (argument,)
@@ -73,7 +73,7 @@ def read_axes(scope: Scope, argument: tree.Expr | None, rank: int, span: tree.Sp
 
 
 def read_axis(scope: Scope, argument: tree.Expr | None, value: Value, expr: tree.Call) -> int:
-    """The axis of an operation that works along one."""
+    """Return the axis of an operation along one axis."""
     axes = read_axes(scope, argument, len(value.type.shape), expr.span)
     if len(axes) != 1:
         what = f"'{expr.func}' of a tile of {len(value.type.shape)} dimensions needs one axis."
@@ -84,7 +84,7 @@ def read_axis(scope: Scope, argument: tree.Expr | None, value: Value, expr: tree
 def read_flag(
     scope: Scope, argument: tree.Expr | None, span: tree.Span, name: str = "keepdims", default: bool = False
 ) -> bool:
-    """The value of a parameter that is true or false; ``name`` is how it is written."""
+    """Return the value of a parameter that is true or false; ``name`` is the keyword."""
     if argument is None:
         return default
     if not isinstance(argument, tree.Bool):
@@ -93,7 +93,7 @@ def read_flag(
 
 
 def read_dtype(scope: Scope, expr: tree.Expr) -> DType:
-    """The dtype that is written as a name or a string."""
+    """Return the dtype that is written as a name or a string."""
     word = expr.id if isinstance(expr, tree.Name) else expr.value if isinstance(expr, tree.Str) else "?"
     if word not in _DTYPES:
         remedy = nearest(word, _DTYPES) or f"Use one of {', '.join(_DTYPES)}."
@@ -102,7 +102,7 @@ def read_dtype(scope: Scope, expr: tree.Expr) -> DType:
 
 
 def read_word(scope: Scope, expr: tree.Expr | None, allowed: tuple[str, ...], what: str) -> str:
-    """One of ``allowed``, the first where none is given."""
+    """Return one of ``allowed``, the first if none is given."""
     if expr is None:
         return allowed[0]
     word = expr.value if isinstance(expr, tree.Str) else expr.id if isinstance(expr, tree.Name) else "?"

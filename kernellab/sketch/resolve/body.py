@@ -1,4 +1,4 @@
-"""Statements of the tree to statements of the program: what each statement is, loops, and the shape of the grid."""
+"""Resolves statements of the tree to statements of the program, loops, and the shape of the grid."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kernellab.sketch.syntax import tree, walk
 
 
 def read_body(scope: Scope, body: tuple[tree.Stmt, ...]) -> tuple[Statement, ...]:
-    """The statements of ``body``. A wrong one is noted and left out; the rest is still read."""
+    """Return the statements of ``body``. A wrong one is reported and left out; the rest is still resolved."""
     result: list[Statement] = []
     for i, stmt in enumerate(body):
         scope.line = stmt.span.line
         try:
             statement = _STATEMENTS[type(stmt)](scope, stmt, body[i + 1 :])
         except Refused:
-            # what it was to declare, or names that it wrongly uses, is said once
+            # report names that it should declare, or wrongly uses, only once
             for name in walk.written(stmt):
                 scope.poison(name, stmt.span.line)
             for name in walk.touched(stmt):
@@ -146,7 +146,7 @@ def _for(scope: Scope, stmt: tree.For, rest: tuple[tree.Stmt, ...]) -> list[Stat
 
 
 def _inside(scope: Scope, stmt: tree.For) -> None:
-    """The body of a loop whose range is wrong: errors there are reported, too."""
+    """Resolve the body of a loop whose range is wrong, so that errors there are reported, too."""
     hints = loop_hints(stmt.hints, scope)
     was, scope.in_grid = scope.in_grid, scope.in_grid and hints.parallel
     with scope.loop(stmt.var, hints.parallel):
@@ -171,7 +171,7 @@ def _if(scope: Scope, stmt: tree.If, rest: tuple[tree.Stmt, ...]) -> list[Statem
 
 
 def _grid(scope: Scope, body: list[Statement]) -> None:
-    """Parallel loops form one grid: the inner one is last, and nothing before it writes memory."""
+    """Check that parallel loops form one grid: the inner one is last, and nothing before it writes memory."""
     if not scope.in_grid:
         return
     at = next((i for i, s in enumerate(body) if isinstance(s, Loop) and s.hints.parallel), None)
@@ -200,11 +200,11 @@ _STATEMENTS: Mapping[type, Callable[[Scope, Any, tuple[tree.Stmt, ...]], list[St
 }  # fmt: skip
 
 
-# -- moves between tensors and tiles: load, store, and what else is written with an arrow ------------------------------
+# -- moves between tensors and tiles: load, store, and other statements with an arrow ----------------------------------
 
 
 def moved(scope: Scope, stmt: tree.Move) -> Statement:
-    """The statement of a load, store, scatter or atomic_add."""
+    """Return the statement of a load, store, scatter or atomic_add."""
     place = stmt.source if stmt.op == "load" else stmt.dest
     if stmt.op in ("load", "store") and has_tile_index(scope, place):
         what = f"An index here is a tile, and {stmt.op} takes slices and index expressions."

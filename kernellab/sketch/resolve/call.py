@@ -1,4 +1,4 @@
-"""Calls of the operation table, and the type of what each operation gives."""
+"""Calls of the operation table, and the type of each operation's result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COMBINES = ("add", "mul", "max", "min", "linear")
 
 
 def read_call(scope: Scope, expr: tree.Call) -> Operand:
-    """The value of a call: by the rule of its operation, else of its kind of operation."""
+    """Return the value of a call, by the rule of its operation, else of its kind of operation."""
     name = expr.func
     if expr.misordered:
         scope.note("keyword-order", expr.span, name=name)
@@ -75,7 +75,7 @@ def _gemm_alone(scope: Scope, expr: tree.Call) -> Operand:
 
 
 def gemm_value(scope: Scope, expr: tree.Call, target: str) -> Exception:
-    """What is wrong with ``target = gemm(a, b)``."""
+    """Refuse ``target = gemm(a, b)``."""
     a, b = ([format_expr(x) for x in expr.args] + ["a", "b"])[:2]
     return scope.refuse("gemm-assign", expr.span, target=target, a=a, b=b)
 
@@ -102,7 +102,7 @@ def _index_call(scope: Scope, expr: tree.Call) -> Operand:
 
 
 def read_reduction(scope: Scope, expr: tree.Call) -> tuple[Value, tuple[int, ...], bool, tuple[IntExpr, ...]]:
-    """The operand of a reduction, its axes, keepdims, and the shape of the result."""
+    """Return the operand of a reduction, its axes, keepdims, and the shape of the result."""
     bound = bind_arguments(scope, expr, ("x", "axis?", "keepdims?"))
     value = read_tile(scope, bound["x"], expr.func)
     shape = value.type.shape
@@ -146,7 +146,7 @@ def _scan(scope: Scope, expr: tree.Call) -> Operand:
 
 
 def _direction(scope: Scope, bound: dict[str, tree.Expr], expr: tree.Call) -> tuple[tuple[str, object], ...]:
-    """The attribute of a scan that runs from the last element to the first; none of one that does not."""
+    """Return the attributes of a scan: that of a scan from the last element to the first, or none."""
     return (("reverse", True),) if read_flag(scope, bound.get("reverse"), expr.span, "reverse") else ()
 
 
@@ -168,7 +168,7 @@ def _associative(scope: Scope, expr: tree.Call) -> Operand:
 
 
 def _softmax(scope: Scope, expr: tree.Call) -> Operand:
-    """Expands to max, exp and sum; the exponentials get a separate tile, for they are used twice."""
+    """Expand to max, exp and sum; the exponentials get a separate tile, since they are used twice."""
     bound = bind_arguments(scope, expr, ("x", "axis?"))
     value = read_tile(scope, bound["x"], "softmax")
     dtype = value.type.dtype.compute if value.type.dtype.is_float else DType.F32
@@ -183,7 +183,7 @@ def _softmax(scope: Scope, expr: tree.Call) -> Operand:
 
 
 def _temporary(scope: Scope, name: str, value: Value, span: tree.Span) -> Read:
-    """A tile for a value that is used twice, assigned before the statement being resolved."""
+    """Return a tile for a value that is used twice, assigned before the current statement."""
     tile = Tile(name, scope.uid(name), value.type.shape, value.type.dtype)
     scope.pending.append(Assign(tile, value, True, span))
     return Read(value.type, tile)
@@ -218,7 +218,7 @@ def _bytes(dtype: DType) -> str:
 def read_factors(
     scope: Scope, a: tree.Expr, b: tree.Expr, operation: str, span: tree.Span
 ) -> tuple[Value, Value, Type]:
-    """Both factors of a product and the type of the result."""
+    """Return both factors of a product and the type of the result."""
     left, right = scope.each((a, b), lambda factor: read_tile(scope, factor, operation))
     x, y = left.type.shape, right.type.shape
     if len(x) < 2 or len(y) < 2:
@@ -287,7 +287,7 @@ def _opaque(scope: Scope, expr: tree.Call) -> Operand:
     return Apply(Type(shape, dtype), expr.func, tuple(values))
 
 
-#: calls that are statements, or give more than one value: what is wrong where one stands as a value, and the remedy
+#: calls that are statements, or have several results: the error if one is used as a value, and the remedy
 _NO_VALUE: Mapping[str, tuple[str, str]] = {
     **{
         move: (f"'{move}' is a statement.", f"Write it on its own: {move}(... -> ...).")
@@ -298,7 +298,7 @@ _NO_VALUE: Mapping[str, tuple[str, str]] = {
     "sort": ("sort gives two results.", "Write values, order = sort(x, ...)."),
     "topk": ("topk gives two results.", "Write values, order = topk(x, ...)."),
 }
-#: operations that are index arithmetic where their arguments are index expressions
+#: operations that are index arithmetic if their arguments are index expressions
 _INDEX_CALLS = frozenset(("min", "max", "ceil"))
 _BY_NAME: Mapping[str, Rule] = {
     **SHAPES, "gemm": _gemm_alone, "cast": _cast, "bitcast": _bitcast, "softmax": _softmax, "dot": _dot,

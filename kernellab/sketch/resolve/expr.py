@@ -1,4 +1,4 @@
-"""Expressions of the tree to operands: index arithmetic, literals, tiles, and pointwise operators with their types."""
+"""Resolves expressions to operands: index arithmetic, literals, tiles, and pointwise operators with their types."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from kernellab.sketch.syntax import tree, walk
 _INDEX_OPS = frozenset(("+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"))
 _COMPARE = frozenset(("<", "<=", ">", ">=", "==", "!="))
 _LOGIC = frozenset(("and", "or"))
-#: bit operations on truth values are logic, of index conditions and of bool tiles
+#: bit operations on truth values (index conditions and bool tiles) are logical ones
 _BITS_OF_CONDITIONS = {"&": "and", "|": "or", "^": "!=", "~": "not"}
 _BITS_OF_BOOLS = {"bit_and": "logical_and", "bit_or": "logical_or", "bit_xor": "ne", "bit_not": "logical_not"}
 
 
 def known_operand(scope: Scope, expr: tree.Expr) -> Operand:
-    """:func:`read_operand`, or what an equal expression gave before whose names still mean the same."""
+    """Return :func:`read_operand`, or its earlier result for an equal expression whose names have the same meaning."""
     reading = scope.readings.get(expr)
     if reading is not None and all(_means(scope, name) == use for name, use in reading.uses):
         return reading.operand
@@ -48,7 +48,7 @@ def known_operand(scope: Scope, expr: tree.Expr) -> Operand:
 
 
 def _means(scope: Scope, name: str) -> object:
-    """What ``name`` stands for now; None for what cannot be taken from an earlier reading."""
+    """Return the current meaning of ``name``; None if an earlier result must not be reused."""
     entry = scope.find(name)
     if isinstance(entry, TileEntry):
         return entry.tile if entry.written else None
@@ -62,16 +62,16 @@ def _means(scope: Scope, name: str) -> object:
     return names.symbols.get(name)
 
 
-# -- what a statement asks for
+# -- what statements need
 
 
 def read_value(scope: Scope, expr: tree.Expr, dtype: DType | None = None) -> Value:
-    """``expr`` as a value: of ``dtype``, or of its default dtype."""
+    """Return ``expr`` as a value of ``dtype``, or of its default dtype."""
     operand = read_operand(scope, expr)
     return typed(operand, default_dtype(operand) if dtype is None else dtype)
 
 
-#: what to write for a bound that only the inputs' values tell
+#: the remedy for a bound that depends on the inputs' values
 _LOADED = (
     "An index or bound cannot be a value that was loaded or computed: run over the whole extent and mask with "
     "where(...) what lies outside, or read single positions with gather(X[ids] -> tile)."
@@ -79,7 +79,7 @@ _LOADED = (
 
 
 def read_index(scope: Scope, expr: tree.Expr) -> IntExpr:
-    """``expr`` as an index expression."""
+    """Return ``expr`` as an index expression."""
     if isinstance(expr, tree.Num) and isinstance(expr.value, int):
         return num(expr.value)
     operand = read_operand(scope, expr)
@@ -93,7 +93,7 @@ def read_index(scope: Scope, expr: tree.Expr) -> IntExpr:
 
 
 def read_condition(scope: Scope, expr: tree.Expr) -> IntExpr:
-    """``expr`` as a condition of ``if`` or ``require``."""
+    """Return ``expr`` as a condition of ``if`` or ``require``."""
     if isinstance(expr, tree.Bool):
         return num(int(expr.value))
     if isinstance(expr, tree.Binary) and expr.op in _LOGIC:
@@ -107,7 +107,7 @@ def read_condition(scope: Scope, expr: tree.Expr) -> IntExpr:
 
 
 def read_shape(scope: Scope, expr: tree.Expr) -> tuple[IntExpr, ...]:
-    """A list of extents; a single extent stands for a list of one. Extents are free of loop variables."""
+    """Return a list of extents; a single extent is a list of one. Extents must not contain loop variables."""
     items = expr.items if isinstance(expr, tree.List) else (expr,)
     shape = tuple(read_index(scope, i) for i in items)
     for extent, item in zip(shape, items, strict=True):
@@ -116,7 +116,7 @@ def read_shape(scope: Scope, expr: tree.Expr) -> tuple[IntExpr, ...]:
 
 
 def check_fixed(scope: Scope, extent: IntExpr, span: tree.Span) -> None:
-    """Refuses an extent that changes with a loop."""
+    """Refuse an extent that changes with a loop."""
     varying = extent.loop_vars() and affine.simplify(extent).loop_vars()
     if varying:
         raise scope.refuse("extent-varies", span, extent=affine.simplify(extent), var=min(varying))
@@ -126,7 +126,7 @@ def check_fixed(scope: Scope, extent: IntExpr, span: tree.Span) -> None:
 
 
 def read_operand(scope: Scope, expr: tree.Expr) -> Operand:
-    """What ``expr`` is: an index expression, a weak number or a value, by the scope's rule for its kind of node."""
+    """Return ``expr`` as an index expression, a weak number or a value, by the scope's rule for its kind of node."""
     return scope.rules[type(expr)](scope, expr)
 
 
@@ -226,7 +226,8 @@ def _indexed(scope: Scope, expr: tree.Indexed) -> Operand:
 
 
 def _new_axes(scope: Scope, expr: tree.Subscript | tree.Indexed, rank: int, name: str) -> tuple[int, ...]:
-    """Where an index adds dimensions. Raises Refused: it does anything else, or has more dimensions than ``rank``."""
+    """Return where an index adds dimensions. Raises Refused: it does anything else, or has more dimensions than
+    ``rank``."""
     whole = [i for i in expr.items if isinstance(i, tree.Slice) and not (i.start or i.stop or i.step)]
     axes = tuple(k for k, i in enumerate(expr.items) if isinstance(i, tree.NewAxis))
     if len(whole) + len(axes) != len(expr.items) or len(whole) > rank:
@@ -238,7 +239,7 @@ def _new_axes(scope: Scope, expr: tree.Subscript | tree.Indexed, rank: int, name
 
 
 def pointwise(scope: Scope, name: str, operands: Sequence[Operand], span: tree.Span) -> Operand:
-    """``name`` over ``operands``: broadcast, promoted, weak while all of them are."""
+    """Return ``name`` over ``operands``: broadcast and promoted; weak if all operands are."""
     op = OPS[name]
     shape: tuple[IntExpr, ...] = ()
     for operand in operands:
@@ -288,7 +289,7 @@ def _where(scope: Scope, operands: Sequence[Operand], shape: tuple[IntExpr, ...]
 
 
 def newaxis(value: Value, axes: tuple[int, ...]) -> Value:
-    """``value`` with new dimensions of 1 at positions ``axes`` of the result."""
+    """Return ``value`` with new dimensions of 1 at positions ``axes`` of the result."""
     if not axes:
         return value
     shape = _stretched(value.type.shape, axes)
@@ -317,7 +318,7 @@ def literal(value: int | float) -> Operand:
 
 
 def integer_limit(dtype: DType, high: bool) -> int | bool:
-    """What ``inf`` and ``-inf`` are among the integers: the largest and the smallest."""
+    """Return ``inf`` or ``-inf`` as an integer: the largest or the smallest one."""
     if dtype is DType.BOOL:
         return high
     if dtype is DType.U8:
@@ -327,7 +328,7 @@ def integer_limit(dtype: DType, high: bool) -> int | bool:
 
 
 def _weak(name: str, operands: Sequence[Operand], dtype: DType, rule: str, shape: tuple[IntExpr, ...]) -> Value:
-    """An operation on weak numbers in the dtype that their context gave them."""
+    """Return an operation on weak numbers in the dtype of their context."""
     inner = dtype.compute
     if inner.is_float and rule == "integer":
         inner = DType.I64
@@ -337,7 +338,7 @@ def _weak(name: str, operands: Sequence[Operand], dtype: DType, rule: str, shape
     return cast(result, dtype)
 
 
-#: the rule for each kind of expression but calls, which read expressions themselves
+#: the rule for each kind of expression except calls, which use this table
 EXPRESSIONS: Mapping[type, Rule] = {
     tree.Name: _name, tree.Num: _number, tree.Binary: _binary, tree.Subscript: _subscript, tree.Unary: _unary,
     tree.Indexed: _indexed, tree.Bool: _truth, tree.List: _no_value, tree.Str: _no_value,

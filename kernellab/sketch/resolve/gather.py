@@ -1,9 +1,8 @@
 """Indices that are tiles: ``gather(X[ids, d:d+D] -> rows)``, ``scatter(rows -> Y[ids, 0:D], unique=true)``.
 
-Integer tiles among the indices broadcast together (NumPy's rule) and their dimensions come where the first of them
-stands; a slice keeps a separate dimension; an index scalar drops its dimension. An index outside the tensor reads
-the pad and writes nothing, as a slice does past an edge; there are no negative indices.
-"""
+Integer tiles among the indices broadcast together (NumPy's rule); their dimensions are in the position of the first of
+them. A slice keeps a separate dimension; an index scalar drops its dimension. An index outside the tensor reads the pad
+and writes nothing, as a slice does past an edge; there are no negative indices."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Shape = tuple[IntExpr, ...]
 
 @dataclass(frozen=True)
 class Picked:
-    """Elements of a tensor named by values: one index a dimension, all broadcasting to ``shape``.
+    """Elements of a tensor at computed indices: one index for each dimension, all broadcasting to ``shape``.
 
     ``items`` has the slice or scalar that an index was written as, None where it is a tile.
     """
@@ -35,7 +34,7 @@ class Picked:
 
 
 def gathered(scope: Scope, stmt: tree.Move) -> Value:
-    """The value that ``gather(X[...] -> tile, pad=)`` reads."""
+    """Return the value that ``gather(X[...] -> tile, pad=)`` reads."""
     pad = _pad(scope, stmt)
     picked = _picked(scope, stmt.source, "read", stmt)
     attrs = (("tensor", picked.tensor), ("items", picked.items), ("pad", pad))
@@ -75,7 +74,7 @@ def scattered(scope: Scope, stmt: tree.Move) -> Scatter:
 
 
 def has_tile_index(scope: Scope, expr: tree.Expr) -> bool:
-    """Is an index of ``expr`` a tile (or a value that was loaded)? A slice with such a bound is none."""
+    """Is an index of ``expr`` a tile (or a loaded value)? A slice with such a bound does not count."""
     if not isinstance(expr, tree.Subscript):
         return False
     items = tuple(item for item in expr.items if not isinstance(item, tree.Slice))
@@ -125,7 +124,7 @@ def _is_integer(dtype: DType) -> bool:
 def _aligned(
     scope: Scope, tensor: Tensor, parts: Sequence[tuple[Operand | None, Point | Range | None]], span: tree.Span
 ) -> Picked:
-    """Every index as a value that broadcasts to the shape of all of them."""
+    """Return every index as a value that broadcasts to the common shape."""
     together: Shape = ()
     for operand, item in parts:
         if operand is None or item is not None:
@@ -137,7 +136,7 @@ def _aligned(
             raise scope.refuse("shape-mismatch", span, what=message, remedy="Add dimensions with ids[:, None].")
         together = both
     shape: list[IntExpr] = []
-    #: dimensions of the result up to the end of each part's own
+    #: number of the result's dimensions up to the end of each part's dimensions
     ends: list[int] = []
     first = next((i for i, (o, item) in enumerate(parts) if o is not None and item is None), -1)
     tiles_end = 0

@@ -1,4 +1,4 @@
-"""What ``@llm_hint`` and ``llm_hint=`` may say. Only ``init_zero``, ``no_init`` and ``accumulator`` have meaning."""
+"""Words of ``@llm_hint`` and ``llm_hint=``. Only ``init_zero``, ``no_init`` and ``accumulator`` affect the meaning."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MEMORY_HINTS = (
     "fastest", "fast", "medium", "slow", "accumulator", "input_cache", "output_buffer", "temp_workspace",
     "shared_between_threads", "init_zero", "no_init",
 )  # fmt: skip
-#: what a hint without a number means; 0 leaves it to the lowering
+#: the number of a hint without one; 0 leaves it to the lowering
 _DEFAULTS = {"pipeline": 2, "swizzle": 8, "unroll": 0, "split": 0, "warp_roles": 1, "registers": None}
 
 
 def loop_hints(hints: tuple[tree.Hint, ...], scope: Scope) -> LoopHints:
-    """The hints of one loop; an unknown word gives a warning and is dropped."""
+    """Return the hints of one loop; an unknown word causes a warning and is dropped."""
     values: dict[str, object] = {}
     last = ""
     for hint in hints:
@@ -53,7 +53,7 @@ def loop_hints(hints: tuple[tree.Hint, ...], scope: Scope) -> LoopHints:
 
 
 def _number(arg: tree.Expr, scope: Scope) -> int | None:
-    """A hint's number; a constexpr gives its default."""
+    """Return a hint's number; for a constexpr its default."""
     if isinstance(arg, tree.Num):
         return int(arg.value)
     if isinstance(arg, tree.Name) and arg.id in scope.names.constexprs:
@@ -69,7 +69,7 @@ def _number(arg: tree.Expr, scope: Scope) -> int | None:
 
 
 def memory_hints(argument: tree.Expr | None, scope: Scope) -> tuple[str, ...]:
-    """The words of ``llm_hint=``, a list or one string."""
+    """Return the words of ``llm_hint=``, a list or one string."""
     if argument is None:
         return ()
     items = argument.items if isinstance(argument, tree.List) else (argument,)

@@ -1,9 +1,8 @@
-"""The dtypes that a sketch leaves out, found before it is resolved.
+"""Infers the dtypes that a sketch leaves out, before it is resolved.
 
-An ``alloc`` without a dtype takes that of the first value written to the tile, found without the tile's own reads;
-a first assignment of a weak number (``m = -inf``) takes that of the first typed value written later. The walk sees
-dtypes only, never shapes, and runs again while tiles depend on tiles that were not known yet.
-"""
+An ``alloc`` without a dtype takes that of the first value written to the tile, ignoring reads of the tile in it; a
+first assignment of a weak number (``m = -inf``) takes that of the first typed value written later. The pass reads
+dtypes only, not shapes, and repeats while tiles depend on tiles without a known dtype."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _ROUNDS = 4
 
 
 def infer(body: tuple[tree.Stmt, ...], names: Names) -> dict[int, DType]:
-    """The dtype of each alloc and first assignment that does not say its own, by id of the statement."""
+    """Return the dtype of each alloc and first assignment without one, by id of the statement."""
     walk = _Walk(names)
     for _ in range(_ROUNDS):
         before = dict(walk.found)
@@ -42,7 +41,7 @@ def _alone(kind: Kind) -> DType:
 
 
 class _Tile:
-    """A tile whose dtype may still be open. ``key`` is the statement that declared it."""
+    """A tile whose dtype may still be unknown. ``key`` is the statement that declared it."""
 
     __slots__ = ("accumulates", "key", "kind")
 
@@ -123,7 +122,7 @@ class _Walk:
             if isinstance(value, DType):
                 self.blocks[-1][name] = _Tile(None, value)
                 return
-            # weak or not known: a later write says
+            # weak or unknown: a later write decides
             self.blocks[-1][name] = _Tile(key, self.found.get(key, value))
             self.found.setdefault(key, value)
             self.unknown += value is None

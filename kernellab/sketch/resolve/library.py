@@ -29,10 +29,10 @@ _ALONE = "Give it a separate sketch: what comes before and after goes into other
 
 
 def read_library(scope: Scope, sketch: tree.Sketch) -> LibraryCall | None:
-    """The call that ``sketch`` is; None where it makes none. A wrong one is noted.
+    """Return the call that ``sketch`` consists of; None if it has none. A wrong one is reported.
 
     Raises:
-        Refused: the sketch makes a call, and is no sketch that may.
+        Refused: the sketch has a call, and other statements too.
     """
     calls = [s for s in walk.statements(sketch.body) if walk.library_call(s) is not None]
     if not calls:
@@ -86,7 +86,7 @@ def _call(scope: Scope, op: LibraryOp, call: tree.Call, stmt: tree.Assign) -> Li
 
 
 def _operand(scope: Scope, expr: tree.Expr) -> Whole:
-    """A tensor by its name, or turned: ``transpose(X)``, ``transpose(X, [1, 0, 2])``."""
+    """Return a tensor by its name, or transposed: ``transpose(X)``, ``transpose(X, [1, 0, 2])``."""
     if isinstance(expr, tree.Name):
         tensor = read_tensor(scope, expr, "read")
         return Whole(tensor, tuple(range(len(tensor.shape))))
@@ -128,12 +128,12 @@ def _setting(scope: Scope, call: tree.Call, setting: Setting, argument: tree.Exp
     if min(numbers, default=setting.least) < setting.least:
         what = f"{setting.name} of {call.func} is {min(numbers)}, and is {setting.least} or more."
         raise scope.refuse("arguments", argument.span, what=what, remedy=f"Write {setting.name}={setting.least}.")
-    # one number for all dimensions is said once
+    # one number for all dimensions is written once
     return numbers if len(set(numbers)) > 1 or not numbers else numbers[0]
 
 
 def _text(scope: Scope, call: tree.Call, argument: tree.Expr) -> str:
-    """The text of a call of ATen; its symbols are the file's."""
+    """Return the text of a call of ATen; its symbols are those of the file."""
     if not isinstance(argument, tree.Str):
         what, remedy = f"call of {call.func} is a text.", 'Write call="kthvalue.default(x0, 3, -1)[0]".'
         raise scope.refuse("arguments", argument.span, what=what, remedy=remedy)
@@ -147,7 +147,7 @@ def _text(scope: Scope, call: tree.Call, argument: tree.Expr) -> str:
 
 
 def _read_all(scope: Scope, call: tree.Call, text: str, count: int) -> None:
-    """Refuses operands that the text does not name, and names of operands that are not given."""
+    """Refuse operands that the text does not use, and operands in the text that are missing."""
     names = operands_of(read_call(text))
     if names != set(range(count)):
         what = (

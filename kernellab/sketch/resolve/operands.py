@@ -1,8 +1,7 @@
-"""What an expression gives before its context has said its dtype, and the rules that give it one.
+"""Results of expressions before their context determines a dtype, and the rules for it.
 
 An operand is an index scalar (IntExpr), a weak number (a literal, a numeric constexpr, or arithmetic on these alone),
-or a typed value. Weak operands take the dtype of what they meet; alone they are f32 (or i64 for integers).
-"""
+or a typed value. Weak operands take the dtype of the other operands; alone they are f32 (or i64 for integers)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _CONDITIONS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or", "not"))
 
 @dataclass(frozen=True)
 class Weak:
-    """A number whose dtype comes from its context; ``build`` gives the value in that dtype."""
+    """A number whose dtype comes from its context; ``build`` returns the value in that dtype."""
 
     is_float: bool
     build: Callable[[DType], Value]
@@ -31,7 +30,7 @@ Operand = Union[IntExpr, Weak, Value]
 
 
 def is_condition(expr: IntExpr) -> bool:
-    """Whether ``expr`` is true or false rather than a number."""
+    """Is ``expr`` a truth value rather than a number?"""
     return expr.kind is IntKind.OP and expr.op in _CONDITIONS
 
 
@@ -42,7 +41,7 @@ def shape_of(operand: Operand) -> tuple[IntExpr, ...]:
 
 
 def strong_dtype(operand: Operand) -> DType | None:
-    """The dtype of a typed value or a condition, None for a weak one."""
+    """Return the dtype of a typed value or a condition; None for a weak one."""
     if isinstance(operand, IntExpr):
         return DType.BOOL if is_condition(operand) else None
     return None if isinstance(operand, Weak) else operand.type.dtype
@@ -55,7 +54,7 @@ def is_float(operand: Operand) -> bool:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype that arithmetic on ``a`` and ``b`` is done in."""
+    """Return the dtype of arithmetic on ``a`` and ``b``."""
     if a.is_float or b.is_float:
         return DType.F64 if DType.F64 in (a, b) else DType.F32
     if a is b:
@@ -66,7 +65,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def common(dtypes: Sequence[DType | None], any_float: bool, any_int: bool = False) -> DType:
-    """The compute dtype of operands; None stands for a weak one, and the flags say what the weak ones are."""
+    """Return the compute dtype of operands; None is a weak one, and the flags are the kinds of weak ones."""
     strong = [d for d in dtypes if d is not None]
     if not strong:
         return DType.F32 if any_float else DType.I64
@@ -86,7 +85,7 @@ def common_of(operands: Sequence[Operand]) -> DType:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype that sums of ``dtype`` are kept in."""
+    """Return the dtype of sums of ``dtype``."""
     return dtype.compute if dtype.is_float else DType.I64
 
 
@@ -97,7 +96,7 @@ def gemm_accumulator(a: DType, b: DType) -> DType:
 
 
 def default_dtype(operand: Operand) -> DType:
-    """The dtype of an operand that no context types."""
+    """Return the dtype of an operand without a context."""
     strong = strong_dtype(operand)
     if strong is not None:
         return strong
@@ -105,7 +104,7 @@ def default_dtype(operand: Operand) -> DType:
 
 
 def typed(operand: Operand, dtype: DType) -> Value:
-    """``operand`` as a value of ``dtype``, with a cast where that changes a typed value."""
+    """Return ``operand`` as a value of ``dtype``, with a cast if that changes a typed value."""
     if isinstance(operand, IntExpr):
         if operand.kind is IntKind.NUM:
             value: int | float | bool = operand.value
@@ -127,7 +126,7 @@ def cast(value: Value, dtype: DType) -> Value:
 
 
 def broadcast(a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> tuple[IntExpr, ...] | None:
-    """NumPy's broadcast shape; a literal 1 stretches. None when the shapes do not go together."""
+    """Return NumPy's broadcast shape; a literal 1 stretches. None if the shapes do not match."""
     if a is b or a == b:
         return a
     result: list[IntExpr] = []
@@ -146,7 +145,7 @@ def broadcast(a: tuple[IntExpr, ...], b: tuple[IntExpr, ...]) -> tuple[IntExpr, 
 
 
 def fits(shape: tuple[IntExpr, ...], into: tuple[IntExpr, ...]) -> bool:
-    """Whether a value of ``shape`` broadcasts to exactly ``into``."""
+    """Does a value of ``shape`` broadcast to exactly ``into``?"""
     both = broadcast(shape, into)
     return both is not None and same_shape(both, into)
 

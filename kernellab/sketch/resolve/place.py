@@ -1,4 +1,4 @@
-"""Places in tensors: which tensor, which rectangle of it, and whether it may be read or written."""
+"""Resolves places in tensors: the tensor, its rectangle, and whether it may be read or written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernellab.sketch.syntax.messages import nearest
 
 
 def read_region(scope: Scope, expr: tree.Expr, what: str) -> Region:
-    """The rectangle of a tensor that ``expr`` names: a tensor alone is the whole of it."""
+    """Return the rectangle of a tensor that ``expr`` names: a name alone is the whole tensor."""
     tensor = read_tensor(scope, expr, what)
     items: tuple[tree.Expr | tree.Slice | tree.NewAxis, ...]
     items = expr.items if isinstance(expr, tree.Subscript) else (tree.Slice(),) * len(tensor.shape)
@@ -25,7 +25,7 @@ def read_region(scope: Scope, expr: tree.Expr, what: str) -> Region:
 
 
 def read_tensor(scope: Scope, expr: tree.Expr, what: str) -> Tensor:
-    """The tensor that ``expr`` is a part of, noted as ``what`` (read, written, added to)."""
+    """Return the tensor of ``expr``, and record it as ``what`` (read, written, added to)."""
     named = walk.tensor_of(expr)
     if named is None:
         raise scope.refuse("arguments", expr.span, what="This is not a part of a tensor.", remedy="Write X[...].")
@@ -58,7 +58,7 @@ def _role(scope: Scope, tensor: Tensor, what: str, span: tree.Span) -> None:
 
 
 def wrong_rank(scope: Scope, expr: tree.Expr, tensor: Tensor, count: int) -> Refused:
-    """What to raise where a tensor is not indexed along each dimension."""
+    """Return the error for a tensor that is not indexed along each dimension."""
     indices = "1 index is" if count == 1 else f"{count} indices are"
     rank = counted(len(tensor.shape), "dimension")
     return scope.refuse("rank", expr.span, name=tensor.name, rank=rank, given=indices)
@@ -67,7 +67,7 @@ def wrong_rank(scope: Scope, expr: tree.Expr, tensor: Tensor, count: int) -> Ref
 def read_index_item(
     scope: Scope, item: tree.Expr | tree.Slice | tree.NewAxis, dim: IntExpr, span: tree.Span
 ) -> Point | Range:
-    """One index of a tensor whose dimension has ``dim`` elements; ``span`` is the whole expression's."""
+    """Return one index of a tensor whose dimension has ``dim`` elements; ``span`` is that of the whole expression."""
     if isinstance(item, tree.NewAxis):
         message = "A tensor's slice cannot add a dimension."
         raise scope.refuse("arguments", item.span, what=message, remedy="Load it, then write x[:, None].")
@@ -93,7 +93,8 @@ def read_index_item(
 
 
 def widened(region: Region, shape: tuple[IntExpr, ...]) -> Region:
-    """``Y[b]`` for a tile of shape [1]: the last scalar indices become slices of one element."""
+    """Return ``region`` for a value of ``shape``: in ``Y[b]`` for a tile of shape [1] the last scalar indices become
+    slices of one element."""
     if region.shape or not shape or not all(d.is_one for d in shape):
         return region
     count = min(len(shape), len(region.index))

@@ -1,4 +1,4 @@
-"""Tree to program: declarations first, then each sketch's body with the dtypes that were found for it."""
+"""From tree to program: declarations first, then each sketch's body with its inferred dtypes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from kernellab.sketch.syntax.walk import mapped
 
 _DTYPES = {d.value: d for d in DType}
 _ROLES = frozenset(r.value for r in TensorRole)
-#: facts of the chip that a constraint may name, besides constexprs
+#: facts of the chip that a constraint may name, in addition to constexprs
 CHIP_FACTS = ("cores", "simd_bits", "l1_bytes", "l2_bytes", "l3_bytes", "shared_bytes", "on_chip_bytes")
 
 
 def resolve(file: tree.SketchFile, text: str, readings: Readings | None = None) -> tuple[Program, list[Diagnostic]]:
-    """The program of ``file``, and what is wrong with it; with errors the program is only what could be read.
+    """Return the program of ``file`` and its diagnostics; with errors the program has only what could be resolved.
 
-    ``readings`` holds expressions that earlier resolutions read, so that an edit costs the lines that changed.
-    """
+    ``readings`` caches resolved expressions, so that after an edit only changed lines are resolved again."""
     return _FileResolver(file, text, readings if readings is not None else Readings()).run()
 
 
@@ -58,7 +57,7 @@ class _FileResolver:
             self.index_names |= walk.index_names(sketch)
         roles = self._roles()
         read = [self._kernel(s, roles) for s in self.file.sketches]
-        # a sketch may name a constexpr that only a later one declares
+        # a sketch may use a constexpr that only a later one declares
         kernels = tuple(
             replace(kernel, constexprs=self._constexprs(sketch, declared))
             for sketch, (kernel, declared) in zip(self.file.sketches, read, strict=True)
@@ -81,7 +80,7 @@ class _FileResolver:
     # -- kernels
 
     def _kernel(self, sketch: tree.Sketch, roles: dict[str, str]) -> tuple[Kernel, Collection[str]]:
-        """The sketch's kernel, and the names that it declares."""
+        """Return the sketch's kernel, and the names that it declares."""
         names = Names(self.symbols, self.constexprs, dict(self.tensors), self.opaques)
         names.index_constexprs = {n for n in self.index_names if n not in self.symbols}
         scope = Scope(names, self.faults, RULES, self.readings)
@@ -94,7 +93,7 @@ class _FileResolver:
         return Kernel(sketch.name, body, reads, writes, sketch.span), declared
 
     def _constexprs(self, sketch: tree.Sketch, declared: Collection[str]) -> frozenset[str]:
-        """The constexprs that the sketch declares, or names though another one of the file declares them."""
+        """Return the constexprs that the sketch declares, or uses from the declarations of another one."""
         earlier = self.constexprs.keys()
         if earlier <= set(declared):
             return frozenset(earlier)
@@ -113,7 +112,8 @@ class _FileResolver:
         return read_body(scope, written)
 
     def _roles(self) -> dict[str, str]:
-        """What each tensor of the file does: written only is out, unless a sketch says otherwise."""
+        """Return the role of each tensor of the file: one that is only written is out, unless a sketch declares
+        otherwise."""
         read: set[str] = set()
         stored: set[str] = set()
         for sketch in self.file.sketches:
@@ -139,7 +139,7 @@ class _FileResolver:
     # -- declarations
 
     def _declare(self, sketch: tree.Sketch, roles: dict[str, str], scope: Scope) -> Collection[str]:
-        """Reads the declarations; returns the names that are declared here."""
+        """Resolve the declarations. Returns the names that are declared here."""
         ordered = sorted(sketch.declarations, key=lambda d: d.kind in ("tensors", "require"))
         here: dict[str, str] = {}
         for declaration in ordered:
@@ -161,7 +161,7 @@ class _FileResolver:
         return here
 
     def _claim(self, name: str, kind: str, span: tree.Span, here: dict[str, str]) -> None:
-        """Refuses a name that this sketch, or another as something else, has declared."""
+        """Refuse a name that this sketch has already declared, or another one as another kind."""
         kinds: dict[str, Mapping[str, object]] = {
             "symbol": self.symbols,
             "constexpr": self.constexprs,
@@ -271,7 +271,7 @@ class _FileResolver:
 
 
 def _poison(scope: Scope, item: object) -> None:
-    """The name of a declaration that is wrong: uses of it say nothing more."""
+    """Mark the name of a wrong declaration, so that its uses are not reported."""
     name = getattr(item, "name", None)
     if isinstance(name, str) and scope.declared_as(name) is None:
         scope.poison(name)
@@ -285,7 +285,7 @@ def _elements(tensor: Tensor) -> IntExpr:
 
 
 def distinct(body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
-    """``body`` with the variables of such loops renamed; itself where there is none."""
+    """Return ``body`` with the variables of such loops renamed; ``body`` itself if there is none."""
     grid = [loop.var for loop in walk.statements(body) if isinstance(loop, tree.For) and _is_parallel(loop)]
     if not any(isinstance(s, tree.For) and not _is_parallel(s) and s.var in grid for s in walk.statements(body)):
         return body
@@ -301,7 +301,7 @@ def _distinct(stmt: tree.Stmt, used: set[str]) -> tree.Stmt:
 
 
 def _renamed(stmt: tree.Stmt, inner: set[str], used: set[str]) -> tree.Stmt:
-    """A statement whose sequential loops have none of the variables ``inner``."""
+    """Return a statement whose sequential loops have none of the variables ``inner``."""
     if isinstance(stmt, tree.For) and _is_parallel(stmt):
         return stmt
     clashes = {s.var for s in walk.statements((stmt,)) if isinstance(s, tree.For)} & inner

@@ -1,4 +1,4 @@
-"""What names mean while a sketch is resolved: declarations of the file, and the nested blocks of one body."""
+"""The meaning of names while a sketch is resolved: declarations of the file, and the nested blocks of one body."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Result = TypeVar("Result")
 
 
 class Refused(Exception):
-    """A statement is wrong; its diagnostic is already noted and the statement is skipped."""
+    """A statement is wrong; its diagnostic is already recorded and the statement is skipped."""
 
 
 @dataclass
 class TileEntry:
-    """A tile in sight. ``parallel`` counts the parallel loops around its declaration."""
+    """A visible tile. ``parallel`` counts the parallel loops around its declaration."""
 
     tile: Tile
     parallel: int
@@ -49,7 +49,7 @@ class LoopEntry:
 
 @dataclass
 class PoisonEntry:
-    """A name whose declaration (in ``line``) was wrong, or that is unknown (0): uses of it say nothing more."""
+    """A name whose declaration (in ``line``) was wrong, or that is unknown (0): its uses are not reported."""
 
     line: int
 
@@ -59,26 +59,26 @@ Entry = TileEntry | LetEntry | LoopEntry | PoisonEntry
 
 @dataclass
 class Names:
-    """Declarations in force in one sketch."""
+    """The declarations of one sketch."""
 
     symbols: dict[str, IntExpr] = field(default_factory=dict)
     constexprs: dict[str, Constexpr] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     opaques: dict[str, tree.OpaqueDecl] = field(default_factory=dict)
-    #: a constexpr that stands where only an index can, or that has integer values
+    #: a constexpr that is used as an index, or that has integer values
     index_constexprs: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What an expression was read as, and what each of its names stood for (a tile, an index, a constexpr)."""
+    """A resolved expression, with the meaning of each of its names then (a tile, an index, a constexpr)."""
 
     uses: tuple[tuple[str, object], ...]
     operand: Operand
 
 
 class Readings:
-    """Readings of expressions by their content, which an edit of other lines leaves valid; at most ``most``."""
+    """A cache of at most ``most`` readings by content, which stay valid after edits of other lines."""
 
     def __init__(self, most: int = 8192) -> None:
         self._most = most
@@ -94,10 +94,9 @@ class Readings:
 
 
 class Scope:
-    """One body being resolved: its blocks, its diagnostics, and what it reads and writes.
+    """The state of resolving one body: its blocks, its diagnostics, and the tensors that it reads and writes.
 
-    ``rules`` has the function that reads each kind of expression, ``readings`` what earlier resolutions read.
-    """
+    ``rules`` has the function for each kind of expression, ``readings`` the cache of earlier resolutions."""
 
     def __init__(
         self, names: Names, faults: list[Diagnostic], rules: Mapping[type, Rule], readings: Readings | None = None
@@ -106,18 +105,18 @@ class Scope:
         self.faults = faults
         self.rules = rules
         self.readings = readings if readings is not None else Readings()
-        #: names that the expression being read has used, and what they stood for
+        #: names in the current expression, with their meanings
         self.uses: list[tuple[str, object]] = []
-        #: dtype found for an alloc or a first assignment, by id of the statement
+        #: inferred dtype of an alloc or a first assignment, by id of the statement
         self.dtypes: dict[int, DType] = {}
         #: would a parallel loop here be part of the grid?
         self.in_grid = True
         self.blocks: list[dict[str, Entry]] = [{}]
-        #: names of tiles of closed blocks, for a better "unknown name"
+        #: names of tiles of closed blocks, for the message "unknown name"
         self.ended: dict[str, int] = {}
         self.parallel: list[str] = []
         self.loops: list[str] = []
-        #: of the statement that is read
+        #: the span of the current statement
         self.line = 0
         self.pending: list[Statement] = []
         self.reads: set[str] = set()
@@ -131,12 +130,12 @@ class Scope:
         self.faults.append(diagnostic_at(rule, span, **fields))
 
     def refuse(self, rule: str, span: tree.Span, **fields: object) -> Refused:
-        """Notes a diagnostic and gives the exception to raise."""
+        """Record a diagnostic. Returns the exception to raise."""
         self.note(rule, span, **fields)
         return Refused()
 
     def each(self, items: Iterable[Given], read: Callable[[Given], Result]) -> list[Result]:
-        """``read`` of each item. A wrong one does not hide the others: all are read, then Refused is raised."""
+        """Return ``read`` of each item. A wrong one does not hide the others: all are read, then Refused is raised."""
         results, refused = [], False
         for item in items:
             try:
@@ -187,7 +186,7 @@ class Scope:
         return self.refuse("unknown-operation", at, name=name, remedy=remedy)
 
     def declared_as(self, name: str) -> str | None:
-        """What kind of declaration ``name`` is, None when it is free for a tile."""
+        """Return the kind of declaration of ``name``; None if it is free for a tile."""
         if name in self.names.symbols:
             return "a symbol"
         if name in self.names.constexprs:
@@ -236,7 +235,7 @@ class Scope:
 
 
 def _as_call(name: str) -> str:
-    """What to write for PyTorch's ``tile.sum()`` or ``torch.exp(tile)``; "" where no operation is meant by it."""
+    """Return the operation for PyTorch's ``tile.sum()`` or ``torch.exp(tile)``; "" if there is none."""
     owner, _, method = name.partition(".")
     candidates = (method, f"reduce_{method}", f"reduce_{method.removeprefix('a')}", _OF_TORCH.get(method, ""))
     op = next((op for op in candidates if op in OPS), None)
@@ -247,7 +246,7 @@ def _as_call(name: str) -> str:
 
 
 def _near_library(name: str) -> str | Nearest:
-    """What to write for ``name``, which has a dot."""
+    """Return the remedy for ``name``, which has a dot."""
     member = name.rpartition(".")[2]
     near = [member] if member in LIBRARY else difflib.get_close_matches(member, LIBRARY, n=3, cutoff=0.5)
     if len(near) == 1:
@@ -257,11 +256,11 @@ def _near_library(name: str) -> str | Nearest:
     return f"Known: {', '.join(f'{PREFIX}{op}' for op in LIBRARY)}."
 
 
-#: what makes a tile of one number elsewhere -> the number
+#: functions of other libraries that fill a tile -> the number
 _FILLED = {"zeros": "0.0", "zeros_like": "0.0", "ones": "1.0", "ones_like": "1.0", "full_like": "value"}
-#: names of modules that stand in front of a function
+#: names of modules before a function
 _LIBRARIES = ("torch", "np", "numpy", "math", "tl", "F")
-#: methods of tensors whose operation has another name
+#: methods of tensors whose operations have other names
 _OF_TORCH = {"t": "transpose", "matmul": "dot", "to": "cast"}
-#: reads one kind of expression; a wrong one notes its diagnostic and raises Refused
+#: resolves one kind of expression; for a wrong one it records a diagnostic and raises Refused
 Rule = Callable[[Scope, Any], Operand]

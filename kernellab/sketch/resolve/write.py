@@ -1,4 +1,4 @@
-"""Writes to tiles: which name a value goes to, and whether that declares a tile or updates one.
+"""Resolves writes to tiles: each declares a tile or updates one.
 
 Operations with two results too: ``mean, var = welford(x)``, ``values, order = sort(x)`` and ``topk(x, K)``.
 """
@@ -44,9 +44,8 @@ from kernellab.sketch.syntax import tree, walk
 def write_value(
     scope: Scope, target: tree.Name, operand: Operand, stmt: tree.Stmt, rest: tuple[tree.Stmt, ...]
 ) -> list[Statement]:
-    """``target = operand``: updates the tile of that name, or declares one; an index that ``rest`` never
-    writes again stays an index, and needs no statement.
-    """
+    """Resolve ``target = operand``: it updates the tile of that name, or declares one. An index that ``rest`` does not
+    write again stays an index, and needs no statement."""
     name = target.id
     entry = scope.find(name)
     if isinstance(entry, PoisonEntry):
@@ -66,14 +65,14 @@ def write_value(
 
 
 def check_free(scope: Scope, target: tree.Name) -> None:
-    """Refuses a name that already means something other than a tile."""
+    """Refuse a name that already means something other than a tile."""
     what = scope.declared_as(target.id)
     if what is not None:
         raise scope.refuse("declared-twice", target.span, name=target.id, what=what)
 
 
 def declare_tile(scope: Scope, name: str, shape: tuple[IntExpr, ...], dtype: DType) -> Tile:
-    """A new tile that this statement writes."""
+    """Return a new tile that this statement writes."""
     return _bind(scope, name, shape, dtype, (), True)
 
 
@@ -86,7 +85,7 @@ def _bind(
 
 
 def writable(scope: Scope, entry: TileEntry, target: tree.Name) -> Tile:
-    """The tile of ``entry``, marked written; a tile from outside the parallel loop is refused."""
+    """Return the tile of ``entry``, marked as written. Refuses a tile from outside the parallel loop."""
     if entry.parallel < len(scope.parallel):
         var = scope.parallel[entry.parallel]
         scope.note("carried", target.span, var=var, tile=entry.tile.name)
@@ -153,7 +152,7 @@ _SORTS = {"sort": ("x", "axis?", "descending?"), "topk": ("x", "k", "axis?", "la
 
 
 def welford(scope: Scope, targets: tuple[tree.Name, ...], call: tree.Call, stmt: tree.Stmt) -> list[Statement]:
-    """``mean, var = welford(x, axis=0)``: both in the operand's compute dtype, in f32 for integers."""
+    """``mean, var = welford(x, axis=0)``: both in the operand's compute dtype, f32 for integers."""
     if len(targets) != 2:
         what = "welford gives two results."
         raise scope.refuse("arguments", stmt.span, what=what, remedy="Write mean, var = welford(x, axis=0).")
@@ -165,7 +164,7 @@ def welford(scope: Scope, targets: tuple[tree.Name, ...], call: tree.Call, stmt:
 
 
 def sorted_pair(scope: Scope, targets: tuple[tree.Name, ...], call: tree.Call, stmt: tree.Stmt) -> list[Statement]:
-    """The statements of a sort or topk; a target of another dtype is written from a tile of the right one."""
+    """Return the statements of a sort or topk; a target of another dtype is written from a tile of the right one."""
     name = call.func
     if len(targets) != 2:
         what, remedy = f"{name} gives two results.", f"Write values, order = {name}(x, ...)."
@@ -199,10 +198,9 @@ def several(
     stmt: tree.Stmt,
     spreads: bool = False,
 ) -> list[Statement]:
-    """The statements of an operation with several results of the given types.
+    """Return the statements of an operation with several results of the given types.
 
-    A target of another dtype is written from a tile of the right one; where ``spreads``, so is a larger one.
-    """
+    A target of another dtype is written from a tile of the right one; with ``spreads`` so is a larger one."""
     tiles, declares = [], []
     after: list[Statement] = []
     for target, kind in zip(targets, types, strict=True):
@@ -229,6 +227,6 @@ def several(
     return [MultiAssign(tuple(tiles), op, (value,), attrs, tuple(declares), stmt.span), *after]
 
 
-#: reads one operation with two results
+#: resolves one operation with two results
 PairRule = Callable[[Scope, tuple[tree.Name, ...], tree.Call, tree.Stmt], list[Statement]]
 PAIRS: Mapping[str, PairRule] = {"welford": welford, "sort": sorted_pair, "topk": sorted_pair}

@@ -1,4 +1,4 @@
-"""Sketch to sketch: rewrites that keep the meaning, and what makes sketches differ."""
+"""Rewrites of sketches that keep the meaning, and the features by which sketches differ."""
 
 from __future__ import annotations
 

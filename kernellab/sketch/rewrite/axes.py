@@ -1,4 +1,4 @@
-"""Where a sketch lies among others of its task: what it does, and what the cost model says of it."""
+"""The position of a sketch among others of its task: its technique, and the cost model's numbers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Technique(str, Enum):
-    """What a sketch is at heart; of several that hold, the first."""
+    """The technique of a sketch; if several apply, the first."""
 
     LIBRARY = "library"
-    #: a product whose sums are rescaled while they grow
+    #: a product whose accumulators are rescaled
     ONLINE_PRODUCT = "online product"
     PRODUCT = "product"
     #: a reduction that rescales its partial result while it continues
@@ -33,7 +33,7 @@ class Technique(str, Enum):
     SCAN = "scan"
     #: a reduction in blocks
     BLOCKED = "blocked"
-    #: a reduction of a tile that is held whole
+    #: a reduction of a tile that is held entirely
     WHOLE = "whole"
     ATOMIC = "atomic"
     GATHER = "gather"
@@ -42,7 +42,8 @@ class Technique(str, Enum):
 
 @dataclass(frozen=True)
 class Axes:
-    """Coordinates for MAP-Elites. ``on_chip_bytes`` of one program, ``intensity`` in FLOPs a byte of global memory.
+    """Coordinates for MAP-Elites. ``on_chip_bytes`` is that of one program, ``intensity`` is in FLOPs for each byte of
+    global memory.
 
     ``stages`` are the stages of the deepest pipeline (1 without one), ``launches`` the kernels of one call.
     """
@@ -55,12 +56,12 @@ class Axes:
 
     @property
     def cell(self) -> tuple[str, int, int, int]:
-        """The cell of a coarse grid: technique, log4 of bytes, stages, log4 of intensity."""
+        """Return the cell of a coarse grid: technique, log4 of bytes, stages, log4 of intensity."""
         return (self.technique.value, _log4(self.on_chip_bytes), self.stages, _log4(self.intensity))
 
 
 def axes(text: str, task: Task, target: Target) -> Axes:
-    """The coordinates of a sketch for ``task`` at its own sizes on ``target``.
+    """Return the coordinates of a sketch for ``task`` at its default sizes on ``target``.
 
     Raises:
         SketchError: the sketch has errors.
@@ -79,7 +80,7 @@ def axes(text: str, task: Task, target: Target) -> Axes:
 
 
 def technique(program: Program) -> Technique:
-    """What ``program`` is at heart."""
+    """Return the technique of ``program``."""
     if any(is_library(k) for k in program.kernels):
         return Technique.LIBRARY
     held = {t for kernel in program.kernels for t in _techniques(kernel.body, False)}
@@ -119,7 +120,7 @@ def _of(op: str, looped: bool) -> Technique | None:
 
 
 def _rescales(loop: Loop) -> bool:
-    """Does a tile that the loop carries get multiplied by a factor that the loop computes, before it is added to?"""
+    """Is a tile that the loop carries multiplied by a factor that the loop computes, before the loop adds to it?"""
     inside = {s.tile.uid for s in statements(loop.body) if isinstance(s, Assign) and s.declares}
     for stmt in statements(loop.body):
         if not isinstance(stmt, Assign) or stmt.declares:
@@ -133,7 +134,7 @@ def _rescales(loop: Loop) -> bool:
 
 
 def _uid(value: Value) -> str:
-    """The tile below casts and new axes."""
+    """Return the uid of the tile below casts and new axes."""
     while isinstance(value, Apply) and value.op in ("cast", "newaxis", "broadcast"):
         value = value.args[0]
     tile = getattr(value, "tile", None)

@@ -1,4 +1,4 @@
-"""Every rewrite by name, and which of its variants a sketch has on a chip."""
+"""Every rewrite by name, and the variants of a sketch for a chip."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kernellab.target import Chip, Target
 
 _ALL = (
     rewrite("tunables", "One step of one tunable in its set, up or down.", tiles.tunables, numbers=True),
-    # on a GPU it gains more often than tiles beyond their sets do
+    # on a GPU it is faster more often than tiles outside their sets are
     rewrite(
         "warps", "Another number of warps a program, or of stages of its loads.", hints.warps, numbers=True, needs="gpu"
     ),
@@ -73,10 +73,10 @@ REWRITES: Mapping[str, Rewrite] = MappingProxyType({r.name: r for r in _ALL})
 
 
 def rewrites(text: str, target: Target, names: Collection[str] | None = None) -> list[Rewritten]:
-    """Every variant of a sketch that has no error on the target's chip, in order, none twice.
+    """Return every variant of a sketch without an error on the target's chip, in order, without duplicates.
 
-    ``names`` are the rewrites that are tried, all by default. Pins and ``require:`` lines are kept: a variant that
-    breaks one is left out, and so is one that ``check`` warns of more than of the sketch itself.
+    ``names`` are the rewrites that are tried, all by default. A variant is left out if it breaks a pin or a
+    ``require:`` line, or if ``check`` has warnings that the sketch itself does not have.
 
     Raises:
         SketchError: the sketch cannot be read.
@@ -86,7 +86,8 @@ def rewrites(text: str, target: Target, names: Collection[str] | None = None) ->
 
 
 def variants(text: str, target: Target, names: Collection[str] | None = None) -> list[Rewritten]:
-    """As :func:`rewrites`, of which some may have errors: whoever needs one of many asks :func:`keeps` of that one.
+    """As :func:`rewrites`, but some variants may have errors: a caller that needs one of many calls :func:`keeps` for
+    that one.
 
     Raises:
         SketchError: the sketch cannot be read.
@@ -94,7 +95,7 @@ def variants(text: str, target: Target, names: Collection[str] | None = None) ->
     """
     chosen = _chosen(names)
     tree = parse(text)
-    # values that the chip has no room for may be what a rewrite changes
+    # a rewrite may change values that are too large for the chip
     if _checked(text, None).program is None:
         return []
     setting, seen, rewritten = Setting(text, tree, target.chip, target.dsl), {text}, []
@@ -107,15 +108,14 @@ def variants(text: str, target: Target, names: Collection[str] | None = None) ->
 
 
 def keeps(text: str, rewritten: Rewritten, target: Target) -> bool:
-    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning but those of ``text``?
+    """Has a variant of ``text`` no error on the target's chip, no broken pin, and no warning except those of ``text``?
 
-    A name that nothing reads any more changes no result.
-    """
+    A name that is no longer read changes no result."""
     after = check(rewritten.text, chip=target.chip, parent=text)
     return after.program is not None and not _warnings(after) - _warnings(_checked(text, target.chip))
 
 
-#: what was checked last: a search asks for many variants of one sketch
+#: the result of the latest check: a search tries many variants of one sketch
 _last: list[tuple[str, Chip | None, CheckResult]] = []
 
 

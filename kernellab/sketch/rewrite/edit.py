@@ -1,4 +1,4 @@
-"""Reading and changing the tree: where the loops stand, what a name becomes, hints, constants and fresh names."""
+"""Reading and changing the tree: loops and their places, renaming, hints, constants and fresh names."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Node = TypeVar("Node")
 _STATEMENTS = frozenset((tree.For, tree.If, tree.Assign, tree.Move, tree.CallStmt))
 
 
-# -- launches ---------------------------------------------------------------------------------------------------------
+# -- launches ----------------------------------------------------------------------------------------------------------
 
 
 def launches(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch]]:
-    """The launches that a rewrite may change: made of loops and statements that are known, and no library call."""
+    """Yield the launches that a rewrite may change: loops and known statements, without library calls."""
     for number, sketch in enumerate(file.sketches):
         if is_plain(sketch):
             yield number, sketch
 
 
 def is_plain(sketch: tree.Sketch) -> bool:
-    """Is all of ``sketch`` loops and tile statements? A library call is the framework's own, and opaque is opaque."""
+    """Does ``sketch`` consist of loops and tile statements, without a library call or an opaque operation?"""
     if any(d.kind == "opaque" for d in sketch.declarations):
         return False
     for stmt in statements(sketch.body):
@@ -38,16 +38,16 @@ def is_plain(sketch: tree.Sketch) -> bool:
 
 
 def with_launch(file: tree.SketchFile, number: int, *sketches: tree.Sketch) -> tree.SketchFile:
-    """``file`` with ``sketches`` in place of the launch of that number."""
+    """Return ``file`` with ``sketches`` in place of the launch of that number."""
     return replace(file, sketches=(*file.sketches[:number], *sketches, *file.sketches[number + 1 :]))
 
 
-# -- loops ------------------------------------------------------------------------------------------------------------
+# -- loops -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Place:
-    """A loop and where it stands. ``body`` is the block that holds it, ``at`` its position there."""
+    """A loop and its place. ``body`` is the block that contains it, ``at`` its position there."""
 
     launch: int
     loop: tree.For
@@ -57,16 +57,16 @@ class Place:
     _put: Callable[[Body], tree.SketchFile]
 
     def put(self, *statements: tree.Stmt) -> tree.SketchFile:
-        """The file with ``statements`` in place of the loop."""
+        """Return the file with ``statements`` in place of the loop."""
         return self.block((*self.body[: self.at], *statements, *self.body[self.at + 1 :]))
 
     def block(self, body: Body) -> tree.SketchFile:
-        """The file with ``body`` in place of the block that holds the loop."""
+        """Return the file with ``body`` in place of the block that contains the loop."""
         return self._put(body)
 
 
 def places(file: tree.SketchFile) -> Iterator[Place]:
-    """Every loop of every launch that may be changed, outer before inner."""
+    """Yield every loop of every launch that may be changed, outer before inner."""
     for number, sketch in launches(file):
 
         def put(body: Body, number: int = number, sketch: tree.Sketch = sketch) -> tree.SketchFile:
@@ -92,7 +92,7 @@ def _places(
 
 
 def grid(sketch: tree.Sketch) -> list[tree.For]:
-    """The nested parallel loops of a launch, outermost first."""
+    """Return the nested parallel loops of a launch, outermost first."""
     loops: list[tree.For] = []
     body = sketch.body
     while body and isinstance(body[-1], tree.For) and is_parallel(body[-1]):
@@ -102,7 +102,7 @@ def grid(sketch: tree.Sketch) -> list[tree.For]:
 
 
 def in_grid(sketch: tree.Sketch, change: Callable[[Body], Body]) -> tree.Sketch:
-    """``sketch`` with ``change`` applied to the body of the innermost parallel loop."""
+    """Return ``sketch`` with ``change`` applied to the body of the innermost parallel loop."""
 
     def inner(body: Body) -> Body:
         if body and isinstance(body[-1], tree.For) and is_parallel(body[-1]):
@@ -113,7 +113,7 @@ def in_grid(sketch: tree.Sketch, change: Callable[[Body], Body]) -> tree.Sketch:
 
 
 def bounds(loop: tree.For) -> tuple[tree.Expr, tree.Expr, tree.Expr]:
-    """Start, stop and step."""
+    """Return start, stop and step."""
     arguments = loop.range
     if len(arguments) == 1:
         return number(0), arguments[0], number(1)
@@ -124,11 +124,11 @@ def is_parallel(loop: tree.For) -> bool:
     return "parallel" in words(loop)
 
 
-# -- hints ------------------------------------------------------------------------------------------------------------
+# -- hints -------------------------------------------------------------------------------------------------------------
 
 
 def words(loop: tree.For) -> dict[str, tree.Expr | None]:
-    """The words of a loop's hints, each with the number that follows it."""
+    """Return the words of a loop's hints, each with the number that follows it."""
     hints: dict[str, tree.Expr | None] = {}
     last = ""
     for arg in (a for hint in loop.hints for a in hint.args):
@@ -141,19 +141,19 @@ def words(loop: tree.For) -> dict[str, tree.Expr | None]:
 
 
 def hinted(loop: tree.For, word: str, value: tree.Expr | None = None) -> tree.For:
-    """``loop`` with the hint ``word``, in the place where it had it."""
+    """Return ``loop`` with the hint ``word``, in its old position if it had one."""
     args = [a for name, n in {**words(loop), word: value}.items() for a in (tree.Str(name), n) if a is not None]
     return _with_args(loop, args)
 
 
 def unhinted(loop: tree.For, *gone: str) -> tree.For:
-    """``loop`` without the hints ``gone``."""
+    """Return ``loop`` without the hints ``gone``."""
     kept = {name: n for name, n in words(loop).items() if name not in gone}
     return _with_args(loop, [a for name, n in kept.items() for a in (tree.Str(name), n) if a is not None])
 
 
 def sequential(loop: tree.For) -> tree.For:
-    """``loop`` without what places its iterations side by side."""
+    """Return ``loop`` without the hints that make its iterations parallel."""
     placed = [w for w in words(loop) if w.startswith(("grididx", "coreidx", "threadidx", "warp"))]
     return unhinted(loop, "parallel", "swizzle", "persistent", *placed)
 
@@ -166,11 +166,11 @@ def _with_args(loop: tree.For, args: Sequence[tree.Expr]) -> tree.For:
     return replace(loop, hints=(tree.Hint(tuple(args), tree.Comments(comments)),))
 
 
-# -- constants --------------------------------------------------------------------------------------------------------
+# -- constants ---------------------------------------------------------------------------------------------------------
 
 
 def consts(item: tree.Sketch | tree.SketchFile) -> dict[str, tree.ConstDecl]:
-    """The constexprs of a launch or of a file, in order."""
+    """Return the constexprs of a launch or of a file, in order."""
     sketches = item.sketches if isinstance(item, tree.SketchFile) else (item,)
     declared = (i for s in sketches for d in s.declarations for i in d.items if isinstance(i, tree.ConstDecl))
     constants: dict[str, tree.ConstDecl] = {}
@@ -180,7 +180,7 @@ def consts(item: tree.Sketch | tree.SketchFile) -> dict[str, tree.ConstDecl]:
 
 
 def with_value(file: tree.SketchFile, name: str, value: int, more: Collection[int] = ()) -> tree.SketchFile:
-    """``file`` with the constexpr ``name`` at ``value``, its set widened by ``more``, in every launch."""
+    """Return ``file`` with the constexpr ``name`` at ``value``, and ``more`` added to its choices, in every launch."""
 
     def changed(item: Any) -> Any:
         if not isinstance(item, tree.ConstDecl) or item.name != name:
@@ -197,7 +197,7 @@ def with_value(file: tree.SketchFile, name: str, value: int, more: Collection[in
 
 
 def declare(sketch: tree.Sketch, name: str, value: int, choices: Collection[int] = ()) -> tree.Sketch:
-    """``sketch`` with one more constexpr."""
+    """Return ``sketch`` with one more constexpr."""
     item = tree.ConstDecl(name, number(value), tuple(number(c) for c in sorted(choices)))
     lines = list(sketch.declarations)
     at = next((i for i, d in enumerate(lines) if d.kind == "constexpr" and not d.pinned), None)
@@ -210,12 +210,12 @@ def declare(sketch: tree.Sketch, name: str, value: int, choices: Collection[int]
 
 
 def integers(exprs: Sequence[tree.Expr]) -> list[int]:
-    """The whole numbers among ``exprs``, ascending."""
+    """Return the whole numbers among ``exprs``, ascending."""
     return sorted(e.value for e in exprs if isinstance(e, tree.Num) and isinstance(e.value, int))
 
 
 def value_of(expr: tree.Expr, constants: Mapping[str, tree.ConstDecl]) -> int | None:
-    """The number that ``expr`` is: a literal, or a constexpr's default; None where it is something else."""
+    """Return the number that ``expr`` is: a literal, or a constexpr's default; None for anything else."""
     if isinstance(expr, tree.Name) and expr.id in constants:
         value = constants[expr.id].value
         return value_of(value, {}) if value is not None else None
@@ -223,13 +223,13 @@ def value_of(expr: tree.Expr, constants: Mapping[str, tree.ConstDecl]) -> int | 
 
 
 def sizes(sketch: tree.Sketch) -> dict[str, int]:
-    """The symbols of a launch that have a value."""
+    """Return the symbols of a launch that have a value."""
     items = (i for d in sketch.declarations for i in d.items if isinstance(i, tree.SymbolDecl))
     return {i.name: v for i in items if i.value is not None and (v := value_of(i.value, {})) is not None}
 
 
 def trips(sketch: tree.Sketch, loop: tree.For) -> int | None:
-    """The number of iterations at the defaults; None where it is not known here."""
+    """Return the number of iterations at the defaults; None if unknown."""
     start, stop, step = bounds(loop)
     constants = consts(sketch)
     values = [value_of(e, constants) for e in (start, stop, step)]
@@ -241,7 +241,7 @@ def trips(sketch: tree.Sketch, loop: tree.For) -> int | None:
     return max(0, -(-(values[1] - values[0]) // values[2]))
 
 
-# -- names and expressions --------------------------------------------------------------------------------------------
+# -- names and expressions ---------------------------------------------------------------------------------------------
 
 
 def number(value: int) -> tree.Num:
@@ -253,7 +253,7 @@ def name(word: str) -> tree.Name:
 
 
 def binary(op: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
-    """``left op right``, with what adds or multiplies nothing left out."""
+    """Return ``left op right``, without a neutral operand."""
     if op in "+-" and right == number(0):
         return left
     if op == "+" and left == number(0):
@@ -268,13 +268,13 @@ def binary(op: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
 
 
 def used_names(item: tree.Sketch | tree.SketchFile) -> set[str]:
-    """Every name that stands anywhere in ``item``."""
+    """Return every name in ``item``."""
     words = (getattr(node, key, None) for node in nodes(item) for key in ("id", "name", "var", "func"))
     return {word for word in words if isinstance(word, str)}
 
 
 def fresh(word: str, used: set[str]) -> str:
-    """``word``, or it with the first number that makes it new; it is taken from then on."""
+    """Return ``word``, with the first number that makes it unused if necessary, and add it to ``used``."""
     name = word
     count = 2
     while name in used:
@@ -285,7 +285,7 @@ def fresh(word: str, used: set[str]) -> str:
 
 
 def mentions(node: object, word: str) -> bool:
-    """Does the name ``word`` stand anywhere in a statement, an expression or a tuple of them?"""
+    """Is the name ``word`` in a statement, an expression or a tuple of them?"""
     return word in uses(node)
 
 
@@ -299,12 +299,12 @@ def is_load(node: object) -> TypeGuard[tree.Move]:
 
 
 def into(move: tree.Move) -> str:
-    """The tensor that a store writes."""
+    """Return the tensor that a store writes."""
     return move.dest.name if isinstance(move.dest, tree.Subscript) else ""
 
 
 def uses(node: object) -> set[str]:
-    """Every name of a tile, a tensor or a number that stands in a statement, an expression or a tuple of them."""
+    """Return every name of a tile, a tensor or a number in a statement, an expression or a tuple of them."""
     names: set[str] = set()
     for n in nodes(node):
         if isinstance(n, tree.Name):
@@ -314,12 +314,13 @@ def uses(node: object) -> set[str]:
     return names
 
 
-#: the fields that hold the name of a tile, a tensor or a loop's variable as a word
+#: the fields that contain the name of a tile, a tensor or a loop variable as a word
 _NAMED = {tree.Subscript: "name", tree.For: "var"}
 
 
 def rename(node: Node, change: Mapping[str, tree.Expr]) -> Node:
-    """``node`` with names replaced by expressions; a target of a write, and a tile's or tensor's name, by a name."""
+    """Return ``node`` with names replaced by expressions; a target of a write, and a tile's or tensor's name, by a
+    name."""
     return _rename(node, change)  # type: ignore[no-any-return]
 
 
@@ -333,12 +334,12 @@ def _rename(node: Any, change: Mapping[str, tree.Expr]) -> Any:
 
 
 def substitute(node: Node, change: Callable[[Any], Any]) -> Node:
-    """``node`` with every node for which ``change`` gives another one replaced by that; None keeps it and descends."""
+    """Return ``node`` with each node replaced by ``change`` of it; None keeps the node and descends."""
     return _substitute(node, change)  # type: ignore[no-any-return]
 
 
 def instead(node: Node, old: object, new: Any) -> Node:
-    """``node`` with ``new`` in place of that very node ``old``."""
+    """Return ``node`` with ``new`` in place of the node object ``old``."""
     return substitute(node, lambda part: new if part is old else None)
 
 

@@ -1,4 +1,4 @@
-"""What makes a sketch different from another: a normal form without names, and numbers of its schedule."""
+"""Features by which sketches differ: a normal form without names, and numbers of the schedule."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.parse import parse
 from kernellab.sketch.syntax.printer import format_statement
 
-#: sizes from which on a number is a tile's or an extent's, and is known by its logarithm
+#: smallest number that counts as a size of a tile or an extent, and is represented by its logarithm
 _SIZE = 8
-#: how the names of numbers begin that are a quarter of the logarithm of loops' steps
+#: prefix of the names of numbers that are a quarter of the logarithm of a loop's step
 STEPS = "product of the steps of the"
 _Consts = Mapping[str, tree.ConstDecl]
 
@@ -31,7 +31,7 @@ class Features:
 
     @cached_property
     def key(self) -> str:
-        """The hash of the normal form: equal for sketches that differ in names, comments and sets of tunables."""
+        """The hash of the normal form: equal for sketches that differ only in names, comments and sets of tunables."""
         return hashlib.sha256(self.normal.encode()).hexdigest()[:16]
 
     @cached_property
@@ -39,12 +39,13 @@ class Features:
         return sum(self.numbers.values())
 
     def like(self, other: Features, similarity: float) -> bool:
-        """Are the two at least so near? The sums alone distinguish most that are not."""
+        """Is the similarity at least ``similarity``? The sums alone exclude most pairs."""
         low, high = sorted((self.total, other.total))
         return low >= similarity * high and self.similarity(other) >= similarity
 
     def similarity(self, other: Features) -> float:
-        """How near two sketches are, in [0, 1]: the weighted Jaccard index of their numbers; 1 for one normal form."""
+        """Return the similarity of two sketches in [0, 1]: the weighted Jaccard index of their numbers; 1 for equal
+        normal forms."""
         if self.normal == other.normal:
             return 1.0
         keys = {*self.numbers, *other.numbers}
@@ -55,7 +56,7 @@ class Features:
 
 @functools.lru_cache(maxsize=16384)
 def features(text: str) -> Features:
-    """The features of a sketch, worked out once. Raises SketchError: it cannot be read."""
+    """Return the features of a sketch, from a cache. Raises SketchError: it cannot be read."""
     file = parse(text)
     constants = edit.consts(file)
     masks: dict[str, str] = {}
@@ -90,7 +91,7 @@ def _lines(body: edit.Body, depth: int) -> Iterator[tuple[int, tree.Stmt]]:
 
 
 def _schedule(loop: tree.For, constants: _Consts, where: str, numbers: dict[str, float]) -> None:
-    """Counts of one loop: where it runs, its hints, and how large its step is."""
+    """Add the numbers of one loop: where it runs, its hints, and its step."""
     kind = "parallel" if edit.is_parallel(loop) else "sequential"
     numbers[f"{kind} loops {where}"] += 1
     step = edit.value_of(edit.bounds(loop)[2], constants)
@@ -109,7 +110,7 @@ def _hints(loop: tree.For, constants: _Consts) -> list[str]:
 
 
 def _resolved(stmt: tree.Stmt, constants: _Consts) -> tree.Stmt:
-    """A line with constexprs as their values, and whole numbers that are sizes as powers of two."""
+    """Return a line with constexprs as their values, and whole numbers that are sizes as powers of two."""
 
     def value(node: object) -> object:
         if not isinstance(node, (tree.Name, tree.Num)):
@@ -129,7 +130,7 @@ def _header(stmt: tree.Stmt) -> tree.Stmt:
 
 
 def _masked(stmt: tree.Stmt, masks: dict[str, str] | None) -> tree.Stmt:
-    """A line with its names numbered as they come (``masks`` is what came before), or all of them alike."""
+    """Return a line with its names numbered in order (``masks`` has earlier ones), or all of them alike."""
 
     def mask(word: str) -> str:
         if masks is None or word.startswith(("2^", "-2^")):

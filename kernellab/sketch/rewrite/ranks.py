@@ -1,4 +1,4 @@
-"""How many dimensions the expressions of a launch have, read from the tree alone."""
+"""The ranks of expressions of a launch, from the tree alone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: operations whose result has the shape that is written as this argument
+#: operations whose result has the shape in this argument
 SHAPED = {"alloc": 0, "full": 0, "reshape": 1, "broadcast": 1}
 _PAIRS = ("welford", "sort", "topk")
 
 
 class Unknown(Exception):
-    """An expression whose dimensions cannot be told."""
+    """The rank of an expression cannot be determined."""
 
 
 def ranks(sketch: tree.Sketch) -> dict[str, int]:
-    """Tile -> number of its dimensions. Raises Unknown: a name stands for tiles of two ranks, or one cannot be told."""
+    """Return the rank of each tile. Raises Unknown: a name has tiles of two ranks, or a rank is unknown."""
     by_tile: dict[str, int] = {}
     for stmt in _statements(sketch.body):
         for name, rank in _written(stmt, by_tile):
@@ -29,7 +29,8 @@ def ranks(sketch: tree.Sketch) -> dict[str, int]:
 
 
 def ranked(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch, dict[str, int]]]:
-    """The launches that a rewrite may change, with the :func:`ranks` of their tiles; without those that have none."""
+    """Yield the launches that a rewrite may change, with the :func:`ranks` of their tiles; without those of unknown
+    ranks."""
     for number, sketch in edit.launches(file):
         try:
             by_tile = ranks(sketch)
@@ -39,7 +40,7 @@ def ranked(file: tree.SketchFile) -> Iterator[tuple[int, tree.Sketch, dict[str, 
 
 
 def _carried(stmt: tree.Stmt) -> set[str]:
-    """Names that a statement may write with a value of fewer dimensions, which broadcasts."""
+    """Return the names that a statement may write with a value of fewer dimensions, which broadcasts."""
     return {n.id for n in nodes(stmt) if isinstance(n, tree.Name)}
 
 
@@ -65,7 +66,7 @@ def _written(stmt: tree.Stmt, by_tile: Mapping[str, int]) -> Iterator[tuple[str,
 
 
 def _picked(region: tree.Expr, by_tile: Mapping[str, int]) -> int:
-    """The dimensions of what a gather gives where its indices are single numbers. Raises Unknown elsewhere."""
+    """Return the rank of a gather whose indices are single numbers. Raises Unknown for others."""
     if not isinstance(region, tree.Subscript) or any(
         isinstance(i, (tree.Slice, tree.NewAxis)) or rank_of(i, by_tile) for i in region.items
     ):
@@ -74,14 +75,14 @@ def _picked(region: tree.Expr, by_tile: Mapping[str, int]) -> int:
 
 
 def region_rank(region: tree.Expr) -> int:
-    """The dimensions of a part of a tensor. Raises Unknown: it is not written with its indices."""
+    """Return the rank of a part of a tensor. Raises Unknown: it has no indices."""
     if not isinstance(region, tree.Subscript):
         raise Unknown
     return sum(isinstance(i, tree.Slice) for i in region.items)
 
 
 def rank_of(expr: tree.Expr, by_tile: Mapping[str, int]) -> int:
-    """The dimensions of ``expr``; a name that is no tile is a number."""
+    """Return the rank of ``expr``; a name that is no tile is a number."""
     match expr:
         case tree.Name():
             return by_tile.get(expr.id, 0)
@@ -118,13 +119,13 @@ def _call(call: tree.Call, by_tile: Mapping[str, int]) -> int:
 
 
 def argument(call: tree.Call, position: int, name: str) -> tree.Expr | None:
-    """An argument by position or by name."""
+    """Return an argument by position or by name."""
     named = next((k.value for k in call.keywords if k.name == name), None)
     return named if named is not None else (call.args[position] if len(call.args) > position else None)
 
 
 def axes_of(call: tree.Call, rank: int) -> tuple[int, ...]:
-    """The axes that a reduction takes away, from 0. Raises Unknown: they are not numbers."""
+    """Return the axes that a reduction removes, from 0. Raises Unknown: they are not numbers."""
     axis = argument(call, 1, "axis")
     if axis is None:
         return tuple(range(rank))
@@ -136,6 +137,6 @@ def axes_of(call: tree.Call, rank: int) -> tuple[int, ...]:
 
 
 def keeps(call: tree.Call) -> bool:
-    """Does a reduction keep its axes, of one element each? A softmax keeps its shape."""
+    """Does a reduction keep its axes, with one element each? A softmax keeps its shape."""
     keepdims = next((k.value for k in call.keywords if k.name == "keepdims"), None)
     return call.func == "softmax" or (isinstance(keepdims, tree.Bool) and keepdims.value)

@@ -1,4 +1,4 @@
-"""What a rewrite is, what it may look at, and what it makes."""
+"""Records of rewrites: the rewrite, its input, and its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rewritten:
     why: str
 
 
-#: DSL -> words that its lowering does not read: a variant that only says them would be the same code
+#: DSL -> words that its lowering ignores: a variant that differs only in them would be the same code
 UNREAD: Mapping[str, frozenset[str]] = {
     "cpp": frozenset(("pipeline", "swizzle", "persistent", "precision")),
     "cuda_c": frozenset(("persistent", "precision")),
@@ -35,7 +35,7 @@ UNREAD: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What a rewrite may look at: a sketch without errors, and where it is to run."""
+    """The input of a rewrite: a sketch without errors, and its target."""
 
     text: str
     tree: SketchFile
@@ -47,41 +47,41 @@ class Setting:
         return self.chip.kind == "gpu"
 
     def reads(self, word: str) -> bool:
-        """Does the hint or the keyword ``word`` change the code in this DSL?"""
+        """Does the hint or keyword ``word`` change the code in this DSL?"""
         return word not in UNREAD.get(self.dsl, frozenset())
 
     @cached_property
     def program(self) -> Program | None:
-        """The resolved sketch; None where it has errors."""
+        """The resolved sketch; None if it has errors."""
         return check(self.text).program
 
     def resolved(self, launch: int, loop: For) -> Loop | None:
-        """What ``loop`` of the launch of that number was resolved to."""
+        """Return the resolved loop of ``loop`` in the launch of that number."""
         if self.program is None:
             return None
         inside = statements(self.program.kernels[launch].body)
         return next((s for s in inside if isinstance(s, Loop) and s.span == loop.span and s.var == loop.var), None)
 
 
-#: one way to apply a rewrite: the changed file, and the sentence
+#: one application of a rewrite: the changed file, and the sentence
 Change = tuple[SketchFile, str]
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """``apply`` gives every way in which the rewrite can be applied, lazily and in a fixed order."""
+    """A rewrite. ``apply`` yields all of its applications, lazily and in a fixed order."""
 
     name: str
     #: one line for documents and the board
     doc: str
     apply: Callable[[Setting], Iterator[Rewritten]]
-    #: it changes numbers of a schedule alone, not what is done in which order
+    #: it changes only numbers of a schedule, not operations or their order
     numbers: bool = False
-    #: the word that a DSL has to read, or "gpu"; "" where it may apply anywhere
+    #: the word that the DSL must read, or "gpu"; "" if it may apply anywhere
     needs: str = ""
 
     def suits(self, target: Target) -> bool:
-        """May any sketch have a variant by it there?"""
+        """May a sketch have a variant by this rewrite on ``target``?"""
         if self.needs == "gpu":
             return target.chip.kind == "gpu"
         return self.needs not in UNREAD.get(target.dsl, frozenset())
@@ -90,7 +90,7 @@ class Rewrite:
 def rewrite(
     name: str, doc: str, changes: Callable[[Setting], Iterator[Change]], *, numbers: bool = False, needs: str = ""
 ) -> Rewrite:
-    """The rewrite of that name whose ``changes`` are trees."""
+    """Return the rewrite of that name whose ``changes`` are trees."""
 
     def apply(setting: Setting) -> Iterator[Rewritten]:
         for file, why in changes(setting):

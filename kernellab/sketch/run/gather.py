@@ -1,4 +1,4 @@
-"""Reads and writes at indices that are values: what ``gather`` and ``scatter`` mean."""
+"""Reads and writes at computed indices: the meaning of ``gather`` and ``scatter``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def places(index: Sequence[Tensor], sizes: Sequence[int], extents: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Flat element numbers, [iterations, *extents], of the elements that ``index`` names, and which of them exist."""
+    """Return the flat element numbers, [iterations, *extents], of the elements that ``index`` names, and which of them
+    exist."""
     import torch
 
     rank = len(extents)
@@ -30,11 +31,11 @@ def places(index: Sequence[Tensor], sizes: Sequence[int], extents: Sequence[int]
 
 
 def read_at(source: Tensor, flat: Tensor, inside: Tensor, pad: float) -> Tensor:
-    """The elements ``flat`` of ``source``, ``pad`` where they are not ``inside`` it."""
+    """Return the elements ``flat`` of ``source``, ``pad`` where they are not ``inside`` it."""
     import torch
 
     if source.dtype.itemsize == 1 and source.is_floating_point():
-        source = source.float()  # where and full lack the 8-bit floats
+        source = source.float()  # where and full do not support the 8-bit floats
     number = as_number(pad, source.dtype)
     if source.numel() == 0:
         return torch.full(flat.shape, number, dtype=source.dtype)

@@ -1,4 +1,4 @@
-"""The interpreter: what a sketch means, computed over torch tensors.
+"""The interpreter: the meaning of a sketch, computed over torch tensors.
 
 Slow and exact. Undefined tiles and unwritten outputs are poisoned (NaN, the smallest integer), outputs that are only
 added to start at 0, reading past a tensor gives the pad, writing past it writes nothing, and rounding happens only
@@ -27,7 +27,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outputs by tensor name, which of their elements were stored to, and the sizes that were used."""
+    """The result of a run: outputs by tensor name, masks of the stored elements, and the sizes."""
 
     outputs: dict[str, torch.Tensor]
     written: dict[str, torch.Tensor]
@@ -43,14 +43,14 @@ def run(
     constexpr: Mapping[str, Number] | None = None,
     f64: bool = False,
 ) -> dict[str, torch.Tensor]:
-    """The program's out and inout tensors, by name, for ``inputs`` (tensors or arrays, by tensor name).
+    """Return the program's out and inout tensors, by name, for ``inputs`` (tensors or arrays, by tensor name).
 
-    Symbols come from the inputs' shapes; ``symbols`` gives those that no input shows. An input may have any shape of
+    Symbols come from the inputs' shapes; ``symbols`` has those that no input gives. An input may have any shape with
     the declared number of elements. Inputs are not changed.
 
     Raises:
         NotRunnable: an opaque operation, or a constexpr, symbol or input without a value (named).
-        SketchError: inputs that do not fit, or a statement whose operands do not go together.
+        SketchError: inputs that do not fit, or a statement whose operands do not match.
     """
     return execute(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64).outputs
 
@@ -66,7 +66,8 @@ def execute(
     watch: Watch | None = None,
     deadline: float = inf,
 ) -> Outcome:
-    """As :func:`run`, with what was written; ``keep``, ``watch`` and ``deadline`` as in :class:`Machine`."""
+    """As :func:`run`, with masks of the stored elements; ``keep``, ``watch`` and ``deadline`` as in
+    :class:`Machine`."""
     import torch
 
     if program.opaque:
@@ -94,7 +95,8 @@ def execute(
 def constexpr_values(
     program: Program, overrides: Mapping[str, Number], default_extent: int | None = None
 ) -> dict[str, Number]:
-    """Every constexpr's value: given, else declared, else (an extent) ``default_extent`` or the smallest legal one.
+    """Return every constexpr's value: given, else declared, else (for an extent) ``default_extent`` or the smallest
+    legal one.
 
     Raises:
         NotRunnable: a constexpr without a value, or values that break a ``require:`` line.
@@ -138,11 +140,10 @@ def symbol_values(
     constexpr: Mapping[str, Number],
     fixed: Mapping[str, int],
 ) -> dict[str, int]:
-    """The symbols' values, from the inputs' shapes and ``fixed``; the sketch's own for those that neither shows.
+    """Return the symbols' values, from the inputs' shapes and ``fixed``, else from the sketch.
 
     Raises:
-        NotRunnable: a symbol that nothing gives.
-        SketchError: shapes that contradict each other or the declarations.
+        NotRunnable: a symbol without a value. SketchError: shapes that contradict each other or the declarations.
     """
     sizes = dict(fixed)
     declared = dict(program.sizes)
@@ -177,7 +178,7 @@ def symbol_values(
 
 
 def _solve(tensor: Tensor, shape: Sequence[int], environment: dict[str, int]) -> None:
-    """Finds symbols that stand in products or sums with known ones, by trying the extents that could be."""
+    """Solve for symbols in products or sums with known ones, by trying possible extents."""
     rank_matches = len(tensor.shape) == len(shape)
     for position, expr in enumerate(tensor.shape):
         unknown = [n for n in sorted(expr.names()) if n not in environment]
@@ -196,7 +197,8 @@ def _solve(tensor: Tensor, shape: Sequence[int], environment: dict[str, int]) ->
 
 
 def _invert(expr: IntExpr, name: str, value: int, environment: Mapping[str, int]) -> int | None:
-    """The smallest value of ``name`` at which ``expr`` is ``value``; None when there is none up to 4 x wanted + 64."""
+    """Return the smallest value of ``name`` at which ``expr`` is ``value``; None if there is none up to 4 x ``value`` +
+    64."""
     if expr.kind is IntKind.SYMBOL:
         return value
     if expr.kind is IntKind.OP and expr.op == "*":
@@ -228,7 +230,7 @@ def _integers(values: Mapping[str, Number]) -> dict[str, int]:
 
 
 def _holds(program: Program, values: Mapping[str, Number], rules: Sequence[IntExpr] | None = None) -> bool:
-    """Do the ``require:`` lines that the values decide hold? (Chip facts are the checker's.)"""
+    """Are the ``require:`` lines that depend only on the values satisfied? (The checker reads the chip's facts.)"""
     integers = _integers(values)
     return all(
         rule.evaluate(integers) != 0

@@ -1,4 +1,4 @@
-"""What a library call means: the framework's own operation, on whole tensors."""
+"""The meaning of a library call: the framework's operation on whole tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def called(
     call: LibraryCall, arguments: Sequence[Tensor], shape: tuple[int, ...], sizes: Mapping[str, int], f64: bool
 ) -> Tensor:
-    """The result of ``call`` for operands of its shapes, in a dtype of at least f32 (in float64 where they are).
+    """Return the result of ``call`` for operands of its shapes, in a dtype of at least f32 (float64 for float64
+    operands).
 
     Raises:
-        ValueError: the result has not the shape ``shape``, or is of another kind of dtype than is declared.
+        ValueError: the result does not have the shape ``shape``, or has another kind of dtype than declared.
     """
     import torch
 
@@ -46,7 +47,7 @@ def called(
 
 @lru_cache(maxsize=64)
 def function(dotted: str) -> Callable[..., Tensor]:
-    """The function of torch with that dotted name."""
+    """Return the function of torch with that dotted name."""
     import torch
 
     member: Any = torch

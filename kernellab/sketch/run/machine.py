@@ -1,8 +1,7 @@
 """Executes the statements of a resolved sketch.
 
-The iterations of parallel loops are computed together, as the first axis of every tile, wherever no inner loop bound
-or condition depends on them; the others run one after another. Memory is touched only inside a tensor's bounds.
-"""
+The iterations of parallel loops are computed together, as the first axis of every tile, if no inner loop bound or
+condition depends on them; the others run one after another. Memory is accessed only inside a tensor's bounds."""
 
 from __future__ import annotations
 
@@ -63,17 +62,17 @@ _NO_TILE = Tile("gathered", "gathered", (), DType.F32)
 
 
 class OutOfTime(NotRunnable):
-    """The deadline of a run has passed; nothing is known of its outputs."""
+    """The deadline of a run has passed; its outputs are unknown."""
 
 
-#: elements of the largest tile, times iterations computed together, that one step may make
+#: most elements of one step: those of the largest tile times the iterations that are computed together
 _BATCH_ELEMENTS = 1 << 20
-#: elements of the largest tile that is interpreted at all: 512 MB in float64, and a step makes several such
+#: most elements of a tile: 512 MB in float64, and a step makes several tiles
 _TILE_ELEMENTS = 1 << 26
 
 
 class Watch(Protocol):
-    """Sees every execution of a statement that is no loop; with it, iterations run one by one."""
+    """Observes every execution of a statement that is not a loop; with it, iterations run one by one."""
 
     def access(
         self,
@@ -82,37 +81,37 @@ class Watch(Protocol):
         inside: Tensor,
         indices: Mapping[str, IndexValue],
     ) -> None:
-        """``elements`` are flat element numbers of the region's tensor, of which those ``inside`` exist."""
+        """Called for each access; ``elements`` are flat element numbers of the region's tensor, of which those
+        ``inside`` exist."""
 
     def step(self, stmt: Statement, scope: Scope) -> None:
-        """Before ``stmt`` runs."""
+        """Called before ``stmt`` runs."""
 
 
 @dataclass
 class Machine:
-    """Memory (tensor name -> contents) and how to walk the grid.
+    """Executes kernels on a memory (tensor name -> contents).
 
-    ``keep`` bounds how many iterations of each parallel loop run (first, last, and evenly between); None runs all.
-    ``written`` marks the elements of each tensor that were stored to. ``watch`` sees every step.
-    """
+    ``keep`` is the largest number of iterations of each parallel loop that run (first, last, and evenly between); None
+    runs all. ``written`` has masks of the stored elements of each tensor. ``watch`` observes every step."""
 
     memory: dict[str, Tensor]
     written: dict[str, Tensor]
     keep: int | None = None
     watch: Watch | None = None
-    #: time.thread_time() at which to give up: a busy machine must not make a run end sooner
+    #: time.thread_time() at which a run ends: CPU time, so that a busy machine does not end it sooner
     deadline: float = inf
     _together: dict[int, bool] = field(default_factory=dict)
     _widest: int = 1
-    #: how often each element was scattered to in this launch, by tensor
+    #: number of scatters to each element in this launch, by tensor
     _scattered: dict[str, Tensor] = field(default_factory=dict)
     _at: Statement = field(default_factory=lambda: Alloc(_NO_TILE, False))
 
     def launch(self, kernel: Kernel, scope: Scope) -> None:
-        """Runs one kernel to its end.
+        """Run one kernel.
 
         Raises:
-            SketchError: an operation that its operands do not allow (named with its line).
+            SketchError: an operation that its operands do not allow, with its line.
         """
         self._scattered.clear()
         scope.gather = self._gather
@@ -239,7 +238,7 @@ class Machine:
             yield range(first, min(first + most, total))
 
     def _may_run_together(self, loop: Loop) -> bool:
-        """No loop bound or condition inside depends on the loop's variable."""
+        """Does no loop bound or condition inside depend on the loop's variable?"""
         key = id(loop)
         if key not in self._together:
             controls = [
@@ -288,7 +287,7 @@ class Machine:
         self.written[stmt.tensor.name].view(-1)[places_] = True
 
     def _once(self, stmt: Scatter, chosen: Tensor, elements: int) -> None:
-        """Refuses an element that this launch has scattered to before: the author has said that none is."""
+        """Refuse an element that this launch has scattered to before, although the author states ``unique``."""
         import torch
 
         counts = self._scattered.setdefault(stmt.tensor.name, torch.zeros(elements, dtype=torch.int64))
@@ -305,7 +304,7 @@ class Machine:
         if self.watch is not None:
             self.watch.access(stmt, flat, inside, scope.indices)
         value = stretch(convert(evaluate(stmt.value, scope), target.dtype), flat.shape[1:])
-        # every iteration adds, also where all of them share place and value
+        # every iteration adds, even if all of them share place and value
         rows = max(flat.shape[0], value.shape[0], count if isinstance(stmt, AtomicAdd) else 1)
         flat, inside, value = (t.expand(rows, *t.shape[1:]) for t in (flat, inside, value))
         places, values = flat[inside], value[inside]
@@ -317,10 +316,10 @@ class Machine:
 
 
 def _elements(region: Region, scope: Scope) -> tuple[Tensor, Tensor]:
-    """Flat element numbers of a region, [iterations, *extents], and which of them lie inside the tensor."""
+    """Return the flat element numbers of a region, [iterations, *extents], and which of them are inside the tensor."""
     import torch
 
-    # the kernel's own view, of as many elements
+    # the kernel's view, with as many elements
     shape = scope.extents(region.tensor.shape)
     ranges = [i for i in region.index if not isinstance(i, Point)]
     extents = scope.extents([r.extent for r in ranges])
@@ -350,7 +349,8 @@ def _column(index: IndexValue, rank: int) -> Tensor:
 
 
 def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: int) -> Scope:
-    """The scope of a slice of (outer iterations x ``turns``) computed together; tiles from outside are repeated."""
+    """Return the scope of a slice of (outer iterations x ``turns``) that is computed together; outer tiles are
+    repeated."""
     import torch
 
     number = torch.arange(chunk.start, chunk.stop)
@@ -362,7 +362,7 @@ def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: in
 
 
 def _spread(turns: Sequence[int], keep: int) -> Sequence[int]:
-    """First, last, the one before, and evenly between: at most ``keep`` of ``turns``."""
+    """Return at most ``keep`` of ``turns``: the first, the last, the one before, and evenly between."""
     if len(turns) <= keep:
         return turns
     count = len(turns)
@@ -380,7 +380,7 @@ def _plain(value: IndexValue) -> int:
 
 
 def _raw(x: Tensor) -> Tensor:
-    """Eight-bit floats as bytes, for indexing that their dtype does not support."""
+    """Return eight-bit floats as bytes, for indexing that their dtype does not support."""
     import torch
 
     return x.view(torch.uint8) if x.dtype.itemsize == 1 and x.is_floating_point() else x

@@ -1,4 +1,4 @@
-"""What each iteration of a sketch reads and writes, and the bytes that move at each memory level."""
+"""Records what each iteration of a sketch reads and writes, and the bytes that move at each memory level."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ _MOST_STEPS = 200_000
 
 @dataclass(frozen=True)
 class Touch:
-    """One execution of a load or store: where the loops stood and which elements were touched.
+    """One execution of a load or store: the loop variables and the accessed elements.
 
     ``elements`` are flat row-major numbers of the elements inside the tensor; ``outside`` counts the places of the
-    region beyond its edge.
-    """
+    region outside."""
 
     line: int
     tensor: str
@@ -51,7 +50,7 @@ class Touch:
 
 @dataclass(frozen=True)
 class Made:
-    """One execution of a statement that sets a tile: a load, an assignment, a step of a product."""
+    """One execution of a statement that writes a tile: a load, an assignment, a step of a product."""
 
     line: int
     tile: str
@@ -61,8 +60,8 @@ class Made:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run in order of execution, and the bytes moved by memory level (tiles by their hint). A tile is made right
-    before the accesses of the statement that makes it."""
+    """A run in order of execution, and the bytes moved by memory level (tiles by their hint). The event of a tile comes
+    directly before the accesses of the statement that writes it."""
 
     events: tuple[Touch | Made, ...]
     bytes_by_level: Mapping[str, int]
@@ -71,11 +70,11 @@ class Trace:
 
     @property
     def touches(self) -> list[Touch]:
-        """The accesses alone."""
+        """Return only the accesses."""
         return [event for event in self.events if isinstance(event, Touch)]
 
     def count(self, tensor: str, is_write: bool) -> list[int]:
-        """How often each element of ``tensor`` is read (or written), flat."""
+        """Return the number of reads (or writes) of each element of ``tensor``, flat."""
         counts = [0] * prod(self.shapes[tensor])
         for touch in self.touches:
             if touch.tensor == tensor and touch.is_write is is_write:
@@ -92,7 +91,7 @@ def trace(
     constexpr: Mapping[str, int | float] | None = None,
     most_steps: int = _MOST_STEPS,
 ) -> Trace:
-    """Runs ``program`` on small ``inputs``, iteration by iteration, and records what it touches.
+    """Run ``program`` on small ``inputs``, iteration by iteration, and record its accesses.
 
     Raises:
         NotRunnable, SketchError: as :func:`kernellab.sketch.run.run`; also a run of more than ``most_steps`` steps.
@@ -130,7 +129,7 @@ class _Recorder:
         self.bytes["slow"] += len(visited) * tensor.dtype.bytes * (2 if _adds(stmt) else 1)
 
     def place(self, indices: Mapping[str, IndexValue]) -> dict[str, int]:
-        """Where the loops stand."""
+        """Return the values of the loop variables."""
         return {k: v for k, v in indices.items() if k in self.loops and isinstance(v, int)}
 
     def step(self, stmt: Statement, scope: Scope) -> None:
@@ -150,12 +149,12 @@ def _adds(stmt: Load | Store | AtomicAdd | Scatter) -> bool:
 
 
 def _tiles(stmt: Statement) -> list[Tile]:
-    """Each tile that one execution of ``stmt`` reads or writes, once a time."""
+    """Return each tile that one execution of ``stmt`` reads or writes, once for each time."""
     read = [v.tile for value in stmt.values for v in subvalues(value) if isinstance(v, Read)]
     return [*read, *_written(stmt)]
 
 
 def _written(stmt: Statement) -> tuple[Tile, ...]:
-    """The tiles that it sets; what adds to one reads it too, and names it twice."""
+    """Return the tiles that it writes; a statement that adds to a tile reads it too, and yields it twice."""
     tiles = written_tiles(stmt)
     return tiles * 2 if isinstance(stmt, Gemm) else tiles

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: an index: the same for all iterations computed together, or one value for each
+#: an index: one value for all iterations that are computed together, or one for each
 IndexValue = Union[int, "torch.Tensor"]
 
 
@@ -33,11 +33,11 @@ class Scope:
     numbers: Mapping[str, int | float]
     f64: bool = False
     tiles: dict[str, Tensor] = field(default_factory=dict)
-    #: reads a ``gather`` at the values of its indices; set by the machine, which owns the memory
+    #: reads a ``gather``; set by the machine, which owns the memory
     gather: Callable[[Apply, list[Tensor], Scope], Tensor] | None = None
 
     def dtype(self, dtype: DType) -> torch.dtype:
-        """The torch dtype that holds ``dtype``; every float is float64 in f64 mode."""
+        """Return the torch dtype for ``dtype``; every float is float64 in f64 mode."""
         import torch
 
         if self.f64 and dtype.is_float:
@@ -45,11 +45,11 @@ class Scope:
         return cast("torch.dtype", getattr(torch, dtype.torch_name))
 
     def extents(self, shape: Sequence[IntExpr]) -> tuple[int, ...]:
-        """Extents of a tile: free of loop variables, so plain integers."""
+        """Return the extents of a tile, without loop variables, as integers."""
         return tuple(max(0, int(self.index(e))) for e in shape)
 
     def index(self, expr: IntExpr) -> IndexValue:
-        """The value of an index expression: an int, or one per iteration."""
+        """Return the value of an index expression: an int, or one for each iteration."""
         if expr.kind is IntKind.NUM:
             return expr.value
         if expr.kind is not IntKind.OP:
@@ -97,7 +97,7 @@ _INDEX_OPS: dict[str, Callable[..., IndexValue]] = {
 
 
 def evaluate(value: Value, scope: Scope) -> Tensor:
-    """The tensor that ``value`` is now, in its dtype; the first axis is the iterations'."""
+    """Return the current tensor of ``value``, in its dtype; the first axis is that of the iterations."""
     import torch
 
     dtype = scope.dtype(value.type.dtype)
@@ -117,23 +117,24 @@ def evaluate(value: Value, scope: Scope) -> Tensor:
 
 
 def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """A cast: truncation to integers, non-zero to bool, rounding to nearest even to narrower floats."""
+    """Return a cast of ``x``: truncated to integers, non-zero to bool, rounded to nearest even to narrower floats."""
     return x if x.dtype == dtype else x.to(dtype)
 
 
 def stretch(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """``x`` broadcast to ``shape`` behind the iterations' axis."""
+    """Return ``x`` broadcast to ``shape`` after the iterations' axis."""
     return align(x, len(shape)).expand(x.shape[0], *shape)
 
 
 def align(x: Tensor, rank: int) -> Tensor:
-    """``x`` with extents 1 put in behind the iterations' axis until it has ``rank`` more axes (NumPy's rule)."""
+    """Return ``x`` with extents 1 inserted after the iterations' axis until it has ``rank`` more axes (NumPy's
+    rule)."""
     missing = rank - (x.dim() - 1)
     return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:]) if missing > 0 else x
 
 
 def as_number(value: float, dtype: torch.dtype) -> Any:
-    """A literal or pad in ``dtype``; infinities become the ends of an integer's range."""
+    """Return a literal or pad in ``dtype``; infinities become the ends of an integer's range."""
     import torch
 
     if dtype == torch.bool:
@@ -152,7 +153,7 @@ def zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def poison(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """What undefined memory holds: NaN, the smallest integer, or True."""
+    """Return undefined memory: NaN, the smallest integer, or True."""
     import torch
 
     if dtype == torch.bool:
@@ -184,7 +185,7 @@ def _apply(value: Apply, args: list[Tensor], scope: Scope) -> Tensor:
 
 
 def _bits(x: Tensor, source: DType, target: DType) -> Tensor:
-    """The bits of ``x`` in its declared dtype, which a float has in f64 mode too, read as ``target``."""
+    """Return the bits of ``x`` in its declared dtype, also in f64 mode, read as ``target``."""
     import torch
 
     held = x.to(getattr(torch, source.torch_name)).contiguous()
@@ -201,7 +202,7 @@ def _pointwise(value: Apply, args: list[Tensor], dtype: torch.dtype, result: str
 
 @lru_cache(maxsize=256)
 def meaning(op: str) -> Callable[..., Any]:
-    """The operation table's torch expression as a function of a, b, c."""
+    """Return the operation table's torch expression as a function of a, b, c."""
     import torch
 
     names = ", ".join("abc"[: OPS[op].arity])
@@ -209,7 +210,8 @@ def meaning(op: str) -> Callable[..., Any]:
 
 
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """a @ b over the last two axes, accumulated in ``dtype``. Precision words change nothing: they permit rounding."""
+    """Return a @ b over the last two axes, accumulated in ``dtype``. Precision words have no effect: they permit
+    rounding."""
     rank = max(a.dim(), b.dim()) - 1
     return align(a, rank).to(dtype) @ align(b, rank).to(dtype)
 
@@ -250,7 +252,7 @@ def _reduce(value: Apply, x: Tensor, scope: Scope, dtype: torch.dtype) -> Tensor
 
 
 def _first_best(x: Tensor, largest: bool) -> Tensor:
-    """The first index of the largest (smallest) element of the last axis; a NaN wins over everything."""
+    """Return the first index of the largest (smallest) element of the last axis; a NaN counts as both."""
     import torch
 
     if not x.shape[-1]:
@@ -277,7 +279,7 @@ def _reduced(shape: Sequence[int], axes: tuple[int, ...], keep: bool) -> tuple[i
 
 
 def welford(x: Tensor, axes: Sequence[int], keepdims: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Mean and population variance over tile axes ``axes``."""
+    """Return mean and population variance over tile axes ``axes``."""
     rank = x.dim() - 1
     over = tuple(a % rank + 1 for a in axes) or tuple(range(1, rank + 1))
     x = x.to(dtype)
@@ -287,7 +289,8 @@ def welford(x: Tensor, axes: Sequence[int], keepdims: bool, dtype: torch.dtype) 
 
 
 def in_order(x: Tensor, axis: int, down: bool, count: int) -> tuple[Tensor, Tensor]:
-    """The first ``count`` along ``axis`` in stable order, and where they were; NaN is greater than every number."""
+    """Return the first ``count`` along ``axis`` in stable order, and their positions; NaN is greater than every
+    number."""
     import torch
 
     if x.shape[axis] < count:
@@ -328,7 +331,7 @@ def _scanned(kind: str, args: list[Tensor], axis: int, dtype: torch.dtype) -> Te
 
 
 def _linear_scan(a: Tensor, b: Tensor, axis: int) -> Tensor:
-    """h[t] = a[t] * h[t-1] + b[t], with h before the first element 0."""
+    """Return h[t] = a[t] * h[t-1] + b[t], where h is 0 before the first element."""
     import torch
 
     rank = max(a.dim(), b.dim()) - 1

@@ -1,1 +1,1 @@
-"""Text to tree and back: layout, grammar, printer, pins, and every diagnostic's words."""
+"""Text to tree and back: layout, grammar, printer, pins, and the text of every diagnostic."""

@@ -1,8 +1,7 @@
-"""What each word of the language means, in a signature and a sentence: for completion, hover help and prompts.
+"""A signature and a sentence for each word of the language: for completion, hover help and prompts.
 
-A pointwise operation says itself what it is (its row in :mod:`kernellab.operations.sketch`); only the structural ones and the
-words of the grammar are written here.
-"""
+Those of a pointwise operation are in its row of :mod:`kernellab.operations.sketch`; those of structural operations and
+of the grammar's words are here."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ STRUCTURAL: Mapping[str, tuple[str, str]] = {
     "softmax": ("softmax(x, axis=-1)", "exp(x - max) over its sum along an axis; keeps the shape."),
 }  # fmt: skip
 
-#: written by symbol or by ``x[:, None]`` only
+#: operations that are written only as a symbol or as ``x[:, None]``
 HIDDEN = frozenset(("newaxis",))
 
 HINTS: Mapping[str, str] = {
@@ -129,13 +128,13 @@ PRECISIONS: Mapping[str, str] = {
 
 
 def operations() -> list[str]:
-    """Every operation that can be written by name."""
+    """Return every operation that is written by name."""
     library = (f"{PREFIX}{name}" for name in LIBRARY)
     return [name for name in dict.fromkeys([*STRUCTURAL, *OPS, *library]) if name not in HIDDEN]
 
 
 def signature(name: str) -> str:
-    """How an operation is written. Raises KeyError for an unknown one."""
+    """Return an operation's signature. Raises KeyError for an unknown one."""
     if name in STRUCTURAL:
         return STRUCTURAL[name][0]
     if name.startswith(PREFIX):
@@ -144,7 +143,7 @@ def signature(name: str) -> str:
 
 
 def sentence(name: str) -> str:
-    """What an operation does. Raises KeyError for an unknown one."""
+    """Return a sentence on what an operation does. Raises KeyError for an unknown one."""
     if name in STRUCTURAL:
         return STRUCTURAL[name][1]
     if name.startswith(PREFIX):

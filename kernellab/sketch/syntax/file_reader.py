@@ -1,4 +1,4 @@
-"""Lines to blocks: the file rule's methods, which put comments and pins on the nodes."""
+"""From lines to blocks: the file rule's methods, which attach comments and pins to the nodes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def _simple(token: Token) -> list[tree.Stmt]:
 
 
 def _after(line: LogicalLine, body: tuple[tree.Stmt, ...]) -> tuple[tree.Stmt, ...]:
-    """``body`` with the comments of its ``else`` line on its first statement: the tree has no other place."""
+    """Return ``body`` with the comments of its ``else`` line on its first statement: the tree has no other place for
+    them."""
     comments = _with_behind(line)
     if not comments or not body:
         return body

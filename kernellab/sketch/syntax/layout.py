@@ -1,8 +1,7 @@
-"""Text to logical lines: comments and pins taken off, brackets and declarations joined, braces and ``;`` found.
+"""From text to logical lines: removes comments and pins, joins brackets and declarations, finds braces and ``;``.
 
-A logical line is what the ``line`` rule of the grammar reads. The cutting never fails; what it cannot make sense of
-(a bracket that never closes) comes back as a fault in addition to the lines, so the rest of the text is still read.
-"""
+A logical line is what the ``line`` rule of the grammar reads. This does not fail: what is invalid (a bracket that is
+not closed) is returned as a fault in addition to the lines, so the rest of the text is still read."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ class Layout:
 
 _SPECIAL = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[#()\[\]{}]")
 _SKETCH = re.compile(r"\s*sketch\b")
-#: what only a new statement starts with: a bracket still open before it was forgotten
+#: the start of a new statement: a bracket that is still open before it was not closed
 _STARTS = re.compile(
     rf"\s*(?:@|\}}|(?:sketch|{'|'.join(BLOCKS)})\b|(?:{'|'.join(DECLARATIONS)})\s*:"
     r"|(?:load|store|atomic_add|gather|scatter)\s*\(|\w+ = )"
@@ -53,7 +52,7 @@ _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
 def cut(text: str) -> Layout:
-    """The logical lines of ``text``."""
+    """Return the logical lines of ``text``."""
     return _Cutter(text).run()
 
 
@@ -147,7 +146,7 @@ class _Cutter:
 
     def _flush(self) -> None:
         if not self._pieces:
-            # a comment behind a brace belongs to the line that the brace ended
+            # a comment after a brace belongs to the line that the brace ended
             if self._behind is not None:
                 self._attach_behind()
             self._pinned = False

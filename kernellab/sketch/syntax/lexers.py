@@ -65,7 +65,7 @@ class LineLexer(Lexer):
 
 
 class Lines:
-    """The lines of one file, as the file rule's lexer takes them."""
+    """The lines of one file, the input of the file rule's lexer."""
 
     def __init__(self, read: list[tuple[LogicalLine, Any]], faults: list[Diagnostic]) -> None:
         self.read = read
@@ -73,7 +73,7 @@ class Lines:
 
 
 class LayoutLexer(Lexer):
-    """Tokens of the file rule: one a line, with INDENT and DEDENT where the indentation changes."""
+    """Tokens of the file rule: one for each line, with INDENT and DEDENT where the indentation changes."""
 
     def __init__(self, _conf: object) -> None:
         pass
@@ -126,7 +126,7 @@ class LayoutLexer(Lexer):
             elif isinstance(node, tree.Hint):
                 yield _token("L_HINT", line, node)
             elif node is None and _HEADER.match(line.text):
-                # an unreadable header still opens a block; after a hint only a loop's may stand
+                # an unreadable header still opens a block; after a hint only a loop may follow
                 if hinted:
                     yield _token("L_FOR", line, Head(("for", tree.For("_", (tree.Num(1),), ()), ())))
                 else:
@@ -149,6 +149,6 @@ def _token(kind: str, line: LogicalLine, node: Any) -> Token:
 
 
 def misplaced(error: Misplaced) -> Diagnostic:
-    """What stands where the language has no place for it."""
+    """Return a description of what is in the wrong place."""
     span = error.span
     return diagnostic("misplaced", span.line, span.col, what=error.message, remedy=error.remedy)

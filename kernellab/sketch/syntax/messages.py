@@ -1,8 +1,7 @@
 """Every diagnostic of the sketch language in one table: rule word -> code, severity, sentence, remedy.
 
-Rules are stable words that other rooms route on; codes are for people who look them up. To add one, add a row and
-call :func:`diagnostic` with its rule and the fields that its sentence names.
-"""
+Rules are stable words that other rooms depend on; codes are for people who look them up. To add one, add a row and call
+:func:`diagnostic` with its rule and the fields that its sentence names."""
 
 from __future__ import annotations
 
@@ -181,8 +180,8 @@ MESSAGES: dict[str, Message] = {
 def diagnostic(
     rule: str, line: int, col: int, *, end_line: int | None = None, end_col: int | None = None, **fields: object
 ) -> Diagnostic:
-    """The diagnostic of ``rule`` at a place; ``fields`` fill its sentence and remedy; ``fix`` is one of
-    them where the remedy is an edit."""
+    """Return the diagnostic of ``rule`` at a place; ``fields`` fill its sentence and remedy; ``fix`` is one of them if
+    the remedy is an edit."""
     message = MESSAGES[rule]
     remedy, fix = fields.get("remedy"), fields.get("fix")
     return Diagnostic(
@@ -200,13 +199,13 @@ def diagnostic(
 
 
 def diagnostic_at(rule: str, span: Span, **fields: object) -> Diagnostic:
-    """The diagnostic of ``rule`` that covers ``span``; ``fields`` as for :func:`diagnostic`."""
+    """Return the diagnostic of ``rule`` that covers ``span``; ``fields`` as for :func:`diagnostic`."""
     return diagnostic(rule, span.line, span.col, end_line=span.end_line, end_col=span.end_col, **fields)
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """A known name that ``name`` is nearly; as a text it is the remedy."""
+    """A known name that is similar to ``name``; its text is the remedy."""
 
     name: str
     known: str
@@ -220,6 +219,6 @@ class Nearest:
 
 
 def nearest(name: str, names: Iterable[str]) -> Nearest | None:
-    """The known name that is nearest, or None when none is near."""
+    """Return the most similar known name, or None if none is similar."""
     match = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return Nearest(name, match[0]) if match else None

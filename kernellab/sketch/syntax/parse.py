@@ -1,7 +1,6 @@
-"""Text to tree: the layout is cut into logical lines, each is read by the grammar, and the grammar puts them together.
+"""From text to tree: the text is cut into logical lines, and the grammar reads each line and then the blocks.
 
-A fault in one line does not hide the others: every line that cannot be read gives its own diagnostic.
-"""
+A fault in one line does not hide others: each line that cannot be read has a diagnostic."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ from kernellab.sketch.syntax.messages import diagnostic, nearest
 from kernellab.sketch.syntax.reader import Head, Misplaced
 from kernellab.sketch.syntax.words import DECLARATION, DECLARATIONS
 
-#: the reader of lines and its cache are shared by all threads
+#: all threads share the reader of lines and its cache
 _LOCK = threading.RLock()
-#: the lines of three schedules of a network of two hundred layers, each of which is read more than once
+#: cached lines: those of three schedules of a network of two hundred layers, each of which is read more than once
 _CACHE_LINES = 1 << 16
 
 
 def parse(text: str) -> tree.SketchFile:
-    """The tree of ``text``. Raises SketchError, whose ``diagnostics`` name every line that cannot be read."""
+    """Return the tree of ``text``. Raises SketchError, whose ``diagnostics`` name every line that cannot be read."""
     result, faults = parse_with_faults(text)
     if result is None or faults:
         first = faults[0]
@@ -41,7 +40,7 @@ def parse(text: str) -> tree.SketchFile:
 
 
 def parse_with_faults(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
-    """The tree as far as it can be read (None when the layout is broken), and the faults in order of line."""
+    """Return the tree as far as it can be read (None if the layout is broken), and the faults in order of line."""
     with _LOCK:
         try:
             return _parse(text)
@@ -50,7 +49,7 @@ def parse_with_faults(text: str) -> tuple[tree.SketchFile | None, list[Diagnosti
 
 
 def too_deep(text: str) -> Diagnostic:
-    """The diagnostic of a text whose longest statement is nested beyond what can be read."""
+    """Return the diagnostic of a text with a statement that is nested too deep."""
     longest = max(cut(text).lines, key=lambda line: len(line.text))
     return diagnostic("too-deep", longest.line, longest.indent + 1)
 
@@ -58,7 +57,7 @@ def too_deep(text: str) -> Diagnostic:
 def _parse(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
     layout = cut(text)
     if all(line.kind is not LineKind.SKETCH for line in layout.lines):
-        # what its lines lack as statements follows from this
+        # faults inside its lines follow from this one
         first = layout.lines[0].line if layout.lines else 1
         return tree.SketchFile((), layout.trailing), [diagnostic("no-sketch", first, 1)]
     faults = [diagnostic("bracket", line, col, what=what) for line, col, what in layout.faults]
@@ -75,7 +74,7 @@ def _parse(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
 
 
 def _outside(lines: Sequence[LogicalLine]) -> set[int]:
-    """The numbers of the lines that stand in no sketch."""
+    """Return the numbers of the lines outside sketches."""
     numbers, inside = set(), False
     for line in lines:
         if line.kind is LineKind.SKETCH:
@@ -95,14 +94,15 @@ def _in_order(faults: list[Diagnostic]) -> list[Diagnostic]:
 
 
 def _read_line(line: LogicalLine, faults: list[Diagnostic]) -> Any:
-    """What the line says, from the cache when its text was read before; None (and a fault) when it cannot be read."""
+    """Return the nodes of a line, from the cache if its text was read before; None (and a fault) if it cannot be
+    read."""
     place = (line.text, line.line)
     node = _cache.get(place)
     if node is not None:
         return node
     seen = _seen.get(line.text)
     if seen is not None:
-        # written before, on another line
+        # read before, on another line
         at, node = seen
         node = _shift(node, line.line - at)
         _keep(place, node)
@@ -138,14 +138,14 @@ def _keep(place: tuple[str, int], node: Any) -> None:
         _seen.clear()
 
 
-#: what a line at a place says, and where its text was read last
+#: the nodes of a line at a place, and the place where its text was read last
 _cache: dict[tuple[str, int], Any] = {}
 _seen: dict[str, tuple[int, Any]] = {}
 _LEAVES = (str, int, float, bool, type(None))
 
 
 def _shift(node: Any, lines: int) -> Any:
-    """``node`` as if it were written ``lines`` further down."""
+    """Return ``node`` moved down by ``lines``."""
     kind = type(node)
     if kind in _LEAVES:
         return node
@@ -186,7 +186,7 @@ def _file_parser() -> Lark:
     return Lark(_grammar(), parser="lalr", lexer=LayoutLexer, start="file", transformer=_reader)
 
 
-# -- what the grammar's refusals mean to a person: one sentence and a remedy for a line that cannot be read ------------
+# -- diagnostics of the grammar's errors: one sentence and a remedy for a line that cannot be read ---------------------
 
 _WORDS = {
     "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','",
@@ -196,7 +196,7 @@ _WORDS = {
     "IN": "'in'", "ROLE_IN": "'in'", "RANGE": "'range'", "_SEMI": "';'", "SEMICOLON": "';'", "$END": "the end of the line",
     "AT": "'@'", "FOR": "'for'", "IF": "'if'", "ELSE": "'else'", "ELIF": "'elif'", "NONE": "'None'",
 }  # fmt: skip
-#: the order in which an expected token is named; operators are always possible and say nothing
+#: the order in which an expected token is named; operators are always possible and not named
 _TELLING = (
     "COLON",
     "RPAR",
@@ -234,7 +234,7 @@ _FOREIGN = (
 
 
 def explain(error: UnexpectedToken | UnexpectedCharacters, line: LogicalLine) -> Diagnostic:
-    """The diagnostic of a line that lark refused."""
+    """Return the diagnostic of a line that lark refused."""
     row, col = _place(error, line)
     for pattern, sentence, remedy in _FOREIGN:
         if pattern.match(line.text):
@@ -265,15 +265,15 @@ def _wanted(error: UnexpectedToken, declares: bool) -> str:
     expected = set(error.accepts or error.expected)
     if {"NAME", "NUMBER"} <= expected:
         return "a value"
-    # between statements a semicolon is always possible, between declarations it is what is left out
+    # between statements a semicolon is always possible, between declarations it is missing
     telling = (*_TELLING, "_SEMI") if declares else _TELLING
     words = [_WORDS[name] for name in telling if name in expected]
     return " or ".join(words[:2])
 
 
 def explain_layout(token: Token, text: str, outside: Collection[int]) -> Diagnostic:
-    """The diagnostic of a line that is right in itself and stands in the wrong place. ``outside`` holds the numbers of
-    the lines in no sketch."""
+    """Return the diagnostic of a valid line in the wrong place. ``outside`` has the numbers of the lines outside
+    sketches."""
     if token.type == "$END":
         last = text.rstrip().count("\n") + 1
         return diagnostic(

@@ -1,4 +1,4 @@
-"""Pins and constraints: what a revision by an agent may not change."""
+"""Pins and constraints: the parts of a sketch that an agent's revision must not change."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from kernellab.sketch.syntax.printer import format_expr, format_statement
 _MARK = "#: pin"
 _ELSE = re.compile(r"\s*else\b")
 
-#: a pinned line: its canonical text, and the headers (hints included) of the loops and ifs around it
+#: a pinned line: its canonical text, and the headers (with hints) of the loops and ifs around it
 _Pin = tuple[str, tuple[str, ...]]
 
 
 def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagnostic]:
-    """What ``child_text`` breaks of the pins and constraints of ``parent_text``.
+    """Return diagnostics of the pins and constraints of ``parent_text`` that ``child_text`` breaks.
 
-    A pinned line must stand in the child as often as in the parent, pinned, inside the same loop headers; of a loop
-    only header and hints are held, not the body. Constraints may be changed by a person alone, whose revisions are
-    free in everything else too.
-    """
+    The child must have a pinned line as often as the parent, pinned, inside the same loop headers; for a loop this
+    covers header and hints, not the body. Only a person may change constraints; a person's revisions are
+    unrestricted."""
     if author is Author.HUMAN:
         return []
     parent, _ = parse_with_faults(parent_text)
     child, faults = parse_with_faults(child_text)
     if parent is None:
         return []
-    if child is None:  # in a text without a layout no line can be found, and the next revision would be held to it
+    if child is None:  # a text without a layout has no pinned lines, and so the next revision would have no pins
         return faults if any(_pins(parent)) or any(_requires(parent)) else []
     diagnostics: list[Diagnostic] = []
     kept = Counter(pin for pin, _ in _pins(child))
@@ -50,18 +49,18 @@ def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagno
 
 
 def pinned_lines(text: str) -> list[tuple[int, str]]:
-    """The pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
+    """Return the pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
     file, _ = parse_with_faults(text)
     return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
 
 
 def without_pins(text: str) -> str:
-    """``text`` with the marks of pins turned into comments."""
+    """Return ``text`` with the marks of pins as comments."""
     return text.replace(_MARK, "#")
 
 
 def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
-    """``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
+    """Return ``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
 
     Raises:
         SketchError: there is no statement that could be pinned at that line.
@@ -88,7 +87,8 @@ def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
 
 
 def _statement(text: str, line: int) -> list[LogicalLine]:
-    """The lines of code around the physical ``line``: a loop's with its hints; an else has no place for a pin."""
+    """Return the lines of code of the statement at the physical ``line``: for a loop with its hints; an else cannot be
+    pinned."""
     group: list[LogicalLine] = []
     for candidate in cut(text).lines:
         group.append(candidate)

@@ -1,4 +1,5 @@
-"""Tree to canonical text: four spaces a level, one statement a line, keywords last, comments and pins kept."""
+"""From tree to canonical text: four spaces for each level, one statement on each line, keywords last, with comments and
+pins."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _BLANKS = re.compile(r" ([-+*/%<>=!&|^]+) ")
 
 
 def format(source: str | tree.SketchFile) -> str:
-    """``source`` in canonical form, a fixed point of parse and print. Raises SketchError for unreadable text."""
+    """Return ``source`` in canonical form, a fixed point of parse and print. Raises SketchError for unreadable text."""
     if isinstance(source, str):
         from kernellab.sketch.syntax.parse import parse
 
@@ -32,18 +33,18 @@ def format(source: str | tree.SketchFile) -> str:
 
 
 def format_expr(expr: tree.Expr) -> str:
-    """One expression in canonical form."""
+    """Return one expression in canonical form."""
     return _expr(expr)[0]
 
 
 def format_statement(node: tree.Stmt | tree.Declaration) -> str:
-    """One line: a statement without comments; of a loop or an if the header alone."""
+    """Return one line: a statement without comments; for a loop or an if only the header."""
     if isinstance(node, tree.Declaration):
         return _declaration(node)
     return _head(node)
 
 
-# -- lines ------------------------------------------------------------------------------------------------------------
+# -- lines -------------------------------------------------------------------------------------------------------------
 
 
 def _sketch(sketch: tree.Sketch) -> list[str]:
@@ -153,11 +154,11 @@ def _tensor(item: tree.TensorDecl) -> str:
     return f"{item.name}[{_listed(item.shape)}]: {item.dtype}{role}"
 
 
-# -- expressions ------------------------------------------------------------------------------------------------------
+# -- expressions -------------------------------------------------------------------------------------------------------
 
 
 def _expr(expr: tree.Expr) -> tuple[str, int]:
-    """The text and how tightly it binds."""
+    """Return the text and its precedence."""
     match expr:
         case tree.Name():
             return expr.id, _ATOM
@@ -222,6 +223,6 @@ def _index(item: Union[tree.Expr, tree.Slice, tree.NewAxis]) -> str:
 
 
 def _closed_up(expr: tree.Expr) -> str:
-    """A bound of a slice without blanks around operators: ``n:n+BLOCK`` reads as two bounds."""
+    """Return a bound of a slice without blanks around operators, so that ``n:n+BLOCK`` reads as two bounds."""
     text = format_expr(expr)
     return _BLANKS.sub(r"\1", text) if '"' not in text and "'" not in text else text

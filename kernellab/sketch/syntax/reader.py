@@ -1,4 +1,4 @@
-"""The grammar's rules to tree nodes: one method a rule, called by lark while it parses a line."""
+"""From the grammar's rules to tree nodes: one method for each rule, which lark calls while it parses a line."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def constants_inside(span: tree.Span) -> Misplaced:
 
 
 class Head(tuple[str, Any, tuple[tree.Stmt, ...]]):
-    """A header line: its word (for, if, elif, else, sketch), what it says, and statements written behind the colon."""
+    """A header line: its word (for, if, elif, else, sketch), its contents, and the statements after the colon."""
 
 
 class LineReader(Transformer[Token, Any]):
-    """``base`` is the number of lines before the line being read: places are those of the file."""
+    """Builds the nodes of one line. ``base`` is the number of lines before it: places are those of the file."""
 
     base = 0
 
@@ -163,7 +163,7 @@ class LineReader(Transformer[Token, Any]):
         return tree.Declaration("constexpr", items, span=span)
 
     def augmented(self, children: list[Any]) -> tree.Assign:
-        """``s -= x`` is ``s = s - x``, and is printed as that."""
+        """Return ``s = s - x`` for ``s -= x``; it is printed so too."""
         target, sign, value = children
         name = tree.Name(str(target), self._at(target))
         span = self._join(name.span, value.span)
@@ -286,7 +286,7 @@ def _number(text: str) -> int | float:
 
 
 def _arguments(nodes: list[Any]) -> tuple[tuple[tree.Expr, ...], tuple[tree.Keyword, ...], bool]:
-    """Positional arguments, keywords, and whether a positional one came after a keyword."""
+    """Return positional arguments, keywords, and whether a positional one came after a keyword."""
     args = tuple(g for g in nodes if not isinstance(g, tree.Keyword))
     keywords = tuple(g for g in nodes if isinstance(g, tree.Keyword))
     return args, keywords, bool(keywords) and any(isinstance(g, tree.Keyword) for g in nodes[: len(args)])

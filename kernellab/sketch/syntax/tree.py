@@ -1,4 +1,4 @@
-"""The syntax tree of a sketch file: what was written, with places, comments and pins kept.
+"""The syntax tree of a sketch file, with places, comments and pins.
 
 ``parse`` makes it, ``print`` writes it back in canonical form, ``check`` resolves it into a
 :class:`~kernellab.sketch.program.Program`. Equality ignores places and comments, so ``parse(print(tree)) == tree``.
@@ -27,12 +27,12 @@ def _span() -> Span:
     return field(default=NOWHERE, compare=False, repr=False)
 
 
-# -- expressions ------------------------------------------------------------------------------------------------------
+# -- expressions -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Num:
-    """A literal; ``inf`` and ``-inf`` are Num too. ``text`` keeps how it was written (1e-6); 1 is not 1.0."""
+    """A literal; ``inf`` and ``-inf`` are Num too. ``text`` is the literal as written (1e-6); 1 is not 1.0."""
 
     value: int | float
     text: str = field(default="", compare=False)
@@ -149,7 +149,7 @@ class Indexed:
 Expr = Union[Num, Str, Bool, Name, Unary, Binary, Call, List, Subscript, Indexed]
 
 
-# -- declarations -----------------------------------------------------------------------------------------------------
+# -- declarations ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class OpaqueDecl:
 
 @dataclass(frozen=True)
 class Comments:
-    """Comments that belong to a line: whole lines before it, and one behind it (without ``#``)."""
+    """Comments of a line: whole lines before it, and one after it (without ``#``)."""
 
     before: tuple[str, ...] = ()
     behind: str | None = None
@@ -219,7 +219,7 @@ class Declaration:
     span: Span = _span()
 
 
-# -- statements -------------------------------------------------------------------------------------------------------
+# -- statements --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Walks over the syntax tree that several passes share."""
+"""Iteration over the syntax tree, shared by several passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernellab.sketch.syntax import tree
 
 
 def statements(body: tuple[tree.Stmt, ...]) -> Iterator[tree.Stmt]:
-    """Every statement in ``body``, outer before inner."""
+    """Yield every statement in ``body``, outer before inner."""
     for stmt in body:
         yield stmt
         if isinstance(stmt, tree.For):
@@ -29,7 +29,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
 
 
 def nodes(node: object) -> Iterator[Any]:
-    """``node`` and every node of the tree below it, in the order of the text; of a tuple, of its parts."""
+    """Yield ``node`` and every node below it, in the order of the text; for a tuple, those of its parts."""
     if isinstance(node, tuple):
         for part in node:
             yield from nodes(part)
@@ -42,12 +42,13 @@ def nodes(node: object) -> Iterator[Any]:
 
 
 def is_node(node: object) -> bool:
-    """Is it a node of the tree? A tuple of nodes, a span or a word is none."""
+    """Is it a node of the tree? A tuple of nodes, a span or a word is not."""
     return type(node) in _PARTS
 
 
 def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
-    """A node with ``change`` of each of its parts, words and numbers among them; of a tuple, of each item."""
+    """Return a node with ``change`` applied to each of its parts, words and numbers included; for a tuple, to each
+    item."""
     if isinstance(node, tuple):
         return tuple(map(change, node))
     parts = _PARTS.get(type(node))
@@ -55,12 +56,13 @@ def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def names(node: object) -> Iterator[str]:
-    """Names that stand as values in ``node`` (a node or a tuple of them), without those of functions and subscripts."""
+    """Return the names that are values in ``node`` (a node or a tuple of them), without those of functions and
+    subscripts."""
     return (n.id for n in nodes(node) if isinstance(n, tree.Name))
 
 
 def destination(call: tree.Call) -> tree.Expr | None:
-    """The destination of an operation in call spelling: ``dst=``, else the last positional argument."""
+    """Return the destination of an operation in call spelling: ``dst=``, else the last positional argument."""
     for keyword in call.keywords:
         if keyword.name == "dst":
             return keyword.value
@@ -68,7 +70,7 @@ def destination(call: tree.Call) -> tree.Expr | None:
 
 
 def written(stmt: tree.Stmt) -> tuple[str, ...]:
-    """Names of tiles that a simple statement writes."""
+    """Return the names of tiles that a simple statement writes."""
     if isinstance(stmt, tree.Assign):
         return tuple(t.id for t in stmt.targets)
     if isinstance(stmt, tree.Move):
@@ -80,7 +82,8 @@ def written(stmt: tree.Stmt) -> tuple[str, ...]:
 
 
 def touched(stmt: tree.Stmt) -> tuple[str, ...]:
-    """Every name in a simple statement, those of functions left out; of one that holds a body, those of its header."""
+    """Return every name in a simple statement, without those of functions; for a statement with a body, those of its
+    header."""
     parts = (stmt.range,) if isinstance(stmt, tree.For) else (stmt.cond,) if isinstance(stmt, tree.If) else (stmt,)
     names = (n.id if isinstance(n, tree.Name) else n.name for n in nodes(parts) if isinstance(n, _NAMED))
     return tuple(dict.fromkeys(names))
@@ -90,25 +93,25 @@ _NAMED = (tree.Name, tree.Subscript)
 
 
 def is_written(name: str, body: tuple[tree.Stmt, ...]) -> bool:
-    """Whether any statement in ``body`` writes ``name``."""
+    """Does any statement in ``body`` write ``name``?"""
     return any(name in written(stmt) for stmt in statements(body))
 
 
 def library_call(stmt: tree.Stmt) -> tree.Call | None:
-    """The call of ``library.`` that ``stmt`` is, as a value or alone; None for any other statement."""
+    """Return the call of ``library.`` in ``stmt``, as a value or alone; None for any other statement."""
     call = stmt.value if isinstance(stmt, tree.Assign) else stmt.call if isinstance(stmt, tree.CallStmt) else None
     return call if isinstance(call, tree.Call) and call.func.startswith("library.") else None
 
 
 def tensor_of(expr: tree.Expr) -> tree.Name | None:
-    """The tensor that a move speaks of: ``X[...]``, or ``X`` alone."""
+    """Return the name of the tensor in a move: ``X[...]``, or ``X`` alone."""
     if isinstance(expr, tree.Subscript):
         return tree.Name(expr.name, expr.span)
     return expr if isinstance(expr, tree.Name) else None
 
 
 def index_names(sketch: tree.Sketch) -> set[str]:
-    """Names that stand where only an index expression can: extents, ranges, slices, conditions of ``if``."""
+    """Return the names in places of index expressions: extents, ranges, slices, conditions of ``if``."""
     collected: set[str] = set()
     assigned: dict[str, tree.Expr] = {}
     for declaration in sketch.declarations:
@@ -130,7 +133,7 @@ def index_names(sketch: tree.Sketch) -> set[str]:
                     assigned.update((t.id, stmt.value) for t in stmt.targets)
             case tree.CallStmt():
                 collected.update(_extents(stmt.call))
-    # row = pid * BLOCK: what an index name is made of
+    # row = pid * BLOCK: the names in the definition of an index name
     for _ in range(3):
         more = {n for name in collected & assigned.keys() for n in names(assigned[name])} - collected
         if not more:

@@ -1,1 +1,1 @@
-"""What a reference is called with: the places of a call's values, listed cases, values from elsewhere."""
+"""The arguments of a reference: places of a call's values, listed cases, recorded and stored values."""

@@ -1,4 +1,4 @@
-"""Stands in for a module that is not installed, so that a task which imports it without need still runs."""
+"""Stand-ins for modules that are not installed, so that a task that imports one without using it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 class Absent:
-    """A name that comes from a module which is not here; every use of it raises ImportError."""
+    """A name from a module that is not installed; every use of it raises ImportError."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -17,7 +17,7 @@ class Absent:
         raise ImportError(f"{self._name} is not installed")
 
     def __getattr__(self, name: str) -> NoReturn:
-        # what Python itself looks for is not there
+        # special methods that Python looks up do not exist
         if name.startswith("__"):
             raise AttributeError(name)
         self._refuse()
@@ -27,11 +27,10 @@ class Absent:
 
 
 def without_missing(text: str) -> str:
-    """``text`` with every top-level import of a module that is not installed replaced by :class:`Absent` names.
+    """Return ``text`` with every top-level import of a module that is not installed replaced by :class:`Absent` names.
 
-    A name that the text defines itself above the import stays. Lines keep their numbers; text with a syntax error stays
-    as it is.
-    """
+    A name that the text defines before the import stays. Lines keep their numbers; text with a syntax error is
+    unchanged."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -52,7 +51,8 @@ def without_missing(text: str) -> str:
 
 
 def _missing(node: ast.stmt) -> dict[str, str] | None:
-    """The names that an import of missing modules binds, with what they stand for; None for any other statement."""
+    """Return the names that an import of missing modules binds, with the missing names; None for any other
+    statement."""
     if isinstance(node, ast.Import):
         modules = [alias.name for alias in node.names]
         names = {a.asname or a.name.split(".")[0]: a.name for a in node.names}

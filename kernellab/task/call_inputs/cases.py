@@ -1,8 +1,7 @@
-"""A task that lists its inputs case by case: which of its extents are Dims, and its inputs at any sizes.
+"""Tasks that list their inputs case by case: their Dims, and inputs at any sizes.
 
 Extents that differ between the cases are Dims, or expressions over Dims that hold in every case. At the sizes of a case
-its own values are given; at others those of the nearest case, stretched along the axes that differ.
-"""
+the inputs are its values; at other sizes those of the nearest case, stretched along the axes that differ."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 #: functions that list the inputs of every case, by the form of their task: KernelBench's, native
 LISTS = ("get_inputs_dyn_list", "cases")
-#: the position of the case that is timed, where a task's text says it
+#: the name in a task's text with the position of the case that is timed
 CHOSEN = "CASE"
-#: factories of torch that a drawing leaves empty where their tensor is larger than any of the wanted case
+#: torch's factories, whose tensors get no memory if they are larger than any of the wanted case
 _FACTORIES = ("randn", "rand", "randint", "randperm", "zeros", "ones", "empty", "full", "arange", "linspace")
 
 
@@ -52,7 +51,7 @@ class Listed:
 
     @property
     def left_out(self) -> int:
-        """How many cases differ in more than their extents."""
+        """The number of cases that differ in more than their extents."""
         return len(self.bytes) - len(self.kept)
 
     @property
@@ -60,7 +59,7 @@ class Listed:
         return self.sizes[self.kept.index(self.main)]
 
     def nearest(self, sizes: Sizes) -> int:
-        """The position of the case whose sizes are nearest to ``sizes``, by their ratios."""
+        """Return the position of the case whose sizes are nearest to ``sizes``, by ratio."""
 
         def distance(listed_sizes: Sizes) -> float:
             return sum(abs(log2((n + 1) / (listed_sizes[name] + 1))) for name, n in sizes.items())
@@ -68,23 +67,23 @@ class Listed:
         return min(zip(self.kept, self.sizes, strict=True), key=lambda case: distance(case[1]))[0]
 
     def fixed(self) -> Listed:
-        """The main case alone, without Dims."""
+        """Return the main case alone, without Dims."""
         at = self.kept.index(self.main)
         shapes = tuple(None if s is None else tuple(extent(e, self.sizes[at]) for e in s) for s in self.shapes)
         return Listed(self.main, (self.main,), (), ({},), shapes, self.bytes, self.largest)
 
     def at_least(self, low: bool) -> Listed:
-        """The same with Dims that begin at 1 (``low``), or at the smallest size of a case."""
+        """Return the same with Dims from 1 (``low``), or from the smallest size of a case."""
         dims = tuple(Dim(d.name, 1 if low else min(s[d.name] for s in self.sizes), d.max) for d in self.dims)
         return Listed(self.main, self.kept, dims, self.sizes, self.shapes, self.bytes, self.largest)
 
 
 def listed(cases: Sequence[Sequence[Any]], chosen: int | None, what: str) -> Listed:
-    """How the ``cases`` that ``what`` lists hang together. ``chosen`` is the position of the one to be timed, by
-    default the one of most bytes. Tensors may be fake ones.
+    """Return the relation of the ``cases`` that ``what`` lists. ``chosen`` is the position of the case to time, by
+    default the one with most bytes. Tensors may be fake ones.
 
     Raises:
-        TaskError: there is no case, no such case, or a value that no reference is called with.
+        TaskError: there is no case, no such case, or a value that a reference cannot take.
     """
     if not cases:
         raise TaskError(f"{what}() lists no case.", "Let it return a list of the arguments of each case.")
@@ -119,8 +118,8 @@ def listed(cases: Sequence[Sequence[Any]], chosen: int | None, what: str) -> Lis
 
 
 def _related(column: tuple[int, ...], named: Mapping[str, tuple[int, ...]]) -> Extent | None:
-    """An expression over the ``named`` Dims that gives ``column`` in every case: a number, a Dim's multiple or part or
-    it and a few more, the product of two; None where there is none."""
+    """Return an expression over the ``named`` Dims that equals ``column`` in every case: a number; a multiple or part
+    of a Dim, or the Dim plus a number; the product of two; None if there is none."""
     if len(set(column)) == 1:
         return column[0]
     for name, sizes_of in named.items():
@@ -143,7 +142,7 @@ def _bytes(value: Any) -> int:
 
 
 def _alike(values: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Do two cases differ in extents alone?"""
+    """Do two cases differ only in extents?"""
     return len(values) == len(others) and all(
         is_array(b) and a.ndim == b.ndim and a.dtype == b.dtype if is_array(a) else type(a) is type(b) and a == b
         for a, b in zip(values, others, strict=True)
@@ -153,14 +152,14 @@ def _alike(values: Sequence[Any], others: Sequence[Any]) -> bool:
 def inputs_at(
     cases: Callable[[], Sequence[Sequence[Any]]], table: Listed, sizes: Sizes, what: str
 ) -> tuple[list[Any], tuple[Slot, ...]]:
-    """The arguments of a kernel at ``sizes``, and the places that they have in the call. ``cases`` draws the list."""
+    """Return the arguments of a kernel at ``sizes``, and their places in the call. ``cases`` draws the list."""
     position = table.nearest(sizes)
     with _drawing(table.largest[position]):
         values = _case(cases(), position, what)
     slots = slots_of(values, what)
     args = arguments(values, slots)
     if any(is_array(a) and getattr(getattr(a, "device", None), "type", "") == "meta" for a in args):
-        # the case's own tensors are made of a larger one
+        # tensors of this case are parts of a larger one
         args = arguments(_case(cases(), position, what), slots)
     before = table.sizes[table.kept.index(position)]
     if before == sizes:
@@ -178,10 +177,9 @@ def _case(values: Sequence[Sequence[Any]], position: int, what: str) -> list[Any
 
 
 def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, int]]) -> Tensor:
-    """``value`` with ``extents``: its elements repeated side by side or left out evenly, so that order is kept.
+    """Return ``value`` with ``extents``: elements are repeated in place or left out evenly, so that their order stays.
 
-    ``ends`` are all extents of the case as they were and as they become, in rising order.
-    """
+    ``ends`` are all extents of the case before and after, ascending."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -193,14 +191,15 @@ def _stretched(value: Tensor, extents: Sequence[int], ends: Sequence[tuple[int, 
             value = value.index_select(axis, torch.arange(new, device=value.device) * old // new)
     if value.is_floating_point() or value.dtype is torch.bool or not has_values(value) or not value.numel():
         return value
-    # an index stays inside the smallest extent that it was inside of
+    # an index stays inside the smallest extent that contained it
     high = int(value.max())
     end = next((after for before, after in ends if before > high >= 0), high + 1)
     return value.clamp(max=max(end - 1, 0)) if end <= high else value
 
 
 def _drawing(most: int) -> AbstractContextManager[Any]:
-    """While it lasts, what torch makes of more than ``most`` bytes has no memory: the other cases' large tensors."""
+    """While active, tensors of more than ``most`` bytes that torch makes have no memory: those of other, larger
+    cases."""
     import torch
     from torch.overrides import TorchFunctionMode
 

@@ -1,4 +1,4 @@
-"""Whether a Model draws random numbers in the mode that it is built in."""
+"""Does a Model draw random numbers in the mode in which it is built?"""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-#: words of calls that draw where an argument says that they train; a module's own draws are seen in the module
+#: words of calls that draw if an argument turns training on; draws of a module are found from the module
 _DRAWS = re.compile(r"\b(?:F|functional)\.(?:\w*dropout\w*|rrelu|gumbel_softmax)\(|\bdropout_p\s*=\s*(?!0(?:\.0*)?\b)")
-#: words without which no code of a Model's own draws only while it trains
+#: words without which a Model's code does not draw only in training
 _TRAINS = re.compile(r"\.training\b")
 
 
 def may_draw(model: torch.nn.Module, text: str) -> bool:
-    """Does ``model`` train, and hold a module that draws then (dropout, leaks of a random slope), or call a function
-    that does? ``text`` is its task's. What draws in either mode is not meant."""
+    """Is ``model`` in training mode, with a module that then draws (dropout, randomised leaky ReLU) or a call of a
+    function that does? ``text`` is that of its task. Draws in both modes do not count."""
     import torch
 
     for module in model.modules():
@@ -28,24 +28,23 @@ def may_draw(model: torch.nn.Module, text: str) -> bool:
             return True
         if isinstance(module, torch.nn.RReLU):
             return True
-        # attention and recurrent layers keep a plain number
+        # attention and recurrent layers have the probability as a number
         if isinstance(module, (torch.nn.MultiheadAttention, torch.nn.RNNBase)) and module.dropout > 0:
             return True
     return model.training and _DRAWS.search(text) is not None
 
 
 def draws_by_itself(text: str, forward: Callable[[bool, AbstractContextManager[Any]], None]) -> bool:
-    """Does a Model draw random numbers while it trains, by its own code (a path that is dropped now and then), and
-    none in eval mode?
+    """Does a Model's own code draw random numbers in training mode (a path that is dropped at random), and none in eval
+    mode?
 
-    ``forward`` calls it in training mode (True) or eval mode on tensors without memory, under the context that it is
-    given; ``text`` is its task's. False where it cannot be called so: the reference's own results tell then.
-    """
+    ``forward`` calls it in training mode (True) or eval mode on tensors without memory, in a given context; ``text`` is
+    that of its task. False if it cannot be called so; the reference's results then decide."""
     if not _TRAINS.search(text):
         return False
     try:
         return _draws(forward, True) and not _draws(forward, False)
-    except Exception:  # whatever the Model cannot do without values
+    except Exception:  # the Model may fail in any way without values
         return False
 
 

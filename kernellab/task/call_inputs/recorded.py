@@ -1,4 +1,4 @@
-"""A reference that comes with tests instead of inputs: the calls that its tests make are its cases."""
+"""References with tests instead of inputs: the calls in the tests are the cases."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch.overrides import TorchFunctionMode
 from kernellab.errors import TaskError
 from kernellab.task.call_inputs.slots import is_array
 
-#: calls that are kept: a test in a loop tells nothing new after so many
+#: most calls that are recorded: more calls of a test in a loop add nothing
 _MOST = 64
 
 
 class Recorded:
     """``reference`` is the function ``name`` of ``namespace`` (``Class.apply`` too), and ``cases()`` runs ``tests`` and
-    gives the arguments of each call that they make of it, in the signature's order with its defaults.
+    returns the arguments of each call of it, in the signature's order with its defaults.
 
-    Tests that ask for a GPU draw on the CPU: the caller moves what it gets. A test that raises ends there, and what was
-    called by then counts.
+    Tests that use a GPU draw on the CPU; the caller moves the arguments. A test ends at an exception, and its calls
+    until then count.
 
     Raises:
         TaskError: there is no such function, or the tests never call it.
@@ -56,7 +56,7 @@ class Recorded:
             values = [*bound.args, *bound.kwargs.values()]
             if len(calls) < _MOST:
                 calls.append([_copied(v) for v in values])
-            # a kernel of another device cannot run here; its arguments are known all the same
+            # a kernel of another device cannot run here, but its arguments are known
             with suppress(Exception):
                 return self._function(*args, **keywords)
             return None
@@ -80,7 +80,7 @@ class Recorded:
 
 
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose signature is not Python's, by position alone."""
+    """Return a wrapper for a function without a Python signature, with positional arguments."""
 
     def reference(*args: Any) -> Any:
         return function(*args)
@@ -89,14 +89,14 @@ def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _copied(value: Any) -> Any:
-    """A tensor as it is at the call, for the tests may go on with it."""
+    """Return a copy of a tensor, which the tests may change after the call."""
     if isinstance(value, (list, tuple)) and any(is_array(v) for v in value):
         return type(value)(_copied(v) for v in value)
     return value.detach().clone() if is_array(value) and hasattr(value, "detach") else value
 
 
 def _on_cpu() -> Any:
-    """While it lasts, tensors that are asked for on a GPU are made on the CPU."""
+    """While active, tensors for a GPU are made on the CPU."""
 
     def here(value: Any) -> Any:
         if isinstance(value, torch.device):

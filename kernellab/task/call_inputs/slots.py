@@ -1,9 +1,7 @@
-"""The values of one call of a reference: those that a kernel takes, and those that are fixed as the task gives them.
+"""The values of one call of a reference: those that a kernel takes, and those that the task fixes.
 
 Tensors, NumPy arrays and numbers are a kernel's arguments. ``None``, words, dtypes and lists of sizes are not: they are
-fixed. A list, tuple or dict that holds tensors gives one argument for each of them and is put together again for the
-call.
-"""
+fixed. Each tensor in a list, tuple or dict is one argument; the container is rebuilt for the call."""
 
 from __future__ import annotations
 
@@ -14,20 +12,20 @@ from typing import Any, Union
 from kernellab.errors import TaskError
 from kernellab.task.dtypes import unusable
 
-#: what is done about a tensor that no kernel takes
+#: the remedy for a tensor that no kernel takes
 DENSE = "Give dense tensors of plain dtypes: values and indices, or bytes and scales, as separate tensors."
 
 
 @dataclass(frozen=True)
 class Hole:
-    """A place that a kernel's argument fills; ``name`` is what tells it from others of its list ("_0")."""
+    """A place for a kernel's argument; ``name`` distinguishes it from others of its list ("_0")."""
 
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A value that every call gets as it is."""
+    """A value that is the same in every call."""
 
     value: Any
 
@@ -41,11 +39,11 @@ class Several:
     keys: tuple[Any, ...] = ()
 
     def values(self, container: Any) -> list[Any]:
-        """What ``container`` holds, in the slots' order."""
+        """Return the items of ``container``, in the slots' order."""
         return [container[key] for key in self.keys] if self.kind is dict else list(container)
 
     def together(self, values: list[Any]) -> Any:
-        """The container of ``values``."""
+        """Return the container with ``values``."""
         return dict(zip(self.keys, values, strict=True)) if self.kind is dict else self.kind(values)
 
 
@@ -62,10 +60,10 @@ def is_argument(value: Any) -> bool:
 
 
 def slots_of(values: Sequence[Any], what: str) -> tuple[Slot, ...]:
-    """The places of the values that ``what`` gives.
+    """Return the places of the values that ``what`` returns.
 
     Raises:
-        TaskError: a value is of a kind that a reference can be called with, but no kernel.
+        TaskError: a value is of a kind that a kernel cannot take.
     """
     return tuple(_slot(value, f"{what}() gives", f" as value {i}") for i, value in enumerate(values, 1))
 
@@ -97,7 +95,7 @@ def _has_array(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """None, a word, a number, a dtype or device of torch, or a container of such."""
+    """Is it None, a word, a number, a dtype or device of torch, or a container of these?"""
     if isinstance(value, Mapping):
         return all(_is_plain(v) for pair in value.items() for v in pair)
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -108,7 +106,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def arguments(values: Sequence[Any], slots: Sequence[Slot]) -> list[Any]:
-    """The kernel's arguments among ``values``, in order."""
+    """Return the kernel's arguments among ``values``, in order."""
     result: list[Any] = []
     for value, slot in zip(values, slots, strict=True):
         if isinstance(slot, Hole):
@@ -119,7 +117,7 @@ def arguments(values: Sequence[Any], slots: Sequence[Slot]) -> list[Any]:
 
 
 def filled(slots: Sequence[Slot], args: Iterator[Any]) -> list[Any]:
-    """A call's values: ``slots`` with the next of ``args`` in their holes."""
+    """Return a call's values: ``slots`` with their holes filled from ``args``, in order."""
     values: list[Any] = []
     for slot in slots:
         if isinstance(slot, Hole):
@@ -132,7 +130,7 @@ def filled(slots: Sequence[Slot], args: Iterator[Any]) -> list[Any]:
 
 
 def holes(slots: Sequence[Slot], names: Sequence[str]) -> list[str]:
-    """The names of the kernel's arguments; ``names`` are the call's, one a slot."""
+    """Return the names of the kernel's arguments; ``names`` are those of the call, one for each slot."""
     result: list[str] = []
     for slot, name in zip(slots, names, strict=True):
         if isinstance(slot, Hole):

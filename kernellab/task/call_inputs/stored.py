@@ -1,4 +1,4 @@
-"""Values of a definition's inputs: random ones by dtype alone, and tensors that a file holds."""
+"""Values of a definition's inputs: random ones by dtype, and tensors in a file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 
 from kernellab.errors import TaskError
 
-#: integers are drawn from here, both ends included; other than int8's they are small enough to add up
+#: range of drawn integers, both ends included; those other than int8 are small enough for sums
 _INT8, _INTEGERS = (-128, 127), (-1024, 1023)
-#: floats of one byte are kept in this range
+#: range of floats of one byte
 _SMALL_FLOATS = 2.0
-#: safetensors' words for dtypes
+#: names of dtypes in safetensors
 _DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
@@ -25,7 +25,7 @@ _DTYPES = {
 
 
 def drawn(shape: Sequence[int], dtype: str) -> torch.Tensor:
-    """A tensor of random values: normal floats, uniform integers, fair bools."""
+    """Return a tensor of random values: normal floats, uniform integers, fair bools."""
     kind: Any = getattr(torch, dtype)
     if kind is torch.bool:
         return torch.randint(0, 2, tuple(shape)).bool()
@@ -38,10 +38,10 @@ def drawn(shape: Sequence[int], dtype: str) -> torch.Tensor:
 
 
 def stored(path: str, key: str) -> torch.Tensor:
-    """The tensor ``key`` of a safetensors file: eight bytes of length, a JSON header, then the data.
+    """Return the tensor ``key`` of a safetensors file: eight bytes of length, a JSON header, then the data.
 
     Raises:
-        TaskError: the file cannot be read, or holds no such tensor.
+        TaskError: the file cannot be read, or has no such tensor.
     """
     try:
         with Path(path).open("rb") as file:

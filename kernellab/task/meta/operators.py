@@ -11,13 +11,13 @@ Handle = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, :meth:`ran` does every operator that reaches the dispatcher."""
+    """A mode in which :meth:`ran` runs every operator that reaches the dispatcher."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The result of the operator ``func``."""
+        """Return the result of the operator ``func``."""
         raise NotImplementedError
 
 
@@ -25,12 +25,12 @@ def _dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = No
     return self.ran(func, args, kwargs or {})
 
 
-# set after the class is made: a method of its body is wrapped for torch.compile, whose import takes a second and 100 MB
+# set after the class is made: a method in its body is wrapped for torch.compile, whose import takes a second and 100 MB
 Operators.__torch_dispatch__ = _dispatch  # type: ignore[method-assign]
 
 
 def watching(handle: Handle) -> Operators:
-    """A context in which ``handle(operator, args, kwargs)`` does every operator that reaches the dispatcher."""
+    """Return a context in which ``handle(operator, args, kwargs)`` runs every operator that reaches the dispatcher."""
     watch = Operators()
     watch.ran = handle  # type: ignore[method-assign, assignment]
     return watch

@@ -1,8 +1,7 @@
-"""Shapes of common operators on meta tensors, told without torch's kernels for them.
+"""Shape rules of common operators on meta tensors, which replace torch's kernels for them.
 
-Those are Python, and load sympy (40 MB and half a second) to check a plain truth. A result's dtype is what the operator
-itself gives for a few elements of each argument.
-"""
+Those are Python and load sympy (40 MB and half a second) for simple checks. A result's dtype is that of the operator on
+a few elements of each argument."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ _AS_FIRST = frozenset((
     "empty_like", "flip", "clone",
 ))  # fmt: skip
 _REDUCE = frozenset(("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "var", "std", "any", "all"))
-#: operators on a size, with the dtype that they have if none is given
+#: operators on a size, with their default dtype
 _OF_SIZE = {"randn": None, "rand": None, "randint": torch.int64}
 _PRODUCTS = frozenset(("mm", "bmm", "mv"))
-#: in which a contiguous tensor's result is contiguous
+#: memory formats in which a contiguous tensor's result is contiguous
 _FORMATS = (None, torch.contiguous_format, torch.preserve_format)
 
 
 def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """What the operator ``func`` gives for meta tensors, contiguous; None where no rule here tells."""
+    """Return the contiguous result of the operator ``func`` for meta tensors; None without a rule."""
     name = func.overloadpacket.__name__
     schema = func._schema
     if schema.is_mutable or func.is_view or len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor":
@@ -59,7 +58,7 @@ def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor 
 
 
 def _can_draw(options: Mapping[str, Any], usual: torch.dtype | None) -> bool:
-    """Integers of a range that is not empty, or floats."""
+    """Does it draw integers of a range that is not empty, or floats?"""
     if usual is not None:
         return bool(options.get("low", 0) < options["high"])
     dtype = options.get("dtype")
@@ -67,7 +66,8 @@ def _can_draw(options: Mapping[str, Any], usual: torch.dtype | None) -> bool:
 
 
 def _dtype(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.dtype:
-    """Of the result for few elements: a tensor of no dimensions counts less for a dtype, so its dimensions stay."""
+    """Return the dtype of the result for a few elements; each argument keeps its rank, since a tensor of rank 0 has
+    less weight in promotion."""
     one = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
     args, one = tree_map_only(Tensor, lambda t: torch.ones((2,) * t.dim(), dtype=t.dtype), (args, one))
     result: torch.dtype = func(*args, **one).dtype
@@ -93,7 +93,7 @@ def _reduced(shape: tuple[int, ...], dim: Any, keeps: bool) -> tuple[int, ...] |
 
 
 def _product(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Of two matrices, of as many pairs of them, or of a matrix and a vector."""
+    """Return the product of two matrices, of two batches of matrices, or of a matrix and a vector."""
     if len(b) == 1:
         return a[:1] if len(a) == 2 and a[1] == b[0] else None
     return (*a[:-1], b[-1]) if len(a) == len(b) and a[:-2] == b[:-2] and a[-1] == b[-2] else None

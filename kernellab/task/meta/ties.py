@@ -1,4 +1,4 @@
-"""Which of equal elements comes first, where torch promises no order of them."""
+"""The order of equal elements in sorts for which torch defines none."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from kernellab.task.meta.operators import Operators
 
 
 class Tied(Operators):  # type: ignore[no-untyped-call]
-    """Inside, equal elements that torch sorts without a promise of their order stand by their places, from the first on
-    or, ``turned``, from the last on. A kernel may do either: what is scattered back by such an order, or cut off in it,
-    depends on that."""
+    """A mode in which torch's unstable sorts order equal elements by position, ascending or, if ``turned``, descending.
+    A kernel may do either: results that are scattered by such an order, or cut off in it, depend on that."""
 
     def __init__(self, turned: bool) -> None:
         super().__init__()
