@@ -1,13 +1,12 @@
-"""The journal's file: one SQLite file a workspace, one immutable line an event, and who may write.
+"""The journal's file: one SQLite file for each workspace, one immutable line for each event, and leases for writers.
 
-What is written is acknowledged when the call returns; from then on it outlives a kill -9 of the process. A lease row
-names the one process that may append to a session or run; every such append checks it, so that a process that lost
-its lease can do no harm. Sessions have their own table; every other stream (the memory's, a run's) is in
-``streams``, which earlier versions do not look at. The rooms that own a stream know what its lines mean.
+A write is acknowledged when the call returns, and then survives a kill -9 of the process. A lease row names the one
+process that may append to a session or run; every append checks it, so that a process that lost its lease can do no
+harm. Sessions have a separate table; every other stream (of the memory, of a run) is in ``streams``, which earlier
+versions do not read. The room that owns a stream defines the meaning of its lines.
 
-A line is JSON. Its long strings are kept once, in pieces and compressed, however many lines hold them: prompts begin
-alike and sources carry the same headers (:mod:`kernellab.journal.blobs`).
-"""
+A line is JSON. Long strings are stored once, in compressed pieces, for all lines that contain them: prompts have equal
+beginnings and sources equal headers (:mod:`kernellab.journal.blobs`)."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = WORKSPACE
 FILE = "journal.db"
-#: seconds without a sign of life after which another engine may take a lease over
+#: seconds without a renewal after which another engine may take over a lease
 LEASE_SECONDS = 15.0
 
 _NETWORK = frozenset(
@@ -76,13 +75,13 @@ CREATE TABLE IF NOT EXISTS leases (
     since REAL
 ) STRICT;
 """
-#: what a file of an earlier version does not have
+#: tables and columns that a file of an earlier version does not have
 _SINCE = "ALTER TABLE leases ADD COLUMN since REAL"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lease, and since when (seconds of the epoch; None where its version does not say)."""
+    """The process that holds a lease, and the start (seconds of the epoch; None from an earlier version)."""
 
     host: str
     pid: int
@@ -93,7 +92,8 @@ class Holder:
 
     @property
     def words(self) -> str:
-        """``process 123, since 14:05``: with the host where it is another machine, the day where it is another."""
+        """``process 123, since 14:05``: Return this text, with the host of another machine and the date of another
+        day."""
         here = "" if self.host == socket.gethostname() else f" on {self.host}"
         if self.since is None:
             return f"process {self.pid}{here}"
@@ -104,13 +104,13 @@ class Holder:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of numbered lines; ``owner`` is the column that says whose a line is."""
+    """A table of numbered lines; ``owner`` is the column with a line's owner."""
 
     name: str
     owner: str
 
     def insert(self, db: sqlite3.Connection, owner: str, lines: Sequence[str]) -> int:
-        """Appends ``lines``; the last one's number, 0 for none."""
+        """Append ``lines``. Returns the last one's number, 0 for none."""
         statement = f"INSERT INTO {self.name} ({self.owner}, line) VALUES (?, ?)"
         last = 0
         for line in lines:
@@ -118,7 +118,7 @@ class _Table:
         return last
 
     def select(self, db: sqlite3.Connection, owner: str, after: int) -> list[tuple[int, str]]:
-        """The owner's lines with numbers above ``after``, oldest first."""
+        """Return the owner's lines with numbers above ``after``, oldest first."""
         statement = f"SELECT seq, line FROM {self.name} WHERE {self.owner} = ? AND seq > ? ORDER BY seq"
         return db.execute(statement, (owner, after)).fetchall()
 
@@ -143,7 +143,7 @@ class JournalFile:
             self._db.executescript(_SCHEMA)
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(leases)")}
             if "since" not in columns:
-                with suppress(sqlite3.OperationalError):  # another process has just done it
+                with suppress(sqlite3.OperationalError):  # another process has added it meanwhile
                     self._db.execute(_SINCE)
             self._file = _identity(self.path)
         except (OSError, sqlite3.Error) as error:
@@ -153,7 +153,7 @@ class JournalFile:
             ) from None
 
     def append_lines(self, session: str, owner: str, lines: Sequence[str]) -> int:
-        """Write a session's ``lines`` and return the last one's number. All of them are written, or none.
+        """Append a session's ``lines`` and return the last one's number. Either all or none are written.
 
         Raises:
             SessionError: another process holds the session's lease.
@@ -164,28 +164,28 @@ class JournalFile:
             return _EVENTS.insert(db, session, [self._packed(db, line) for line in lines])
 
     def lines(self, session: str, after: int = 0) -> list[tuple[int, str]]:
-        """A session's lines with their numbers, oldest first."""
+        """Return a session's lines with their numbers, oldest first."""
         with self._reading() as db:
             return [(seq, self._unpacked(db, line)) for seq, line in _EVENTS.select(db, session, after)]
 
     def first_line(self, session: str) -> str | None:
-        """A session's first line; None when there is no such session."""
+        """Return a session's first line; None if there is no such session."""
         with self._reading() as db:
             row = db.execute("SELECT line FROM events WHERE session = ? ORDER BY seq LIMIT 1", (session,)).fetchone()
             return self._unpacked(db, row[0]) if row else None
 
     def sessions(self) -> list[str]:
-        """Every session's id, oldest first."""
+        """Return every session's id, oldest first."""
         with self._reading() as db:
             rows = db.execute("SELECT session FROM events GROUP BY session ORDER BY MIN(seq)").fetchall()
         return [row[0] for row in rows]
 
     def add(self, stream: str, lines: Sequence[str], owner: str | None = None, synced: bool = True) -> int:
-        """Write ``lines`` of another stream; the last one's number. All of them are written, or none.
+        """Append ``lines`` to another stream and return the last one's number. Either all or none are written.
 
-        Any process may add to a stream; where ``owner`` is given, only while it holds the stream's lease. What is not
-        ``synced`` outlives a kill -9 as everything does, and reaches the disk with the next write that is: only a
-        machine that loses its power in between loses it, and nothing before it.
+        Any process may append to a stream; an ``owner`` only while it holds the stream's lease. A write without
+        ``synced`` survives a kill -9 too, and reaches the disk with the next synced write: only a power loss in between
+        loses it, and nothing before it.
 
         Raises:
             SessionError: another process holds the lease.
@@ -196,7 +196,7 @@ class JournalFile:
             return _STREAMS.insert(db, stream, [self._packed(db, line) for line in lines])
 
     def stream_names(self, prefix: str) -> list[str]:
-        """The streams whose names begin with ``prefix``, oldest first."""
+        """Return the streams whose names begin with ``prefix``, oldest first."""
         with self._reading() as db:
             rows = db.execute(
                 "SELECT stream FROM streams WHERE substr(stream, 1, ?) = ? GROUP BY stream ORDER BY MIN(seq)",
@@ -205,12 +205,12 @@ class JournalFile:
         return [row[0] for row in rows]
 
     def stream(self, stream: str, after: int = 0) -> list[tuple[int, str]]:
-        """The lines of another stream with their numbers, oldest first."""
+        """Return the lines of another stream with their numbers, oldest first."""
         with self._reading() as db:
             return [(seq, self._unpacked(db, line)) for seq, line in _STREAMS.select(db, stream, after)]
 
     def acquire(self, session: str, owner: str) -> Holder | None:
-        """Take the session's lease; None on success, else who holds it."""
+        """Take the session's lease. Returns None on success, else the holder."""
         host, pid, now = socket.gethostname(), os.getpid(), time.time()
         with self._writing() as db:
             other = _other_holder(db, session, owner)
@@ -223,7 +223,7 @@ class JournalFile:
         return None
 
     def holder(self, session: str, owner: str) -> Holder | None:
-        """Who else holds the session's lease and is alive; None when no one is."""
+        """Return the other, live process that holds the session's lease; None without one."""
         with self._reading() as db:
             return _other_holder(db, session, owner)
 
@@ -246,14 +246,14 @@ class JournalFile:
 
     @property
     def removed(self) -> bool:
-        """Is the file gone, or another one in its place? SQLite would write on into what no one can open."""
+        """Is the file gone, or replaced? SQLite would continue to write into a file that cannot be opened."""
         try:
             return _identity(self.path) != self._file
         except OSError:
             return True
 
     def _packed(self, db: sqlite3.Connection, line: str) -> str:
-        """The line without its long strings, which are in the file when this returns."""
+        """Return the line without its long strings, which are in the file when this returns."""
         short, pieces = pack(line)
         db.executemany("INSERT OR IGNORE INTO pieces (name, body) VALUES (?, ?)", pieces.items())
         return short
@@ -337,7 +337,7 @@ def on_network(path: Path) -> bool:
 def _alive(host: str, pid: int, seen: float, here: str, now: float) -> bool:
     if host != here:
         return now - seen < LEASE_SECONDS
-    if now - seen >= 4 * LEASE_SECONDS:  # long silent: its number may belong to another process by now
+    if now - seen >= 4 * LEASE_SECONDS:  # not renewed for long: its process id may now belong to another process
         return False
     try:
         os.kill(pid, 0)

@@ -1,10 +1,8 @@
-"""The long parts of a JSON text as compressed pieces that are named by their content, so that equal ones are kept once.
+"""The long parts of a JSON text as compressed pieces, named by their content, so that equal pieces are stored once.
 
-A string is cut where a heading begins (``# ``), which is where the parts of a prompt meet, and after lines that their
-own content chooses: so two texts that differ in a few lines share the pieces around them, wherever these stand. A long
-list or object without long strings is one piece. In the packed text each is an object of one key, with its pieces'
-names.
-"""
+A string is cut before headings (``# ``), where the parts of a prompt join, and after lines chosen by their content, so
+that two texts that differ in a few lines share the pieces around these, at any position. A long list or object without
+long strings is one piece. In the packed text each is an object with one key and the names of its pieces."""
 
 from __future__ import annotations
 
@@ -17,19 +15,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _TEXT, _JSON = "$pieces", "$json"
-#: characters below which a value stays where it is, and below which a piece is not ended
+#: least characters of a value that is packed, and of a piece
 _LONG, _LEAST = 600, 400
-#: one line of so many ends a piece
+#: on average one of this many lines ends a piece
 _LINES = 12
 _HEADING = "# "
-#: a line's end, also as it stands in a quoted text
+#: a line's end, also in a quoted text
 _LINE = re.compile(r"[^\n\\]*(?:\\(?!n)[^\n\\]*)*(?:\n|\\n|\Z)")
-#: of the hash in a name: a million pieces collide once in ten thousand million journals
+#: bytes of the hash in a name: a million pieces collide once in ten thousand million journals
 _NAME_BYTES = 9
 
 
 def pack(text: str) -> tuple[str, dict[str, bytes]]:
-    """``text`` (a JSON object) without its long parts, and their pieces by name. A short text comes back as it is."""
+    """Return ``text`` (a JSON object) without its long parts, and their pieces by name. A short text is returned
+    unchanged."""
     if len(text) < _LONG:
         return text, {}
     pieces: dict[str, bytes] = {}
@@ -39,7 +38,7 @@ def pack(text: str) -> tuple[str, dict[str, bytes]]:
 
 
 def unpack(text: str, body: Callable[[str], bytes | None]) -> str:
-    """What :func:`pack` was given; ``body`` has a piece by its name, None where there is none."""
+    """Return the argument of :func:`pack`; ``body`` returns a piece by its name, None without one."""
     if _TEXT not in text and _JSON not in text:
         return text
     return _dump(_unpacked(json.loads(text), body))
@@ -59,7 +58,7 @@ def _packed(value: Any, pieces: dict[str, bytes]) -> Any:
 
 
 def _kept(text: str, pieces: dict[str, bytes]) -> list[str]:
-    """The names of the text's pieces, which are put into ``pieces``."""
+    """Return the names of the text's pieces, and add these to ``pieces``."""
     names = []
     for piece in _pieces(text):
         data = piece.encode("utf-8", "surrogatepass")
@@ -81,7 +80,7 @@ def _unpacked(value: Any, body: Callable[[str], bytes | None]) -> Any:
 
 
 def _joined(names: Any, body: Callable[[str], bytes | None]) -> str | None:
-    """The text of the pieces; None where these are no names of pieces."""
+    """Return the text of the pieces; None if these are not names of pieces."""
     if not isinstance(names, list) or not names:
         return None
     bodies = [body(name) if isinstance(name, str) else None for name in names]

@@ -1,9 +1,8 @@
-"""The lowering lens: a source next to what the compiler made of it, with links between their lines.
+"""The lowering lens: a source next to its compiled forms, with links between their lines.
 
-:func:`~kernellab.lens.look.look` gives a :class:`~kernellab.lens.records.Lens`: levels (TTIR, TTGIR,
-LLVM IR, PTX, SASS; GIMPLE or LLVM IR, and assembly), links and facts. It needs no GPU: a GPU's source is compiled for
-a named chip.
-"""
+:func:`~kernellab.lens.look.look` returns a :class:`~kernellab.lens.records.Lens`: levels (TTIR, TTGIR, LLVM IR, PTX,
+SASS; GIMPLE or LLVM IR, and assembly), links and facts. It needs no GPU: a GPU's source is compiled for a named
+chip."""
 
 from kernellab.lens.difference import Difference, difference
 from kernellab.lens.look import look

@@ -1,4 +1,4 @@
-"""How two candidates differ: at a level of the compiler's, and in facts."""
+"""The differences of two candidates: at a level of the compiler, and in facts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kernellab.errors import SessionError
 from kernellab.lens.records import Lens
 
 SOURCE = "source"
-#: numbers that a compiler gives afresh: virtual registers and values, labels
+#: numbers that a compiler assigns: of virtual registers and values, and labels
 _NUMBERED = re.compile(r"(?<![\w.])(?:%(?:r|rd|f|p|fd|rs|h|b)?\d+|\$L__BB\d+_\d+|\.L\w*?\d+|_\d+(?=\b)|%[a-z]\w*?_\d+)")
 
 
 @dataclass(frozen=True)
 class ChangedFact:
-    """A fact of both; "" where one has none."""
+    """A fact of both; "" if one does not have it."""
 
     name: str
     a: str
@@ -26,8 +26,8 @@ class ChangedFact:
 
 @dataclass(frozen=True)
 class Difference:
-    """``text`` is a unified diff, empty where the level is the same in both; ``same`` tells whether only the compiler's
-    own numbering differs (of registers, values and labels)."""
+    """``text`` is a unified diff, empty if the level is equal; ``same``: only the compiler's numbering differs (of
+    registers, values and labels)."""
 
     level: str
     text: str
@@ -38,7 +38,7 @@ class Difference:
 
 
 def difference(a: Lens, b: Lens, level: str, names: tuple[str, str] = ("a", "b")) -> Difference:
-    """How ``b`` differs from ``a`` at ``level``, which may be "source".
+    """Return how ``b`` differs from ``a`` at ``level``, which may be "source".
 
     Raises:
         SessionError: one of them has no such level.
@@ -64,7 +64,7 @@ def _text(lens: Lens, level: str) -> str:
 
 
 def _unnumbered(text: str) -> str:
-    """With the compiler's numbers in the order in which they come."""
+    """Return the text with the compiler's numbers replaced by their order."""
     numbers: dict[str, str] = {}
     return _NUMBERED.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), text)
 

@@ -1,4 +1,4 @@
-"""A source under the lens, whatever it is written in."""
+"""The lens for a source in any DSL."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kernellab.target import Chip
 if TYPE_CHECKING:
     from kernellab.task import Task
 
-#: what the lens can read
+#: DSLs that the lens reads
 READS = ("cpp", "cuda_c", "triton")
 
 
 def look(source: Source, task: Task | None = None, chip: Chip | None = None, unsandboxed: bool = False) -> Lens:
-    """What the compiler makes of ``source``: levels, links, facts. Blocking: a compiler's seconds.
+    """Return the compiled forms of ``source``: levels, links, facts. Blocks for a compiler's seconds.
 
-    A GPU's source is called without a GPU, on the task's shapes and for ``chip``: where none is given this machine's,
-    else an A100. Its host code runs in the sandbox; nothing is launched.
+    A GPU source is called without a GPU, on the task's shapes and for ``chip``, by default this machine's, else an
+    A100. Its host code runs in the sandbox; nothing is launched.
 
     Raises:
         SessionError: the DSL is not one of READS, a GPU's source comes without a task, or it cannot be compiled.
@@ -47,8 +47,8 @@ def look(source: Source, task: Task | None = None, chip: Chip | None = None, uns
 
 
 def arguments(task: Task, sizes: Mapping[str, int] | None = None) -> Sequence[Mapping[str, Any]]:
-    """Shape and dtype of each argument in the task's own inputs; a scalar's value, and whether a kernel may have no
-    parameter for it."""
+    """Return shape and dtype of each argument in the task's inputs; for a scalar its value, and whether a kernel may
+    leave out its parameter."""
     first = len(task.args) - task.last_defaults
     extents = task.module().default_sizes() if sizes is None else sizes
     return [

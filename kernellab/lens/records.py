@@ -1,4 +1,4 @@
-"""What the lens shows: levels of one source's compilation, links between lines, and facts."""
+"""Records of the lens: levels of one source's compilation, links between lines, and facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, order=True)
 class Link:
-    """A line of the source and a line of a level that was made of it, both from 1."""
+    """A line of the source and a line of a level that comes from it, both from 1."""
 
     source: int
     level: int
@@ -18,10 +18,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Level:
-    """One text of the compiler's: ``name`` is ttir, ttgir, llir, ptx, sass, asm, gimple; ``lines`` are its links.
+    """One text of the compiler: ``name`` is ttir, ttgir, llir, ptx, sass, asm, gimple; ``lines`` are its links.
 
-    ``language`` is what an editor colours it as; ``title`` says in words what it is.
-    """
+    ``language`` selects an editor's syntax colours; ``title`` is the name for people."""
 
     name: str
     text: str
@@ -31,7 +30,7 @@ class Level:
 
     @cached_property
     def down(self) -> Mapping[int, tuple[int, ...]]:
-        """Lines of the level by line of the source."""
+        """Return the lines of the level by line of the source."""
         links = defaultdict[int, list[int]](list)
         for link in sorted(set(self.lines)):
             links[link.source].append(link.level)
@@ -39,7 +38,7 @@ class Level:
 
     @cached_property
     def up(self) -> Mapping[int, tuple[int, ...]]:
-        """Lines of the source by line of the level."""
+        """Return the lines of the source by line of the level."""
         links = defaultdict[int, list[int]](list)
         for link in sorted(set(self.lines)):
             links[link.level].append(link.source)
@@ -48,7 +47,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Fact:
-    """One figure of a kernel and what it means, in a sentence. ``kernel`` is "" where the source has only one."""
+    """One figure of a kernel and its meaning, in a sentence. ``kernel`` is "" if the source has only one."""
 
     name: str
     value: str
@@ -58,11 +57,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Lens:
-    """A source, what the compiler made of it for ``target``, and what that shows.
+    """A source, its compiled forms for ``target``, and facts from them.
 
-    ``file`` is the file of the source that the links speak of, ``text`` its text. ``notes`` say what is missing, and
-    why.
-    """
+    ``file`` is the linked file of the source, ``text`` its text. ``notes`` name what is missing, and why."""
 
     file: str
     text: str

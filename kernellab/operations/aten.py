@@ -1,10 +1,9 @@
-"""What is known of each operation of ATen: its role, what it is in a sketch, its FLOPs, how a capture traces it.
+"""Facts about each operation of ATen: its role, its operations in a sketch, its FLOPs, its treatment in a capture.
 
-One row an operation, by its name without the overload (``kernellab.operations.aten_table``). An operation that is one
-operation of a sketch is named in that operation's entry instead (``kernellab.operations.sketch``) and becomes a row
+One row for each operation, by its name without the overload (``kernellab.operations.aten_table``). An operation that is
+one operation of a sketch is named in that operation's entry instead (``kernellab.operations.sketch``) and becomes a row
 here. Capture, Designer, the audit, model regions and the memory read this table and keep no separate list of names.
-Nothing heavy is imported.
-"""
+Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -14,20 +13,20 @@ from kernellab.operations.aten_row import FREE, POINTWISE, AtenOp, Capture, Copi
 from kernellab.operations.aten_table import ROWS
 from kernellab.operations.sketch import OPS, Op, OpKind
 
-#: FLOPs from which an elementwise operation of floats costs more than moving its element; quotients of integers are
-#: mostly of indices
+#: least FLOPs for which an elementwise operation of floats costs more than moving its element; quotients of integers
+#: are mostly of indices
 _DEAR = 4
 
 
 def _of_sketch() -> Iterator[AtenOp]:
-    """The operations of ATen that entries of the sketch's operations name."""
+    """Yield the operations of ATen in the entries of the sketch's operations."""
     for op in OPS.values():
         elementwise = op.kind in (OpKind.POINTWISE, OpKind.COMPARE)
         for name in op.aten:
             yield AtenOp(
                 name, _role(op), (op.name,), Per.RESULT if elementwise else Per.OPERAND, direct=True, word=name,
                 along_axis=not elementwise, structural=not elementwise, commutes=op.commutes,
-                # what a sketch does in one elementwise operation reaches the Designer whole
+                # an operation that is one elementwise operation of a sketch reaches the Designer whole
                 capture=Capture.WHOLE if elementwise else Capture.DEFAULT,
             )  # fmt: skip
 
@@ -53,34 +52,36 @@ ATEN: Mapping[str, AtenOp] = _table()
 
 
 def aten_op(name: str) -> AtenOp | None:
-    """The row of an operation by its name without the overload; in place (``relu_``) as out of place. None: no row."""
+    """Return the row of an operation by its name without the overload; an in-place name (``relu_``) has the row of the
+    other one. None without a row."""
     return ATEN.get(name) or ATEN.get(name.removesuffix("_"))
 
 
 def role_of(name: str) -> Role | None:
-    """The role of an operation, None where it has no row."""
+    """Return the role of an operation; None without a row."""
     row = aten_op(name)
     return row.role if row else None
 
 
 def copies_of(name: str) -> Copies | None:
-    """Whether the operation's result is in new memory, None where it has no row."""
+    """Return whether the operation's result is in new memory; None without a row."""
     row = aten_op(name)
     return row.copies if row else None
 
 
 def named(*roles: Role) -> frozenset[str]:
-    """The names of all operations with one of ``roles``."""
+    """Return the names of all operations with one of ``roles``."""
     return frozenset(row.name for row in ATEN.values() if row.role in roles)
 
 
 def base_name(op: str) -> str:
-    """``mul`` of ``aten.mul.Tensor``."""
+    """Return the name without namespace and overload: ``mul`` for ``aten.mul.Tensor``."""
     return op.split(".")[1] if "." in op else op
 
 
 def power(exponent: object) -> tuple[str, ...]:
-    """The operations of a sketch that raise to a constant ``exponent``: few products, a root or a quotient, or pow."""
+    """Return the operations of a sketch for a power with a constant ``exponent``: a few products, a root or a quotient,
+    or pow."""
     special: Mapping[object, tuple[str, ...]] = {
         1: (), 2: ("mul",), 3: ("mul", "mul"), 4: ("mul", "mul"), 0.5: ("sqrt",), -0.5: ("rsqrt",), -1: ("div",),
     }  # fmt: skip

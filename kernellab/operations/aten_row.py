@@ -10,7 +10,7 @@ from kernellab.operations.sketch import OPS
 
 
 class Role(str, Enum):
-    """What an operation does. The value is the memory's word for it, part of stored vectors."""
+    """The kind of an operation. The value is the memory's word for it and a part of stored vectors."""
 
     #: elementwise, as cheap as moving the element
     ARITHMETIC = "arithmetic"
@@ -23,7 +23,7 @@ class Role(str, Enum):
     NORM = "norm"
     POOL = "pool"
     REDUCE = "reduce"
-    #: the place of an extreme
+    #: the index of an extreme
     PLACE = "place"
     SCAN = "scan"
     ORDER = "order"
@@ -42,60 +42,59 @@ class Role(str, Enum):
     CAST = "cast"
     #: elements copied to other places
     MOVE = "move"
-    #: a tensor of one value, or of positions
+    #: a tensor of one value, or of indices
     FILL = "fill"
     #: memory without contents
     EMPTY = "empty"
     RANDOM = "random"
     #: a tensor's value becomes a number of the host
     READ = "read"
-    #: a check, or a question about shape, dtype or device
+    #: a check, or a query of shape, dtype or device
     QUERY = "query"
     RESAMPLE = "resample"
     SPECTRUM = "spectrum"
     LINALG = "linalg"
-    #: results of a size that values decide
+    #: results whose size depends on values
     DYNAMIC = "dynamic"
-    #: several passes, in ways that no family of known designs has
+    #: several passes, unlike any family of known designs
     ALGORITHM = "algorithm"
-    #: a step of a backward
+    #: a step of a backward pass
     GRADIENT = "gradient"
 
 
 class Copies(Enum):
-    """Whether the result is in new memory."""
+    """Is the result in new memory?"""
 
     NEVER = "never"
-    #: where the operand's strides ask for it
+    #: if the operand's strides require it
     MAYBE = "maybe"
     ALWAYS = "always"
 
 
 class Per(Enum):
-    """What FLOPs are counted for: each element of the result, or each of the largest operand."""
+    """The elements for which FLOPs are counted: those of the result, or of the largest operand."""
 
     RESULT = "result"
     OPERAND = "operand"
 
 
 class Capture(Enum):
-    """What a capture does with an operation that torch's export would write with others, or would leave whole."""
+    """The treatment in a capture of an operation that torch's export would decompose or keep."""
 
     #: torch's export decides
     DEFAULT = "default"
     #: it stays one node, so that the Designer sees it
     WHOLE = "whole"
-    #: torch's own decomposition, which an export does not use by itself
+    #: torch's decomposition, which an export does not use by default
     APART = "apart"
 
 
 @dataclass(frozen=True)
 class AtenOp:
-    """One operation of ATen, in whatever overload.
+    """One operation of ATen, with all overloads.
 
-    ``sketch``: the operations of a sketch that it is made of, for each element counted by ``per``; its FLOPs are their
-    sum, unless ``number`` says another (a function that is written with too many to list).
-    """
+    ``sketch``: its operations in a sketch, for each element counted by ``per``; its FLOPs are their sum, unless
+    ``number`` is set (for a function with too many operations to list)."""
 
     name: str
     role: Role
@@ -105,28 +104,28 @@ class AtenOp:
     #: ``sketch`` is one operation with the same operands in the same order
     direct: bool = False
     copies: Copies = Copies.ALWAYS
-    #: the memory's word for it: all spellings of a computation have one
+    #: the memory's word for it, the same for all spellings of a computation
     word: str = ""
-    #: words of what it consists of, where the same is also written out
+    #: words of its parts, if the same computation is also written out
     parts: tuple[str, ...] = ()
-    #: the memory's vectors count it as structure of a kernel; vectors that are stored depend on it
+    #: the memory's vectors count it as structure of a kernel; stored vectors depend on this
     structural: bool = False
-    #: which axis it runs along is part of what it computes
+    #: its axis is a part of what it computes
     along_axis: bool = False
     commutes: bool = False
-    #: overloads that ``capture`` is about; all of them where empty
+    #: overloads to which ``capture`` applies; empty: all
     overloads: tuple[str, ...] = ()
     capture: Capture = Capture.DEFAULT
-    #: torch's decomposition is used when a backward is traced, so that what is designed are operations with a rule
+    #: a trace of a backward uses torch's decomposition, so that the Designer gets operations with a rule
     apart_in_backward: bool = False
 
     @cached_property
     def flops(self) -> float:
-        """FLOPs for each element counted by ``per``."""
+        """Return the FLOPs for each element counted by ``per``."""
         return sum(OPS[op].flops for op in self.sketch) if self.number is None else self.number
 
 
-#: roles that compute no number: they move, choose, fill or describe
+#: roles without arithmetic: they move, choose, fill or describe
 FREE = frozenset((
     Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST, Role.MOVE, Role.FILL, Role.EMPTY, Role.QUERY, Role.READ,
     Role.GATHER,

@@ -1,4 +1,4 @@
-"""The table of ATen's operations that are not one operation of a sketch: a row for each, by role.
+"""The table of ATen's operations that are not a single operation of a sketch: a row for each, by role.
 
 To add an operation, name it in the line of its role, or give it a line: ``sketch`` lists the operations of a sketch
 that the rules write it with (its FLOPs are theirs), ``per`` says whether for each element of the result or of the
@@ -17,7 +17,7 @@ from kernellab.operations.aten_row import AtenOp, Capture, Copies, Per, Role
 def _rows(
     role: Role, names: str, sketch: str = "", *, parts: str = "", overloads: str = "", **columns: Any
 ) -> Iterator[AtenOp]:
-    """A row for each of ``names``, with spaces between them, as between the names of the other columns."""
+    """Yield a row for each of ``names``; names in all columns are separated by spaces."""
     for name in names.split():
         columns.setdefault("along_axis", False)
         yield AtenOp(
@@ -27,7 +27,7 @@ def _rows(
 
 
 def _looks(role: Role, names: str, **columns: Any) -> Iterator[AtenOp]:
-    """Operations whose result is the operand's memory."""
+    """Return rows of operations whose result is the operand's memory."""
     return _rows(role, names, copies=Copies.NEVER, **columns)
 
 
@@ -115,7 +115,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.FUNCTION, "special_bessel_y0", number=251),
     *_rows(Role.FUNCTION, "special_bessel_y1", number=260),
     *_rows(Role.FUNCTION, "special_spherical_bessel_j0", "sin div eq where"),
-    # products: torch counts their FLOPs; of one that it does not count, one product and one sum for each result
+    # products: torch counts their FLOPs; one that it does not count has one product and one sum for each result
     *_rows(Role.PRODUCT, "mm bmm matmul mv dot vdot linear baddbmm einsum _int_mm", word="product", structural=True, number=2),
     *_rows(Role.PRODUCT, "addmm", word="product", apart_in_backward=True, structural=True, number=2),
     *_rows(Role.PRODUCT, "addmv", word="product", capture=_APART, overloads="default", structural=True, number=2),
@@ -177,7 +177,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.ORDER, "topk", "topk", per=_IN, along_axis=True, structural=True),
     *_rows(Role.ORDER, "argsort", "sort", per=_IN, structural=True),
     *_rows(Role.ORDER, "msort", "sort", per=_IN),
-    # a choice of one element takes fewer comparisons than an order: one for each element at least
+    # choosing one element takes fewer comparisons than sorting: at least one for each element
     *_rows(Role.ORDER, "kthvalue median", "gt", per=_IN, structural=True),
     *_rows(Role.ORDER, "nanmedian mode quantile nanquantile", "gt", per=_IN),
     # elements by index
@@ -244,7 +244,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.RANDOM, "exponential cauchy geometric log_normal poisson binomial rrelu rrelu_with_noise rrelu_with_noise_functional _standard_gamma _sample_dirichlet"),
     *_rows(Role.RANDOM, "dropout alpha_dropout feature_dropout feature_alpha_dropout _fused_dropout"),
     *_rows(Role.RANDOM, "native_dropout", apart_in_backward=True),
-    # what makes no tensor
+    # operations without a tensor as result
     *_rows(Role.READ, "item _local_scalar_dense is_nonzero equal allclose"),
     *_rows(Role.QUERY, "_assert_tensor_metadata _assert_async _assert_scalar sym_size sym_stride sym_numel sym_storage_offset sym_is_contiguous"),
     *_rows(Role.QUERY, "sym_constrain_range sym_constrain_range_for_size device size is_same_size record_stream"),
@@ -271,7 +271,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.ALGORITHM, "histc histogram bincount", "add", per=_IN),
     *_rows(Role.ALGORITHM, "col2im", "add", per=_IN),
     *_rows(Role.ALGORITHM, "im2col"),
-    # steps of a backward that torch writes with operations that have a rule
+    # steps of a backward that torch decomposes into operations with a rule
     *_rows(
         Role.GRADIENT, "native_layer_norm_backward _softmax_backward_data _log_softmax_backward_data gelu_backward silu_backward sigmoid_backward "
         "tanh_backward threshold_backward nll_loss_backward _fused_rms_norm_backward native_group_norm_backward elu_backward hardtanh_backward "

@@ -1,4 +1,4 @@
-"""The operation table: one entry an operation, with its kind, meaning, cost and spelling in each DSL.
+"""The operation table: one entry for each operation, with its kind, meaning, cost and spelling in each DSL.
 
 To add a pointwise operation, add one entry: ``torch`` (an expression over ``a, b, c`` that gives the meaning, at
 any float dtype and in float64), ``flops`` per element, a template per DSL in which ``{0} {1} {2}`` are the
@@ -25,9 +25,9 @@ class OpKind(str, Enum):
     SCAN = "scan"
     MATRIX = "matrix"
     SHAPE = "shape"
-    #: elements of a tensor named by index values; a statement in the text
+    #: elements of a tensor at computed indices; a statement in the text
     PICK = "pick"
-    #: a whole row put in order
+    #: a sort of a row
     SORT = "sort"
 
 
@@ -44,16 +44,16 @@ class Op:
     #: result dtype rule: "same" (promoted compute dtype), "bool", "float" (int/int gives f32), "i64", "cast", and
     #: "integer", which takes integers alone
     result: str = "same"
-    #: what changes nothing: as an operand of a binary operation, as an element of a reduction or a scan; None where
-    #: there is no such value. Of bool 0 is false.
+    #: the neutral operand of a binary operation, or element of a reduction or scan; None if there is none. For bool, 0
+    #: is false.
     identity: float | None = None
-    #: the binary operation by which a reduction or a scan joins two of its results, "" where that takes more
+    #: the binary operation that combines two results of a reduction or scan; "" if one is not enough
     join: str = ""
-    #: how an element is written in each DSL: "cpp", "cuda_c", "triton"
+    #: the template of an element in each DSL: "cpp", "cuda_c", "triton"
     spell: Mapping[str, str] = field(default_factory=dict)
     #: ATen operations, by name without the overload, that have this meaning and these operands
     aten: tuple[str, ...] = ()
-    #: its two operands may change places
+    #: its two operands may be exchanged
     commutes: bool = False
 
 
@@ -71,8 +71,8 @@ def _pointwise(
     cuda_c: str = "",
     commutes: bool = False,
 ) -> Op:
-    """An elementwise operation; ``aten`` lists names with spaces between them. ``cuda_c``: its spelling in CUDA-C where
-    that is not C++'s."""
+    """Return an elementwise operation; ``aten`` has names separated by spaces. ``cuda_c``: its spelling in CUDA-C if it
+    differs from C++."""
     kind = OpKind.COMPARE if result == "bool" else OpKind.POINTWISE
     spell = {"cpp": cpp, "cuda_c": cuda_c or cpp, "triton": triton}
     return Op(name, kind, arity, torch, flops, symbol, result, identity, "", spell, tuple(aten.split()), commutes)
@@ -194,10 +194,10 @@ _TABLE = (
     Op("concat", OpKind.SHAPE, 2, flops=0),
     Op("arange", OpKind.SHAPE, 0, flops=0, result="i64"),
     Op("full", OpKind.SHAPE, 1, flops=0),
-    # elements of a tensor at index values: the tensor, the slices among the indices and the pad are attributes
+    # elements of a tensor at computed indices: the tensor, the slices among the indices and the pad are attributes
     Op("gather", OpKind.PICK, 1, flops=0),
     Op("scatter", OpKind.PICK, 1, flops=0),
-    # rows in order: the values, and where they were
+    # sorted rows: the values, and their former positions
     Op("sort", OpKind.SORT, 1, flops=20),
     Op("topk", OpKind.SORT, 2, flops=8),
     # composite: reduces along axis and keeps the shape
@@ -206,7 +206,7 @@ _TABLE = (
 
 OPS: Mapping[str, Op] = {op.name: op for op in _TABLE}
 BY_SYMBOL: Mapping[str, Op] = {op.symbol: op for op in _TABLE if op.symbol}
-#: what changes nothing in an associative scan, by the operation that joins; a linear recurrence starts at 0
+#: the neutral element of an associative scan, by the combining operation; a linear recurrence starts at 0
 SCAN_IDENTITY: Mapping[str, float] = {op: OPS[op].identity or 0.0 for op in ("add", "mul", "max", "min")} | {
     "linear": 0.0
 }

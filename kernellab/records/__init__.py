@@ -1,8 +1,7 @@
-"""The nouns that rooms hand to each other and that the journal stores.
+"""The records that rooms exchange and that the journal stores.
 
-Each is a frozen pydantic model: what is stored or sent is data, and a change makes a new record. Times are
-milliseconds unless a name says otherwise; a speedup is baseline time over candidate time (paper, eq. 5).
-"""
+Each is a frozen pydantic model: they are plain data, and a change makes a new record. Times are milliseconds unless a
+name says otherwise; a speedup is baseline time over candidate time (paper, eq. 5)."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ class Role(str, Enum):
     CODER = "coder"
     VERIFIER = "verifier"
     CONDUCTOR = "conductor"
-    #: explains a round or a result in words; it moves nothing
+    #: explains a round or a result in words; it changes nothing
     ANALYST = "analyst"
 
 
 class Author(str, Enum):
-    """Who did a turn; a person's edit is a turn like any other."""
+    """The author of a turn; a person's edit is a turn, too."""
 
     RULES = "rules"
     MODEL = "model"
@@ -43,7 +42,7 @@ class Author(str, Enum):
 
 
 class Trust(str, Enum):
-    """How far a verdict may be believed (T0 lint, T1 quick, T2 isolated, T3 sealed, T4 reproduced)."""
+    """The trust level of a verdict (T0 lint, T1 quick, T2 isolated, T3 sealed, T4 reproduced)."""
 
     T0 = "T0"
     T1 = "T1"
@@ -52,7 +51,7 @@ class Trust(str, Enum):
     T4 = "T4"
 
 
-#: texts by names below one folder
+#: texts by path below one folder
 Files = Annotated[dict[str, str], AfterValidator(inside)]
 
 
@@ -63,9 +62,9 @@ class Source(Record):
     files: Files
     entry_file: str = "kernel.py"
     entry: str = "kernel"
-    #: where the code came from decides whether it may run without asking
+    #: the origin of the code, which decides whether it may run without asking
     origin: Author = Author.RULES
-    #: generated line -> sketch line, by file; empty for code that no sketch made
+    #: generated line -> sketch line, by file; empty for code without a sketch
     line_map: dict[str, dict[int, int]] = Field(default_factory=dict)
 
     @property
@@ -78,12 +77,12 @@ class Source(Record):
 
 
 class Candidate(Record):
-    """A Source with the Sketch it was made from (if any) and where it came from."""
+    """A Source with its Sketch (if any) and its origin."""
 
     id: str
     source: Source
     sketch: str | None = None
-    #: tunables' values that were lowered, by name
+    #: values of tunables in the lowered source, by name
     constexpr: dict[str, int | float] = Field(default_factory=dict)
     parent: str | None = None
     author: Author = Author.RULES
@@ -102,7 +101,7 @@ class Stage(str, Enum):
 
 
 class StageState(str, Enum):
-    #: told while a stage is under way; no verdict has it
+    #: reported while a stage runs; not in a verdict
     RUNNING = "running"
     PASSED = "passed"
     FAILED = "failed"
@@ -130,19 +129,19 @@ class CompilerLine(Record):
 
     @property
     def place(self) -> str:
-        """``kernel.cpp:14``, or the file alone where no line is known."""
+        """``kernel.cpp:14``, or the file alone without a line."""
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 class Evidence(Record):
-    """What a failed stage saw. Empty fields do not apply to that failure."""
+    """The evidence of a failed stage. Empty fields do not apply to the failure."""
 
     #: a rule's name for the numeric pattern: edge-tile, transposed, off-by-scale, race, stale, mask-missing, ...
     signature: str | None = None
     #: the failing case: sizes of the Dims, input family, output number
     sizes: dict[str, int] = Field(default_factory=dict)
     family: str | None = None
-    #: what its inputs are drawn from; None where they are no plain draw
+    #: the origin of its inputs; None if they are not a plain draw
     seed: int | None = None
     output: int | None = None
     #: first wrong index and both sides' values there
@@ -151,12 +150,13 @@ class Evidence(Record):
     want: float | str | None = None
     wrong_fraction: float | None = None
     rel_frobenius: float | None = None
-    #: where errors are: rows of characters, '.' right, 'x' wrong, 'n' not finite; what they show: (rows, columns)
+    #: a map of errors: rows of characters, '.' right, 'x' wrong, 'n' not finite; its extents (rows, columns)
     error_map: list[str] = Field(default_factory=list)
     mapped: tuple[int, int] | None = None
     repeats: Repeats | None = None
     compiler: list[CompilerLine] = Field(default_factory=list)
-    #: tried afterwards: its sizes, where it was of another family; small cases and constant contents, which are public
+    #: cases tried afterwards: the same sizes if the inputs were of another family; small cases and constant contents,
+    #: which are public
     tried: list[Tried] = Field(default_factory=list)
     log: str = ""
     reproduction: str = ""
@@ -171,7 +171,7 @@ class Timing(Record):
     samples: int
 
 
-#: up to this share of its bound a kernel may seem to reach: both are measured
+#: largest measured share of a bound that is accepted: both are measured
 BOUND_PASSED = 1.05
 NO_BOUND = "no reliable bound here"
 
@@ -185,9 +185,9 @@ class Comparison(Record):
     #: bootstrap 95 % interval of the paired ratio
     low: float
     high: float
-    #: what the baseline is called where its name does not say it: a NumPy task's own reference is "NumPy"
+    #: the baseline's name for people if it differs: a NumPy task's reference is "NumPy"
     called: str = ""
-    #: of a figure timed again: the baselines that were first timed in that run
+    #: for a figure timed again: the baselines that were first timed in that run
     paired_with: tuple[str, ...] = ()
 
     @property
@@ -195,23 +195,23 @@ class Comparison(Record):
         return not self.low <= 1.0 <= self.high
 
     def overlaps(self, other: Comparison) -> bool:
-        """May noise alone tell the two speedups apart?"""
+        """Are the two speedups indistinguishable?"""
         return self.low <= other.high and other.low <= self.high
 
     @property
     def against(self) -> str:
-        """What the baseline is called in a figure."""
+        """The baseline's name in a figure."""
         return self.called or self.baseline
 
     @property
     def text(self) -> str:
-        """The one spelling of a speedup: ``2.82x eager [2.70, 2.95]``, and that none can be told where it holds 1."""
+        """The text of a speedup: ``2.82x eager [2.70, 2.95]``, with a note if the interval contains 1."""
         figure = f"{self.speedup:.2f}x {self.against} [{self.low:.2f}, {self.high:.2f}]"
         return figure if self.distinguishable else f"{figure}, no difference"
 
 
 class Environment(Record):
-    """Where a verdict was reached: enough to say what a number means."""
+    """The machine and versions of a verdict: enough to interpret its numbers."""
 
     chip: str = ""
     backend: str = ""
@@ -220,23 +220,23 @@ class Environment(Record):
     sandbox: str = ""
     #: load average when the verification began
     load: float = 0.0
-    #: share of the timed calls that something else on the machine disturbed
+    #: share of the timed calls that other work on the machine disturbed
     disturbed: float = 0.0
     #: bytes/s of the judge's copy, FLOP/s of its float32 and float64 products: ``sol_ms`` is by these; 0: not measured
     bandwidth: float = 0.0
     flops: float = 0.0
     doubles: float = 0.0
-    #: the day on which they were measured, as YYYY-MM-DD
+    #: the day of that measurement, as YYYY-MM-DD
     rated: str = ""
 
     @property
     def rates(self) -> dict[str, Any]:
-        """What was measured of the machine, as :meth:`kernellab.target.Target.at_rates` takes it."""
+        """The measured rates, as arguments of :meth:`kernellab.target.Target.at_rates`."""
         return {"bandwidth": self.bandwidth, "flops": self.flops, "doubles": self.doubles, "rated": self.rated}
 
 
 class ReplayStep(Record):
-    """One step of a sealed call: a kernel with its grid and block, or a host function; what the device says of it."""
+    """One step of a sealed call: a kernel with its grid and block, or a host function, and its resources."""
 
     name: str
     grid: tuple[int, int, int] | None = None
@@ -247,11 +247,11 @@ class ReplayStep(Record):
 
 
 class Replay(Record):
-    """What a replay without the candidate's host code did: the content's hash, its steps, and how it went."""
+    """A replay without the candidate's host code: the hash of its contents, its steps, and its result."""
 
     hash: str
     steps: list[ReplayStep] = Field(default_factory=list)
-    #: contents, unseen by the candidate, on which the replay was right
+    #: number of inputs, unseen by the candidate, on which the replay was right
     right_on: int = 0
     #: timed calls whose outputs were checked
     checked: int = 0
@@ -265,16 +265,16 @@ class Coverage(Record):
 
     edges: int
     reached: int
-    #: inputs that the kernel was tried with
+    #: number of inputs with which the kernel was called
     cases: int = 0
-    #: inputs at which the reference raises, or its own float64 differs
+    #: inputs at which the reference raises, or differs from its float64 result
     dropped: int = 0
     #: inputs for which no time was left
     untried: int = 0
 
     @property
     def share(self) -> float | None:
-        """Of the edges, those reached; None where the reference has none."""
+        """The share of edges that were reached; None if the reference has none."""
         return self.reached / self.edges if self.edges else None
 
     @property
@@ -286,7 +286,7 @@ class Coverage(Record):
 
 
 class HotSpot(Record):
-    """A place of machine code: the function's mangled name, bytes from its beginning, and samples there."""
+    """A place of machine code: the function's mangled name, the offset in bytes, and samples there."""
 
     function: str
     offset: int
@@ -331,7 +331,7 @@ class Verdict(Record):
     stage: Stage
     reason: str
     trust: Trust = Trust.T2
-    #: what it holds for, and what was noticed; its labels and flags are derived from these
+    #: its conditions and observations, from which labels and flags are derived
     conditions: tuple[Condition, ...] = ()
     evidence: Evidence | None = None
     stages: list[StageResult] = Field(default_factory=list)
@@ -339,18 +339,18 @@ class Verdict(Record):
     comparisons: list[Comparison] = Field(default_factory=list)
     #: speed-of-light bound of the task on this chip, ms
     sol_ms: float | None = None
-    #: the least time of the task on this chip that another verdict of the session tells of, where it refutes the bound
+    #: the least time of the task on this chip in another verdict of the session, if it refutes the bound
     least_ms: float | None = Field(default=None, exclude=True)
     own_share: float | None = None
-    #: where the timed calls' program counters were; None where the system shows none
+    #: program counters of the timed calls; None if the system does not provide them
     hot: HotSpots | None = None
-    #: what the GPU counted of one call, launch by launch; empty where no one allowed that, or it could not be read
+    #: the GPU's counters of one call, for each launch; empty if this is not allowed or not possible
     counters: tuple[KernelCounters, ...] = ()
     build_seconds: float | None = None
     precision: str = ""
-    #: the sealed replay, where one was asked for and could be done
+    #: the sealed replay, if it was requested and possible
     replay: Replay | None = None
-    #: which edges of the reference the drawn inputs reached; None where none were drawn
+    #: the edges of the reference that drawn inputs reached; None if none were drawn
     coverage: Coverage | None = None
     environment: Environment = Field(default_factory=Environment)
     #: baselines of ``comparisons`` that a later run measured again, pooled over the later runs
@@ -358,23 +358,24 @@ class Verdict(Record):
 
     @property
     def outcome(self) -> str:
-        """``passed``, or at which stage it failed."""
+        """``passed``, or the stage at which it failed."""
         return "passed" if self.passed else f"failed at {self.stage.value}"
 
     def against(self, baseline: str) -> Comparison | None:
-        """The comparison with that baseline; None where it was not timed."""
+        """Return the comparison with that baseline; None if it was not timed."""
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
     def slower_than_eager(self) -> bool:
-        """It passed, and the whole interval of its speedup over eager lies below 1."""
+        """Did it pass with the whole interval of its speedup over eager below 1?"""
         eager = self.against("eager")
         return self.passed and eager is not None and eager.high < 1
 
     @property
     def rank(self) -> tuple[int, float]:
-        """The least is the best: by the lower end of the speedup's interval, so that few calls, or a busy machine, make
-        no kernel the best; paired ratios survive a change of load, so they go before plain times."""
+        """Return a sort key; the least is the best. It uses the lower end of the speedup's interval, so that few calls,
+        or a busy machine, make no kernel the best; paired ratios do not depend on the load, so they come before plain
+        times."""
         eager = self.against("eager")
         if eager is not None:
             return 0, -eager.low
@@ -395,7 +396,7 @@ class Verdict(Record):
 
     @property
     def held(self) -> str:
-        """What its figures hold for, in one line: the labels, and the flags that speak of the kernel itself."""
+        """The conditions of its figures, in one line: the labels, and the flags about the kernel itself."""
         return "; ".join(dict.fromkeys([*self.labels, *(c.flag for c in self.charges)]))
 
     def marked(self, kind: MarkKind) -> bool:
@@ -403,7 +404,7 @@ class Verdict(Record):
 
     @property
     def charges(self) -> list[Condition]:
-        """What has a flag and speaks of the kernel itself; the task and the machine are no fault of it."""
+        """The conditions with a flag about the kernel itself, without those about the task and the machine."""
         return [c for c in self.conditions if c.flag and c.concern == "kernel"]
 
     @property
@@ -417,14 +418,14 @@ class Verdict(Record):
 
     @property
     def fastest_ms(self) -> float | None:
-        """The least time that it tells of: the kernel's own, or a baseline's."""
+        """The least time in it: that of the kernel, or of a baseline."""
         baselines = (c.baseline_time.median_ms for c in self.comparisons)
         return None if self.time is None else min(self.time.median_ms, *baselines, inf)
 
     @property
     def bound_share(self) -> float | None:
-        """The share of the speed-of-light bound that is reached; None without a time or a bound, or where a verified
-        kernel or a baseline is faster than the bound by more than 5 %: it was measured badly."""
+        """The share of the speed-of-light bound that is reached; None without a time or a bound, or if a verified
+        kernel or a baseline is faster than the bound by more than 5 %, since the bound is then wrong."""
         if self.time is None or not self.sol_ms or self.time.median_ms <= 0:
             return None
         least = min(self.fastest_ms or inf, self.least_ms or inf)
@@ -440,13 +441,14 @@ class Verdict(Record):
     @property
     def sol_score(self) -> float | None:
         """``1 / (1 + (T - T_sol) / (T_b - T_sol))`` (SOL-ExecBench): 0.5 at eager's time, 1 at the bound; None without
-        a bound that can be believed, or where eager is there already."""
+        a reliable bound, or if eager has reached it."""
         gap = self.gap_closed
         return None if gap is None else 1 / (2 - gap)
 
     @property
     def gap_closed(self) -> float | None:
-        """``(T_b - T) / (T_b - T_sol)``: the share of the way from eager's time to the bound; below 0 it is slower."""
+        """``(T_b - T) / (T_b - T_sol)``: the share of the gap between eager's time and the bound; negative if it is
+        slower."""
         eager = self.against("eager")
         if eager is None or self.time is None or not self.sol_ms or self.bound_share is None:
             return None
@@ -455,7 +457,8 @@ class Verdict(Record):
 
     @property
     def sol_text(self) -> str:
-        """``62% of bound, SOL score 0.81, 77% of the gap closed``; what is not known, or no gain, is left out."""
+        """``62% of bound, SOL score 0.81, 77% of the gap closed``; unknown parts, and a gap without a gain, are left
+        out."""
         parts = [self.bound_text]
         if self.sol_score is not None and self.gap_closed is not None and self.gap_closed >= 0:
             parts += [f"SOL score {self.sol_score:.2f}", f"{100 * self.gap_closed:.0f}% of the gap closed"]
@@ -463,18 +466,18 @@ class Verdict(Record):
 
     @property
     def text(self) -> str:
-        """Its figures in one line, as they are shown everywhere: speedups with intervals, else the time."""
+        """Its figures in one line, as all front ends show them: speedups with intervals, else the time."""
         alone = [] if self.time is None else [f"{self.time.median_ms:.3g} ms"]
         return ", ".join([c.text for c in self.comparisons] or alone)
 
 
 class Ranking(Record):
-    """What a search receives of a candidate, at the trust T1: whether a few checks found an error, and about how fast
-    it is compared with eager. It is no verdict: nothing is right, best or remembered by it."""
+    """A search's result for a candidate, at trust T1: whether a few checks found an error, and its approximate speed
+    compared with eager. It is not a verdict: it makes nothing right, best or remembered."""
 
-    #: was nothing wrong found, and a time taken?
+    #: did the checks find no error, and was it timed?
     ranked: bool
-    #: the stage that found fault, or the last that ran
+    #: the stage that found an error, or the last that ran
     stage: Stage
     reason: str
     trust: Literal[Trust.T1] = Trust.T1
@@ -482,7 +485,7 @@ class Ranking(Record):
     evidence: Evidence | None = None
     stages: list[StageResult] = Field(default_factory=list)
     time: Timing | None = None
-    #: its calls in pairs with eager's
+    #: its calls, paired with eager's
     paired: Comparison | None = None
     build_seconds: float | None = None
     #: seconds of everything after the build and, on a device, the first calls
@@ -514,13 +517,13 @@ class RouteKind(str, Enum):
 
 
 class RouteFact(Record):
-    """What a route rests on: a finding (at the gate or a line) has a ``place``, the first wrong element two values."""
+    """A fact behind a route: a finding (at the gate or a line) has a ``place``, the first wrong element two values."""
 
     text: str
     place: str = ""
     #: the checker's code of a finding
     code: str = ""
-    #: the stage's own sentence, which a verdict shows as its reason; a figure that is shown with the sketch
+    #: the stage's sentence, which a verdict shows as its reason; a figure that is shown with the sketch
     of_stage: bool = False
     of_cost: bool = False
     got: float | str | None = None
@@ -540,15 +543,15 @@ class Route(Record):
     #: class of the error: syntax, api, build, runtime, algorithm, memory-pattern, environment, performance, none
     error_class: str
     reason: str
-    #: what the next role should do, in words; a person may edit it before approving
+    #: the instruction for the next role, which a person may edit before approving
     suggestion: str = ""
     facts: tuple[RouteFact, ...] = ()
-    #: the end of the reason that the verdict says, too
+    #: the end of the verdict's reason, too
     quotes: str = ""
 
     @property
     def evidence(self) -> list[str]:
-        """The facts, a line each."""
+        """The facts, one on each line."""
         return [fact.line for fact in self.facts]
 
 
@@ -559,7 +562,7 @@ class GateState(str, Enum):
 
 
 class Fix(Record):
-    """What the checker would write: ``text`` in the place of ``replaces``, a name in the sketch.
+    """An edit that the checker proposes: ``text`` in place of ``replaces``, a name in the sketch.
 
     With ``subscript`` it also replaces the subscript that follows the name."""
 
@@ -579,21 +582,21 @@ class Diagnostic(Record):
     severity: str = "error"
     end_line: int | None = None
     end_col: int | None = None
-    #: a stable word for rules that route on it, for example tile-index-as-offset
+    #: a stable word on which routing rules depend, for example tile-index-as-offset
     rule: str = ""
-    #: the remedy as an edit, where it is one
+    #: the remedy as an edit, if it is one
     fix: Fix | None = None
 
 
 class GateResult(Record):
-    """The sketch gate: is the sketch itself right, before any code exists?"""
+    """The sketch gate's result: is the sketch itself right, before any code exists?"""
 
     state: GateState
     reason: str
     diagnostics: list[Diagnostic] = Field(default_factory=list)
     cases: int = 0
     max_error: float | None = None
-    #: of the failing case: sizes, and tensors that held one number throughout
+    #: the failing case: sizes, and tensors with constant contents
     sizes: dict[str, int] = Field(default_factory=dict)
     contents: dict[str, float] = Field(default_factory=dict)
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Errors that repeat along a dimension of an output, as a failed verdict's evidence holds them."""
+"""Errors that repeat along a dimension of an output, in a failed verdict's evidence."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Repeats(BaseModel):
-    """Along one dimension of an output only the places whose index modulo ``period`` is among ``residues`` hold wrong
-    elements, and some of each of them do."""
+    """Along one dimension of an output, wrong elements are only at indices whose residue modulo ``period`` is in
+    ``residues``, and each residue has some."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -19,7 +19,7 @@ class Repeats(BaseModel):
 
     @property
     def words(self) -> str:
-        """``index % 16 is 8 to 15``: the residues as ranges."""
+        """``index % 16 is 8 to 15``: Return the residues as ranges."""
         runs = [[n for _, n in run] for _, run in groupby(enumerate(self.residues), lambda at: at[1] - at[0])]
         ranges = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
         return f"index % {self.period} is {' or '.join(ranges)}"

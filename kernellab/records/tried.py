@@ -1,4 +1,4 @@
-"""A case that was tried after a failure: at public sizes, or with constant contents."""
+"""Cases that are tried after a failure: at public sizes, or with constant contents."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: the largest of the usual tiles
+#: the largest usual tile
 _TILE = 64
 
 
 class Tried(BaseModel):
-    """The sizes of its Dims, its input family, and whether it was right; of constant contents what was wrong, too."""
+    """The sizes of its Dims, its input family, and whether it was right; for constant contents also the first error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sizes: dict[str, int]
     family: str = ""
     right: bool
-    #: tensors that held one number throughout
+    #: tensors with constant contents
     contents: dict[str, float] = Field(default_factory=dict)
-    #: there: the first wrong index of output ``output``, and both sides' values; None where it gave no result
+    #: the first wrong index of output ``output``, and both sides' values; None without a result
     output: int | None = None
     first_wrong: list[int] | None = None
     got: float | str | None = None
@@ -43,7 +43,7 @@ class Tried(BaseModel):
 
 
 def fails_at_whole_tiles(tried: Iterable[Tried]) -> bool:
-    """Was the task's own input wrong where each size is a multiple of the usual tiles?"""
+    """Was the task's input wrong although each size is a multiple of the usual tiles?"""
     own = [case for case in tried if case.family in ("", "inputs") and case.sizes and not case.contents]
     return any(not case.right and all(size % _TILE == 0 for size in case.sizes.values()) for case in own)
 

@@ -1,4 +1,4 @@
-"""Where a kernel runs: DSL x backend x chip."""
+"""Targets of kernels: DSL x backend x chip."""
 
 from __future__ import annotations
 

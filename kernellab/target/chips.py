@@ -2,8 +2,7 @@
 
 To add a chip, add one Markdown file. Its front matter holds ``key: value`` lines: the fields of Chip, a dotted
 ``peak_flops.<class>`` for each precision class (dense), ``sparse_flops.<class>`` where the chip skips structured zeros,
-``match``, the words by which a driver's product name is known, and ``source.<key>``, where each figure is from.
-"""
+``match``, the words of the driver's product name, and ``source.<key>``, the origin of each figure."""
 
 from __future__ import annotations
 
@@ -24,19 +23,19 @@ _INTEGERS = frozenset(
 
 @dataclass(frozen=True)
 class ChipFile:
-    """One file: the chip, and the lower-case words of which all must stand in a product name."""
+    """One file: the chip, and the lower-case words that a product name must all contain."""
 
     chip: Chip
     match: tuple[str, ...]
     path: Path
-    #: FLOP/s with two of four values zero; never used for a bound
+    #: FLOP/s with two of four values zero; not used for a bound
     sparse_flops: Mapping[str, float] = field(default_factory=dict)
     #: fact -> URL or words; ``peak_flops`` stands for all its classes
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def unsourced(self) -> tuple[str, ...]:
-        """Figures of the file that name no source."""
+        """Return the figures of the file without a source."""
         facts = [name for name in (*sorted(_INTEGERS), "bandwidth") if getattr(self.chip, name)]
         facts += ["peak_flops"] if self.chip.peak_flops else []
         facts += ["sparse_flops"] if self.sparse_flops else []
@@ -44,7 +43,7 @@ class ChipFile:
 
 
 def read_chip(path: Path) -> ChipFile:
-    """The chip that a file describes.
+    """Return the chip that a file describes.
 
     Raises:
         KernellabError: no front matter, an unknown key, or a value that is not a number.
@@ -88,12 +87,13 @@ def read_chip(path: Path) -> ChipFile:
 
 @lru_cache(maxsize=1)
 def known_chips() -> tuple[ChipFile, ...]:
-    """Every chip file, by name."""
+    """Return every chip file, by name."""
     return tuple(read_chip(path) for path in sorted(content("knowledge").joinpath("hardware").glob("*.md")))
 
 
 def find_chip(product: str) -> Chip | None:
-    """The chip whose ``match`` words all stand in a product name; the one with the most words wins."""
+    """Return the chip whose ``match`` words are all in a product name, the one with the most words; None without a
+    match."""
     name = product.lower()
     fitting = [entry for entry in known_chips() if entry.match and all(word in name for word in entry.match)]
     return max(fitting, key=lambda entry: len(entry.match)).chip if fitting else None

@@ -1,4 +1,4 @@
-"""What the system says of the processor, read by whatever asks for its name or its instructions."""
+"""The system's description of the processor: its name and its instructions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 @cache
 def cpu_fields() -> dict[str, str]:
-    """The fields of Linux's /proc/cpuinfo for the first processor ("model name", "flags"); empty elsewhere."""
+    """Return the fields of Linux's /proc/cpuinfo for the first processor ("model name", "flags"); empty on other
+    systems."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -21,6 +22,6 @@ def cpu_fields() -> dict[str, str]:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Words for the instructions that the processor has, as Linux writes them; empty where the system does not say."""
+    """Return the processor's instruction set flags in Linux's spelling; empty if unknown."""
     fields = cpu_fields()
     return frozenset((fields.get("flags") or fields.get("Features") or "").split())

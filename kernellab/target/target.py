@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-#: the source of a chip's roofs that a judge has measured
+#: the ``source`` of a chip whose roofs a judge has measured
 JUDGED = "the judge's own copy and product on this machine, {day}"
 
 
 class Backend(str, Enum):
-    """How a kernel is run."""
+    """The ways to run a kernel."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -22,7 +22,7 @@ class Backend(str, Enum):
     INTERPRETER = "interpreter"
 
 
-#: a CPU's vector units by the flag that tells of them, the widest first
+#: a CPU's vector units by their flags, the widest first
 VECTORS = (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("asimd", "NEON"))
 
 
@@ -47,23 +47,23 @@ class Chip:
     memory_bytes: int = 0
     bandwidth: float = 0.0
     peak_flops: Mapping[str, float] = field(default_factory=dict)
-    #: where the numbers are from
+    #: the origin of the numbers
     source: str = ""
-    #: a judge measured the rates on this machine; figures from any other rates are rough
+    #: a judge measured the rates on this machine; figures from other rates are rough
     judged: bool = False
-    #: other work ran here while the rates were measured: a bound by them is rough
+    #: other work ran while the rates were measured, so a bound from them is rough
     rough: bool = False
 
     def at_rates(self, bandwidth: float, flops: float, doubles: float = 0.0, rated: str = "") -> Chip:
-        """The same with the roofs that a judge measured on the day ``rated``; see :meth:`Target.at_rates`."""
+        """Return the chip with the roofs that a judge measured on the day ``rated``; see :meth:`Target.at_rates`."""
         peaks = {**self.peak_flops, **{name: rate for name, rate in (("f32", flops), ("f64", doubles)) if rate}}
         source = JUDGED.format(day=rated or "today")
         return replace(self, bandwidth=bandwidth, peak_flops=peaks, source=source, judged=True, rough=False)
 
     @property
     def family(self) -> str:
-        """What chips have alike for which a kernel is built the same: the vector unit, or the GPU's instructions; ""
-        where that is not known."""
+        """The part of a chip on which the build of a kernel depends: the vector unit, or the GPU's instruction set; ""
+        if unknown."""
         if self.kind != "cpu":
             return f"{self.kind} with {', '.join(self.isa)}" if self.isa else ""
         word = next((word for flag, word in VECTORS if flag in self.isa), "")
@@ -77,23 +77,23 @@ class Chip:
 
 @dataclass(frozen=True)
 class Target:
-    """What a kernel is written for: the DSL, how it runs, the chip, and the machine of its judge."""
+    """The target of a kernel: the DSL, the backend, the chip, and the machine of its judge."""
 
     dsl: str
     backend: Backend
     chip: Chip
-    #: where its judge is, as ssh://HOST or dask://HOST:PORT; "" for this machine
+    #: the address of its judge, as ssh://HOST or dask://HOST:PORT; "" for this machine
     host: str = ""
 
     @property
     def default_extent(self) -> int:
-        """The value of an extent constexpr that no one gave (SKETCH.md: CPU 16, GPU 128)."""
+        """The default of an extent constexpr without a value (CPU 16, GPU 128)."""
         return 128 if self.chip.kind == "gpu" else 16
 
     def at_rates(self, bandwidth: float, flops: float, doubles: float = 0.0, rated: str = "") -> Target:
         """The same with the roofs that a judge measured: ``bandwidth`` in bytes/s, ``flops`` of f32 and ``doubles`` of
-        f64 in FLOP/s, 0 for unknown. Its bounds are reckoned by them, and a roof of another origin may lie below what
-        was reached."""
+        f64 in FLOP/s, 0 for unknown. Its bounds depend on them, and a roof of another origin may be below a measured
+        rate."""
         return replace(self, chip=self.chip.at_rates(bandwidth, flops, doubles, rated))
 
     def __str__(self) -> str:

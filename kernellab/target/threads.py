@@ -1,4 +1,4 @@
-"""How many threads torch uses: one for what is small; and the runtimes in which threads wait."""
+"""The number of torch's threads: one for small work; and the runtimes in which threads wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: OpenMP's runtimes, in which threads begin and wait
+#: OpenMP's runtimes, in which threads start and wait
 _OPENMP = ("libgomp", "libomp", "libiomp")
 _LOCK = threading.Lock()
 _inside = 0
@@ -16,12 +16,11 @@ _before = 1
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch's operators called from this thread run on it alone.
+    """While active, torch's operators that this thread calls run on it alone.
 
-    A team must be woken for every operator and waits for its slowest: a thousand operators on small tensors take a
-    tenth of the time and of the cores without one, on a busy machine far less. The number that was set before comes
-    back when the block ends; several threads may be inside at once.
-    """
+    A team must be woken for every operator and waits for its slowest thread: without one, a thousand operators on small
+    tensors take a tenth of the time and of the cores, and far less on a busy machine. The previous number is restored
+    when the block ends; several threads may be inside at once."""
     import torch
 
     global _inside, _before
@@ -29,7 +28,7 @@ def one_thread() -> Iterator[None]:
         if not _inside:
             _before = torch.get_num_threads()
         _inside += 1
-        # each thread has its own number, and so each sets and resets it
+        # the number is a thread's, so each thread sets and resets it
         torch.set_num_threads(1)
     try:
         yield
@@ -41,7 +40,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def all_threads() -> Iterator[None]:
-    """Inside :func:`one_thread`, for one operation on much: as many threads as there were before."""
+    """Inside :func:`one_thread`, for a large operation: restores the previous number of threads."""
     import torch
 
     torch.set_num_threads(_before)

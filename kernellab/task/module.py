@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE = 1024
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
-#: what torch says of a device that it does not have
+#: torch's message for a device that does not exist
 _NO_DEVICE = re.compile(r"at start of device string: (\w+)|not compiled with (\w+)")
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a description found out of a task by running its reference: a Task outlives the module that was run."""
+    """Facts about a task from running its reference; a Task outlives the module that ran."""
 
     mutates: bool
     written: tuple[int, ...]
@@ -53,7 +53,7 @@ class Learnt:
 
 
 class TaskModule:
-    """The module that a task's text makes, with one way in for both forms.
+    """The module of a task's text, with one interface for both forms.
 
     Raises:
         TaskError: the text has a syntax error, raises, or does not have what its form needs.
@@ -66,46 +66,46 @@ class TaskModule:
         self.filename = f"<task {name} {self.hash}>"
         self.namespace = self._execute()
         self.form = self._form()
-        #: the places of a call's values, as the last inputs had them
+        #: the places of a call's values in the latest inputs
         self.slots: tuple[Slot, ...] | None = None
-        #: how the cases hang together that the task lists; None where it draws inputs by sizes
+        #: the relation of the cases that the task lists; None if it draws inputs by sizes
         self.listed = self._listed()
         self.dims = self.listed.dims if self.listed else self._dims()
         self._models: dict[str, Any] = {}
-        #: held while a call's values stand in the place of a Model's own, or these are read: sessions are threads
+        #: held while a call's values replace those of a Model, or these are read: sessions are threads
         self.calling = threading.RLock()
         self._evaluates: bool | None = None
         #: the reference writes into its own arguments, so it gets copies
         self.mutates = False
-        #: places of those that it writes into, in order; a Model's own state is not among them
+        #: positions of arguments that it writes into, in order, without a Model's state
         self.written: tuple[int, ...] = ()
         #: the reference works on NumPy arrays
         self.numpy = False
-        #: fake tensors do not carry it: shapes are found by real runs
+        #: it fails on fake tensors: shapes are found by real runs
         self.needs_values = False
-        #: all this is known
+        #: the facts above are known
         self.described = False
 
     def learnt(self) -> Learnt:
-        """What is known, for a module of the same text that is made again."""
+        """Return the facts, for another module of the same text."""
         return Learnt(
             self.mutates, self.written, self.numpy, self.needs_values, self.listed, self.dims, self.slots,
             self.evaluates,
         )  # fmt: skip
 
     def learn(self, facts: Learnt) -> None:
-        """Takes what another module of this text was found to be."""
+        """Set the facts that another module of this text has found."""
         self.mutates, self.written, self.numpy = facts.mutates, facts.written, facts.numpy
         self.needs_values, self.listed, self.dims = facts.needs_values, facts.listed, facts.dims
-        # known before any call: inputs() must not be asked for them on a fake or meta device
+        # set before any call: inputs() must not run for them on a fake or meta device
         self.slots = facts.slots
         self._evaluates = facts.evaluates
         self.described = True
 
-    # -- what the verifier, the designer and the session call
+    # -- for the verifier, the designer and the session
 
     def default_sizes(self) -> dict[str, int]:
-        """The sizes that the task states (the defaults of ``inputs``), by Dim."""
+        """Return the default sizes of the task (the defaults of ``inputs``), by Dim."""
         if not self.dims:
             return {}
         if self.listed:
@@ -118,27 +118,26 @@ class TaskModule:
         return sizes
 
     def sample(self, sizes: Mapping[str, int] | None = None, seed: int = 0) -> tuple[Any, ...]:
-        """The flattened arguments exactly as ``kernel(*args)`` gets them: tensors (CPU unless the task says
+        """Return the flattened arguments exactly as ``kernel(*args)`` gets them: tensors (CPU unless the task says
         otherwise) and Python scalars, then the Model's state in state_dict order.
 
-        ``seed`` sets torch's, NumPy's and Python's generators, and leaves them as they were. Parameters and buffers
-        are the Model's own; :func:`kernellab.task.sample.inputs.redraw` gives random ones.
-        """
+        ``seed`` sets torch's, NumPy's and Python's generators, which are restored afterwards. Parameters and buffers
+        are those of the Model; :func:`kernellab.task.sample.inputs.redraw` draws random ones."""
         with seeded(seed):
             inputs = self.raw_inputs(self._all_sizes(sizes))
         return (*(as_tensor(v) for v in self._with_defaults(inputs)), *self.state().values())
 
     def reference(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
-        """The reference's outputs, flattened, on the device and in the dtypes of ``args``; without gradients."""
+        """Return the reference's outputs, flattened, on the device and in the dtypes of ``args``; without gradients."""
         return self.called(args)[0]
 
     def results(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
-        """As :meth:`reference`, and behind the outputs what is in the inputs that it writes into (:attr:`written`)."""
+        """As :meth:`reference`; after the outputs come the inputs that it writes into (:attr:`written`)."""
         outputs, after = self.called(args)
         return (*outputs, *(as_tensor(after[i]) for i in self.written))
 
     def called(self, args: Sequence[Any]) -> tuple[tuple[Tensor, ...], Sequence[Any]]:
-        """The reference's outputs, and the arguments that it had: clones, where it writes into some."""
+        """Return the reference's outputs, and its arguments: clones, if it writes into some."""
         import torch
 
         if self.mutates:
@@ -152,21 +151,21 @@ class TaskModule:
 
     @cached_property
     def call_signature(self) -> inspect.Signature:
-        """The signature of ``reference`` or ``Model.forward`` (without self)."""
+        """Return the signature of ``reference`` or ``Model.forward`` (without self)."""
         if self.form is TaskForm.NATIVE:
             return inspect.signature(self.namespace["reference"])
-        # read from the class, for a Model built here could be one of fake tensors
+        # from the class: a Model built here could have fake tensors
         signature = inspect.signature(self.namespace["Model"].forward)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
-    # -- steps that the description and the audit share
+    # -- for the description and the audit
 
     def call(self, args: Sequence[Any], model: Any = None) -> Any:
-        """The reference on flattened arguments, its raw result."""
+        """Return the reference's raw result for flattened arguments."""
         if self.form is TaskForm.NATIVE:
             arguments = [to_numpy(a) for a in args] if self.numpy else list(args)
             positional, keywords = self.bind(arguments)
-            # NumPy warns of an overflow in what nothing reads; comparison reports what is not finite
+            # NumPy warns of overflows in values that nothing reads; the comparison reports results that are not finite
             with quiet_numpy() if self.numpy else nullcontext():
                 return self._guard("reference", self.namespace["reference"], *positional, **keywords)
         from torch.func import functional_call
@@ -180,7 +179,7 @@ class TaskModule:
             return self._guard("Model.forward", functional_call, model, values, tuple(positional), keywords)
 
     def raw_inputs(self, sizes: Mapping[str, int]) -> list[Any]:
-        """A kernel's arguments among what ``inputs`` or ``get_inputs`` gives: tensors and scalars only."""
+        """Return a kernel's arguments among the values of ``inputs`` or ``get_inputs``: tensors and scalars only."""
         import torch
 
         native = self.form is TaskForm.NATIVE
@@ -210,13 +209,13 @@ class TaskModule:
         return inputs
 
     def argument_names(self) -> list[str]:
-        """The names of what :meth:`raw_inputs` gives."""
+        """Return the names of the values of :meth:`raw_inputs`."""
         slots = self.placed()
         names = [p.name for p in self.parameters()]
         return holes(slots, [*names, *(f"arg{i}" for i in range(len(names), len(slots)))][: len(slots)])
 
     def placed(self) -> tuple[Slot, ...]:
-        """The places of a call's values."""
+        """Return the places of a call's values."""
         if self.slots is None:
             with seeded(0):
                 self.raw_inputs(self.default_sizes())
@@ -224,8 +223,8 @@ class TaskModule:
         return self.slots
 
     def narrow(self) -> bool:
-        """Takes less of a listed task: Dims from the smallest case on, then the main case alone. False when there is
-        no less."""
+        """Reduce a listed task: first to Dims from the smallest case on, then to the main case alone. Returns False if
+        it cannot be reduced."""
         if not self.listed or not self.dims:
             return False
         lower = self.listed.at_least(low=False)
@@ -234,7 +233,7 @@ class TaskModule:
         return True
 
     def model(self, device: Any = None) -> Any:
-        """The Model, built once a device with seed 0."""
+        """Return the Model, built once for each device with seed 0."""
         key = str(device or "cpu")
         if key not in self._models:
             model = self.new_model()
@@ -242,14 +241,14 @@ class TaskModule:
         return self._models[key]
 
     def new_model(self) -> Any:
-        """A fresh Model with seed 0, on whatever mode or device is active: as it is built, in training mode unless it
-        says otherwise, or in eval mode where :attr:`evaluates`."""
+        """Return a new Model with seed 0, in the active mode or on the active device: as it is built (in training mode
+        by default), or in eval mode if :attr:`evaluates`."""
         model = self._built()
         return model.eval() if self.evaluates else model
 
     @property
     def evaluates(self) -> bool:
-        """Is the Model random in training mode (dropout)? Then eval mode is what a kernel can match."""
+        """Is the Model random in training mode (dropout)? Then a kernel is compared with eval mode."""
         if self._evaluates is None:
             self._evaluates = self.form is TaskForm.KERNELBENCH and (
                 may_draw(self._built(), self.text) or draws_by_itself(self.text, self._forward)
@@ -257,10 +256,10 @@ class TaskModule:
         return self._evaluates
 
     def _forward(self, trains: bool, watch: AbstractContextManager[Any]) -> None:
-        """One call on fake inputs, under ``watch``, of a Model as it is built (training, unless it says otherwise) or
-        in eval mode."""
+        """Call a Model once on fake inputs, inside ``watch``: as it is built (in training mode by default), or in eval
+        mode."""
 
-        # what a reference keeps of this run has no values
+        # tensors that a reference keeps from this run have no values
         other = task_module(self.name, self.text, False)
 
         def run() -> None:
@@ -278,13 +277,13 @@ class TaskModule:
             return self._guard("Model", self.namespace["Model"], *positional, **keywords)
 
     def init_arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """What the Model's constructor is given."""
+        """Return the arguments of the Model's constructor."""
         init = self.namespace.get("get_init_inputs")
         return _init_arguments(self._guard("get_init_inputs", init) if init else [])
 
     def state_of(self, seed: int) -> tuple[Tensor, ...]:
-        """As the values of :meth:`state`, of a Model that is constructed right after the generators were set to
-        ``seed``; empty for the native form."""
+        """Return the values of :meth:`state` of a Model constructed directly after the generators were set to ``seed``;
+        empty for the native form."""
         if self.form is TaskForm.NATIVE:
             return ()
         positional, keywords = self.init_arguments()
@@ -293,14 +292,14 @@ class TaskModule:
         return tuple(v.detach() for v in model.state_dict().values())
 
     def state(self) -> dict[str, Tensor]:
-        """The Model's parameters and buffers in state_dict order; empty for the native form."""
+        """Return the Model's parameters and buffers in state_dict order; empty for the native form."""
         if self.form is TaskForm.NATIVE:
             return {}
         with self.calling:
             return {k: v.detach() for k, v in self.model().state_dict().items()}
 
     def flatten(self, result: Any) -> tuple[Tensor, ...]:
-        """Every output as a tensor, in order; none where the reference only writes into its arguments."""
+        """Return every output as a tensor, in order; none if the reference only writes into its arguments."""
         outputs = tuple(as_tensor(v, number=True) for v in outputs_of(result))
         if not outputs and not self.written:
             raise TaskError(
@@ -308,7 +307,7 @@ class TaskModule:
             )
         return outputs
 
-    # -- inside
+    # -- internal
 
     def _execute(self) -> dict[str, Any]:
         linecache.cache[self.filename] = (len(self.text), None, self.text.splitlines(keepends=True), self.filename)
@@ -361,7 +360,7 @@ class TaskModule:
         except TooLong:
             raise
         except TaskError:
-            # what needs values is drawn for real; any other fault comes again
+            # inputs that need values are drawn for real; any other fault occurs again
             return known()
 
     def _dims(self) -> tuple[Dim, ...]:
@@ -399,16 +398,17 @@ class TaskModule:
         return [*inputs, *(p.default for p in self.trailing_scalars(len(self.placed())))]
 
     def trailing_scalars(self, count: int) -> list[inspect.Parameter]:
-        """The reference's parameters after the first ``count`` whose defaults are numbers."""
+        """Return the reference's parameters after the first ``count`` whose defaults are numbers."""
         return [p for p in self.parameters()[count:] if isinstance(p.default, (bool, int, float))]
 
     def untried(self) -> tuple[tuple[str, str], ...]:
-        """Those whose defaults are anything but numbers, and which inputs() does not give: names and values as code."""
+        """Return the parameters whose defaults are not numbers and that inputs() does not set: names and values as
+        code."""
         rest = self.parameters()[len(self.placed()) :]
         return tuple((p.name, repr(p.default)[:60]) for p in rest if not isinstance(p.default, (bool, int, float)))
 
     def parameters(self) -> list[inspect.Parameter]:
-        """The reference's parameters that can be given one by one."""
+        """Return the reference's parameters without ``*args`` and ``**kwargs``."""
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         return [p for p in self.call_signature.parameters.values() if p.kind not in kinds]
 
@@ -416,7 +416,7 @@ class TaskModule:
         rest = iter(values)
         inputs = filled(self.placed(), rest)
         parameters = self.parameters()
-        # behind *args no parameter has a place
+        # parameters after *args have no position
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in self.call_signature.parameters.values())
         in_place = [p for p in parameters if not (open_ended and p.kind is p.KEYWORD_ONLY)]
         positional: list[Any] = []
@@ -431,7 +431,7 @@ class TaskModule:
         return positional, keywords
 
     def _guard(self, what: str, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        """Calls the task's code; whatever it raises becomes one sentence with the line."""
+        """Call the task's code; any exception becomes one sentence with the line."""
         try:
             return function(*args, **keywords)
         except KernellabError:
@@ -457,7 +457,7 @@ class TaskModule:
                 f"The task names the device {name!r}{at}, which this machine's PyTorch does not have.",
                 "Take the device of an argument, as in torch.zeros(3, device=x.device).",
             )
-        # a function keeps its name as it is written
+        # a function's name keeps its case
         shown = shown[:1].upper() + shown[1:] if " " in shown else shown
         message = f"{shown} raises {type(error).__name__}{at}{': ' + text if text else ''}."
         if what in ("reference", "Model.forward"):
@@ -470,7 +470,7 @@ class TaskModule:
         return TaskError(message, "Fix it: it must run on its own.")
 
     def _place(self, error: BaseException) -> types.TracebackType | None:
-        """Where the task's own text raised it."""
+        """Return the deepest frame of the task's text in the exception."""
         place, trace = None, error.__traceback__
         while trace:
             if trace.tb_frame.f_code.co_filename == self.filename:
@@ -480,7 +480,7 @@ class TaskModule:
 
 
 def _init_arguments(listed: Any) -> tuple[list[Any], dict[str, Any]]:
-    """KernelBench's list of positional arguments; also ``[args, kwargs]`` and a bare dict."""
+    """Return positional and keyword arguments from KernelBench's list, from ``[args, kwargs]`` or from a dict."""
     if isinstance(listed, Mapping):
         return [], dict(listed)
     listed = list(listed)
@@ -491,11 +491,11 @@ def _init_arguments(listed: Any) -> tuple[list[Any], dict[str, Any]]:
 
 @lru_cache(maxsize=64)
 def task_module(name: str, text: str, memory: bool = True) -> TaskModule:
-    """The running module of a task's text, made once a process; without ``memory``, that of runs without memory, whose
-    tensors a reference may keep (a table in an ``lru_cache``)."""
+    """Return the running module of a task's text, made once in each process. Without ``memory`` it is the module for
+    runs without memory, whose tensors a reference may keep (a table in an ``lru_cache``)."""
     return TaskModule(name, text)
 
 
 def forget_modules() -> None:
-    """Lets go of all tasks' modules, and so of the weights that they hold; they are made again when asked for."""
+    """Release all tasks' modules and their weights; they are made again on demand."""
     task_module.cache_clear()

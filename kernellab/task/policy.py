@@ -27,13 +27,13 @@ class Domain:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The ends of a ``range(a, b)``, both included."""
+        """Return the ends of a ``range(a, b)``, both included. Raises ValueError for other arguments."""
         low, high = map(float, self.arguments)
         return low, high
 
 
 def read_domain(text: str) -> Domain | None:
-    """The domain that ``text`` states; None where it states none that is known."""
+    """Return the domain that ``text`` states; None for an unknown one."""
     if text in DOMAINS:
         return Domain(text)
     match = _WITH_ARGUMENTS.fullmatch(text)
@@ -55,10 +55,10 @@ class Policy:
 
 
 def read_policy(namespace: Mapping[str, Any], args: Sequence[Arg]) -> Policy:
-    """The four optional declarations of a task.
+    """Return the four optional declarations of a task.
 
     Raises:
-        TaskError: a declaration of the wrong form, or one that names no argument.
+        TaskError: a declaration of the wrong form, or one with an unknown argument.
     """
     names = [a.name for a in args]
     return Policy(

@@ -1,11 +1,10 @@
-"""Recurrent layers of many steps: one operation a layer and direction, which stays whole and is not unrolled.
+"""Recurrent layers of many steps: one operation for each layer and direction, which is not unrolled.
 
-Traced, it is an operator of our own that only says its shapes: ATen's is unrolled to find them, step by step. In a
-graph it has the name of ATen's, whose arguments it takes.
-"""
+In a trace it is a separate operator with a shape rule: ATen's operator is unrolled step by step for its shapes. In a
+graph it has the name of ATen's operator, whose arguments it takes."""
 
 # mypy: disable-error-code="no-any-return"
-# NotImplemented is how a function leaves an operation whole
+# a function returns NotImplemented to leave an operation as it is
 from __future__ import annotations
 
 import math
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: steps, over all layers and directions, up to which a layer is unrolled: each is traced, checked and designed; and of
+#: most steps, over all layers and directions, of an unrolled layer: each is traced, checked and designed; the same for
 #: halves, whose states a launch of all steps would round at every step
 _MOST_STEPS, _MOST_OF_HALVES = 16, 256
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def by_layers(cell: str) -> Callable[..., Any]:
-    """A stack of layers, each in one or two directions, as calls of ``cell`` that take one layer in one direction."""
+    """Return a stack of layers, each in one or two directions, as calls of ``cell`` for one layer in one direction."""
 
     def stack(
         x: Tensor, hx: Any, weights: Any, has_bias: Any = True, layers: int = 1, dropout: float = 0.0,
@@ -39,7 +38,7 @@ def by_layers(cell: str) -> Callable[..., Any]:
         each = len(weights) // (layers * ways)
         if not _is_long(x, layers * ways, batch_first) or each != (4 if has_bias else 2):
             return NotImplemented
-        # the operator has no gradient: what is differentiated is unrolled
+        # the operator has no gradient: a differentiated layer is unrolled
         states = hx if isinstance(hx, (list, tuple)) else (hx,)
         if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *states, *weights)):
             return NotImplemented
@@ -57,7 +56,7 @@ def by_layers(cell: str) -> Callable[..., Any]:
                     steps, own if cell == "lstm" else own[0], list(weights[k * each : (k + 1) * each]),
                     has_bias, 1, 0.0, train, False, batch_first,
                 )  # fmt: skip
-                # the last state is the last output: asked of the layer, it would be a second call of it
+                # the last state is the last output; reading it from the layer would be a second call
                 ends[0].append(result[0].select(time, -1).unsqueeze(0))
                 for end, state in zip(ends[1:], result[2:], strict=True):
                     end.append(state)
@@ -69,7 +68,7 @@ def by_layers(cell: str) -> Callable[..., Any]:
 
 
 def _is_long(x: Tensor, runs: int, batch_first: bool) -> bool:
-    """Would unrolling take more steps than are designed one by one?"""
+    """Are there too many steps to unroll?"""
     steps = x.shape[1 if batch_first and x.dim() == 3 else 0]
     most = _MOST_OF_HALVES if x.element_size() < 4 else _MOST_STEPS
     return isinstance(steps, int) and steps * runs > most
@@ -77,7 +76,7 @@ def _is_long(x: Tensor, runs: int, batch_first: bool) -> bool:
 
 @lru_cache(maxsize=1)
 def _operators() -> dict[str, Any]:
-    """The operator of each cell."""
+    """Return the operator of each cell."""
     import torch
     from torch.utils.flop_counter import register_flop_formula
 
@@ -94,22 +93,22 @@ def _operators() -> dict[str, Any]:
     return {cell: getattr(torch.ops.kernellab, cell).default for cell in CELLS}
 
 
-#: torch removes a library of operators when no reference to it is left
+#: references: torch removes a library of operators without one
 _KEPT: list[Any] = []
 
 
 def _shapes(x: Tensor, hx: Any, weights: Any, *rest: Any) -> tuple[Tensor, ...]:
-    """Of one layer in one direction: an output for each step, and the last states."""
+    """Return the shapes of one layer in one direction: an output for each step, and the last states."""
     states = hx if isinstance(hx, (list, tuple)) else (hx,)
     return (x.new_empty((*x.shape[:-1], states[0].shape[-1])), *(s.new_empty(s.shape) for s in states))
 
 
 def _flops(x: Any, hx: Any, weights: Any, *rest: Any, **more: Any) -> int:
-    """Of its products, by the shapes of its arguments."""
+    """Return the FLOPs of its products from the shapes of its arguments."""
     return 2 * math.prod(x[:-1]) * sum(math.prod(w) for w in weights if len(w) == 2)
 
 
-#: the operator of a cell in a traced program -> ATen's, which it stands for
+#: the operator of a cell in a traced program -> ATen's operator
 ATEN = {f"kernellab.{cell}.default": f"aten.{cell}.input" for cell in CELLS}
-#: function of torch -> what is called in its place
+#: function of torch -> its replacement
 RECURRENT: dict[str, Callable[..., Any]] = {cell: by_layers(cell) for cell in CELLS}

@@ -21,7 +21,7 @@ from kernellab.task.task import OutputSpec
 if TYPE_CHECKING:
     from kernellab.task.module import TaskModule
 
-#: what one argument is: (shape, dtype, channels last), or a number
+#: one argument: (shape, dtype, channels last), or a number
 Given = Union[tuple[tuple[Extent, ...], str, bool], bool, int, float]
 
 
@@ -45,12 +45,12 @@ class Observation:
 
 
 def infer(module: TaskModule) -> Shapes:
-    """Argument and output shapes of ``module`` over its Dims; sets ``module.numpy`` and ``module.mutates``.
+    """Return argument and output shapes of ``module`` over its Dims; sets ``module.numpy`` and ``module.mutates``.
 
     Raises:
-        TaskError: the reference raises, inputs do not fit it, or a shape is no expression over the Dims.
+        TaskError: the reference raises, inputs do not fit it, or a shape is not an expression over the Dims.
     """
-    # default sizes may be large: with Dims they are run only where that costs nothing
+    # default sizes may be large: with Dims they run only without memory
     seen = observe(module, module.default_sizes(), real=not module.dims)
     if seen is not None and not module.dims:
         return Shapes(tuple(_fixed(v) for v in seen.inputs), seen.state, tuple(OutputSpec(*o) for o in seen.outputs))
@@ -66,12 +66,12 @@ def infer(module: TaskModule) -> Shapes:
         try:
             if module.listed:
                 _vary(runs, module.dims)
-                # a split into pieces of a fixed size: how many there are may differ between the cases
+                # a split into pieces of a fixed size: their number may differ between the cases
                 runs += [run for sizes in module.listed.sizes if (run := observe(module, sizes, real=False))]
             return _fitted([*runs, *_steps_of_extents(module, runs)], module)
         except TaskError as error:
             first = first or error
-            # fewer sizes, or sizes in one ratio, would fit a rule that those of the first step refute
+            # fewer sizes, or sizes in one ratio, would fit a rule that the first step's sizes refute
             if step == 1:
                 break
     assert first is not None
@@ -82,7 +82,7 @@ def infer(module: TaskModule) -> Shapes:
 
 
 def _vary(runs: Sequence[Observation], dims: Sequence[Dim]) -> None:
-    """Raises TaskError where the task was run at one size of a Dim only: nothing is known of others."""
+    """Raise TaskError if the task ran at only one size of a Dim: nothing is known about others."""
     for dim in dims:
         if len({run.sizes[dim.name] for run in runs}) < 2:
             raise TaskError(f"The reference runs at one size of {dim.name} only.", "Fix that extent.")
@@ -107,8 +107,8 @@ def _fitted(runs: Sequence[Observation], module: TaskModule) -> Shapes:
 
 
 def accepts(module: TaskModule, sizes: Mapping[str, int], outputs: Sequence[OutputSpec]) -> bool:
-    """Does the task run at ``sizes``, with the ``outputs`` that it states? (Some need multiples of something, and a row
-    of one element has no second half.)"""
+    """Does the task run at ``sizes`` with its stated ``outputs``? (Some tasks need multiples of a number, and a row of
+    one element has no second half.)"""
     at = {**module.default_sizes(), **sizes}
     try:
         seen = observe(module, at)
@@ -122,10 +122,9 @@ def observe(module: TaskModule, sizes: Sizes) -> Observation: ...
 @overload
 def observe(module: TaskModule, sizes: Sizes, real: bool) -> Observation | None: ...
 def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation | None:
-    """One run of the reference at ``sizes``: without memory where its values are not needed, else for real.
+    """Run the reference once at ``sizes``: without memory if values are not needed, else for real.
 
-    Without ``real``, None when only a real run would do.
-    """
+    Without ``real``, returns None if a real run is needed."""
     seen = None if module.needs_values else _observe_fake(module, sizes)
     if seen is not None or not real:
         return seen
@@ -141,7 +140,7 @@ def observe(module: TaskModule, sizes: Sizes, real: bool = True) -> Observation 
     except TaskError as error:
         if module.numpy or not isinstance(error.__cause__, (TypeError, AttributeError)):
             raise
-        # a reference in NumPy whose inputs() gives tensors
+        # a NumPy reference whose inputs() returns tensors
         module.numpy = True
         try:
             return _observe_real(module, sizes)
@@ -192,7 +191,7 @@ def _run(module: TaskModule, sizes: Sizes, inputs_given: list[Any]) -> Observati
     args = [*inputs_given, *(p.default for p in module.trailing_scalars(count)), *state.values()]
     # shapes are taken before the call: a reference may change its arguments in place
     inputs = tuple((*_shaped(v), _is_last(v)) if is_array(v) else v for v in inputs_given)
-    # NumPy writes without a version; its runs are real and small
+    # NumPy's writes do not change a tensor's version; its runs are real and small
     copies = [a.clone() if module.numpy and isinstance(a, torch.Tensor) else None for a in args]
     versions = {i: a._version for i, a in enumerate(args) if isinstance(a, torch.Tensor)}
     result = module.call(args, model)
@@ -228,7 +227,7 @@ def _fit_arity(module: TaskModule, count: int, model: Any) -> None:
 
 
 def _needs_values(error: BaseException | None) -> bool:
-    """Did the run fail because fake tensors have no values (or no kernel), and not by the task's own fault?"""
+    """Did the run fail because fake tensors have no values (or no kernel), and not because of the task?"""
     while error is not None:
         if type(error).__name__ in (
             "DataDependentOutputException",
@@ -255,14 +254,14 @@ def _raising_file(error: BaseException) -> str:
     return file
 
 
-#: bytes of a listed case's inputs above which they are not drawn to find out its shapes
+#: most bytes of a listed case's inputs that are drawn to find its shapes
 _MOST_REAL = 1 << 30
 
 
 # -- sizes to observe --------------------------------------------------------------------------------------------------
 
 
-#: some tasks run at multiples of something only
+#: some tasks run only at multiples of a number
 _STEPS = (1, 2, 8, 16, 64, 128, 256, 1024)
 
 
@@ -271,15 +270,15 @@ def _stepped(module: TaskModule, step: int) -> list[Observation]:
 
 
 def _grown(module: TaskModule) -> list[Observation]:
-    """Runs at multiples of the default sizes, for a task whose sizes hang together."""
+    """Return runs at multiples of the default sizes, for a task whose sizes depend on each other."""
     base = module.default_sizes()
     scaled = [{d.name: base[d.name] * k for d in module.dims} for k in (1, 2, 3, 4)]
     return [observe(module, s) for s in scaled if all(d.min <= s[d.name] <= d.max for d in module.dims)]
 
 
 def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[Observation]:
-    """Runs on both sides of the next two steps of each output extent that grows by steps (windows that fit), which
-    tell its stride and its start; none where all extents are polynomials, where the task does not run at all sizes
+    """Return runs on both sides of the next two steps of each output extent that grows by steps (number of windows),
+    which determine its stride and start; none if all extents are polynomials, if the task does not run at all sizes
     between, and for listed cases."""
     names, base = [d.name for d in module.dims], runs[-1].sizes
     _same_structure(runs)
@@ -304,7 +303,7 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
             least = extent_at(dim, low, place)
             for _ in range(2):
                 wanted = least + 1
-                # outwards from near: a reference that loops over pairs of rows takes minutes at a far size
+                # from near to far: a reference that loops over pairs of rows takes minutes at a far size
                 high, reach = low, 1
                 while high < top and extent_at(dim, high, place) < wanted:
                     high, reach = min(top, high + reach), 4 * reach
@@ -317,12 +316,12 @@ def _steps_of_extents(module: TaskModule, runs: Sequence[Observation]) -> list[O
     return list(more.values())
 
 
-#: how far beyond an observed size the next two steps of an extent are looked for
+#: how far beyond an observed size the next two steps of an extent are sought
 _FARTHEST = 1 << 13
 
 
 def size_sets(dims: Sequence[Dim], step: int) -> list[Sizes]:
-    """Sizes that are multiples of ``step``, at least 2 and distinct over the Dims where the ranges allow."""
+    """Return sizes that are multiples of ``step``, at least 2 and distinct over the Dims if the ranges allow."""
     ladder = {d.name: list(_ladder(d, step, i, len(dims))) for i, d in enumerate(dims)}
     base = {name: steps[0] for name, steps in ladder.items()}
     sets = [base]
@@ -345,7 +344,7 @@ _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71,
 
 
 def _ladder(dim: Dim, step: int, position: int, count: int) -> list[int]:
-    """Four sizes of one Dim, in a stride that keeps the Dims apart."""
+    """Return four sizes of one Dim, with a stride that distinguishes the Dims."""
     low = max(dim.min, 2)
     start = -(-low // step) * step
     wanted = [start + step * _PRIMES[(position + count * k) % len(_PRIMES)] for k in range(4)]
@@ -399,7 +398,7 @@ def _fit_shape(
 
 
 def dtype_name(dtype: Any) -> str:
-    """``float32`` for torch.float32 and for NumPy's."""
+    """Return ``float32`` for torch.float32 and for NumPy's."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -408,7 +407,7 @@ def _shaped(value: Any) -> Any:
 
 
 def _is_last(value: Any) -> bool:
-    # complex numbers lie as pairs, which take the last dimension
+    # complex numbers are pairs, along the last dimension
     return hasattr(value, "movedim") and not value.is_complex() and channels_last(value)
 
 

@@ -6,8 +6,7 @@ A Task is made from one self-contained module text, in either form:
 - native: ``reference(...)`` and ``inputs(...)`` (a tensor, tuple or list), with :class:`Dim` declarations for dynamic
   shapes (a Dim's name is a keyword of ``inputs``) and optional ``TOLERANCE``, ``PRECISION``, ``DOMAIN``, ``STATIC``.
 
-Any process rebuilds the same Task from ``(text, name)``; :meth:`Task.module` runs the text, once a process.
-"""
+Any process rebuilds the same Task from ``(text, name)``; :meth:`Task.module` runs the text once in each process."""
 
 from __future__ import annotations
 
@@ -44,43 +43,43 @@ class Arg:
     kind: ArgKind
     dtype: str
     shape: tuple[Extent, ...] = ()
-    #: the reference's own default; None when the caller must give it
+    #: the reference's default; None if the caller must pass it
     default: int | float | bool | None = None
-    #: a scalar's value in the task's own inputs
+    #: a scalar's value in the task's inputs
     value: int | float | bool | None = None
-    #: the same contents in every timed call (a weight)
+    #: has the same contents in every timed call (a weight)
     static: bool = False
     #: the key in the Model's state_dict
     key: str = ""
-    #: channels last: its second dimension lies side by side in memory
+    #: channels last: its second dimension is contiguous in memory
     last: bool = False
 
     @property
     def is_tensor(self) -> bool:
-        """Parameters and buffers are tensors too."""
+        """Is it a tensor? Parameters and buffers are tensors too."""
         return self.kind is not ArgKind.SCALAR
 
     @property
     def is_float(self) -> bool:
-        """Floats of any width, scalars included; complex numbers are none."""
+        """Is it a float of any width, scalars included? Complex numbers are not."""
         return "float" in self.dtype
 
     @property
     def held(self) -> OutputSpec:
-        """Shape and dtype of the tensor of a sketch that holds it."""
+        """Return shape and dtype of the sketch's tensor for it."""
         return OutputSpec(self.shape, self.dtype, self.last).held
 
     def dimension(self, dim: int) -> int:
-        """The argument's dimension that is ``dim`` of the sketch's tensor."""
+        """Return the argument's dimension that is ``dim`` of the sketch's tensor."""
         return dim if not self.last or not dim else 1 if dim == len(self.shape) - 1 else dim + 1
 
     def extents(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape where the Dims have ``sizes`` (name to size)."""
+        """Return the shape at ``sizes`` of the Dims (name to size)."""
         return tuple(extent(e, sizes) for e in self.shape)
 
 
 def channels_at_end(shape: tuple[T, ...]) -> tuple[T, ...]:
-    """The extents of ``[N, C, ...]`` with the channels at the end."""
+    """Return the extents of ``[N, C, ...]`` with the channels at the end."""
     return (shape[0], *shape[2:], shape[1])
 
 
@@ -100,8 +99,8 @@ class OutputSpec:
 
     @property
     def held(self) -> OutputSpec:
-        """As a tensor of a sketch holds it: complex numbers as pairs of real ones, [..., 2]; the channels at the end
-        where they are last in memory."""
+        """Return shape and dtype of the sketch's tensor for it: complex numbers as pairs of real ones, [..., 2]; the
+        channels at the end if they are last in memory."""
         if self.last:
             return OutputSpec(channels_at_end(self.shape), self.dtype)
         real = {"complex64": "float32", "complex128": "float64"}.get(self.dtype)
@@ -135,38 +134,38 @@ class Task:
     outputs: tuple[OutputSpec, ...]
     #: torch's precision by operator class ("matmul", "conv"): ieee, tf32, bf16, ...; only what the task overrides
     precision: Mapping[str, str] = field(default_factory=dict)
-    #: how near a caller wants kernels of it: a word of :mod:`kernellab.options.fidelity`, or "" where no caller said,
-    #: which is as the framework. No part of the task's text
+    #: the requested precision of kernels: a word of :mod:`kernellab.options.fidelity`, or "" for the default, that of
+    #: the framework. Not a part of the task's text
     fidelity: str = ""
-    #: weights whose convolutions eager was seen to compute in TF32 on this machine: a strict kernel may too
+    #: weights whose convolutions eager computes in TF32 on this machine: a strict kernel may too
     rounded: frozenset[str] = field(default=frozenset(), compare=False)
-    #: overrides of the error rule's numbers by name ("floor" when the task gives one number)
+    #: overrides of the error rule's numbers by name ("floor" if the task has a single number)
     tolerance: Mapping[str, float] = field(default_factory=dict)
-    #: argument -> what its values may be: "index(N)", "prob", "unit", "positive", "nonnegative", "sorted",
+    #: argument -> the domain of its values: "index(N)", "prob", "unit", "positive", "nonnegative", "sorted",
     #: "range(a, b)", "fixed"
     domain: Mapping[str, str] = field(default_factory=dict)
     static: tuple[str, ...] = ()
     flags: tuple[TaskFlag, ...] = field(default=(), compare=False)
     hash: str = ""
-    #: what was decided where the text leaves something open, each a phrase
+    #: decisions on what the text leaves open, each a phrase
     notes: tuple[str, ...] = field(default=(), compare=False)
-    #: of the reference, for a module that is made again
+    #: facts about the reference, for another module of the text
     learnt: Learnt | None = field(default=None, compare=False, repr=False)
 
     @property
     def strict(self) -> bool:
-        """Must a kernel be right to float32 whatever torch's flags let the framework round?"""
+        """Must a kernel be right to float32 even if torch's flags let the framework round?"""
         return self.fidelity == STRICT
 
     @property
     def granted(self) -> Mapping[str, str]:
-        """What of :attr:`precision` a kernel may make use of: nothing where it has to be strict. ``precision`` itself
-        still sets the flags under which eager runs."""
+        """The part of :attr:`precision` that a kernel may use: empty if it must be strict. ``precision`` itself still
+        sets the flags under which eager runs."""
         return {} if self.strict else self.precision
 
     @property
     def last_defaults(self) -> int:
-        """How many of the last arguments are numbers with a default: a kernel may have no parameters for them."""
+        """The number of the last arguments that are numbers with a default: a kernel may leave out these parameters."""
         defaults = [a.kind is ArgKind.SCALAR and a.default is not None for a in self.args]
         return sum(all(defaults[i:]) for i in range(len(defaults)))
 
@@ -174,19 +173,19 @@ class Task:
         return hash((self.name, self.hash))
 
     def module(self, memory: bool = True) -> TaskModule:
-        """The running module: samples inputs, calls the reference. Executes the text once a process, and once more for
-        runs without ``memory``."""
+        """Return the running module, which samples inputs and calls the reference. The text runs once in each process,
+        and once more for runs without ``memory``."""
         from kernellab.task.module import task_module
 
         return self._described(task_module(self.name, self.text, memory))
 
     def traced_module(self) -> TaskModule:
-        """The module for runs without memory, or the running one where the reference needs values."""
+        """Return the module for runs without memory, or the running one if the reference needs values."""
         module = self.module(memory=False)
         return self.module() if module.needs_values else module
 
     def new_module(self) -> TaskModule:
-        """Another module of the text: what a reference keeps of what it computes there stays in it."""
+        """Return another module of the text; values that a reference caches there stay in it."""
         from kernellab.task.module import TaskModule
 
         return self._described(TaskModule(self.name, self.text))
@@ -198,27 +197,27 @@ class Task:
 
     @property
     def tensors(self) -> tuple[Arg, ...]:
-        """The arguments that are tensors, in the kernel's order."""
+        """Return the arguments that are tensors, in the kernel's order."""
         return tuple(a for a in self.args if a.is_tensor)
 
     @property
     def results(self) -> tuple[OutputSpec, ...]:
-        """The outputs, then what each argument holds that the reference writes into: all that a kernel must make."""
+        """Return the outputs, then the arguments that the reference writes into: all results of a kernel."""
         after = (self.args[i] for i in self.module().written)
         return (*self.outputs, *(OutputSpec(a.shape, a.dtype, a.last) for a in after))
 
     def arg(self, name: str) -> Arg:
-        """The argument of that name. Raises StopIteration: there is none."""
+        """Return the argument of that name. Raises StopIteration: there is none."""
         return next(a for a in self.args if a.name == name)
 
     def sizes_of(self, args: Sequence[Any]) -> dict[str, int]:
-        """The Dims' sizes, solved from the shapes of ``args``; Dims that no shape gives for certain are left out."""
+        """Return the Dims' sizes, solved from the shapes of ``args``; Dims without a certain solution are left out."""
         tensors = [(s, v) for s, v in zip(self.args, args, strict=False) if s.is_tensor]
         return sizes_from([(int(n), read(e)) for s, v in tensors for e, n in zip(s.shape, v.shape, strict=False)])
 
     @property
     def signature(self) -> str:
-        """One line for people: ``x: f32 [M, N], w: f32 [N], eps=1e-06 -> f32 [M, N]``."""
+        """Return one line for people: ``x: f32 [M, N], w: f32 [N], eps=1e-06 -> f32 [M, N]``."""
         parts = [
             f"{a.name}: {_short(a.dtype)} [{', '.join(map(str, a.shape))}]" if a.is_tensor else f"{a.name}={a.value}"
             for a in self.args

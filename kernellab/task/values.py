@@ -18,10 +18,10 @@ _SEEDING = threading.RLock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Sets torch's, NumPy's and Python's generators to ``seed`` and restores them (device generators excepted).
+    """While active, torch's, NumPy's and Python's generators are seeded with ``seed``; they are restored afterwards
+    (except device generators).
 
-    One thread at a time: the generators are the process's.
-    """
+    One thread at a time: the generators belong to the process."""
     import numpy as np
     import torch
 
@@ -42,14 +42,14 @@ def _seed(seed: int) -> None:
     import torch
 
     if torch.accelerator.current_accelerator() is None:
-        # a torch without devices would keep a call for each, with a formatted stack: 2 ms, dozens of times a verdict
+        # without devices, torch would queue a call for each, with a formatted stack: 2 ms, dozens of times in a verdict
         torch.default_generator.manual_seed(seed)
     else:
         torch.manual_seed(seed)
 
 
 def as_tensor(value: Any, number: bool = False) -> Any:
-    """NumPy arrays as tensors that share their memory where that is possible; ``number`` also takes numbers."""
+    """Return NumPy arrays as tensors that share their memory if possible; ``number`` also converts numbers."""
     import numpy as np
     import torch
 
@@ -69,7 +69,7 @@ def as_tensor(value: Any, number: bool = False) -> Any:
 
 
 def quiet_numpy() -> AbstractContextManager[Any]:
-    """NumPy without warnings of what overflows or divides by zero."""
+    """Return a context without NumPy's warnings of overflows and divisions by zero."""
     import numpy as np
 
     return np.errstate(all="ignore")
@@ -77,12 +77,12 @@ def quiet_numpy() -> AbstractContextManager[Any]:
 
 @contextmanager
 def in_written_order() -> Iterator[None]:
-    """Products of an einsum from left to right: opt_einsum, where it is installed, takes another order at other sizes,
-    with other rounding, and an infinity or NaN elsewhere."""
+    """While active, products of an einsum are computed from left to right: opt_einsum, if installed, chooses another
+    order at other sizes, with other rounding, and an infinity or NaN in other places."""
     import torch
 
     planner = torch.backends.opt_einsum
-    with _planner.lock:  # the flag is the process's: sessions run references in separate threads
+    with _planner.lock:  # the flag belongs to the process: sessions run references in separate threads
         if not _planner.users:
             _planner.before = planner.enabled
             if planner.enabled:
@@ -98,7 +98,7 @@ def in_written_order() -> Iterator[None]:
 
 
 class _Planner:
-    """How many run in written order now, and whether torch planned before the first of them."""
+    """The number of active contexts, and whether torch planned before the first of them."""
 
     lock, users, before = threading.Lock(), 0, False
 
@@ -107,17 +107,17 @@ _planner = _Planner()
 
 
 def to_numpy(value: Any) -> Any:
-    """A tensor as an array on the CPU; everything else as it is."""
+    """Return a tensor as an array on the CPU; anything else unchanged."""
     import torch
 
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
 def outputs_of(result: Any) -> Iterator[Any]:
-    """Every tensor, array and number that a reference returns, in order.
+    """Yield every tensor, array and number that a reference returns, in order.
 
     Raises:
-        TaskError: something among them that no kernel can compute.
+        TaskError: one of them is nothing that a kernel can compute.
     """
     if isinstance(result, Mapping):
         result = tuple(result.values())
@@ -136,7 +136,7 @@ def outputs_of(result: Any) -> Iterator[Any]:
 
 
 def device_of(args: Sequence[Any]) -> Any:
-    """The device of the first tensor; None where that is the CPU."""
+    """Return the device of the first tensor; None for the CPU."""
     import torch
 
     device = next((a.device for a in args if isinstance(a, torch.Tensor)), None)

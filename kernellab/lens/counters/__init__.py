@@ -1,1 +1,1 @@
-"""Hardware counters of a GPU, read by Nsight Compute (ncu) while the kernel really runs."""
+"""Hardware counters of a GPU, which Nsight Compute (ncu) reads while the kernel runs."""

@@ -34,7 +34,7 @@ _L2, _L1 = "lts__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate.pct"
 _TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
 _BANKS = "l1tex__data_bank_conflicts_pipe_lsu.sum"
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-#: what a warp waits for, in words
+#: descriptions of stall reasons
 _WAITS = {
     "long_scoreboard": "data from memory or L2",
     "short_scoreboard": "shared memory or special functions",
@@ -45,7 +45,7 @@ _WAITS = {
     "wait": "the fixed time of the instruction before",
 }
 _REGISTERS, _BLOCKS = "launch__registers_per_thread", "launch__occupancy_limit_{}"
-#: what limits the blocks of an SM, in words
+#: descriptions of limits of the blocks of an SM
 _LIMITS = {"registers": "registers", "shared_mem": "shared memory", "warps": "the size of a block"}
 _METRICS = (
     _TIME, _DRAM, _SM, _READ, _WRITTEN, _WARPS, _L2, _L1, _TENSOR, _BANKS, _REGISTERS, *map(_BLOCKS.format, _LIMITS),
@@ -54,12 +54,12 @@ _METRICS = (
 
 
 def count(source: Source, task: Task, unsandboxed: bool = False) -> tuple[KernelCounters, ...]:
-    """Of one call of ``source`` on the task's own inputs, launch by launch. Blocking: seconds.
+    """Return the counters of one call of ``source`` on the task's inputs, for each launch. Blocks for seconds.
 
-    ncu works from within the process, which no sandbox allows: the kernel runs with the person's own rights.
+    ncu works inside the process, which no sandbox allows: the kernel runs with the person's rights.
 
     Raises:
-        SessionError: no one allowed that, the preflight says no, the run fails, or ncu gives nothing.
+        SessionError: this is not allowed, the preflight fails, the run fails, or ncu reports nothing.
     """
     ready = preflight()
     if not ready.ncu:
@@ -116,7 +116,7 @@ def _run(ncu: str, folder: Path) -> str:
 
 
 def rows(output: str) -> Iterator[dict[str, str]]:
-    """The table that ncu prints behind its own lines: one row a kernel, after one of units."""
+    """Yield the table that ncu prints after its messages: one row for each kernel, after a row of units."""
     lines = output.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -128,7 +128,7 @@ def rows(output: str) -> Iterator[dict[str, str]]:
 
 
 def counted(row: Mapping[str, str]) -> KernelCounters:
-    """Of one launch's row."""
+    """Return the counters in one launch's row."""
 
     def value(name: str) -> float | None:
         try:
@@ -149,14 +149,14 @@ def counted(row: Mapping[str, str]) -> KernelCounters:
     )  # fmt: skip
 
 
-#: per cent of its peak from which on a unit bounds a kernel; share of a call from which on it lies in the kernels
+#: per cent of its peak from which a unit bounds a kernel; least share of a call for which the kernels account
 _NEAR, _INSIDE = 60, 0.5
 
 
 def told(launches: Sequence[KernelCounters], call_ms: float | None = None) -> list[str]:
-    """Where a call's time goes by its counters, in at most three lines, of which the last says what to look at: of the
-    launch that takes most of it, or outside the launches where ``call_ms``, the call's time without ncu, has most of it
-    there."""
+    """Return in at most three lines where a call's time goes by its counters, for the launch that takes most of it, or
+    outside the launches if most of ``call_ms`` (the call's time without ncu) is spent there. The last line says what to
+    examine."""
     timed = [one for one in launches if one.us is not None]
     if not timed:
         return []
@@ -176,19 +176,19 @@ def told(launches: Sequence[KernelCounters], call_ms: float | None = None) -> li
 
 
 def _near_tensor_peak(launch: KernelCounters) -> bool:
-    """Do the tensor cores bound it, so that what warps wait for is their turn?"""
+    """Do the tensor cores bound it, so that warps wait for them?"""
     return launch.tensor is not None and launch.tensor >= max(_NEAR, launch.memory or 0.0)
 
 
 def gb_s(launch: KernelCounters) -> float | None:
-    """GB/s that it moved from and to memory."""
+    """Return the GB/s that it moved from and to memory."""
     if not launch.us or launch.read_bytes is None or launch.written_bytes is None:
         return None
     return (launch.read_bytes + launch.written_bytes) / launch.us / 1e3
 
 
 def facts_of(launch: KernelCounters) -> Iterator[Fact]:
-    """Counters of a launch as facts with a sentence each; those that this GPU does not have are left out."""
+    """Yield the counters of a launch as facts with a sentence each, without those that this GPU does not have."""
     c, kernel = launch, launch.kernel
     if c.us is not None:
         yield Fact("time under ncu", f"{c.us:.1f} us", "Of a watched call: for ratios alone.", kernel)
@@ -252,7 +252,7 @@ class Preflight:
 
 
 def preflight() -> Preflight:
-    """Asks files alone: no program is run, and no GPU woken."""
+    """Return whether counters can be read, from files alone: no program runs, and no GPU is initialised."""
     if not has_cuda_device():
         return Preflight(reason="There are no counters to read: this machine has no NVIDIA GPU.",
                          remedy="The facts of the texts need none.")  # fmt: skip
@@ -267,7 +267,7 @@ def preflight() -> Preflight:
 
 
 def ncu_path() -> str | None:
-    """The path of ncu: on PATH, in the toolkit, or where Nsight Compute installs itself."""
+    """Return the path of ncu: on PATH, in the toolkit, or in Nsight Compute's folder; "" without one."""
     if path := shutil.which("ncu"):
         return path
     home = toolkit()

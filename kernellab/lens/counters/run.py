@@ -1,5 +1,5 @@
-"""``-m kernellab.lens.counters.run FOLDER``: calls the kernel of FOLDER/request.json on the task's own inputs, first
-without and then within what ncu watches. It runs with the rights of the person, as ncu needs."""
+"""``-m kernellab.lens.counters.run FOLDER``: calls the kernel of FOLDER/request.json on the task's inputs, first
+outside and then inside the range that ncu profiles. It runs with the person's rights, as ncu needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> None:
     inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in module.sample()]
     built = candidate({"root": str(folder / "source"), **request["source"]}, "cuda")
     inputs = inputs[: built.taken]
-    for _ in range(2):  # the first compiles, and tunes what tunes itself
+    for _ in range(2):  # the first call compiles and autotunes
         built.function(*inputs)
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]

@@ -1,1 +1,1 @@
-"""C++ on a CPU under the lens: assembly, GCC's last GIMPLE or LLVM IR, and what they show."""
+"""C++ on a CPU under the lens: assembly, GCC's last GIMPLE or LLVM IR, and facts from them."""

@@ -1,5 +1,5 @@
-"""What a C++ compiler makes of a source, on its text alone: the candidate's code is not run, nor what its flags could
-start; the compiler is confined, so that an #include or .incbin reads no file of the person's."""
+"""Compiles a C++ source from its text alone. Neither the candidate's code nor programs named in its flags run; the
+compiler is confined, so that an #include or .incbin cannot read the person's files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernellab.verifier.sandbox.run import confined, environment
 
 _CPP = (".cpp", ".cc", ".cxx")
 _SECONDS = 90
-#: flags that choose code, not files or programs: -wrapper, -fplugin, -specs and the like run what they name
+#: flags that affect code only, not files or programs: -wrapper, -fplugin, -specs and the like run what they name
 _HARMLESS = re.compile(
     r"-(?:O\w*|g\d?|m(?!llvm)[\w=.+-]+|std=[\w+]+|f(?!.*plugin)[\w=-]+|[DU]\w+(?:=\w*)?|W(?:no-)?[a-z][\w=-]*)"
 )
@@ -33,11 +33,10 @@ _DEFAULT_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp")
 
 @dataclass(frozen=True)
 class Compiled:
-    """``assembly`` is the compiler's own; ``places`` says by its line where that comes from, the innermost first.
+    """``assembly`` is the compiler's; ``places`` has the origins of each of its lines, the innermost first.
 
-    ``middle`` is the last text before it ("" where there is none) and ``kind`` is gimple or llir; ``remarks`` are the
-    vectoriser's lines; ``stack`` is the frame of each function in bytes.
-    """
+    ``middle`` is the last text before it ("" if there is none) and ``kind`` is gimple or llir; ``remarks`` are the
+    vectoriser's lines; ``stack`` is the frame of each function in bytes."""
 
     assembly: str
     places: dict[int, tuple[Place, ...]]
@@ -55,7 +54,7 @@ class Compiled:
 
     @cached_property
     def functions(self) -> dict[str, tuple[list[int], list[int]]]:
-        """By function: bytes from its beginning of each instruction, and its line of the assembly."""
+        """For each function the offset in bytes and the line of the assembly of each instruction."""
         by_name: dict[str, tuple[list[int], list[int]]] = {}
         name, start = "", 0
         for number, line in enumerate(self.lines, 1):
@@ -72,13 +71,13 @@ class Compiled:
 
 
 def main_cpp(source: Source) -> str | None:
-    """The C++ file that holds the kernel, where there is a compiler for it."""
+    """Return the C++ file with the kernel, if there is a compiler for it."""
     files = [name for name in source.files if name.endswith(_CPP)]
     return files[0] if len(files) == 1 and compiler() is not None else None
 
 
 def flags_of(source: Source) -> tuple[str, ...]:
-    """The flags that the entry file builds with: what is harmless of its constant FLAGS, else those of lowered code."""
+    """Return the entry file's flags: the harmless ones of its constant FLAGS, else those of lowered code."""
     return _flags(source.files.get(source.entry_file, ""))
 
 
@@ -100,7 +99,7 @@ def _flags(entry: str) -> tuple[str, ...]:
 
 
 def _usual() -> tuple[str, ...]:
-    """What lowered code adds for the machine."""
+    """Return the flags that lowered code adds for the machine."""
     if platform.system() == "Darwin":
         return ("-Xpreprocessor", "-fopenmp")
     wide = ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
@@ -109,7 +108,7 @@ def _usual() -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ...]) -> Compiled:
-    """``main`` compiled to assembly, with line information, which does not change the code.
+    """Return ``main`` compiled to assembly, with line information, which does not change the code.
 
     Raises:
         SessionError: the compiler refuses; its first line is the message.
@@ -119,7 +118,7 @@ def compiled(files: tuple[tuple[str, str], ...], main: str, flags: tuple[str, ..
     driver = compiler()
     if driver is None:
         raise SessionError("No C++ compiler is installed.", "`kernellab doctor` says how to install one.")
-    # a compiler that is stopped may leave a process that still writes
+    # a stopped compiler may leave a process that still writes
     with tempfile.TemporaryDirectory(prefix="kernellab-asm-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         for name, text in files:
@@ -171,7 +170,7 @@ def is_clang(driver: str) -> bool:
 
 
 def _stack(folder: Path) -> dict[str, int]:
-    """Bytes of frame by function, as GCC's -fstack-usage tells them."""
+    """Return the bytes of each function's frame, from GCC's -fstack-usage."""
     frames = {}
     for path in folder.rglob("*.su"):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -181,7 +180,7 @@ def _stack(folder: Path) -> dict[str, int]:
 
 
 def demangled(text: str) -> str:
-    """C++ names as one writes them, line for line."""
+    """Return demangled C++ names, line by line."""
     tool = shutil.which("c++filt")
     if tool is None:
         return text
@@ -190,7 +189,7 @@ def demangled(text: str) -> str:
 
 
 # -- places in the source of each instruction --------------------------------------------------------------------------
-# GCC's marks name the innermost place alone; the callers stand in the DWARF of the assembled object. The assembler's
+# GCC's marks name only the innermost place; the callers are in the DWARF of the assembled object. The assembler's
 # listing gives each line's offset, and addr2line the chain of an offset.
 
 _PLACES_SECONDS = 60
@@ -203,8 +202,8 @@ _CHAIN = re.compile(r"^(?:.*\bat )?(.+):(\d+|\?)(?:\s+\(discriminator \d+\))?\s*
 
 
 def places_of(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], dict[int, int]]:
-    """By line of the assembly: places, the innermost first (the marks alone where binutils are missing), and the offset
-    in the code."""
+    """Return for each line of the assembly its places, the innermost first (without binutils only the marks), and its
+    offset in the code."""
     places: dict[int, tuple[Place, ...]] = {number: (at,) for number, at in _marked(assembly)}
     chains, offsets = _chains(assembly, folder)
     return {**places, **chains}, offsets
@@ -246,7 +245,7 @@ def _chains(assembly: str, folder: Path) -> tuple[dict[int, tuple[Place, ...]], 
 
 
 def _said(command: list[str], folder: Path, text: str = "") -> str:
-    """What a program of binutils prints; "" where it fails, without which the marks alone are left."""
+    """Return the output of a program of binutils; "" if it fails, and then only the marks are used."""
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             confined(str(folder), command), input=text, env=environment(str(folder)),
@@ -257,9 +256,9 @@ def _said(command: list[str], folder: Path, text: str = "") -> str:
 
 
 def _in_one_section(assembly: str) -> Iterator[str]:
-    """The lines of the assembly with each section of code as a part of one, so that addr2line is asked once: a function
-    of a template has a section, and addr2line takes 0.08 s of the processor to begin. A part begins where a section
-    would, so that what is padded for alignment stays."""
+    """Yield the lines of the assembly with all sections of code in one, so that addr2line runs once: each function of
+    a template has a section, and addr2line takes 0.08 s of CPU time to start. A part begins where its section would, so
+    that alignment padding stays."""
     parts: dict[str, int] = {}
     begin = max((int(most[1]) for most in _ALIGNED.finditer(assembly)), default=4)
     for line in assembly.splitlines():
@@ -272,7 +271,7 @@ def _in_one_section(assembly: str) -> Iterator[str]:
 
 
 def _sections(assembly: str) -> Iterator[tuple[int, str]]:
-    """The section of each line."""
+    """Yield the section of each line."""
     now = ".text"
     for number, line in enumerate(assembly.splitlines(), 1):
         if named := _SECTION.match(line):

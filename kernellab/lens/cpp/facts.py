@@ -1,4 +1,4 @@
-"""What an assembly shows: vector width, loops, stack, calls."""
+"""Facts from an assembly: vector width, loops, stack, calls."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NO_MCA = "llvm-mca is not installed, so the loop's cycles are not known: apt-ge
 
 
 def vector_bits(instruction: str) -> int:
-    """The width in bits of an x86 instruction's arithmetic on packed numbers; 0 of another."""
+    """Return the width in bits of an x86 instruction's arithmetic on packed numbers; 0 for others."""
     match = ARITHMETIC.match(instruction)
     widths = [_BITS[kind] for kind in _REGISTER.findall(instruction)]
     return max(widths, default=0) if match and match["kind"][0] == "p" else 0
 
 
 def facts(compiled: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact], list[str]]:
-    """The facts, and notes on what is missing. ``rows`` are those of the level "asm"."""
+    """Return the facts, and notes on what is missing. ``rows`` are those of the level "asm"."""
     loops = innermost(rows)
     hot = loops[0] if loops else None
     result = [*_width(rows, loops), *_vectorised(compiled, main), *_frame(compiled, rows)]
@@ -62,8 +62,8 @@ def facts(compiled: Compiled, rows: Sequence[Row], main: str) -> tuple[list[Fact
 
 
 def _width(rows: Sequence[Row], loops: Sequence[Loop]) -> list[Fact]:
-    """Of the arithmetic in innermost loops; of all where there is no loop."""
-    # of loops that come from the same lines the first is the loop, the others do its remainder
+    """Return the vector width of the arithmetic in innermost loops; of all arithmetic without a loop."""
+    # of several loops from the same lines, the first is the loop and the others compute its remainder
     first = {frozenset(at for row in loop.rows for at in row.places): loop for loop in reversed(loops)}
     inside = [text for loop in first.values() for text in loop.instructions] or [row.text.strip() for row in rows]
     kinds = Counter[str]()
@@ -164,7 +164,7 @@ def _spans(lines: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-# -- llvm-mca: how a loop would run on this CPU's ports, from LLVM's model of it; nothing is run -----------------------
+# -- llvm-mca: simulates a loop on this CPU's ports with LLVM's model; nothing is run ----------------------------------
 # Andrea Di Biagio, "llvm-mca: a static performance analysis tool", llvm.org/docs/CommandGuide/llvm-mca.
 
 _SECONDS = 20
@@ -173,13 +173,13 @@ _FIELD = re.compile(r"^(?P<name>[\w ]+?):\s+(?P<value>[\d.]+)\s*$", re.MULTILINE
 _PRESSURE = re.compile(
     r"(?P<what>Resource Pressure|(?:Data|Register|Memory) Dependencies)[:\s]+\[\s*(?P<share>[\d.]+)% \]"
 )
-#: what the analysis cannot carry into one loop: jumps, calls, marks of labels
+#: lines that the analysis does not support inside a loop: jumps, calls, labels
 _LEFT_OUT = re.compile(r"^(?:call|ret|\.)")
 
 
 @dataclass(frozen=True)
 class Modelled:
-    """Cycles of one iteration, instructions a cycle, and what holds it back ("" where nothing stands out)."""
+    """Cycles of one iteration, instructions per cycle, and the bottleneck ("" if there is none)."""
 
     cpu: str
     cycles: float
@@ -188,13 +188,13 @@ class Modelled:
 
 
 def available() -> str | None:
-    """The newest llvm-mca on PATH, None where there is none."""
+    """Return the newest llvm-mca on PATH; None without one."""
     names = ["llvm-mca", *(f"llvm-mca-{version}" for version in range(22, 10, -1))]
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def modelled(loop: Loop) -> Modelled | None:
-    """None where there is no llvm-mca, or it does not know an instruction."""
+    """Return the simulation of ``loop``; None without llvm-mca, or if it does not know an instruction."""
     tool = available()
     body = [text for text in loop.instructions if not _LEFT_OUT.match(text)]
     if tool is None or not body:

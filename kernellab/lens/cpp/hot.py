@@ -1,8 +1,7 @@
-"""Where a C++ kernel's time goes: the Verifier's program counters at lines of the source and its sketch.
+"""A C++ kernel's profile: the Verifier's program counters at lines of the source and its sketch.
 
-The judge keeps a function's name and an offset in it. The same text with the same flags is compiled to assembly, whose
-offsets are the same; line information does not change them.
-"""
+The judge records a function's name and an offset in it. The same text with the same flags is compiled to assembly,
+whose offsets are the same; line information does not change them."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from kernellab.lens.cpp.build import compiled, flags_of, main_cpp
 from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
 from kernellab.records import HotSpots, Source
 
-#: a function of the helpers, or in one: the length of its name, and what begins with it
+#: a function of the helpers' namespace: the length of its name, and the name itself
 _HELPER = re.compile(r"_Z+NK?2klL?(\d{1,3})(\w+)")
-#: characters of a line that are quoted, and the share of its samples at the stack that is worth a word
+#: most quoted characters of a line, and the least share of its samples at stack accesses that is reported
 _QUOTED, _SPILLS = 80, 0.25
 
 
@@ -45,7 +44,7 @@ class HotLine:
 
     @property
     def single(self) -> bool:
-        """Is its arithmetic on single numbers, and not on vectors?"""
+        """Is its arithmetic scalar, not on vectors?"""
         return self.arithmetic and not self.bits
 
     @property
@@ -56,7 +55,7 @@ class HotLine:
     def told(self) -> str:
         """The line in a sentence."""
         place = self.place
-        # a comment stands for the sketch's line there, in full or in short
+        # the line's comment is the sketch's line, in full or abbreviated
         code = self.text.partition("//")[0]
         quoted = shorten(code, _QUOTED, placeholder=" ...")
         text = f"{self.share:.0%} of {self.samples} samples of the kernel's time are at {place}, `{quoted}`"
@@ -67,13 +66,13 @@ class HotLine:
         return f"{text}."
 
 
-#: instructions behind the one that took the time at which a program counter is still read
+#: most instructions between the one that took the time and the sampled program counter
 _SKID = 2
 
 
 def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
-    """The lines of ``source`` that program counters were at, the most first; none where they cannot be mapped (no C++,
-    no binutils, a compiler that refuses). Blocking: a compiler's seconds, once for a source."""
+    """Return the lines of ``source`` at program counters, the most sampled first; none if they cannot be mapped (no
+    C++, no binutils, a compiler error). Blocks for a compiler's seconds, once for each source."""
     main = main_cpp(source) if hot is not None and hot.spots else None
     if main is None or hot is None:
         return ()
@@ -90,13 +89,13 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
     for spot in hot.spots:
         offsets, rows = built.functions.get(spot.function, ([], []))
         at = bisect_right(offsets, spot.offset) - 1
-        # an offset far behind the last instruction is of another text than this
+        # an offset far after the last instruction belongs to another text
         if at < 0 or spot.offset - offsets[-1] > 16:
             continue
         place = place_of(rows[at])
         if place:
             ran[place][rows[at]] += spot.count
-            # a counter stops at what waits for an instruction, or behind it (x86 of AMD)
+            # the program counter is at the instruction that waits, or after it (AMD x86)
             near[place].update(row for row in rows[max(at - _SKID, 0) : at + 1] if place_of(row) == place)
     text = source.files[main].splitlines()
     hottest = [
@@ -108,7 +107,7 @@ def hot_lines(source: Source, hot: HotSpots | None) -> tuple[HotLine, ...]:
 
 
 def helpers_in(hot: HotSpots) -> tuple[str, ...]:
-    """The helpers that have separate code and were sampled, the most first."""
+    """Return the sampled helpers with separate code, the most sampled first."""
     counts = Counter[str]()
     for spot in hot.spots:
         if helper := _HELPER.match(spot.function):

@@ -20,7 +20,7 @@ _MIDDLE = {
 
 
 def look_cpp(source: Source) -> Lens:
-    """Assembly and the text before it, with what they show. Blocking: a compiler's seconds.
+    """Return assembly and the text before it, with facts. Blocks for a compiler's seconds.
 
     Raises:
         SessionError: there is no C++ file or no compiler, or the compiler refuses.
@@ -54,7 +54,7 @@ _LINE = re.compile(r"\[([^\[\]\s]+?):(\d+):\d+(?: discrim \d+)?\] ")
 
 
 def assembly_rows(built: Compiled, main: str) -> list[Row]:
-    """Functions that hold a line of ``main``; those that only libraries brought are left out, and directives."""
+    """Return the functions with a line of ``main``, without those of libraries and without directives."""
     raw = built.assembly.splitlines()
     shown = demangled(built.assembly).splitlines()
     functions: list[list[Row]] = []
@@ -75,7 +75,8 @@ def assembly_rows(built: Compiled, main: str) -> list[Row]:
 
 
 def middle_rows(built: Compiled, main: str) -> list[Row]:
-    """The last text before the assembly: of GCC the functions that hold a line of ``main``, of clang all of LLVM IR."""
+    """Return the last text before the assembly: for GCC the functions with a line of ``main``, for clang all of LLVM
+    IR."""
     if built.kind == "llir":
         return llvm.rows(built.middle)
     result: list[Row] = []

@@ -1,4 +1,4 @@
-"""The innermost loops of an assembly: what runs most, where nothing was measured."""
+"""The innermost loops of an assembly, which run most often if nothing was measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SINGLE = re.compile(r"^v?\w+s[sdh]\b")
 
 @dataclass(frozen=True)
 class Loop:
-    """``rows`` from the label to the jump back; ``first`` is the label's line in the level, from 1."""
+    """A loop: ``rows`` from the label to the jump back; ``first`` is the label's line in the level, from 1."""
 
     label: str
     first: int
@@ -29,18 +29,19 @@ class Loop:
         return [row.text.strip() for row in self.rows if not row.text.endswith(":")]
 
     def lines(self, file: str) -> list[int]:
-        """The source's lines, in order."""
+        """Return the source's lines, in order."""
         return sorted({line for row in self.rows for name, line in row.places if name == file})
 
 
 def innermost(rows: Sequence[Row], first: int = 1) -> list[Loop]:
-    """Loops without another inside, those with most packed instructions first. ``first`` is the rows' first line."""
+    """Return the loops without inner loops, those with most packed instructions first. ``first`` is the rows' first
+    line."""
     labels = {match[1]: at for at, row in enumerate(rows) if (match := _LOCAL.match(row.text))}
     spans = set[tuple[int, int]]()
     for at, row in enumerate(rows):
         if (jump := _JUMP.match(row.text)) and labels.get(jump[1], at + 1) <= at:
             spans.add((labels[jump[1]], at))
-    # a block that lies behind the function's end and jumps back into it closes no loop
+    # a block after the function's end that jumps back into it closes no loop
     ends = [at for at, row in enumerate(rows) if row.text.strip() == "ret"]
     spans = {(a, b) for a, b in spans if not any(a < at < b for at in ends)}
     inner = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]

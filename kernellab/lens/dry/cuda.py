@@ -1,7 +1,7 @@
-"""CUDA C++ in a dry call: what the host hands to NVRTC (cuda-core) or nvcc (tvm_ffi, torch) is compiled and kept.
+"""CUDA C++ in a dry call: code that the host passes to NVRTC (cuda-core) or nvcc (tvm_ffi, torch) is compiled and
+recorded.
 
-A library of nvcc's cannot be called without a GPU: its functions do nothing, so that its launches stay unknown.
-"""
+A library built by nvcc cannot be called without a GPU: its functions do nothing, so its launches stay unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernellab.lens.dry.triton import Kept
 _SECONDS = 120
 
 
-#: what the lines are called that a host puts before a kernel's own
+#: the file name of lines that a host adds before a kernel's
 BEFORE = "before"
 _RENAMED = re.compile(r'^#line 1 "', re.MULTILINE)
 
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Compiler:
-    """Compiles device code for one architecture; the same text once."""
+    """Compiles device code for one architecture; equal texts are compiled once."""
 
     def __init__(self, request: Request) -> None:
         self.arch = f"sm_{request.capability}"
@@ -55,7 +55,7 @@ class Compiler:
         key = (text, name, *flags)
         if key not in self._made:
             if _RENAMED.search(text):
-                # what stands before the kernel's own lines would count as lines of the same name
+                # lines before the kernel's would count as lines of the same file
                 text = f'#line 1 "{BEFORE}"\n{text}'
             arch = str(options.get("arch") or self.arch)
             self._made[key] = _by_nvrtc(self._nvrtc, text, name, [f"--gpu-architecture={arch}", "-lineinfo", *flags])
@@ -97,7 +97,7 @@ class Compiler:
 
 @contextlib.contextmanager
 def compiled(request: Request, kept: Kept) -> Iterator[None]:
-    """While it holds, programs of cuda-core and inline sources of tvm_ffi and torch are compiled into ``kept``."""
+    """While active, programs of cuda-core and inline sources of tvm_ffi and torch are compiled into ``kept``."""
     compiler = Compiler(request)
     modules = _fake_core(compiler, kept)
     before = {name: sys.modules.get(name) for name in modules}
@@ -116,7 +116,7 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """cuda-core takes one value or several of an option."""
+    """Return the values of an option; cuda-core takes one or several."""
     return [] if value is None else list(value) if isinstance(value, list) else [value]
 
 
@@ -125,7 +125,7 @@ def _defined(one: Any) -> str:
 
 
 def _nvrtc() -> Any:
-    """The module, None where it or its library is missing. cuda-core's own Program asks for a driver."""
+    """Return the NVRTC module; None if it or its library is missing. cuda-core's Program needs a driver."""
     try:
         module = import_module("cuda.bindings.nvrtc")
         module.nvrtcVersion()
@@ -152,7 +152,8 @@ def _by_nvrtc(nvrtc: Any, text: str, name: str, flags: Sequence[str]) -> tuple[s
 
 
 def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
-    """cuda.core with programs that are compiled for the request's architecture, and launches that are only noted."""
+    """Return a cuda.core whose programs are compiled for the request's architecture and whose launches are only
+    recorded."""
 
     class Options:
         def __init__(self, **given: Any) -> None:
@@ -176,7 +177,7 @@ def _fake_core(compiler: Compiler, kept: Kept) -> dict[str, types.ModuleType]:
         def compile(self, target_type: str = "cubin", **_: Any) -> Code:
             file = str(self.options.get("name") or "kernel.cu")
             compiled = compiler.nvrtc(self.code, file, self.options)
-            # other options make another program of the same text
+            # with other options the same text is another program
             if set(self.options) <= {"name", "std", "arch"}:
                 kept.programs[self.code] = compiled
             return Code(file, self.code, compiled)
@@ -237,7 +238,7 @@ def _three(size: Any) -> tuple[int, int, int]:
 
 
 class _Library:
-    """What nvcc would have built: any function of it does nothing."""
+    """Stands in for a library built by nvcc: each function does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **options: None
@@ -247,7 +248,7 @@ class _Library:
 
 
 def _inline(compiler: Compiler, kept: Kept) -> list[Any]:
-    """Takes the place of the loaders that run nvcc; the functions that undo it."""
+    """Replace the loaders that run nvcc. Returns the functions that undo it."""
     undo = []
     for module, names in (
         ("tvm_ffi.cpp", ("load_inline", "load")),

@@ -1,8 +1,7 @@
-"""The same call in Triton's interpreter, which runs: what it launches, loads and keeps.
+"""The same call in Triton's interpreter, which runs it: records launches, loads and tiles.
 
-What a compiler makes of a kernel shows neither how often a place loads nor who does the work; and where the two take a
-branch apart from each other, one alone is looked at. It is watched on numbers that are drawn here.
-"""
+Compiled code shows neither how often a place loads nor how work is shared; and a kernel may branch on whether it runs
+in the interpreter. The numbers are drawn here."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ import numpy as np
 from kernellab.lens.dry.records import Ran, Request
 from kernellab.lens.dry.triton import three
 
-#: of a row's largest number: one below this share counts as 0
+#: fraction of a row's largest number below which a number counts as 0
 _SMALL = 1e-3
 
 
 class _Launch:
-    """One launch: which elements were loaded, by which program last, and how many by each."""
+    """One launch: the loaded elements, the last program that loaded each, and the number of loads of each program."""
 
     def __init__(self) -> None:
         self.by: dict[str, Any] = {}
@@ -37,19 +36,19 @@ class _Launch:
 
 
 class Watch:
-    """What the launches of this process do from :meth:`begin` on."""
+    """Records the launches of this process from :meth:`begin` on."""
 
     def __init__(self, files: Sequence[str], spans: Callable[[], Sequence[Any]]) -> None:
         self._files, self._spans = {Path(name).name for name in files}, spans
         self.begin(0)
 
     def begin(self, seconds: int) -> None:
-        """``seconds`` of the processor's time after which of each launch the first program alone runs."""
+        """Start recording; after ``seconds`` of CPU time only the first program of each launch runs."""
         self.until, self.whole = time.process_time() + seconds, True
         self.drawn, self.program, self.name = bool(seconds), 0, ""
         self.launches: list[list[Any]] = []
         self.sizes: dict[str, int] = {}
-        #: place and argument -> of each element the program that loaded it there last
+        #: place and argument -> the last program that loaded each element there
         self.last: dict[tuple[Any, str, int], Any] = {}
         self.places: set[Any] = set()
         self.again: defaultdict[str, int] = defaultdict(int)
@@ -81,7 +80,7 @@ class Watch:
             by[element] = self.program
 
     def _place(self) -> Any:
-        """The calls of the source that lead from the launched function to this load."""
+        """Return the calls of the source from the launched function to this load."""
         frame, calls = sys._getframe(2), []
         while frame is not None:
             code = frame.f_code
@@ -105,13 +104,14 @@ class Watch:
 
 
 def _several(values: Any, axis: int) -> bool:
-    """Has a row (or column) more than one number that counts? A product with an identity moves, and adds nothing."""
+    """Has a row (or column) more than one number that counts? A product with an identity moves elements and adds
+    nothing."""
     size = np.abs(np.asarray(values, dtype=np.float64))
     return bool(((size > _SMALL * size.max(axis=axis, keepdims=True)).sum(axis=axis) > 1).any())
 
 
 def install(request: Request) -> Watch:
-    """Has each launch of this process watched. Before it Triton is imported for its interpreter, the source after."""
+    """Record each launch of this process. Triton must be imported before, for its interpreter, and the source after."""
     from triton.runtime import interpreter  # type: ignore[import-untyped]
 
     from kernellab.verifier.worker import interpreter as worker
@@ -166,7 +166,7 @@ class _Enough(Exception):
 
 
 class _Loading:
-    """The interpreter's access to memory, with its loads told."""
+    """The interpreter's access to memory, which records loads."""
 
     def __init__(self, real: Any, watch: Watch) -> None:
         self._real, self._watch = real, watch
@@ -180,7 +180,7 @@ class _Loading:
 
 
 def arguments(specs: Sequence[dict[str, Any]], drawn: bool) -> list[Any]:
-    """What the entry is called with: floats are drawn (else 0, as many are then never touched), masks alternate, other
+    """Return the entry's arguments: floats are drawn (else 0, which touches less memory), masks alternate, other
     numbers are 0."""
     import torch
 

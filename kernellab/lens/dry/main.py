@@ -38,7 +38,7 @@ def main() -> None:
     _fork()
     shared = "" if not level or sandbox.own_proc() else " (shared /proc)"
     _fork()
-    # warm before it is confined: what is imported later is read from the same places, only slower
+    # imported before it is confined, since imports are slower afterwards
     import torch  # noqa: F401
 
     watching = _watching(request, folder / "run", level) if request.watched else None
@@ -53,7 +53,8 @@ def main() -> None:
 
 
 def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
-    """Starts the calls in Triton's interpreter, in a child that has torch already: its number, and where it answers."""
+    """Start the calls in Triton's interpreter, in a child that has torch already. Returns its process id, and the pipe
+    of its answer."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -87,7 +88,7 @@ def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
 
 
 def _watched(child: int, reading: int) -> list[Ran]:
-    """What the child tells. Ends as it does where its time was up."""
+    """Return the child's answer. Ends this process in the same way if the child ran out of time."""
     with os.fdopen(reading) as pipe:
         text = pipe.read()
     status = os.waitpid(child, 0)[1]
@@ -99,7 +100,7 @@ def _watched(child: int, reading: int) -> list[Ran]:
 
 
 def _fork() -> None:
-    """Continues in a child, whose end and exit status this process waits for, and which ends with it."""
+    """Continue in a child process; this process waits for its end and exit status, and the child ends with it."""
     child = os.fork()
     if child:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
@@ -114,7 +115,7 @@ def _import() -> None:
 
 
 def call(request: Request, held: list[str]) -> Answer:
-    """The dry call, within what holds this process."""
+    """Make the dry call; ``held`` are the restrictions of this process."""
     if not request.allowed and not sandbox.contains(", ".join(held)):
         return Answer(error=[
             "This machine has no sandbox, so this kernel's host code would run with your own rights.",
@@ -174,7 +175,7 @@ def _entry(request: Request):  # type: ignore[no-untyped-def]
 
 
 def _said(error: BaseException, request: Request) -> str:
-    """The error in one line, with the line of the source that it came through last."""
+    """Return the error in one line, with the deepest line of the source."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name in request.files]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
     return f"{where}{type(error).__name__}: {_first(str(error))}"
@@ -185,15 +186,15 @@ def _first(text: str) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it gives no reason")[:300]
 
 
-# -- torch as a dry call sees it: tensors without contents on a GPU that is not there ----------------------------------
+# -- torch in a dry call: tensors without contents on an absent GPU ----------------------------------------------------
 
-#: an address that every alignment divides
+#: an address that is a multiple of every alignment
 _ADDRESS = 1 << 20
 
 
 @contextlib.contextmanager
 def gpu(request: Request) -> Iterator[None]:
-    """While it holds, torch makes tensors without contents, and says that there is a GPU as the request describes."""
+    """While active, torch makes tensors without contents, and reports the GPU of the request."""
     import torch
     from torch._subclasses import fake_tensor
 
@@ -226,7 +227,7 @@ def gpu(request: Request) -> Iterator[None]:
         setattr(torch.cuda, name, value)
     torch.Tensor.data_ptr = _address  # type: ignore[method-assign, assignment]
     for name in ("init_gpu_context", "init_cuda_context"):
-        # makes a real tensor to wake the driver, which is not there
+        # makes a real tensor to initialise the driver, which is absent
         if hasattr(fake_tensor, name):
             setattr(fake_tensor, name, lambda *_: None)
     try:
@@ -243,7 +244,7 @@ def _address(tensor: Any) -> int:
 
 
 def arguments(specs: Sequence[dict[str, Any]]) -> list[Any]:
-    """What the entry is called with, within :func:`gpu`."""
+    """Return the entry's arguments, inside :func:`gpu`."""
     import torch
 
     return [

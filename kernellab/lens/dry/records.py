@@ -1,4 +1,4 @@
-"""What goes into a dry call and what comes out of it; both travel as JSON."""
+"""The request and the answer of a dry call; both are sent as JSON."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ class Request:
     entry_file: str
     entry: str
     arguments: list[dict[str, Any]]
-    #: 90 for sm_90
+    #: compute capability: 90 for sm_90
     capability: int
-    #: SMs, by which persistent kernels choose their grid
+    #: SMs, from which persistent kernels derive their grid
     cores: int
-    #: the source may run without a sandbox: our own rules wrote it, or a person allowed it
+    #: the source may run without a sandbox: kernellab's rules wrote it, or a person allowed it
     allowed: bool = False
-    #: what Triton builds for its host is wanted too, where the driver's library is there
+    #: also return what Triton builds for its host, if the driver's library exists
     host: bool = False
-    #: seconds of the processor's time that the call may use; 0 means no limit
+    #: limit of the call's CPU time in seconds; 0 means no limit
     processor: int = 0
     #: further calls with other arguments, in the same process
     others: list[list[dict[str, Any]]] = field(default_factory=list)
-    #: Triton's own texts are enough, nothing is disassembled; and each call runs in its interpreter as well, after so
-    #: many seconds of the processor's time, and with other arguments, the first program of each launch alone
+    #: only Triton's texts, nothing is disassembled; each call also runs in its interpreter: after this many seconds of
+    #: CPU time, and with other arguments, only the first program of each launch
     watched: int = 0
 
 
 @dataclass(frozen=True)
 class Built:
-    """One kernel that a dry call would launch. ``texts`` are the compiler's own, by level; ``shared`` is dynamic."""
+    """One kernel that a dry call would launch. ``texts`` are the compiler's, by level; ``shared`` is dynamic shared
+    memory in bytes."""
 
     name: str
     texts: dict[str, str]
     grid: list[int] = field(default_factory=list)
     block: int = 0
     shared: int = 0
-    #: of the device code: what the launch's text is called, and its text, where it is no file of the source
+    #: the name of the launch's text, and the text itself, if it is not a file of the source
     source: str = ""
     #: ``REG:32 STACK:0 SHARED:0 LOCAL:0``, as cuobjdump says it
     resources: str = ""
@@ -50,20 +51,21 @@ class Built:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a call did in Triton's interpreter; ``error`` is what it ended with. Not ``whole``: programs were left out,
-    so that ``sharing`` says nothing. Not ``drawn``: its numbers were zeros, and so does ``products``."""
+    """The record of a call in Triton's interpreter; ``error`` is the exception that ended it. Without ``whole``,
+    programs were left out, and ``sharing`` is not valid. Without ``drawn``, numbers were zeros, and ``products`` is not
+    valid."""
 
     #: names and grids, in order
     launches: list[list[Any]] = field(default_factory=list)
-    #: places of the source that load, of all its kernels
+    #: number of places in the source that load, in all kernels
     loads: int = 0
-    #: elements of the largest array that one program has loaded again at the same place
+    #: elements of the largest array that one program loaded repeatedly at the same place
     again: int = 0
     #: bytes of the largest tile of floats
     tile: int = 0
-    #: products of which both sides have rows and columns of more than one number
+    #: number of products of which both factors have rows and columns with more than one number
     products: int = 0
-    #: elements that a launch loads, over those that the busiest of its programs does: how many share the work
+    #: elements that a launch loads divided by those of its busiest program: how many programs share the work
     sharing: float = 0.0
     whole: bool = True
     drawn: bool = True
@@ -72,11 +74,11 @@ class Ran:
 
 @dataclass(frozen=True)
 class Answer:
-    """``error`` is why there is nothing: (what, remedy). ``refused`` is what the compiler or the call ended with, also
-    where some kernels were compiled before."""
+    """``error`` is the reason (what, remedy) if there is no result. ``refused`` is the error of the compiler or the
+    call, which may follow compiled kernels."""
 
     kernels: list[Built] = field(default_factory=list)
-    #: of all kernels; one that is launched twice stands once in ``kernels``
+    #: number of launches; a kernel that is launched twice is in ``kernels`` once
     launches: int = 0
     #: the launches of Triton's kernels by name and grid, in order
     calls: list[list[Any]] = field(default_factory=list)
@@ -84,5 +86,5 @@ class Answer:
     error: list[str] = field(default_factory=list)
     refused: str = ""
     held: list[str] = field(default_factory=list)
-    #: of a call that was watched
+    #: the record of a call in the interpreter
     ran: Ran | None = None

@@ -15,7 +15,7 @@ _SECONDS = 60
 
 
 def tool(name: str) -> str | None:
-    """The path of nvdisasm or cuobjdump, None where there is none."""
+    """Return the path of nvdisasm or cuobjdump; None without one."""
     path = shutil.which(name)
     if path:
         return path
@@ -30,12 +30,12 @@ def tool(name: str) -> str | None:
 
 
 def disassembled(cubin: bytes) -> str:
-    """SASS with the lines that it comes from, "" where there is no disassembler."""
+    """Return SASS with source lines; "" without a disassembler."""
     return _run("nvdisasm", ["-gi", "-c"], cubin)
 
 
 def resources(cubin: bytes) -> dict[str, str]:
-    """``REG:32 STACK:0 SHARED:0 LOCAL:0 ...`` by kernel; empty without the tool."""
+    """Return ``REG:32 STACK:0 SHARED:0 LOCAL:0 ...`` by kernel; empty without the tool."""
     output = _run("cuobjdump", ["--dump-resource-usage"], cubin)
     return {match["name"]: match["usage"] for match in _USAGE.finditer(output)}
 

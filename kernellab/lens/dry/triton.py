@@ -1,8 +1,7 @@
-"""Triton in a dry call: each launch is compiled for the request's architecture, and kept.
+"""Triton in a dry call: each launch is compiled for the request's architecture and recorded.
 
-Triton compiles for a named target without a GPU; only its driver object asks for one, and another stands in for it.
-Read from Triton 3.4 to 3.9.
-"""
+Triton compiles for a named target without a GPU; only its driver object needs one, and a stand-in replaces it. Checked
+with Triton 3.4 to 3.9."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from kernellab.lens.dry.tools import disassembled, tool
 from kernellab.lens.read import ptx
 from kernellab.lens.read.sass import instructions
 
-#: what a compiled kernel keeps of each stage, in order
+#: the texts of a compiled kernel by stage, in order
 TEXTS = ("ttir", "ttgir", "llir", "ptx")
 _WARP = 32
 _SECONDS = 60
 
 
 class _Driver:
-    """What Triton asks of a driver before it compiles."""
+    """The part of a driver that Triton uses before it compiles."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
@@ -57,7 +56,7 @@ class _Driver:
 
 
 class Kept:
-    """The kernels of a dry call, each variant once, and what was not as on a GPU."""
+    """The kernels of a dry call, each variant once, and notes on differences from a GPU."""
 
     def __init__(self) -> None:
         self.kernels: list[Built] = []
@@ -84,7 +83,7 @@ class Kept:
 
 @contextlib.contextmanager
 def compiled(request: Request, kept: Kept) -> Iterator[None]:
-    """While it holds, a launch of a ``@triton.jit`` function compiles, and adds to ``kept``."""
+    """While active, a launch of a ``@triton.jit`` function compiles, and adds to ``kept``."""
     try:
         from triton.runtime import autotuner, driver, jit  # type: ignore[import-untyped]
     except ImportError:
@@ -129,13 +128,14 @@ def compiled(request: Request, kept: Kept) -> Iterator[None]:
 
 
 def three(grid: list[int]) -> list[int]:
-    """A grid with all three of its sizes."""
+    """Return a grid with all three sizes."""
     return [*grid, 1, 1][:3]
 
 
 def _host_code(compiled_kernel: Any) -> None:
-    """Builds into Triton's cache what launches the kernel: a C compiler's second or two at a first call."""
-    # other versions name it otherwise, and a machine may have no compiler or driver: it is built where it is used
+    """Build the kernel's launcher into Triton's cache, which takes a C compiler a second or two."""
+    # other versions use another name, and a machine may have no compiler or driver: the launcher is then built where it
+    # is used
     with contextlib.suppress(Exception):
         from triton.backends.nvidia import driver  # type: ignore[import-untyped]
 
@@ -144,9 +144,8 @@ def _host_code(compiled_kernel: Any) -> None:
 
 
 def _relined(compiled_kernel: Any, capability: int) -> bytes:
-    """The cubin with right lines: LLVM gives those of an inline assembly (each load and store is one) to lines below,
-    so the PTX is assembled again without these marks. The instructions must be the same, else the cubin stays as it is.
-    """
+    """Return the cubin with right lines: LLVM assigns those of an inline assembly (each load and store is one) to lines
+    below, so the PTX is assembled again without these marks. If the instructions differ, return the cubin unchanged."""
     cubin = bytes(compiled_kernel.asm.get("cubin", b""))
     if not cubin or "ptx" not in compiled_kernel.asm:
         return cubin
@@ -169,7 +168,7 @@ def _relined(compiled_kernel: Any, capability: int) -> bytes:
 
 
 def _assemblers(capability: int) -> list[str]:
-    """The ptxas that Triton takes for this architecture, then the others at hand."""
+    """Return the ptxas that Triton uses for this architecture, then others."""
     assemblers = []
     with contextlib.suppress(Exception):
         from triton.backends.nvidia.compiler import get_ptxas  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""What a GPU kernel's device code shows."""
+"""Facts from a GPU kernel's device code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLOAT = re.compile(r"^(?:@!?U?P\w+ )?(?P<name>[DFH])(?:FMA2?|ADD2?|MUL2?)\b")
 
 
 def facts(built: Built, capability: int, cores: int, kernel: str) -> list[Fact]:
-    """Of one kernel; ``kernel`` is what the facts are marked with, "" where it is the only one."""
+    """Return the facts of one kernel, marked with its name ``kernel``, "" if it is the only one."""
     used = {name: int(value) for name, value in _USED.findall(built.resources)}
     code = instructions(built.texts.get("sass", ""))
     shared = built.shared + static_shared(built.texts.get("ptx", ""))
@@ -44,7 +44,7 @@ def facts(built: Built, capability: int, cores: int, kernel: str) -> list[Fact]:
 
 
 def static_shared(ptx: str) -> int:
-    """Bytes of shared memory that the text declares with a size."""
+    """Return the bytes of shared memory that the text declares with a size."""
     return sum(int(bits) // 8 * int(count or 1) for bits, count in _SHARED.findall(ptx) if ".extern" not in ptx or bits)
 
 

@@ -1,4 +1,4 @@
-"""What an SM holds, and how many blocks of a kernel that makes.
+"""The limits of an SM, and the number of a kernel's blocks that fit.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the CUDA Occupancy Calculator
 for the units of allocation.
@@ -14,9 +14,9 @@ from kernellab.target import Chip
 
 _WARP = 32
 _REGISTERS = 65536
-#: registers are given a warp in units of these, and warps in fours; shared memory in units of bytes
+#: allocation units: registers of a warp, warps, and bytes of shared memory
 _REGISTER_UNIT, _WARP_UNIT, _SHARED_UNIT = 256, 4, 128
-#: bytes of shared memory that the system takes of each block from capability 8.0 on
+#: bytes of shared memory that the system reserves in each block from capability 8.0 on
 RESERVED = 1024
 
 
@@ -36,7 +36,7 @@ LIMITS = {
     90: Limits(64, 32, 228 * _KB), 100: Limits(64, 32, 228 * _KB), 103: Limits(64, 32, 228 * _KB),
     120: Limits(48, 24, 100 * _KB),
 }  # fmt: skip
-#: by a word of the chip's name
+#: compute capability by a word of the chip's name
 _CAPABILITY = {
     "v100": 70, "t4": 75, "a100": 80, "a10": 86, "a40": 86, "3090": 86, "l4": 89, "l40": 89, "4090": 89, "h100": 90,
     "h200": 90, "gh200": 90, "b200": 100, "gb200": 100, "b300": 103, "5090": 120,
@@ -45,7 +45,7 @@ _CAPABILITY = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks on an SM, their warps, and which of registers, shared memory, warps or blocks allows no more."""
+    """Blocks on an SM, their warps, and the limiting resource: registers, shared memory, warps or blocks."""
 
     blocks: int
     warps: int
@@ -54,10 +54,10 @@ class Occupancy:
 
 
 def capability_of(chip: Chip) -> int:
-    """90 for sm_90: by the chip's name, else that of this machine's GPU.
+    """Return 90 for sm_90: by the chip's name, else that of this machine's GPU.
 
     Raises:
-        TargetError: neither says it.
+        TargetError: neither is known.
     """
     words = chip.name.lower().replace("-", " ").split()
     for word in words:
@@ -74,10 +74,10 @@ def capability_of(chip: Chip) -> int:
 
 
 def occupancy(capability: int, threads: int, registers: int, shared: int) -> Occupancy | None:
-    """``threads`` of a block, ``registers`` of a thread, ``shared`` bytes of a block without what the system takes.
+    """Return the occupancy for ``threads`` of a block, ``registers`` of a thread and ``shared`` bytes of a block
+    without the reserved ones.
 
-    None for a capability that is not listed, or where nothing of the block is known.
-    """
+    None for a capability that is not listed, or if nothing is known about the block."""
     limits = LIMITS.get(capability)
     if limits is None or threads <= 0:
         return None
@@ -86,7 +86,7 @@ def occupancy(capability: int, threads: int, registers: int, shared: int) -> Occ
     by_registers = (_REGISTERS // each) // _WARP_UNIT * _WARP_UNIT // warps
     allocated = -(-(shared + (RESERVED if capability >= 80 else 0)) // _SHARED_UNIT) * _SHARED_UNIT
     ways = {
-        # a full SM is held back by nothing else
+        # a full SM has no other limit
         "warps": limits.warps // warps,
         "registers": by_registers,
         "shared memory": limits.shared // allocated if allocated else limits.blocks,

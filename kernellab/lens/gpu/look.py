@@ -32,7 +32,7 @@ from kernellab.verifier.sandbox import sandbox
 _SECONDS = 300
 _MOST_BYTES = 64 << 20
 _ENDLESS = "Look for a loop that never ends, or that the compiler has to unroll."
-#: the reader of each level, its language, and what it is
+#: the reader of each level, its language, and its title
 _LEVELS = {
     "ttir": (mlir.rows, "mlir", "Triton's own intermediate text (TTIR): the kernel before any layout"),
     "ttgir": (mlir.rows, "mlir", "Triton's text for a GPU (TTGIR): with layouts over threads, and shared memory"),
@@ -43,7 +43,8 @@ _LEVELS = {
 
 
 def look_gpu(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip, allowed: bool = False) -> Lens:
-    """``arguments`` as :class:`~kernellab.lens.dry.records.Request` has them. Blocking: seconds.
+    """Return the lens of a GPU source; ``arguments`` as in :class:`~kernellab.lens.dry.records.Request`. Blocks for
+    seconds.
 
     Raises:
         SessionError: the call fails, the compiler refuses, or nothing is launched.
@@ -73,8 +74,8 @@ class Cubins(NamedTuple):
 
 
 def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -> Cubins:
-    """What the call compiles for ``chip``. Of trusted sources: what their host code writes there is not looked at.
-    Raises as :func:`look_gpu`."""
+    """Return the binaries that the call compiles for ``chip``, for trusted sources only: files that their host code
+    writes there are not checked. Raises as :func:`look_gpu`."""
     answer, files = _called(source, arguments, chip, allowed=True, collect=True)
     _must(answer)
     return files
@@ -83,11 +84,10 @@ def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -
 def watched(
     source: Source, calls: Sequence[Sequence[Mapping[str, Any]]], chip: Chip, processor: int = 0, seconds: int = 60
 ) -> list[Answer]:
-    """Of each call, by its arguments: what it launches, compiled for ``chip``, why a compiler does not take it, and
-    what it does in Triton's interpreter; nothing where there is no sandbox to call it in. ``processor``: seconds of its
-    time that all may use, in either; 0 means no limit; after ``seconds`` of it the interpreter runs of each launch the
-    first program alone. Raises as :func:`look_gpu` where a call takes too long, Overtime
-    where it uses more."""
+    """Return for each call, by its arguments, its launches compiled for ``chip``, the compiler's error, and its record
+    in Triton's interpreter; nothing without a sandbox. ``processor`` limits the CPU time of all calls in seconds, 0
+    means no limit; after ``seconds`` of it the interpreter runs only the first program of each launch. Raises as
+    :func:`look_gpu` if a call takes too long, Overtime if it uses more CPU time."""
     request = _request(source, calls[0], chip)
     others = [[dict(one) for one in arguments] for arguments in calls[1:]]
     request = replace(request, others=others, watched=seconds, processor=processor)
@@ -116,18 +116,18 @@ def _request(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip)
 
 @lru_cache(maxsize=16)
 def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
-    """The dry calls' answers and the compiled files that it leaves, remembered by all that goes into it."""
+    """Return the dry calls' answers and their compiled files, cached by all inputs."""
     folder = Path(tempfile.mkdtemp(prefix="kernellab-lens-"))
     scratch = folder / "work"
     try:
-        # the process may become a separate user, who must reach its scratch folder
+        # the process may become a separate user, who needs access to its scratch folder
         os.chmod(folder, 0o711)
         scratch.mkdir()
         (folder / "request.json").write_text(request, encoding="utf-8")
         environment = clean_environment({
             "TRITON_CACHE_DIR": str(scratch / CACHE), "TRITON_INTERPRET": "0", "HOME": str(scratch),
             "TMPDIR": str(scratch), "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), "CUDA_VISIBLE_DEVICES": "",
-            # the sandbox's user has no entry in the password file, which torch's compiler would look into
+            # the sandbox's user has no entry in the password file, which torch's compiler would read
             "USER": "worker", "LOGNAME": "worker",
         })  # fmt: skip
         command = module_command("kernellab.lens.dry.main", str(folder))
@@ -156,7 +156,7 @@ def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
                 "Check with `kernellab verify` that the source runs.",
             )
         answers = [_answer(reply) for reply in json.loads(out.read_text(encoding="utf-8"))]
-        if not collect:  # what confined code leaves is not looked at
+        if not collect:  # files of confined code are not read
             return answers, Cubins({}, {})
         sources = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
         programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in sources if text.is_file()}
@@ -171,8 +171,8 @@ def _answer(reply: dict[str, Any]) -> Answer:
 
 
 def _of_triton(cache: Path) -> dict[str, bytes]:
-    """The cubins of a Triton cache with what Triton must know of each, and the libraries that launch them; an entry's
-    folder is named by its key."""
+    """Return the cubins of a Triton cache with their metadata, and the launchers; an entry's folder has its key as
+    name."""
     cubins: dict[str, bytes] = {}
     for cubin in cache.glob("*/*.cubin"):
         about = cubin.with_suffix(".json")
@@ -187,7 +187,7 @@ def _of_triton(cache: Path) -> dict[str, bytes]:
 
 
 def _shown(source: Source, kernels: Sequence[Built], read: Mapping[str, Sequence[Sequence[Row]]]) -> Shown:
-    """The files of the source that device code came from: one as it is, several one below the other."""
+    """Return the source's files with device code: one unchanged, several concatenated."""
     hits = Counter(
         file for parts in read.values() for rows in parts for row in rows for file in {file for file, _ in row.places}
     )

@@ -1,4 +1,4 @@
-"""A lens as one HTML page that needs nothing else: source and level side by side, linked both ways."""
+"""A lens as one self-contained HTML page: source and level side by side, linked both ways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernellab.lens.records import Lens
 
 
 def page(title: str, lenses: Sequence[Lens], names: Sequence[str] = (), theme: str = "") -> str:
-    """HTML of one lens, or of two and their difference at each level that both have.
+    """Return the HTML of one lens, or of two and their difference at each level that both have.
 
     ``theme`` is light or dark; "" follows JupyterLab's, elsewhere the system's.
     """
@@ -26,7 +26,7 @@ def page(title: str, lenses: Sequence[Lens], names: Sequence[str] = (), theme: s
         "differences": [asdict(one) for one in _differences(lenses, names)],
     }
     texts = {name: (here / f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
-    # what is put in may hold braces, and must not end the script
+    # the inserted text may contain braces, and must not end the script
     embedded = json.dumps(data).replace("<", "\\u003c")
     html = texts["html"].replace("{title}", escape(title)).replace("{css}", texts["css"])
     before, _, after = html.partition("{data}")
@@ -34,7 +34,7 @@ def page(title: str, lenses: Sequence[Lens], names: Sequence[str] = (), theme: s
 
 
 def framed(html: str, height: int = 620) -> str:
-    """The page within a cell's output."""
+    """Return the page inside a cell's output."""
     return (
         f'<iframe title="lowering lens" srcdoc="{escape(html, quote=True)}" '
         f'style="width:100%;height:{height}px;border:1px solid var(--jp-border-color2,#ccc)"></iframe>'
@@ -42,7 +42,7 @@ def framed(html: str, height: int = 620) -> str:
 
 
 def as_text(lens: Lens) -> str:
-    """The facts and the levels' sizes as lines of text."""
+    """Return the facts and the levels' sizes as lines of text."""
     width = max((len(fact.name) for fact in lens.facts), default=0)
     lines = [f"{lens.file}: {lens.target}"]
     for one in lens.levels:
@@ -57,7 +57,7 @@ def as_text(lens: Lens) -> str:
 
 
 def as_data(lens: Lens) -> dict[str, Any]:
-    """The lens as JSON takes it; links are [line of the source, line of the level]."""
+    """Return the lens as data for JSON; links are [line of the source, line of the level]."""
     return {
         "file": lens.file,
         "text": lens.text,

@@ -1,1 +1,1 @@
-"""Readers of compilers' texts: without the marks of debug information, with the places that each line comes from."""
+"""Readers of compilers' texts: they remove debug information and return the source places of each line."""

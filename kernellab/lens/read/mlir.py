@@ -36,7 +36,7 @@ def rows(text: str) -> list[Row]:
 
 
 def _without(line: str) -> tuple[str, list[str]]:
-    """The line without ``loc(...)``, and what stood in them. A location may hold brackets, and quoted ones."""
+    """Return the line without ``loc(...)``, and their contents. A location may contain brackets, also quoted ones."""
     bare, location, at = "", [], 0
     while (start := line.find(" loc(", at)) >= 0:
         end = _closed(line, start + 4)

@@ -20,9 +20,7 @@ _COMMENT = re.compile(r"\s*// [\w.<>-]+:\d+:\d+.*$")
 def rows(text: str) -> list[Row]:
     """The text's rows without debug information.
 
-    LLVM counts the lines of an inline assembly on from the call's own line: of the marks within one only the first is
-    taken.
-    """
+    LLVM counts the lines of an inline assembly from the call's line, so only the first mark inside one is used."""
     files = {match[1]: match[2] for line in text.splitlines() if (match := _FILE.match(line))}
     chains: dict[tuple[str, ...], frozenset[Place]] = {}
     now, inside, marked, debug = NOWHERE, False, False, 0
@@ -55,7 +53,7 @@ def rows(text: str) -> list[Row]:
 
 
 def relined(text: str) -> str:
-    """The PTX with those marks of inline assembly left out that are wrong; its code is the same."""
+    """Return the PTX without the wrong marks of inline assembly; its code is the same."""
     inside = marked = False
     kept = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Lines of a compiler's text with their places, and how they become a level of one source file."""
+"""Lines of a compiler's text with their places, and their conversion to a level of one source file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOWHERE: frozenset[Place] = frozenset()
 
 @dataclass(frozen=True)
 class Row:
-    """A line, and every place that it comes from: where it was written, and where that was inlined."""
+    """A line and its places in the source: where it was written, and where that was inlined."""
 
     text: str
     places: frozenset[Place] = NOWHERE
@@ -27,17 +27,16 @@ def place(file: str, line: int | str) -> Place:
 
 @dataclass(frozen=True)
 class Shown:
-    """The source's text that levels are linked to: ``begins`` says which of its lines a file's first line is, less one.
+    """The source's text to which levels are linked; ``begins`` has the line of each file's first line, less one.
 
-    Where several files hold device code they stand one below the other; code of a Python string begins in its middle.
-    """
+    Several files with device code are concatenated; code of a Python string begins in the middle."""
 
     file: str
     text: str
     begins: Mapping[str, int]
 
     def line(self, at: Place) -> int | None:
-        """The line of the text that a place is, None for places elsewhere."""
+        """Return the line of the text at a place; None for places elsewhere."""
         begin = self.begins.get(at[0])
         return None if begin is None or at[1] < 1 else begin + at[1]
 
@@ -58,7 +57,7 @@ def level(name: str, parts: Sequence[Sequence[Row]], shown: Shown, language: str
 
 
 def _trimmed(rows: Iterable[Row]) -> list[Row]:
-    """Without empty lines at the ends, and with one where there were several."""
+    """Return the rows without empty lines at the ends, and with one instead of several."""
     kept: list[Row] = []
     for row in rows:
         if row.text.strip() or (kept and kept[-1].text.strip()):

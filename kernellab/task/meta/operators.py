@@ -17,7 +17,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of the operator ``func``."""
+        """Run the operator ``func``; a subclass returns its result."""
         raise NotImplementedError
 
 

@@ -1,1 +1,1 @@
-"""Samples of a task: sizes that show edges, legal values, smaller inputs."""
+"""Samples of a task: edge sizes, legal values, smaller inputs."""

@@ -1,7 +1,6 @@
-"""Constant contents: every element of an argument is one number, which random draws never show.
+"""Constant contents: every element of an argument is one number, which random inputs never have.
 
-They are no secret: the same for everyone, so that a failure there may be told whole.
-"""
+They are public and the same for everyone, so a failure may be reported in full."""
 
 from __future__ import annotations
 
@@ -21,25 +20,25 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: numbers of few bits, so that sums of equal ones are exact in any order
+#: numbers of few bits, so that sums of equal numbers are exact in any order
 _TRIED = (0.0, 1.0, -0.75, 0.75)
-#: of the samples' size: what comes so near to 0 may be 0
+#: fraction of the samples' size: a sample below it implies that 0 is allowed
 _NEAR_ZERO = 0.02
-#: arguments that are tried one by one
+#: most arguments that are tried one by one
 _ALONE = 4
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Arguments of a call of which those in ``contents`` have one number throughout."""
+    """The arguments of a call; those in ``contents`` are constant."""
 
     args: tuple[Any, ...]
     contents: Mapping[str, float]
 
 
 def constants(task: Task, args: Sequence[Any]) -> Iterator[Constant]:
-    """``args`` with the float inputs that may be constant: together, then one at a time. Parameters stay as they are;
-    no number is given that the task's own inputs or its ``DOMAIN`` exclude."""
+    """Yield ``args`` with constant float inputs: all that may be constant together, then one at a time. Parameters
+    stay; numbers that the task's own inputs or its ``DOMAIN`` exclude are not used."""
     free = {
         p: numbers for p, numbers in enumerate(_allowed(task)) if numbers and _is_float(args[p]) and len(args[p].shape)
     }
@@ -57,10 +56,10 @@ def constants(task: Task, args: Sequence[Any]) -> Iterator[Constant]:
 
 
 def with_contents(task: Task, args: Sequence[Any], contents: Mapping[str, float]) -> Constant:
-    """``args`` with the tensors that ``contents`` names filled with one number each.
+    """Return ``args`` with the tensors in ``contents`` filled with one number each.
 
     Raises:
-        TaskError: the task has no tensor of such a name, or its dtype has no such number.
+        TaskError: the task has no tensor of that name, or its dtype does not have the number.
     """
     import torch
 
@@ -85,7 +84,7 @@ def with_contents(task: Task, args: Sequence[Any], contents: Mapping[str, float]
 
 @lru_cache(maxsize=256)
 def _allowed(task: Task) -> tuple[tuple[float, ...], ...]:
-    """For each argument the numbers that it may have throughout, of those that are tried."""
+    """Return for each argument the constants that it may have, of those that are tried."""
     args = small_sample(task)
     if args is None:
         return tuple(() for _ in task.args)
@@ -103,7 +102,7 @@ def _allowed(task: Task) -> tuple[tuple[float, ...], ...]:
 
 
 def _is_float(value: Any) -> bool:
-    """Is it a tensor of floats that can be compared? Those of eight bits cannot."""
+    """Is it a tensor of floats that support comparisons? Those of eight bits do not."""
     return bool(getattr(value, "is_floating_point", lambda: False)()) and not is_float8(value)
 
 
@@ -119,5 +118,5 @@ def _fits(number: float, legal: Legal, stated: bool, least: float | None) -> boo
         size = legal.rms if legal.support is Support.NONNEGATIVE else 1.0
         return least is not None and least < _NEAR_ZERO * size
     if number == 1 and legal.support is Support.UNIT and not stated:
-        return False  # samples within [0, 1) may be places in a table
+        return False  # samples within [0, 1) may become indices of a table
     return legal.low <= number <= legal.high

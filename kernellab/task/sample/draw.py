@@ -1,4 +1,4 @@
-"""Drawing the values of one argument: families of random numbers, mapped into what the argument may be."""
+"""Draws the values of one argument: families of random numbers, mapped into the argument's support."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Family(str, Enum):
-    """How float arguments are drawn; ``OWN`` is the task's ``inputs()`` as it is."""
+    """Families of float arguments; ``OWN`` is the task's ``inputs()``, unchanged."""
 
     OWN = "inputs"
     NORMAL = "normal"
@@ -24,21 +24,22 @@ class Family(str, Enum):
     SCALED = "scaled"
     HEAVY = "heavy-tail"
     STRUCTURED = "structured"
-    #: rows around 100, rows 30 times as wide, and rows with one element around 200: exp overflows unless the maximum is
-    #: taken off first; and a half of the rows, mostly the first, as they usually are, which shows nothing of the others
+    #: rows around 100, rows of 30 times the spread, and rows with one element around 200, in which exp overflows unless
+    #: the maximum is subtracted first; half of the rows, mostly the first half, are ordinary and do not reveal the
+    #: others
     LARGE = "large"
-    #: a mean a thousand times the spread: the difference of two large sums loses every digit
+    #: a mean of a thousand spreads: the difference of two large sums loses all digits
     OFFSET = "offset"
     MIXED = "mixed"
-    #: rows of about a thousandth, and of all sizes down from a tenth, between rows as they usually are: a constant that
-    #: is added to a root or a divisor counts there
+    #: rows of about a thousandth, and of all sizes below a tenth, among ordinary rows: a constant in a root or divisor
+    #: matters there
     SMALL = "small"
-    #: rows at the edge of what formulas expect: all zero, constant, a single one, tiny, a single element that dominates
+    #: rows at the edge of formulas: all zero, constant, a single one, tiny, one dominating element
     EDGES = "edges"
 
 
 class Support(str, Enum):
-    """The set that an argument's values lie in."""
+    """The set of an argument's values."""
 
     REAL = "real"
     NONNEGATIVE = "nonnegative"
@@ -51,15 +52,15 @@ class Support(str, Enum):
 
 
 OPEN = (Support.REAL, Support.NONNEGATIVE, Support.NONPOSITIVE)
-#: families whose point is the size of values
+#: families that test the magnitude of values
 WIDE = (Family.LARGE, Family.OFFSET)
-#: mean of :attr:`Family.OFFSET` in spreads: at most this, and less where the dtype would round the spread away
+#: largest mean of :attr:`Family.OFFSET` in spreads; less if the dtype would round the spread away
 _OFFSET = 1000.0
 
 
 @dataclass(frozen=True)
 class Legal:
-    """What one argument's values may be. ``low`` and ``high`` bound them; ``rms`` is the samples' size."""
+    """The legal values of one argument, from ``low`` to ``high``; ``rms`` is the samples' magnitude."""
 
     support: Support
     low: float = -inf
@@ -70,7 +71,7 @@ class Legal:
 
 
 def draw(like: Tensor, legal: Legal, family: Family, generator: torch.Generator) -> Tensor:
-    """One tensor like ``like`` from ``family``, inside ``legal``."""
+    """Return one tensor like ``like`` from ``family``, inside ``legal``."""
     import torch
 
     if legal.support is Support.FIXED:
@@ -86,12 +87,12 @@ def draw(like: Tensor, legal: Legal, family: Family, generator: torch.Generator)
         return _sorted(_small(shape, legal, generator), legal).to(like.dtype).contiguous()
     z = _unconstrained(shape, family, generator)
     if family in (Family.STRUCTURED, Family.MIXED, Family.EDGES):
-        # round numbers stay round: the sum of a constant row is exact in any order
+        # numbers of few bits stay so: the sum of a constant row is exact in any order
         legal = replace(legal, rms=2.0 ** round(log2(legal.rms)))
     if like.dtype == torch.float16:
         z = z.clamp(-60, 60)
     if like.element_size() == 1:
-        # an 8-bit float has no room beyond a few hundred
+        # 8-bit floats end at a few hundred
         most = torch.finfo(like.dtype).max / 2
         return _sorted(_into(z, legal).clamp(-most, most), legal).to(like.dtype).contiguous()
     return _sorted(_into(z, legal), legal).to(like.dtype).contiguous()
@@ -102,7 +103,8 @@ def _sorted(x: Tensor, legal: Legal) -> Tensor:
 
 
 def _wide(like: Tensor, legal: Legal, family: Family, generator: torch.Generator) -> Tensor:
-    """Values whose size is the point, inside the support; random normal ones where a support has no room for that."""
+    """Return values of the family's magnitude, inside the support; random normal ones if the support does not allow
+    it."""
     import torch
 
     shape = tuple(like.shape)
@@ -118,7 +120,7 @@ def _wide(like: Tensor, legal: Legal, family: Family, generator: torch.Generator
         return (z + sign * ratio) * legal.rms if legal.support in OPEN else _into(z, legal)
     if legal.support not in OPEN:
         return _into(z, legal)
-    # rows in turn: moved far up, and spread; not scaled by the samples' size, since exp's range is what it is
+    # rows in turn: shifted far up, and spread; not scaled by the samples' magnitude, since exp's range is fixed
     row = torch.arange(shape[0] if len(shape) > 1 else 1, device=z.device).reshape(-1, *[1] * (len(shape) - 1)) % 3
     moved, spread = z + 95 + 15 * first, z * (30 + 10 * second)
     large = torch.where(row == 0, moved, torch.where(row == 1, spread, z)).reshape(shape)
@@ -131,15 +133,14 @@ def _wide(like: Tensor, legal: Legal, family: Family, generator: torch.Generator
     return _into(large / legal.rms, legal)
 
 
-#: kinds of rows of the large family, and how often it is the first half of the rows that is as usual
+#: kinds of rows of the large family, and how often the first half of the rows is ordinary
 _KINDS, _FIRST = 3, 0.75
 
 
 def _small(shape: tuple[int, ...], legal: Legal, generator: torch.Generator) -> Tensor:
-    """Three rows of four made small, as far as the support has room; all as usual where there are fewer than four.
+    """Return three rows of four made small, as far as the support allows; all ordinary if there are fewer than four.
 
-    A row is what a sample is: a place along the first dimension, or along the first few where that one is shorter.
-    """
+    A row is one sample: an index along the first dimension, or along the first few if that one is short."""
     import torch
 
     z = torch.randn(shape, generator=generator, device=generator.device)
@@ -152,18 +153,18 @@ def _small(shape: tuple[int, ...], legal: Legal, generator: torch.Generator) -> 
     any_size = 10.0 ** -(1 + 4 * torch.rand(rows, generator=generator, device=z.device))
     thousandth = 1e-3 * 2.0 ** (2 * torch.rand(rows, generator=generator, device=z.device) - 1)
     size = torch.where(row == 1, any_size, torch.where(row == _ROWS - 1, torch.ones_like(any_size), thousandth))
-    # values that a bound from below would make equal are no values
+    # a lower bound would make these values equal
     size = size.clamp_min(min(100 * least, 1.0)).reshape(*shape[:leading], *[1] * (len(shape) - leading))
     inside: Tensor = _into(z, legal) * size
     return inside.clamp(legal.low, legal.high)
 
 
-#: rows of the small family that are drawn alike: every fourth
+#: period of the kinds of rows in the small family
 _ROWS = 4
 
 
 def _unconstrained(shape: tuple[int, ...], family: Family, generator: torch.Generator) -> Tensor:
-    """Real values of size about 1 (the scaled family apart), float32."""
+    """Return real values of magnitude about 1 (except the scaled family), float32."""
     import torch
 
     device = generator.device
@@ -177,7 +178,7 @@ def _unconstrained(shape: tuple[int, ...], family: Family, generator: torch.Gene
         scaled: Tensor = torch.randn(shape, generator=generator, device=device) * spread + (4 * shift - 2)
         return scaled
     if family is Family.HEAVY:
-        # Student's t with two degrees of freedom, cut so that sums and exponentials stay in range
+        # Student's t with two degrees of freedom, clipped so that sums and exponentials stay in range
         normal = torch.randn(shape, generator=generator, device=device)
         uniform = torch.rand(shape, generator=generator, device=device).clamp_min(1e-6)
         return (normal / (-uniform.log()).sqrt()).clamp(-50, 50)
@@ -202,8 +203,8 @@ def _unconstrained(shape: tuple[int, ...], family: Family, generator: torch.Gene
 
 
 def _edges(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Rows in turn: normal, with one element that dominates, zero, tiny, constant, a single one; which comes first is
-    random. A row is a place along all but the last dimension."""
+    """Return rows in turn: normal, with one dominating element, zero, tiny, constant, a single one; the first kind is
+    random. A row is an index along all dimensions but the last."""
     import torch
 
     out = torch.randn(shape, generator=generator, device=generator.device)
@@ -226,7 +227,7 @@ _EDGES = 6
 
 
 def _spike(rows: Tensor, generator: torch.Generator, least: float = 10.0, most: float = 50.0) -> None:
-    """One element of each row, at a random place, becomes so large."""
+    """Set one element of each row, at a random place, to a magnitude from ``least`` to ``most``."""
     import torch
 
     if not rows.numel() or not rows.dim():
@@ -237,13 +238,13 @@ def _spike(rows: Tensor, generator: torch.Generator, least: float = 10.0, most: 
     rows.scatter_(-1, at, size.to(rows.dtype))
 
 
-#: rows of a mixed batch that begin like something simple
+#: rows of a mixed batch that look simple at the beginning
 _DECEPTIVE = 4
 
 
 def _deceive(rows: Tensor) -> None:
-    """Makes rows look simple to a kernel that looks at a few elements, which the rest of them is not: the first row of
-    a diagonal matrix, a row with equal ends, one that begins in order, one that is constant up to its last element."""
+    """Make rows look simple in a few elements but not in the rest: the first row of a diagonal matrix, a row with equal
+    ends, one that begins sorted, one that is constant up to its last element."""
     if not rows.numel():
         return
     rows[0, ..., 1:] = 0.0
@@ -288,12 +289,13 @@ _STRUCTURES: tuple[Draw, ...] = (_one_hot, _ramp, _ties, _constant_rows)
 
 
 def _most(legal: Legal) -> float:
-    """The largest share of a support's width: samples within [0, 1) do not take 1 (an index made of them ends)."""
+    """Return the largest share of a support's width: samples within [0, 1) exclude 1 (an index computed from it would
+    be outside)."""
     return 1 - 2.0**-8 if legal.support is Support.UNIT else 1.0
 
 
 def _into(z: Tensor, legal: Legal) -> Tensor:
-    """Maps real values of size 1 into the support."""
+    """Map real values of magnitude 1 into the support."""
     import torch
 
     match legal.support:

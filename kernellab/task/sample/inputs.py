@@ -1,9 +1,8 @@
-"""Legal inputs: which values a task's float arguments may take, and families that draw them.
+"""Legal inputs: the values that a task's float arguments may take, and families that draw them.
 
-A task's own ``inputs()`` is the first family. The others redraw float tensors only, and keep the support that the
-samples show: sign, [0, 1], rows that sum to 1, sorted rows, a few discrete values. Integers, bools and numbers stay
-as ``inputs()`` gives them. ``DOMAIN`` overrides what the samples show.
-"""
+A task's own ``inputs()`` is the first family. The others redraw float tensors only, and keep the support of the
+samples: sign, [0, 1], rows that sum to 1, sorted rows, a few discrete values. Integers, bools and numbers stay those of
+``inputs()``. ``DOMAIN`` overrides the support of the samples."""
 
 from __future__ import annotations
 
@@ -25,20 +24,19 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: the families are part of this module's words
+#: the families are part of this module's interface
 __all__ = ["Family", "Legal", "Support", "draw", "families", "legal_values", "redraw", "small_sample"]
 
-#: most bytes of all tensors of a run that only looks at the task
+#: most bytes of all tensors of a run that only examines the task
 SMALL_BYTES = 1 << 20
-#: what such a run may take where large weights leave no smaller one
+#: the same if large weights allow no smaller run
 MOST_BYTES = 192 << 20
 
 
 def families(task: Task) -> tuple[Family, ...]:
-    """The families that are legal for ``task``: those that leave its reference finite where ``inputs()`` does.
+    """Return the legal families of ``task``: those for which its reference is finite where it is for ``inputs()``.
 
-    Tried at small sizes; a task whose only size is large keeps all families untried.
-    """
+    They are tried at small sizes; a task whose only size is large keeps all families untried."""
     return _families(task)
 
 
@@ -60,12 +58,12 @@ def _families(task: Task) -> tuple[Family, ...]:
             if all(_finite(module.reference(redraw(task, args, family, seed))) for seed in (1, 2)):
                 kept.append(family)
         except TaskError:
-            continue  # the reference asserts something of its values that these break
+            continue  # the reference has an assertion on values that these break
     return tuple(kept)
 
 
 def _has_free_values(task: Task, args: Sequence[Any]) -> bool:
-    """Is there an input (no parameter) whose values are not shut in an interval?"""
+    """Is there an input (not a parameter) whose values are not limited to an interval?"""
     import torch
 
     return any(
@@ -82,11 +80,10 @@ def redraw(
     task: Task, args: Sequence[Any], family: Family | str, seed: int, *, keep_static: bool = False,
     legal: Sequence[Legal | None] = (),
 ) -> tuple[Any, ...]:  # fmt: skip
-    """``args`` with every float tensor drawn again from ``family``, of the same shape, dtype, device and support.
+    """Return ``args`` with every float tensor drawn from ``family``, with the same shape, dtype, device and support.
 
-    ``args`` are a sample of the task's own inputs, from which the support is read, where ``legal`` does not say it of
-    each. ``keep_static`` leaves arguments marked static (weights) as they are. ``Family.OWN`` gives ``args`` back.
-    """
+    ``args`` are a sample of the task's own inputs, from which the support is read unless ``legal`` has it.
+    ``keep_static`` keeps arguments marked static (weights). ``Family.OWN`` returns ``args``."""
     import torch
 
     family = Family(family)
@@ -101,7 +98,7 @@ def redraw(
         checked = legal[position] if legal else None
         values = checked or legal_values(spec, value, task.domain.get(spec.name))
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
-        # weights of odd sizes make most networks overflow, which tells nothing of a kernel
+        # weights of unusual magnitude make most networks overflow, which says nothing about a kernel
         own = family if spec.kind is ArgKind.TENSOR else Family.UNIFORM if family is Family.UNIFORM else Family.NORMAL
         new = draw(value, values, own, generator)
         drawn.append(torch.empty_like(value).copy_(new) if spec.last else new)
@@ -109,7 +106,7 @@ def redraw(
 
 
 def legal_values(spec: Arg, sample: Tensor, domain: str | None = None) -> Legal:
-    """What the values of a float argument may be, from ``DOMAIN`` or from what ``sample`` shows."""
+    """Return the legal values of a float argument, from ``DOMAIN`` or from ``sample``."""
     import torch
 
     if not sample.numel():
@@ -123,10 +120,10 @@ def legal_values(spec: Arg, sample: Tensor, domain: str | None = None) -> Legal:
     if not (isfinite(low) and isfinite(high)):
         return Legal(Support.FIXED)
     if low == high:
-        # a constant says little: scales start at one, shifts at zero; a variance is a buffer of ones
+        # a constant says little: scales are initialised to one, shifts to zero; a variance is a buffer of ones
         positive = low > 0 and spec.kind is not ArgKind.PARAMETER
         return Legal(Support.NONNEGATIVE, low / 4, rms=abs(low)) if positive else Legal(Support.REAL, rms=max(rms, 0.1))
-    # a few values that already differ spare the look at all of them, which sorts the whole tensor
+    # if a few values already differ, the whole tensor need not be sorted
     few = x.reshape(-1)[:4096]
     is_sorted = x.dim() > 0 and x.shape[-1] >= 4 and _rises(x.reshape(-1, x.shape[-1])[:4]) and _rises(x)
     distinct = torch.unique(x) if x.numel() >= 16 and torch.unique(few).numel() <= 16 else None
@@ -169,14 +166,13 @@ def _stated(text: str, low: float, rms: float) -> Legal:
 
 
 def small_sample(task: Task, seed: int = 0, limit_bytes: int = SMALL_BYTES) -> tuple[Any, ...] | None:
-    """Arguments at a small but not tiny size, on which statistics mean something; None when only large ones exist.
+    """Return arguments at a small size that is large enough for statistics; None if there are only large ones.
 
-    A task of fixed shapes is cut down along the axes that its reference lets vary.
-    """
+    A task of fixed shapes is reduced along the axes that may vary in its reference."""
     if task.dims:
         fitting = [s for s in small_sizes(task, (32,)) if input_bytes(task, s) <= limit_bytes]
         if not fitting:
-            # large weights leave no small size
+            # large weights allow no small size
             fitting = [s for s in small_sizes(task)[:1] if input_bytes(task, s) <= MOST_BYTES]
         return task.module().sample(fitting[-1], seed) if fitting else None
     if input_bytes(task) <= limit_bytes:

@@ -1,8 +1,7 @@
-"""Cutting a task of fixed shapes down to a small one that its reference still accepts.
+"""Reduces a task of fixed shapes to a small one that its reference accepts.
 
-Axes of equal extent are tried together, leading ones first: whether an axis may vary is decided by running the
-reference on fake tensors, and at last on the real cut inputs.
-"""
+Axes of equal extent are tried together, leading ones first. Running the reference on fake tensors, and finally on the
+real cut inputs, decides whether an axis may vary."""
 
 from __future__ import annotations
 
@@ -24,28 +23,27 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Args = tuple[Any, ...]
-#: inputs larger than this are not made even once to be cut
+#: largest inputs that are made in order to be cut
 _LARGEST_SAMPLE = 64 << 20
-#: extents that a convolution's or a pooling's window is tried on, smallest first
+#: extents that are tried for an axis of a convolution's or pooling's window, smallest first
 _WINDOWS = (9, 17, 33, 65, 129)
-#: the smallest extent to which an axis is cut that a window slides over
+#: smallest extent to which an axis of a sliding window is cut
 LEAST_SLIDING = _WINDOWS[0]
-#: torch's factories: those that take extents one by one, those that take a length, those that take a shape
+#: torch's factories with separate extents, with a length, and with a shape
 _BY_EXTENTS = frozenset(("rand", "randn", "empty", "zeros", "ones", "eye"))
 _BY_LENGTH = frozenset(("arange", "randperm"))
 _BY_SHAPE = _BY_EXTENTS | frozenset(("randint", "full", "normal", "poisson"))
 
 
-#: seconds of this thread's time in which axes are looked for
+#: seconds of this thread's CPU time for the search for axes
 _MOST_S = 10.0
 
 
 @dataclass(frozen=True)
 class FreeAxis:
-    """Axes (argument position, dimension) that vary together, with their extent at the task's own size.
+    """Axes (argument position, dimension) that vary together, with their extent in the task.
 
-    ``outputs`` are the output axes (output number, dimension) that follow them one to one.
-    """
+    ``outputs`` are the output axes (output number, dimension) that have the same extent."""
 
     size: int
     axes: tuple[tuple[int, int], ...]
@@ -54,8 +52,8 @@ class FreeAxis:
 
 @lru_cache(maxsize=256)
 def free_axes(task: Task) -> tuple[FreeAxis, ...]:
-    """The axes along which a task of fixed shapes may be cut, leading axes first; each holds by itself and with those
-    before it."""
+    """Return the axes along which a task of fixed shapes may be cut, leading axes first; each may be cut alone and
+    together with those before it."""
     shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
     state = {i for i, a in enumerate(task.args) if a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)}
     free: list[FreeAxis] = []
@@ -63,7 +61,7 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
     until = thread_time() + _MOST_S
     for size, axes in _groups(shapes, state):
         if thread_time() > until:
-            break  # a reference of many thousands of steps
+            break  # a reference with many thousands of steps
         if any(cut[i][d] != size for i, d in axes):
             continue  # already cut with a wider group
         small = _trial_size(size, len(free))
@@ -85,7 +83,7 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
 
 
 def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...]:
-    """``args`` with each free axis of ``sizes`` cut to its first elements, contiguous."""
+    """Return ``args`` with each free axis of ``sizes`` cut to its first elements, contiguous."""
     result = list(args)
     for axis, size in sizes.items():
         for position, dim in axis.axes:
@@ -94,8 +92,8 @@ def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple
 
 
 def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: int = 0) -> Args | None:
-    """A sample of the task's inputs cut to at most ``limit_bytes`` with the reference still running; None when it
-    cannot be. ``most_bytes`` is what may be given where weights keep it from being that small."""
+    """Return a sample of the task's inputs, cut to at most ``limit_bytes``, that the reference accepts; None if there
+    is none. If weights are too large for that limit, ``most_bytes`` is allowed."""
     full = input_bytes(task)
     sizes, total = _small_sizes(task, limit_bytes)
     if total > max(limit_bytes, most_bytes):
@@ -114,7 +112,7 @@ def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: in
 
 @lru_cache(maxsize=256)
 def _small_sizes(task: Task, limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
-    """Sizes of the axes at which all tensors have about ``limit_bytes``, and the bytes that they then have."""
+    """Return sizes of the axes at which all tensors have about ``limit_bytes``, and their bytes."""
     total = input_bytes(task)
     axes = free_axes(task)
     sizes: dict[FreeAxis, int] = {}
@@ -122,7 +120,7 @@ def _small_sizes(task: Task, limit_bytes: int) -> tuple[Mapping[FreeAxis, int], 
         ratio = total / limit_bytes
         if ratio <= 1:
             break
-        # not below a few dozen: statistics of the cut inputs are looked at
+        # not below a few dozen, since statistics of the cut inputs are used
         sizes[axis] = max(min(axis.size, 24), int(axis.size / ratio))
         total = bytes_after(task, sizes)
     if total > limit_bytes:
@@ -132,7 +130,7 @@ def _small_sizes(task: Task, limit_bytes: int) -> tuple[Mapping[FreeAxis, int], 
 
 
 def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
-    """Cuts further the axes that a convolution's or a pooling's window runs over: their outputs have other extents."""
+    """Cut the axes of a convolution's or pooling's window further: their outputs have other extents."""
     shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
     state = {i for i, a in enumerate(task.args) if a.key}
     groups = [(n, axes) for n, axes in _groups(shapes, state) if not any(i in state for i, _ in axes)]
@@ -156,8 +154,8 @@ def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[
 
 
 def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> dict[FreeAxis, int]:
-    """Axes that a window slides over, with extents of ``least`` or more that bring a task already cut to ``sizes`` to
-    about ``limit_bytes``; the longest is cut first, to no less than the next one."""
+    """Return axes of sliding windows with extents of at least ``least`` that reduce a task, already cut to ``sizes``,
+    to about ``limit_bytes``; the longest is cut first, down to the next one."""
     shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
     state = {i for i, a in enumerate(task.args) if a.key}
     now = dict(shapes)
@@ -165,7 +163,7 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
         now = _resize(now, axis.axes, size)
     rank = [len(o.shape) for o in task.outputs]
     extents: dict[FreeAxis, int] = {}
-    # one axis alone, never the batch: the size of a group says which
+    # single axes, never the batch: groups of one axis
     alone = [
         (n, a) for n, a in _groups(shapes, state) if len(a) == 1 and a[0][1] > 1 and a[0][0] not in state and n > least
     ]
@@ -189,7 +187,7 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
 
 @lru_cache(maxsize=256)
 def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
-    """Axes of one input each that a window slides over: they may be cut, and outputs follow with other extents."""
+    """Return axes of sliding windows, each of one input: they may be cut, and outputs then have other extents."""
     shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
     state = {i for i, a in enumerate(task.args) if a.key}
     taken = {place for axis in free_axes(task) for place in axis.axes}
@@ -206,8 +204,8 @@ def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
 
 
 def bytes_at(task: Task, sizes: Mapping[FreeAxis, int]) -> int | None:
-    """As :func:`bytes_after`, with axes that a window slides over among ``sizes``; None where the reference does not
-    take them."""
+    """As :func:`bytes_after`, with axes of sliding windows among ``sizes``; None if the reference does not accept
+    them."""
     shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
     for axis, size in sizes.items():
         shapes = _resize(shapes, axis.axes, size)
@@ -226,15 +224,15 @@ def _bytes_of(task: Task, shapes: Mapping[int, Shape]) -> int:
 
 
 def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
-    """The inputs as :func:`cut` gives them, with nothing drawn that is cut away; None where ``inputs()`` does more
-    with its sizes than to hand them to torch's factories."""
+    """Return the inputs of :func:`cut` without drawing what is cut away; None if ``inputs()`` does more with its sizes
+    than pass them to torch's factories."""
     import torch
     from torch.overrides import TorchFunctionMode
 
     module = task.module()
     if module.numpy:
         return None
-    module.state()  # a Model is built once, at its own sizes
+    module.state()  # a Model is built once, at the task's sizes
     full = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor and not a.key}
     small = dict(full)
     for axis, size in sizes.items():
@@ -283,9 +281,10 @@ def _is_shape(value: Any) -> bool:
 
 
 def _groups(shapes: Mapping[int, Shape], state: set[int]) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
-    """Candidates of one extent: the inputs' leading axes, all of the inputs', one axis alone, the weights' too.
+    """Return candidates of one extent: the inputs' leading axes, all axes of the inputs, single axes, and axes of
+    weights too.
 
-    A batch that is as large as another axis is cut alone: rows of a square matrix keep their length."""
+    A batch axis with the extent of another axis is cut alone: rows of a square matrix keep their length."""
     places = [(i, d, n) for i, shape in shapes.items() for d, n in enumerate(shape) if n > 2]
     sizes = sorted({n for _, _, n in places}, key=lambda n: (min(d for _, d, m in places if m == n), -n))
     groups: list[tuple[int, tuple[tuple[int, int], ...]]] = []
@@ -329,7 +328,7 @@ def _shape(shape: Sequence[int | str]) -> Shape:
 
 
 def bytes_after(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
-    """Bytes of all tensors, outputs too, with each free axis of ``sizes`` cut."""
+    """Return the bytes of all tensors, outputs included, with each free axis of ``sizes`` cut."""
     import torch
 
     inputs = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}

@@ -1,4 +1,4 @@
-"""Sizes of a task's Dims that show edges, and the bytes that a task's tensors take."""
+"""Edge sizes of a task's Dims, and the bytes of a task's tensors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kernellab.task.dims import Dim
 from kernellab.task.shapes import accepts
 from kernellab.task.task import Arg, OutputSpec, Task
 
-#: largest tensor, in elements, that edge sizes and audits make
+#: largest tensor, in elements, for edge sizes and audits
 SMALL_ELEMENTS = 1 << 16
 
 
 def small_sizes(task: Task, around: Sequence[int] = (), limit: int = 8) -> list[dict[str, int]]:
-    """Edge sizes at which the task runs, smallest first; ``[{}]`` for a task without Dims.
+    """Return edge sizes at which the task runs, smallest first; ``[{}]`` for a task without Dims.
 
     Each Dim visits its smallest size, 1 and 0 where legal, primes, and (for each tile size of ``around``) an exact
     multiple and its neighbours. At most ``limit`` sets; tensors of at most 2**16 elements where the ranges allow.
     """
     if not task.dims:
         return [{}]
-    # ranges that begin high leave only large sizes
+    # ranges that begin high have only large sizes
     candidates = edge_sets(task.dims, tuple(around))
     bound = max(SMALL_ELEMENTS, min(_largest(task, s) for s in candidates))
     kept: list[dict[str, int]] = []
@@ -60,7 +60,7 @@ def edge_sets(dims: Sequence[Dim], around: tuple[int, ...]) -> list[dict[str, in
 
 
 def _edges(dim: Dim, around: tuple[int, ...], position: int) -> list[int]:
-    """Distinct legal sizes of one Dim in rising order, small ones first."""
+    """Return distinct legal sizes of one Dim, ascending."""
     wanted = [dim.min, 1, 2 + position, _prime(max(dim.min, 5 + 2 * position)), _prime(max(dim.min, 17 + 6 * position))]
     for tile in around:
         base = -(-max(dim.min, tile) // tile) * tile
@@ -85,7 +85,8 @@ def _largest(task: Task, sizes: Mapping[str, int]) -> int:
 
 
 def asked_sizes(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The task's own sizes with ``sizes`` in their place. Raises TaskError: a name or a value that its Dims lack."""
+    """Return the task's default sizes updated with ``sizes``. Raises TaskError: an unknown Dim, or a value outside its
+    range."""
     all_sizes = {**task.module().default_sizes(), **sizes}
     dims = {d.name: d for d in task.dims}
     outside = [n for n in sizes if n not in dims or not dims[n].min <= sizes[n] <= dims[n].max]
@@ -97,7 +98,7 @@ def asked_sizes(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def input_bytes(task: Task, sizes: Mapping[str, int] | None = None) -> int:
-    """Bytes of all tensor arguments and outputs at ``sizes`` (default sizes when None)."""
+    """Return the bytes of all tensor arguments and outputs at ``sizes`` (None: default sizes)."""
     sizes = task.module().default_sizes() if sizes is None else sizes
     return sum(prod(spec.extents(sizes)) * _item_bytes(spec.dtype) for spec in _specs(task))
 
