@@ -12,6 +12,7 @@ from kernellab.records import Author, Candidate, Comparison, GateResult, Role, R
 from kernellab.target import Target
 
 if TYPE_CHECKING:
+    from kernellab.sketch.syntax.pins import Kept
     from kernellab.sketch.syntax.tree import Declaration
     from kernellab.task import Task
 
@@ -226,8 +227,10 @@ class Brief:
         turn = f" (turn {self.best_turn})" if self.best_turn is not None else ""
         return f"the best kernel{turn} reaches {100 * self.headroom:.0f} % of the speed-of-light bound"
 
-    #: The pinned lines of the sketch that a revision must keep.
+    #: The lines that a person pinned and that a revision must keep.
     pins: tuple[str, ...] = ()
+    #: A person's pins and constraints; None: all of the sketch to revise are.
+    kept: Kept | None = None
     #: A kernel may call the framework's library.
     allow_library: bool = False
     #: The memory's entries for operators like this one.
@@ -245,10 +248,17 @@ class DesignBrief(Brief):
 
     #: The route that sent the work here, with its (possibly edited) suggestion.
     route: Route | None = None
-    #: The sketch to revise; its pins and require lines must be kept.
+    #: The sketch to revise; what is ``held`` of it must be kept.
     previous: str | None = None
     #: The values of its tunables in the last candidate made from it.
     previous_constexpr: Mapping[str, int | float] = field(default_factory=dict)
+
+    @property
+    def held(self) -> Kept:
+        """The pins and constraints that a revision of ``previous`` keeps."""
+        from kernellab.sketch.syntax.pins import Kept
+
+        return self.kept if self.kept is not None else Kept.of(self.previous or "")
 
 
 @dataclass(frozen=True)

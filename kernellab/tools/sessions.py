@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author, GateState, Role, Verdict
+from kernellab.session.record.held import held
 from kernellab.tools.judging import VerifyResult, told_turns, verdict_result
 from kernellab.tools.tool import MATERIAL, Context, Files, Page, Request, Result, Sketch, ToolError, page_of, tool
 
@@ -75,6 +76,9 @@ class SessionResult(Result):
     turns: list[TurnLine]
     head: int | None = Field(description="The turn on which what comes next stands.")
     notes: dict[str, list[str]] = Field(description="What each role reads in each of its turns.")
+    kept: list[str] = Field(
+        default_factory=list, description="A person's lines: a sketch that is submitted keeps them, and their marks."
+    )
     question: str = Field(default="", description="What the session asks, where it waits.")
     best: str = Field(default="", description="Figures of the fastest verified kernel.")
     conditions: list[str] = Field(
@@ -143,18 +147,20 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     ]  # fmt: skip
     asked, reason = (question.text if question else ""), session.reason
     head = state.standing()
+    onto, now = state.turns[state.standing_on] if state.standing_on else None, held(state, state.standing_on)
+    holds = f"Keep {counted(len(now.lines), 'line')} of a person in each sketch (kept); only a person changes them."
+    holds = holds if now.lines else ""
     mine = state.turn(placed) if placed else None
     outcome = _became(state, mine, told, head, session.resting) if mine is not None else ""
     if state.elsewhere:
         reason = "Until it rests there, what you submit is refused."
     elif state.cut_off and head is not None:
         goes_on = ", and it is verified then, too" if head.role is Role.VERIFIER else ""
-        onto = next((t.number for t in turns if t.id == state.standing_on), None)
-        stands = f"What is submitted next stands on turn {onto}{goes_on}. " if onto else ""
+        stands = f"What is submitted next stands on turn {onto.number}{goes_on}. " if onto else ""
         reason = f"The process that worked at turn {head.number} is gone. {stands}".strip()
     elif session.status is SessionStatus.PAUSED and head is not None:
         # its reason names what a person calls
-        reason = f"What is submitted next stands on turn {head.number}."
+        reason = f"What is submitted next stands on turn {(onto or head).number}."
     # what the Conductor says may quote a failure; its line says where the work goes
     if question is not None and question.kind is QuestionKind.ROUTE:
         asked = reason = ""
@@ -163,8 +169,8 @@ def _state(session: Session, placed: int = 0) -> SessionResult:
     elif head is not None and head.route is not None and head.author is not Author.HUMAN and question is None:
         reason = ""
     return SessionResult(
-        summary=" ".join(filter(None, (outcome, f"{session.name}: {state.status_words}.", reason))),
-        name=session.name, head=head.number if head is not None else None,
+        summary=" ".join(filter(None, (outcome, f"{session.name}: {state.status_words}.", reason, holds))),
+        name=session.name, head=onto.number if onto is not None else None, kept=list(now.lines),
         notes={role.value: list(state.told(role)) for role, notes in state.notes.items() if notes},
         next="It still works: ask session_state again."
         if session.status is SessionStatus.RUNNING or state.elsewhere
@@ -419,8 +425,8 @@ class ForkRequest(SessionRequest):
 
 @tool(changes=True)
 def fork_session(context: Context, request: ForkRequest) -> SessionResult:
-    """Set a session's head to an earlier turn and pause; what came after it stays in the tree. Lines that a person has
-    pinned stay pinned: a turn without them is refused."""
+    """Set a session's head to a turn and pause; what came after it stays in the tree. A person's pins and constraints
+    stay: at a turn without them it is refused, and says which turns keep them."""
     session = context.session(request.session, resume=True)
     session.fork(request.turn, Author.MODEL)
     return _state(session)

@@ -135,6 +135,8 @@ def test_an_agents_change_to_a_pinned_line_is_refused_named_and_counted(begin: B
     assert session.to_dict()["refusals"] == [refused.id]
     assert "#: pin" in session.sketch
     assert "1.0 + x * 2.0" in session.sketch
+    # the next one is not held to what was refused: it would be free of what that broke
+    assert "load(X[m, n:n+BLOCK] -> x)  # this order streams  #: pin" in session.sketch
 
 
 def test_pins_are_set_while_a_turn_runs_and_hold_for_its_result(begin: Begin) -> None:
@@ -161,6 +163,27 @@ def test_pins_are_set_while_a_turn_runs_and_hold_for_its_result(begin: Begin) ->
     gate.set()
     session.wait(120)
     assert [turn.number for turn in session.state.refusals] == [6]
+    # neither the next design nor code, wherever the work is sent, is made from it
+    assert designer.briefs[2].previous is not None and "-> x)  #: pin" in designer.briefs[2].previous
+    assert designer.briefs[2].pins == ("line 9: load(X[m, n:n+BLOCK] -> x)",)
+    assert "pad=1" not in session.sketch and "-> x)  #: pin" in session.sketch
+
+
+def test_code_is_not_written_from_a_sketch_that_was_refused_for_a_pin(begin: Begin) -> None:
+    session = begin(designer=Reviser(lambda text: text.replace("-> x)", "-> x, pad=1)")))
+    session.wait(120)
+    session.pin(LOAD)
+    session.set_approval("all")
+    session.redirect("designer", "again")
+    session.wait(120)
+    refused = session.state.refusals[-1]
+    session.redirect("coder", "write it all the same")
+    session.wait(120)
+    coded = session.state.source_turn()
+    assert coded is not None and coded.number > refused.number and coded.candidate is not None
+    assert coded.candidate.sketch is not None and "pad=1" not in coded.candidate.sketch
+    with pytest.raises(SessionError, match="changes or unpins a pinned line"):
+        session.edit_sketch(refused.sketch, Author.MODEL)
 
 
 def test_a_pin_at_an_open_question_leaves_it_open(begin: Begin) -> None:

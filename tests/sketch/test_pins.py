@@ -7,7 +7,7 @@ import pytest
 from kernellab.errors import SketchError
 from kernellab.records import Author
 from kernellab.sketch.check import check
-from kernellab.sketch.syntax.pins import check_pins, pinned_lines, set_pin
+from kernellab.sketch.syntax.pins import Kept, check_pins, pinned_lines, set_pin
 
 PARENT = """sketch s {
   symbols: M, N;
@@ -62,6 +62,29 @@ def test_layout_of_a_pinned_line_is_free() -> None:
 def test_only_a_person_changes_constraints(child: str) -> None:
     assert "require-author" in rules(child)
     assert rules(child, Author.HUMAN) == []
+
+
+def test_of_pins_and_constraints_only_those_that_a_person_left_or_added_are_a_persons() -> None:
+    """Else an agent could not drop its own again, nor would a person's copy of a sketch make its marks the person's."""
+    nothing, written = Kept(), Kept.of(PARENT)
+    load = "load(X[m, n:n+T] -> x, pad=0)"
+    assert nothing.by_person(written, written) == nothing, "a person handed on an agent's sketch"
+    assert nothing.by_person(nothing, written) == written, "a person wrote all of it"
+    unpinned = PARENT.replace("pad=0)  #: pin", "pad=0)").replace("T >= 8", "T >= 4")
+    left = nothing.by_person(nothing, written).by_person(written, Kept.of(unpinned))
+    loop = '@llm_hint("parallel", "grididx") for m in range(M):'
+    assert ([text for text, _ in left.pins], left.constraints) == ([loop], ("T >= 4",))
+    assert check_pins(PARENT, unpinned, Author.MODEL, left) == []
+    assert [d.rule for d in check_pins(unpinned, PARENT, Author.MODEL, left)] == ["require-author"]
+    free = PARENT.replace("#: pin", "").replace("  require: T >= 8;\n", "")
+    assert check_pins(PARENT, free, Author.MODEL, nothing) == []
+    assert [d.rule for d in check_pins(PARENT, free, Author.MODEL, written)] == [
+        "pin-mark",
+        "pin-mark",
+        "require-author",
+    ]
+    assert [text for text, _ in written.missing_in(left).pins] == [load] and written.missing_in(written) == nothing
+    assert left.lines(unpinned) == [(7, loop)]
 
 
 def test_check_holds_a_revision_to_its_parent() -> None:

@@ -960,9 +960,16 @@ def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) ->
     # nor is the pin left by going back: to a turn before it, or to one whose sketch is another
     for turn in (t for t in session.turns if t.number < pinned.number):
         head = session.state.standing_on
-        with pytest.raises(KernellabError, match="lacks what a person pinned"):
+        with pytest.raises(KernellabError, match="only a person goes back to before it") as refused:
             call("fork_session", {"session": "twice", "turn": turn.number}, context)
+        assert f"Fork at turn {pinned.number}, where it holds" in refused.value.remedy
+        assert "load(x[m, 0:N] -> t)" in str(refused.value) and "ask a person to unpin it" in refused.value.remedy
         assert session.state.standing_on == head
+    # at the pin's turn: where one stands, what holds, and who changes it
+    forked = call("fork_session", {"session": "twice", "turn": pinned.number}, context).model_dump()
+    assert forked["head"] == pinned.number and f"stands on turn {pinned.number}." in forked["summary"]
+    assert forked["kept"] == [f"A person pinned line {line}, `load(x[m, 0:N] -> t)`."]
+    assert "only a person changes them" in forked["summary"]
     kept = pinned.sketch.replace("relu(t) * 2.0", "2.0 * relu(t)")
     call("submit_sketch", {"session": "twice", "sketch": kept}, context)
     mine = session.state.sketch_turn()
@@ -976,6 +983,33 @@ def test_a_pin_holds_against_a_sketch_that_an_agent_submits(context: Context) ->
     assert session.state.notes[Role.DESIGNER] == (Note(text="rows first", author=Author.MODEL),)
     told = call("session_state", {"session": "twice"}, context).model_dump()
     assert "another agent" in told["notes"]["designer"][0] and "rows first" in told["notes"]["designer"][0]
+
+
+def test_an_agents_own_pin_and_requirement_bind_it_to_nothing_and_a_persons_do(context: Context) -> None:
+    roles = {"designer": "human", "coder": "human"}
+    call("begin_session", {"task": "twice.py", "dsl": "cpp", "name": "own", "roles": roles}, context)
+    demanding = TILED.replace("TN = 32;", "TN = 32;\n    require: TN >= 32;")
+    own = demanding.replace("-> t)", "-> t)  #: pin")
+    for sketch in (own, own.replace(">= 32", ">= 16").replace("TN = 32", "TN = 16"), TILED):
+        told = call("submit_sketch", {"session": "own", "sketch": sketch}, context).model_dump()
+        assert "sketch right" in told["summary"] and told["kept"] == []
+    session = open_session("own", context.workspace, resume=True)
+    agents = session.turns[0].number
+    session.edit_sketch(demanding)
+    session.wait(60)
+    assert call("session_state", {"session": "own"}, context).model_dump()["kept"] == [
+        "A person wrote `require: TN >= 32;`."
+    ]
+    for broken in (TILED, demanding.replace(">= 32", ">= 8")):
+        with pytest.raises(KernellabError, match="Only a person may change the constraint 'TN >= 32'"):
+            call("submit_sketch", {"session": "own", "sketch": broken}, context)
+    # its own line of the same text does not hold for a person's
+    with pytest.raises(KernellabError, match="A person wrote the constraint"):
+        call("fork_session", {"session": "own", "turn": agents}, context)
+    more = demanding.replace("require: TN >= 32;", "require: TN >= 32;\n    require: TN <= 64;")
+    for sketch in (more, demanding):
+        told = call("submit_sketch", {"session": "own", "sketch": sketch}, context).model_dump()
+        assert "sketch right" in told["summary"], "what it adds it may drop"
 
 
 def test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after(context: Context) -> None:

@@ -159,7 +159,7 @@ def judge_sketch(text: str, brief: DesignBrief, gated: bool = True, shown: str |
         prose = text if isinstance(error, NoAnswer) and not fences(text) else ""
         return Judged(None, None, "The reply could not be used.", error.findings, words=prose)
     answer = _only_known(answer)
-    breaches = _breaches(brief.previous, answer.sketch)
+    breaches = _breaches(brief, answer.sketch)
     if breaches:
         return Judged(answer, None, "The sketch changes lines that must stay.", breaches, breaches[0])
     if not gated:
@@ -209,12 +209,13 @@ def _only_known(answer: SketchAnswer) -> SketchAnswer:
     return SketchAnswer(answer.sketch, answer.rationale, declared, answer.claims)
 
 
-def _breaches(previous: str | None, sketch: str) -> tuple[str, ...]:
+def _breaches(brief: DesignBrief, sketch: str) -> tuple[str, ...]:
     from kernellab.sketch.syntax.pins import check_pins
 
-    if not previous:
+    if not brief.previous:
         return ()
-    return tuple(f"line {d.line}: {d.message} {d.remedy}" for d in check_pins(previous, sketch, Author.MODEL))
+    found = check_pins(brief.previous, sketch, Author.MODEL, brief.held)
+    return tuple(f"line {d.line}: {d.message} {d.remedy}" for d in found)
 
 
 def _unchanged(text: str, brief: DesignBrief) -> bool:

@@ -54,7 +54,7 @@ class RulesDesigner:
             ordered = self._with_library(brief, graph, ordered)
         if refused is not None and not ordered:
             ordered = self._falling_back(brief, prepared(graph), refused)
-        return _keeping_pins(ordered, brief.previous)
+        return _keeping_pins(ordered, brief)
 
     def _smaller(self, brief: DesignBrief, graph: Graph) -> list[DesignReply]:
         """The blocked schedule with the largest tiles that fit, if none of the usual ones does: a long expression keeps
@@ -86,7 +86,7 @@ class RulesDesigner:
                     # every style has the same nodes
                     break
                 continue
-            reply = _reply(style, result, brief.previous)
+            reply = _reply(style, result, brief.held.constraints)
             replies.setdefault(reply.sketch, reply)
         annotated = (replace(reply, rationale=" ".join((reply.rationale, *omitted))) for reply in replies.values())
         return list(annotated), refused
@@ -113,7 +113,7 @@ class RulesDesigner:
     def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
         """Return ``own`` and the design with library calls, which comes first if its model time is lower."""
         for style, result in composed(brief.task, graph, brief.target, self.algebra):
-            reply = _reply(style, result, brief.previous)
+            reply = _reply(style, result, brief.held.constraints)
             if own and not _fits(reply.sketch, brief.target):
                 continue
             times = [model_time(brief.task, r.sketch, brief.target) for r in (reply, *own[:1])]
@@ -154,10 +154,10 @@ def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
     )
 
 
-def _reply(style: Style, found: Scheduled, previous: str | None) -> DesignReply:
-    """Return one schedule as a reply; a person's ``require:`` lines in the previous sketch are kept."""
+def _reply(style: Style, found: Scheduled, constraints: tuple[str, ...]) -> DesignReply:
+    """Return one schedule as a reply, with the ``constraints`` that a person wrote."""
     sentences = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if found.algebra else [])]
-    return DesignReply(_with_requires(found.text, previous), rationale=" ".join(sentences), rewritten=found.algebra)
+    return DesignReply(_with_requires(found.text, constraints), rationale=" ".join(sentences), rewritten=found.algebra)
 
 
 def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:
@@ -177,10 +177,9 @@ def _plain(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"#.*", "", text)).strip()
 
 
-def _with_requires(text: str, previous: str | None) -> str:
-    """Add the previous sketch's ``require:`` lines, which belong to a person, to ``text``."""
-    requires = [line.strip() for line in (previous or "").splitlines() if line.strip().startswith("require:")]
-    missing = [w for w in requires if w not in text]
+def _with_requires(text: str, constraints: tuple[str, ...]) -> str:
+    """Add ``require:`` lines of a person, in canonical text, to a sketch."""
+    missing = [line for line in (f"require: {text};" for text in constraints) if line not in text]
     if not missing:
         return text
     lines = text.splitlines()
@@ -191,15 +190,15 @@ def _with_requires(text: str, previous: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _keeping_pins(replies: list[DesignReply], previous: str | None) -> list[DesignReply]:
-    if previous is None or "#: pin" not in previous:
+def _keeping_pins(replies: list[DesignReply], brief: DesignBrief) -> list[DesignReply]:
+    previous = brief.previous
+    if previous is None or not brief.held.pins:
         return replies
-    from kernellab.sketch.syntax.pins import check_pins, pinned_lines
+    from kernellab.sketch.syntax.pins import check_pins
 
-    breaches = [check_pins(previous, reply.sketch, Author.RULES) for reply in replies]
-    keeping = [reply for reply, breach in zip(replies, breaches, strict=True) if not breach]
+    keeping = [reply for reply in replies if not check_pins(previous, reply.sketch, Author.RULES, brief.held)]
     if not keeping:
-        pinned = [f"{number} ({text})" for number, text in pinned_lines(previous)]
+        pinned = [f"{number} ({text})" for number, text in brief.held.lines(previous)]
         lines = f"line{'s' if len(pinned) > 1 else ''} {', '.join(pinned)}"
         raise DesignError(
             f"The Designer by rules has no schedule that keeps the pinned {lines} of the sketch.",

@@ -7,7 +7,7 @@ writes the returned events.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import SessionError
@@ -16,6 +16,7 @@ from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
 from kernellab.session.edits import edited
 from kernellab.session.engine.approval import START, Stops
 from kernellab.session.engine.steps import NO_BUDGET, Ask, failed_for_a_person, next_action
+from kernellab.session.record.held import held
 from kernellab.session.record.records import (
     ApprovalSet,
     Approved,
@@ -37,7 +38,7 @@ from kernellab.session.record.records import (
     Undone,
 )
 from kernellab.session.record.state import State, apply
-from kernellab.sketch.syntax.pins import check_pins, pinned_lines, set_pin
+from kernellab.sketch.syntax.pins import Kept, check_pins, pinned_lines, set_pin
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
 #: Questions that continuing answers.
@@ -113,15 +114,17 @@ def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[E
     """Move the head to an earlier turn and pause. Raises SessionError if an agent leaves a person's pin or constraint
     by it."""
     base = state.turn(turn)
-    left = state.sketch_turn(state.standing_on) if state.standing_on else None
-    if left is not None and author is not Author.HUMAN:
-        taken = state.sketch_turn(base.id)
-        kept = (taken.sketch if taken is not None else None) or ""
-        if breaches := check_pins(left.sketch or "", kept, author):
-            raise SessionError(
-                f"Turn {base.number} lacks what a person pinned or demanded since: {breaches[0].message}",
-                "Fork at a turn that keeps it, or ask a person to fork.",
-            )
+    now = held(state, state.standing_on).kept
+    missing = now.missing_in(held(state, base.id).kept)
+    if missing != Kept() and author is not Author.HUMAN:
+        by_pin = [text for text, _ in missing.pins]
+        what = f"pinned the line `{by_pin[0]}`" if by_pin else f"wrote the constraint `{missing.constraints[0]}`"
+        others = (t for t in state.turns.values() if t.state is not TurnState.RUNNING)
+        keeping = [t.number for t in others if now.missing_in(held(state, t.id).kept) == Kept()]
+        raise SessionError(
+            f"A person {what}, which does not hold at turn {base.number}; only a person goes back to before it.",
+            f"Fork at {_numbered(keeping)}, where it holds, or ask a person to {'unpin' if by_pin else 'drop'} it.",
+        )
     if base.state is TurnState.RUNNING:
         raise SessionError(f"Turn {base.number} is not done yet.", "Fork from a finished turn.")
     reason = f"Forked from turn {base.number}: edit, redirect, or run."
@@ -228,9 +231,8 @@ def place_route(state: State, route: Route) -> list[Event]:
 
 def place_sketch(state: State, text: str, author: Author = Author.HUMAN, **fields: Any) -> list[Event]:
     """Place a sketch. Raises SessionError if an agent's sketch changes a person's pin or constraint."""
-    design_turn = state.sketch_turn(state.standing_on) if state.standing_on else None
-    breaches = check_pins(design_turn.sketch or "", text, author) if design_turn else []
-    if breaches:
+    now = held(state, state.standing_on)
+    if breaches := check_pins(now.sketch, text, author, now.kept):
         raise SessionError(f"Line {breaches[0].line}: {breaches[0].message}", breaches[0].remedy)
     return placed(state, Role.DESIGNER, author, sketch=text, **fields)
 
@@ -335,6 +337,14 @@ def remove_note(state: State, role: Role, text: str) -> list[Event]:
 
 
 # -- shared helpers ----------------------------------------------------------------------------------------------------
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    """``turn 9`` or ``turns 9, 10 and 13``; ``a later turn`` for none."""
+    *first, last = map(str, numbers or ("",))
+    if not last:
+        return "a later turn"
+    return f"turns {', '.join(first)} and {last}" if first else f"turn {last}"
 
 
 def _overtaken(state: State) -> list[Event]:

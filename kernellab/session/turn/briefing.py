@@ -9,20 +9,21 @@ from kernellab.agents.roles import is_model
 from kernellab.errors import SessionError
 from kernellab.models.ledger import tokens
 from kernellab.records import Author, Role, Route, Verdict
+from kernellab.session.record.held import held
 from kernellab.session.record.records import Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
-from kernellab.sketch.syntax.pins import check_pins, pinned_lines
+from kernellab.sketch.syntax.pins import check_pins
 from kernellab.target import Backend
 
 
 def design_brief(bench: Bench, state: State, parent: str | None) -> DesignBrief:
     """Return the Designer's brief for a turn on ``parent``."""
-    design_turn = state.sketch_turn(parent) if parent else None
+    now = held(state, parent)
     best = _better(state, parent)
-    start = (design_turn.sketch, _values(state, parent, design_turn)) if design_turn else (None, {})
+    start = (now.sketch, _values(state, parent, now.turn)) if now.turn else (None, {})
     # a sketch without a pin or constraint that a person set later is not a valid start
-    keeps_pins = best is not None and not check_pins(start[0] or "", best.sketch or "", Author.MODEL)
+    keeps_pins = best is not None and not check_pins(now.sketch, best.sketch or "", Author.MODEL, now.kept)
     if best is not None and best.candidate is not None and best.sketch and keeps_pins:
         start = (best.sketch, dict(best.candidate.constexpr))
     return DesignBrief(
@@ -58,7 +59,8 @@ def code_brief(bench: Bench, state: State, parent: str | None) -> CodeBrief:
     Raises:
         SessionError: there is no sketch to write code from, and the session requires one.
     """
-    design_turn = state.sketch_turn(parent) if parent else None
+    # a sketch that was refused for a person's pin is not coded, wherever the work is sent
+    design_turn = held(state, parent).turn
     if design_turn is None and "sketch" not in bench.created.ablation:
         raise SessionError(
             "There is no sketch to write code from.", "Redirect to the Designer, or write one with edit_sketch(text)."
@@ -186,8 +188,7 @@ def budget_left(bench: Bench) -> str:
 
 def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
     best = state.best()
-    design_turn = state.sketch_turn(parent) if parent else None
-    pins = pinned_lines(design_turn.sketch) if design_turn and design_turn.sketch else []
+    now = held(state, parent)
     return {
         # the rates from which the verdicts' bound is computed
         "target": state.at_rates(bench.target()),
@@ -196,7 +197,8 @@ def _common(bench: Bench, state: State, parent: str | None) -> dict[str, Any]:
         "bound_ms": state.bound_ms,
         "budget_left": budget_left(bench),
         "ablation": frozenset(bench.created.ablation),
-        "pins": tuple(f"line {number}: {text}" for number, text in pins),
+        "pins": tuple(f"line {number}: {text}" for number, text in now.kept.lines(now.sketch)),
+        "kept": now.kept,
         "allow_library": bench.options().allow_library,
     }
 

@@ -42,6 +42,7 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session.engine.engine import engine
+from kernellab.session.record.held import held
 from kernellab.session.record.records import Reminder, Turn, TurnState
 from kernellab.session.record.state import State
 from kernellab.session.turn.briefing import analyse_brief, code_brief, design_brief, improvers, improves, route_brief
@@ -51,7 +52,7 @@ from kernellab.session.turn.fallback import Played, first_answer, unverified_low
 from kernellab.session.turn.quoting import quoted
 from kernellab.session.turn.recalling import begun, learn, reminded, reminders, starts
 from kernellab.session.turn.refuting import counterexamples, refuted
-from kernellab.sketch.syntax.pins import check_pins
+from kernellab.sketch.syntax.pins import Kept, check_pins
 from kernellab.verifier.judge import turns
 
 if TYPE_CHECKING:
@@ -126,14 +127,14 @@ def _refused_replies(state: State, parent: str, heard: Iterable[Exchange]) -> tu
     """Pins and constraints that a Designer's replies broke, reply by reply. None of these replies became its sketch."""
     from kernellab.agents.model.reply.reading import AnswerError, parse_sketch
 
-    design_turn = state.sketch_turn(parent)
+    now = held(state, parent)
     messages: list[str] = []
     for exchange in heard:
         try:
-            revision = parse_sketch(exchange.reply, design_turn.sketch if design_turn else None).sketch
+            revision = parse_sketch(exchange.reply, now.sketch or None).sketch
         except AnswerError:
             continue
-        breaches = check_pins(design_turn.sketch or "", revision, Author.MODEL) if design_turn else []
+        breaches = check_pins(now.sketch, revision, Author.MODEL, now.kept)
         messages += [f"line {d.line}: {d.message}" for d in breaches if d.severity == "error"]
     return tuple(messages)
 
@@ -168,7 +169,7 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     if "gate" in bench.created.ablation:
         return turn
     values = {**turn.constexpr, **bench.created.constexpr}
-    return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.task, brief.target, values)})
+    return turn.model_copy(update={"gate": _gate(turn, brief.previous, brief.held, brief.task, brief.target, values)})
 
 
 def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
@@ -233,11 +234,13 @@ def _is_slow(brief: DesignBrief) -> bool:
     return for_speed and not brief.pins and is_slow(last)
 
 
-def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: dict[str, int | float]) -> GateResult:
+def _gate(
+    turn: Turn, before: str | None, kept: Kept, task: Task, target: Target, values: dict[str, int | float]
+) -> GateResult:
     from kernellab.sketch.gate import gate
 
     assert turn.sketch is not None
-    refused = _refused(before, turn) if before is not None else None
+    refused = _refused(before, kept, turn) if before is not None else None
     if refused is not None:
         return refused
     try:
@@ -249,16 +252,16 @@ def _gate(turn: Turn, before: str | None, task: Task, target: Target, values: di
 
 def repinned(turn: Turn, state: State) -> Turn:
     """Check a finished turn against pins that were set while it ran: a sketch that breaks them is refused."""
-    design_turn = state.sketch_turn(turn.parent) if turn.parent else None
-    if turn.role is not Role.DESIGNER or turn.sketch is None or design_turn is None or design_turn.sketch is None:
+    now = held(state, turn.parent)
+    if turn.role is not Role.DESIGNER or turn.sketch is None or now.turn is None:
         return turn
-    refused = _refused(design_turn.sketch, turn)
+    refused = _refused(now.sketch, now.kept, turn)
     return turn.model_copy(update={"gate": refused}) if refused else turn
 
 
-def _refused(before: str, turn: Turn) -> GateResult | None:
-    """Return the gate's result if a revision changes a pinned line or a person's constraint, else None."""
-    breaches: list[Diagnostic] = list(check_pins(before, turn.sketch or "", turn.author))
+def _refused(before: str, kept: Kept, turn: Turn) -> GateResult | None:
+    """Return the gate's result if a revision changes a person's pin or constraint, else None."""
+    breaches: list[Diagnostic] = list(check_pins(before, turn.sketch or "", turn.author, kept))
     if not any(b.severity == "error" for b in breaches):
         return None
     return GateResult(state=GateState.WRONG, reason=breaches[0].message, diagnostics=breaches)

@@ -106,7 +106,7 @@ KEYWORDS: Mapping[str, str] = {
     "symbols": "symbols: M, N = 4096; sizes that the call's tensors give; one with a value is that size in this task.",
     "tensors": "tensors: X[M, N]: f32; Y[M]: f32 out; what is read and written; in is the default.",
     "constexpr": "constexpr: BLOCK = 64 in {32, 64}; numbers known when the code is built; a set makes one tunable.",
-    "require": "require: BLOCK >= 128; a constraint on constexprs that every revision must keep.",
+    "require": "require: BLOCK >= 128; a constraint on constexprs; a person's is kept by every revision.",
     "opaque": "opaque: fft(x[N]: f32) -> [N]: f32; an operation that only a model or a person can write.",
     "for": "for i in range(a, b, step): a loop; @llm_hint before it says how it runs.",
     "in": "for i in range(...); in a declaration, a set of choices or the role of a tensor.",

@@ -170,7 +170,7 @@ MESSAGES: dict[str, Message] = {
     "require-scope": _error(402, "A constraint may not use {what} '{name}'.", "Constrain constexprs; bound a symbol by its Dim."),
     "pin": _error(403, "The revision changes or unpins a pinned line: {what}.", "Keep the line as it is, or ask to have it unpinned."),
     "pin-mark": _error(406, "{what} is as it was, but its mark `#: pin` is missing.", "Write `#: pin` at the end of that line."),
-    "require-author": _error(404, "Only a person may change the constraint {what}.", "Restore it."),
+    "require-author": _error(404, "Only a person may change the constraint {what}.", "Write it as it was, or ask a person to change it."),
     "opaque": _warning(
         405, "'{name}' is opaque: the sketch can be neither run nor lowered by rules.", "Let a model or a person be the Coder, or write it with operations of the language."
     ),

@@ -1,10 +1,11 @@
-"""Pins and constraints: the parts of a sketch that an agent's revision must not change."""
+"""Pins and constraints: what a revision by an agent may not change."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
@@ -17,50 +18,89 @@ from kernellab.sketch.syntax.printer import format_expr, format_statement
 _MARK = "#: pin"
 _ELSE = re.compile(r"\s*else\b")
 
-#: a pinned line: its canonical text, and the headers (with hints) of the loops and ifs around it
+#: a pinned line: its canonical text, and the headers (hints included) of the loops and ifs around it
 _Pin = tuple[str, tuple[str, ...]]
 
 
-def check_pins(parent_text: str, child_text: str, author: Author) -> list[Diagnostic]:
-    """Return diagnostics of the pins and constraints of ``parent_text`` that ``child_text`` breaks.
+@dataclass(frozen=True)
+class Kept:
+    """What a revision by an agent keeps: pinned lines with how often each stands, and constraints in canonical text."""
 
-    The child must have a pinned line as often as the parent, pinned, inside the same loop headers; for a loop this
-    covers header and hints, not the body. Only a person may change constraints; a person's revisions are
-    unrestricted."""
+    pins: Mapping[_Pin, int] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Kept:
+        """All pins and constraints of a sketch; nothing of a text without a layout."""
+        file, _ = parse_with_faults(text)
+        if file is None:
+            return cls()
+        return cls(Counter(pin for pin, _ in _pins(file)), tuple(condition for condition, _ in _requires(file)))
+
+    def by_person(self, before: Kept, now: Kept) -> Kept:
+        """What is a person's, if this was before a revision by a person. ``before`` and ``now`` are all pins and
+        constraints of its two texts: a person's are those that the person left, or added."""
+        pins = {pin: min(count, self.pins.get(pin, 0)) + max(0, count - before.pins.get(pin, 0))
+                for pin, count in now.pins.items()}  # fmt: skip
+        left = [text for text in now.constraints if text in self.constraints or text not in before.constraints]
+        return Kept({pin: count for pin, count in pins.items() if count}, tuple(left))
+
+    def missing_in(self, other: Kept) -> Kept:
+        """What of it ``other`` does not keep."""
+        pins = {pin: count for pin, count in self.pins.items() if other.pins.get(pin, 0) < count}
+        return Kept(pins, tuple(text for text in self.constraints if text not in other.constraints))
+
+    def lines(self, text: str) -> list[tuple[int, str]]:
+        """The pinned lines among these as they stand in ``text``: number (from 1) and canonical text, in order."""
+        file, _ = parse_with_faults(text)
+        return sorted((span.line, pin[0]) for pin, span in _pins(file) if pin in self.pins) if file is not None else []
+
+
+def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | None = None) -> list[Diagnostic]:
+    """What ``child_text`` breaks of what a revision of ``parent_text`` keeps.
+
+    A pinned line must stand in the child as often as in the parent, pinned, inside the same loop headers; of a loop
+    only header and hints are held, not the body. ``kept`` are the pins and constraints that hold; None: all of the
+    parent's. A revision by a person may change everything.
+    """
     if author is Author.HUMAN:
         return []
     parent, _ = parse_with_faults(parent_text)
     child, faults = parse_with_faults(child_text)
-    if parent is None:
-        return []
-    if child is None:  # a text without a layout has no pinned lines, and so the next revision would have no pins
-        return faults if any(_pins(parent)) or any(_requires(parent)) else []
-    diagnostics: list[Diagnostic] = []
-    kept = Counter(pin for pin, _ in _pins(child))
-    bare = {pin: stmt.span for pin, stmt in _all(child)}
-    pins: Counter[_Pin] = Counter()
-    for pin, span in _pins(parent):
-        pins[pin] += 1
-        if kept[pin] < pins[pin] and pin in bare and not kept[pin]:
-            diagnostics.append(diagnostic("pin-mark", bare[pin].line, 1, what=f"'{pin[0]}'"))
-        elif kept[pin] < pins[pin]:
-            diagnostics.append(diagnostic("pin", _near(child, span), 1, what=f"'{pin[0]}' (line {span.line} before)"))
-    return diagnostics + _constraints(parent, child)
+    kept = kept if kept is not None else Kept.of(parent_text)
+    if child is None:  # in a text without a layout no line can be found, and the next revision would be held to it
+        return list(faults) if kept != Kept() else []
+    there = Counter(pin for pin, _ in _pins(child))
+    bare = {pin: stmt.span.line for pin, stmt in _all(child)}
+    lines_before = {pin: span.line for pin, span in _pins(parent)}
+    found = list[Diagnostic]()
+    for pin, count in kept.pins.items():
+        if there[pin] >= count:
+            continue
+        before = lines_before.get(pin, 1)
+        if pin in bare and not there[pin]:
+            found.append(diagnostic("pin-mark", bare[pin], 1, what=f"'{pin[0]}'"))
+        else:
+            found.append(diagnostic("pin", _near(child, before), 1, what=f"'{pin[0]}' (line {before} before)"))
+    after = {text for text, _ in _requires(child)}
+    places = {text: span.line for text, span in _requires(parent)}
+    gone = ((text, places.get(text, 1)) for text in kept.constraints if text not in after)
+    return found + [diagnostic("require-author", _near(child, line), 1, what=f"'{text}'") for text, line in gone]
 
 
 def pinned_lines(text: str) -> list[tuple[int, str]]:
-    """Return the pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
+    """The pinned lines of a sketch: number (from 1) and canonical text, in order of the text."""
     file, _ = parse_with_faults(text)
     return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
 
 
 def without_pins(text: str) -> str:
-    """Return ``text`` with the marks of pins as comments."""
+    """``text`` with the marks of pins turned into comments."""
     return text.replace(_MARK, "#")
 
 
 def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
-    """Return ``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
+    """``text`` with the statement at ``line`` (from 1) pinned or unpinned, and ``reason`` as its comment.
 
     Raises:
         SketchError: there is no statement that could be pinned at that line.
@@ -87,8 +127,7 @@ def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
 
 
 def _statement(text: str, line: int) -> list[LogicalLine]:
-    """Return the lines of code of the statement at the physical ``line``: for a loop with its hints; an else cannot be
-    pinned."""
+    """The lines of code around the physical ``line``: a loop's with its hints; an else has no place for a pin."""
     group: list[LogicalLine] = []
     for candidate in cut(text).lines:
         group.append(candidate)
@@ -106,20 +145,12 @@ def _last(line: LogicalLine) -> int:
     return line.line + line.text.count("\n")
 
 
-def _near(child: tree.SketchFile, span: tree.Span) -> int:
-    last = max((s.span.end_line for s in child.sketches), default=1)
-    return min(span.line, last)
+def _near(child: tree.SketchFile, line: int) -> int:
+    return min(line, max((s.span.end_line for s in child.sketches), default=1))
 
 
-def _constraints(parent: tree.SketchFile, child: tree.SketchFile) -> list[Diagnostic]:
-    before, after = dict(_requires(parent)), dict(_requires(child))
-    changed = [(text, _near(child, span)) for text, span in before.items() if text not in after]
-    changed += [(text, span.line) for text, span in after.items() if text not in before]
-    return [diagnostic("require-author", line, 1, what=f"'{text}'") for text, line in changed]
-
-
-def _requires(file: tree.SketchFile) -> Iterator[tuple[str, tree.Span]]:
-    for sketch in file.sketches:
+def _requires(file: tree.SketchFile | None) -> Iterator[tuple[str, tree.Span]]:
+    for sketch in file.sketches if file is not None else ():
         for declaration in sketch.declarations:
             if declaration.kind == "require":
                 for item in declaration.items:
@@ -127,8 +158,8 @@ def _requires(file: tree.SketchFile) -> Iterator[tuple[str, tree.Span]]:
                         yield format_expr(item), item.span
 
 
-def _pins(file: tree.SketchFile) -> Iterator[tuple[_Pin, tree.Span]]:
-    return ((pin, stmt.span) for pin, stmt in _all(file) if stmt.pinned)
+def _pins(file: tree.SketchFile | None) -> Iterator[tuple[_Pin, tree.Span]]:
+    return ((pin, stmt.span) for pin, stmt in _all(file) if stmt.pinned) if file is not None else iter(())
 
 
 def _all(file: tree.SketchFile) -> Iterator[tuple[_Pin, tree.Declaration | tree.Stmt]]:

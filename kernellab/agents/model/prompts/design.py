@@ -114,7 +114,7 @@ def _revision_parts(brief: DesignBrief, hot: list[str]) -> list[Part]:
 
 
 def kept_lines(brief: DesignBrief) -> tuple[list[str], list[str]]:
-    """The pinned lines and the ``require:`` lines of the sketch to revise."""
+    """The lines that a person pinned in the sketch to revise, as they stand, and a person's ``require:`` lines."""
     lines = (brief.previous or "").splitlines()
-    pinned = [line.strip() for line in lines if "#: pin" in line]
-    return pinned or list(brief.pins), [line.strip() for line in lines if line.strip().startswith("require:")]
+    pinned = [lines[number - 1].strip() for number, _ in brief.held.lines(brief.previous or "")]
+    return pinned or list(brief.pins), [f"require: {text};" for text in brief.held.constraints]

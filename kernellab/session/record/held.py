@@ -1,0 +1,51 @@
+"""What a line of turns holds agents to: the lines that a person pinned, and the constraints that a person wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.records import Author
+from kernellab.session.record.records import Turn
+from kernellab.session.record.state import State, breaches
+from kernellab.sketch.syntax.pins import Kept
+
+
+@dataclass(frozen=True)
+class Held:
+    """``turn`` is the sketch with which an agent's is compared, None before the first one; ``kept`` is a person's."""
+
+    turn: Turn | None = None
+    kept: Kept = Kept()
+
+    @property
+    def sketch(self) -> str:
+        return (self.turn.sketch if self.turn is not None else None) or ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines that agents keep, each in a sentence."""
+        pins = (f"A person pinned line {number}, `{text}`." for number, text in self.kept.lines(self.sketch))
+        return (*pins, *(f"A person wrote `require: {text};`." for text in self.kept.constraints))
+
+
+def held(state: State, to: str | None) -> Held:
+    """What the turns up to ``to`` hold agents to.
+
+    An agent's own pins and constraints bind no one: it could not drop them again, and no person asked for them. Nor is
+    anything compared with a sketch that was refused for a pin or a constraint: the next one would be free of what it
+    broke.
+    """
+    standing: Turn | None = None
+    before = kept = Kept()
+    for turn in state.path(to) if to else ():
+        if turn.sketch is None or _is_refused(turn):
+            continue
+        now = Kept.of(turn.sketch)
+        if turn.author is Author.HUMAN:
+            kept = kept.by_person(before, now)
+        standing, before = turn, now
+    return Held(standing, kept)
+
+
+def _is_refused(turn: Turn) -> bool:
+    return turn.author is not Author.HUMAN and turn.gate is not None and bool(breaches(turn.gate))
