@@ -25,6 +25,8 @@ class Usage(Record):
     tool_calls: int = 0
     #: Requests to the endpoint if one exchange took several; 0 for one, or for an agent, which does not report them.
     requests: int = 0
+    #: Exchanges of agents that reported no tokens: theirs are missing above.
+    untold: int = 0
 
 
 class ChatMessage(Record):

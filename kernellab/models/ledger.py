@@ -22,6 +22,7 @@ def added(a: Usage, b: Usage) -> Usage:
         estimated=a.estimated or b.estimated,
         tool_calls=a.tool_calls + b.tool_calls,
         requests=a.requests + b.requests,
+        untold=a.untold + b.untold,
     )
 
 
@@ -76,3 +77,11 @@ class Ledger:
 def tokens(usage: Usage) -> int:
     """Tokens that count against a budget: all input and all output."""
     return usage.input_tokens + usage.output_tokens
+
+
+def reported(usage: Usage, figures: str) -> str:
+    """``figures``, which say the tokens of ``usage``, with what is missing of them: where an agent reported none, 0 is
+    no figure."""
+    if not usage.untold:
+        return figures
+    return f"{figures}, others not reported" if tokens(usage) else "tokens not reported"

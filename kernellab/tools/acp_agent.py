@@ -231,10 +231,10 @@ class AgentModel:
         steps = tuple(self._desk.steps[self._told :])
         self._told += len(steps)
         seconds = time.monotonic() - began
-        tokens = run.new_tokens(getattr(done, "usage", None))
+        tokens = run.new_tokens(getattr(done, "usage", None), self._client.in_context)
         calls = sum(step.kind == "tool" for step in steps)
         spent = {"usd": self._client.take_usd(), "seconds": seconds, "tool_calls": calls}
-        usage = Usage().model_copy(update={**tokens, **spent})
+        usage = Usage().model_copy(update={**tokens, **spent, "untold": int(not tokens)})
         thoughts = "\n".join(step.text for step in steps if step.kind == "thought")
         return ChatReply(
             text=scrub((self._desk.answers or [self._client.last])[-1]), reasoning=scrub(thoughts), finish=finish,
@@ -262,13 +262,15 @@ class _Run:
     def apart(self) -> bool:
         return is_apart(self.held)
 
-    def new_tokens(self, told: Any) -> dict[str, int]:
-        """The tokens that are new in what the agent tells at the end of a prompt; nothing where it tells nothing.
+    def new_tokens(self, told: Any, in_context: int) -> dict[str, int]:
+        """The tokens that are new in what the agent reports at the end of a prompt; nothing where it reports none, or
+        zeros, as where its model's server counted none.
 
-        The protocol's figures are those of all prompts so far (``Usage`` of its schema). Figures that fall are of one
-        prompt alone.
+        The protocol's figures are those of all prompts so far (``Usage`` of its schema), and some agents give those of
+        one prompt alone, or of its last request (OpenCode 1.18). The two are told apart by ``in_context``, the tokens
+        that the agent's context holds (0: not reported): each prompt sends at least that much, so a sum grows by it.
         """
-        if told is None:
+        if told is None or not told.total_tokens:
             return {}
         # the protocol counts what was cached apart from the rest of the input
         cached = told.cached_read_tokens or 0
@@ -278,9 +280,9 @@ class _Run:
             "reasoning_tokens": told.thought_tokens or 0,
         }  # fmt: skip
         before, self._counted = self._counted, tokens
-        if any(tokens[name] < count for name, count in before.items()):
-            return tokens
-        return {name: count - before.get(name, 0) for name, count in tokens.items()}
+        new = {name: count - before.get(name, 0) for name, count in tokens.items()}
+        is_sum = min(new.values()) >= 0 and new["input_tokens"] + new["output_tokens"] >= in_context
+        return new if is_sum else tokens
 
     async def start(self) -> None:
         from acp import PROTOCOL_VERSION, schema

@@ -48,6 +48,8 @@ class Client:
         #: its last message
         self.last = ""
         self.usd: float | None = None
+        #: tokens in its context, as it last reported; 0: not reported
+        self.in_context = 0
         self._taken = 0.0
 
     def speaking(self) -> str:
@@ -95,9 +97,11 @@ class Client:
             self._desk.add(Step(kind="plan", text="\n".join(lines), started=time.time()))
         elif kind in ("tool_call", "tool_call_update"):
             self._called(update)
-        elif kind == "usage_update" and update.cost is not None and update.cost.currency == "USD":
-            # 0 is what an agent tells that knows no price
-            self.usd = update.cost.amount or self.usd
+        elif kind == "usage_update":
+            self.in_context = update.used
+            if update.cost is not None and update.cost.currency == "USD":
+                # 0 is what an agent tells that knows no price
+                self.usd = update.cost.amount or self.usd
 
     def _called(self, update: Any) -> None:
         """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""

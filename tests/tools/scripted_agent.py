@@ -77,6 +77,9 @@ class Scripted:
         made = [PlanEntry(content=entry, priority="medium", status="pending") for entry in entries]
         await self._update(acp.update_plan(made))
 
+    async def _used(self, tokens: int) -> None:
+        await self._update(UsageUpdate(session_update="usage_update", used=tokens, size=200_000))
+
     async def _cost(self, usd: float) -> None:
         update = UsageUpdate(session_update="usage_update", used=1, size=2, cost=Cost(amount=usd, currency="USD"))
         await self._update(update)

@@ -21,6 +21,7 @@ from kernellab.doctor import agents_of
 from kernellab.errors import SessionError
 from kernellab.models import write_replay
 from kernellab.models.exchanges import Exchange, Finish, Step
+from kernellab.notebook.views.detail import exchange_head
 from kernellab.notebook.views.head import card, upcoming
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.views.texts import partial
@@ -169,17 +170,36 @@ def test_what_is_wrong_goes_back_to_the_same_agent(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "tokens"), [(([1000, 50], [1800, 90]), (1800, 90)), (([1000, 50], [900, 40]), (1900, 90))],
-    ids=["running totals", "each prompt alone"],
+    ("told", "context", "tokens"),
+    [
+        (([1000, 50], [1800, 90]), (0, 0), (1800, 90)), (([1000, 50], [900, 40]), (0, 0), (1900, 90)),
+        # as OpenCode 1.18 does: what is in its context grows from prompt to prompt, and so do figures of one prompt
+        (([7765, 5], [7788, 6]), (7765, 7788), (15553, 11)), (([1000, 50], [2100, 90]), (1050, 1140), (2100, 90)),
+    ],
+    ids=["running totals", "each prompt alone", "the last request", "running totals and a context"],
 )  # fmt: skip
 def test_tokens_of_a_repaired_turn_count_once(
-    start: Start, told: tuple[list[int], ...], tokens: tuple[int, int]
+    start: Start, told: tuple[list[int], ...], context: tuple[int, int], tokens: tuple[int, int]
 ) -> None:
     wrong = {"tool": "submit_answer", "with_": {"answer": WRONG}}
-    session = start([wrong, {"usage": told[0]}], [SUBMIT, {"usage": told[1]}])
+    session = start(*(
+        [act, {"used": used}, {"usage": usage}] for act, used, usage in zip((wrong, SUBMIT), context, told, strict=True)
+    ))  # fmt: skip
     rested(session)
     used = [exchange.usage for exchange in session.state.exchanges(session.turns[0].id)]
     assert (sum(u.input_tokens for u in used), sum(u.output_tokens for u in used)) == tokens
+    assert [u.untold for u in used] == [0, 0]
+
+
+@pytest.mark.parametrize("acts", [[], [{"usage": [0, 0]}]], ids=["nothing", "zeros"])
+def test_tokens_that_an_agent_does_not_report_are_not_told_as_none(start: Start, acts: list[dict[str, Any]]) -> None:
+    """An agent whose model's server counts no tokens reports zeros."""
+    session = start([SUBMIT, *acts])
+    rested(session)
+    (exchange,) = session.state.exchanges(session.turns[0].id)
+    assert (exchange.usage.input_tokens, exchange.usage.untold) == (0, 1)
+    assert "tokens not reported" in session.trace.ledger()["text"] and "0 tokens" not in session.trace.ledger()["text"]
+    assert exchange_head(exchange)["tokens"] == "tokens not reported"
 
 
 def test_what_an_agent_keeps_lies_in_the_workspace_unless_the_home_has_it(

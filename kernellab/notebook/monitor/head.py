@@ -10,6 +10,7 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
 from kernellab.evolve.vary.memory import may_remember
 from kernellab.models.budget import Budget
+from kernellab.models.ledger import reported
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import PROTOCOL, Cell, Figures, Head, Knob, Line, Round
 from kernellab.notebook.monitor.rows import value
@@ -148,7 +149,7 @@ def ledger(state: RunState) -> list[NamedText]:
     rows = [
         ("wall clock", f"{spent / 60:.1f} min"),
         ("measuring", f"{state.device_seconds:.1f} s"),
-        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
+        ("tokens", reported(usage, f"{usage.input_tokens:,} in, {usage.output_tokens:,} out")),
         ("exchanges with models", str(sum(state.exchanges.values()))),
         ("budget", _budget(state.knobs)),
         ("seed", str(state.knobs.seed)),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from kernellab.models.exchanges import Exchange
+from kernellab.models.ledger import reported
 from kernellab.notebook import protocol
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.views.at_turn import looked_at, verdict_turn
@@ -108,7 +109,7 @@ def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], 
 
 
 def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
-    usage = exchange.usage
+    usage, told = exchange.usage, bool(tokens([exchange]) or exchange.usage.untold)
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return {
         "id": exchange.id,
@@ -117,7 +118,7 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
         "model": exchange.model,
         "finish": exchange.finish.value,
         "error": exchange.error,
-        "tokens": f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if tokens([exchange]) else "",
+        "tokens": reported(usage, f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out") if told else "",
         "seconds": round(usage.seconds, 2),
         "recorded": f"recorded on {exchange.recorded_at}" if exchange.recorded_at else "",
     }
