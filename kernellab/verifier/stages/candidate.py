@@ -330,12 +330,21 @@ class Stages:
         reference = case.references[output]
         report = evidence.of_mismatch(self.source, case, output, got, reference, mismatch, earlier=self.answers)
         tried = self._contrast(case)
+        smaller = [one for one in tried if one.sizes != dict(case.sizes)]
         if report.signature == "edge-tile" and fails_at_whole_tiles(tried):
             # Reads past an input and missing stores show at an output's end at every size.
             without_edge = evidence.of_mismatch(
                 self.source, case, output, got, reference, mismatch, earlier=self.answers, edge=False
             )
             report = without_edge if without_edge.signature == "unwritten" else report
+        elif report.signature == "edge-tile" and smaller and all(one.right for one in smaller):
+            # Each small ragged size is right, so that what lies at the end may be what lies beyond a size.
+            whole = self._whole_above(case)
+            if whole is not None and not self._is_right(whole):
+                report = evidence.of_mismatch(
+                    self.source, case, output, got, reference, mismatch, earlier=self.answers, edge=False
+                )
+                tried.append(Tried(sizes=dict(whole.sizes), family=whole.family.value, right=False))
         report = report.model_copy(update={"tried": tried})
         if mismatch.rule == "tau" and report.signature in _OF_ALL_VALUES and right_with_own_inputs(report):
             report = report.model_copy(update={"signature": "wrong-values"})
@@ -385,18 +394,31 @@ class Stages:
         pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
         if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
             return False  # a failure at whole tiles already answers this
-        right: dict[str, list[bool]] = {}
+        right: dict[str, list[bool]] = {"aligned": [], "ragged": []}
         if failing.family is Family.OWN and (failing.held or failing.change):
             # The pairs do not have these contents, for which a kernel may be wrong at any size.
             failing = cases.case(self.task, dict(failing.sizes), Family.OWN)
-        for kind, case in [*pairs, ("ragged", failing)]:
-            if kind == "aligned" or False not in right.get("ragged", []):
-                right.setdefault(kind, []).append(self._is_right(case))
-        if not all(right.get("aligned", [False])) or all(right.get("ragged", [True])):
+        for kind, case in pairs:
+            if kind == "aligned" or False not in right["ragged"]:
+                right[kind].append(self._is_right(case))
+        if not right["aligned"] or not all(right["aligned"]):
             return False
-        # A failure at all large sizes is not an edge error.
+        small = False in right["ragged"]
+        if not small and self._is_right(failing):
+            return False
+        # A failure at all large sizes is not an edge error: a whole size above it is right, or small ragged ones fail.
+        above = self._whole_above(failing)
+        if above is not None:
+            return self._is_right(above)
         near = cases.whole_near(self.task, failing)
-        return near is None or self._is_right(near)
+        return small and (near is None or self._is_right(near))
+
+    def _whole_above(self, failing: Case) -> Case | None:
+        """Return the task's own inputs at the multiples of 64 above the failing sizes; None if no such case can run."""
+        near = cases.whole_near(self.task, failing)
+        sizes = dict(failing.sizes)
+        above = near is not None and all(size >= sizes[name] for name, size in near.sizes)
+        return near if above else None
 
     def _contrast(self, failing: Case) -> list[Tried]:
         """Try public sizes until the time limit and return where the candidate is right."""
