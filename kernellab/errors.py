@@ -177,6 +177,10 @@ class SessionError(KernellabError):
     """A request that the session's state does not allow; the session is unharmed."""
 
 
+class Killed(SessionError):
+    """The machine ended a process, as one that is short of memory does: nothing is said of what ran in it."""
+
+
 class Overtime(SessionError):
     """A call that used more of the processor's time than it may; on another machine it may use less."""
 

@@ -71,13 +71,13 @@ def without_memory(run: Callable[[], T], device: str = "cpu") -> T:
         if _within.mode:
             return run()
         try:
-            with _meta() as unsure:
+            with on_meta() as unsure:
                 result = run()
             if not unsure:
                 return result
         except TooLong:
             raise
-        except (_Unsure, Exception):  # the error of fake tensors is the one that is reported
+        except (Unsure, Exception):  # told as fake tensors tell it
             pass
         with faking(), torch.device(device):
             return run()
@@ -95,15 +95,16 @@ def faking() -> Iterator[None]:
 
 
 @contextmanager
-def _meta() -> Iterator[list[Any]]:
-    """While active, tensors are meta tensors that report the CPU as their device; yields the operators that failed on
-    them."""
+def on_meta(device: str = "cpu") -> Iterator[list[Any]]:
+    """While it lasts, tensors that this thread makes are meta ones that say they are on ``device``; gives what they
+    could not run."""
     import torch
 
     meta, calls = _modes()
     unsure: list[Any] = []
-    attributes = {"device": torch.device("cpu"), "is_cpu": True, "is_meta": False}
-    with torch.no_grad(), _without_compiler(), meta(unsure), calls(attributes), _kind("meta"):
+    place = torch.device(device)
+    attributes = {"device": place, "is_cpu": place.type == "cpu", "is_cuda": place.type == "cuda", "is_meta": False}
+    with torch.no_grad(), _without_compiler(), meta(unsure, place.type), calls(attributes), _kind("meta"):
         yield unsure
 
 
@@ -148,9 +149,8 @@ def _left_alone() -> tuple[Any, ...]:
     return tuple(functions)
 
 
-class _Unsure(BaseException):
-    """An operation that fake tensors may support and meta tensors do not; not an Exception, which a reference could
-    catch."""
+class Unsure(BaseException):
+    """What fake tensors may do and meta tensors do not; no Exception, which a reference could catch."""
 
 
 class TooLong(TaskError):
@@ -189,12 +189,13 @@ def _modes() -> tuple[Any, Any]:
     from kernellab.task.meta.shape_rules import result
 
     class Meta(Operators):  # type: ignore[no-untyped-call]
-        """Runs each operator on meta tensors; appends those that fail to ``unsure``."""
+        """Runs each operator on meta tensors that say they are on ``device``; ``unsure`` takes those that failed."""
 
-        def __init__(self, unsure: list[Any]) -> None:
+        def __init__(self, unsure: list[Any], device: str) -> None:
             super().__init__()
             self.unsure = unsure
-            #: a real tensor and its replacement without memory, by id
+            self.device = device
+            #: by its id: a real tensor, and the one without memory that stands for it
             self.real: dict[int, tuple[Any, Any]] = {}
 
         def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -202,12 +203,14 @@ def _modes() -> tuple[Any, Any]:
                 return self.placed(func, args, dict(kwargs))
             except Exception as error:
                 self.unsure.append(func)
-                raise _Unsure from error
+                raise Unsure from error
 
         def placed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             schema = func._schema
             if any(a.name == "device" for a in schema.arguments):
-                if (kwargs.get("device") or torch.device("cpu")).type not in ("cpu", "meta"):
+                as_first = any(a.name == "self" for a in schema.arguments)
+                given = kwargs.get("device") or (args[0].device if as_first and args else torch.device("cpu"))
+                if given.type not in (self.device, "meta"):
                     raise _Other
                 moved = func is torch.ops.aten._to_copy.default and kwargs.get("device")
                 if moved and kwargs.get("dtype") in (None, args[0].dtype):
@@ -231,7 +234,12 @@ def _modes() -> tuple[Any, Any]:
         def empty(self, value: Any) -> Any:
             if value.is_meta:
                 return value
-            if value.device.type != "cpu" or value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            if (
+                not self.device == value.device.type == "cpu"
+                or value.layout is not torch.strided
+                or value.is_conj()
+                or value.is_neg()
+            ):
                 raise _Other
             if id(value) not in self.real:
                 empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
@@ -259,7 +267,7 @@ def _modes() -> tuple[Any, Any]:
             meta = self.attributes and kwargs and torch.device(kwargs.get("device") or "cpu").type == "meta"
             named = func is torch.Tensor.type and len(args) == 1 and not kwargs
             if meta or (self.attributes and (named or func is torch.Tensor.data_ptr)):
-                raise _Unsure
+                raise Unsure
             return called(func, RECURRENT, *args, **(kwargs or {}))
 
     return Meta, Calls

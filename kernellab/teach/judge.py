@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from kernellab.errors import KernellabError, Overtime, SessionError, TargetError
+from kernellab.errors import JudgeBusy, KernellabError, Killed, Overtime, SessionError, TargetError
 from kernellab.lens.dry.records import Answer
 from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
@@ -300,6 +300,8 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
         given = [arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])]
         calls = watched(source, given, chip, _DRY, _WATCHED if goals.parallel is None else _DRY)
         refused = next(filter(None, map(_differs, calls)), "")
+    except Killed as error:
+        raise JudgeBusy(error.message, error.remedy) from None
     except Overtime as error:
         return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
     except SessionError as error:  # it takes too long to compile, or ends the compiler
@@ -307,6 +309,11 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     if refused:
         said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
         return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
+    if ended := next((call.ran.error for call in calls if call.ran is not None and call.kernels), ""):
+        said = (
+            f"Right on small shapes. At the task's own sizes Triton's interpreter ends with {ended.removesuffix('.')}."
+        )
+        return Outcome(Reached.REFUSED, said, ("goal-runs", "refused"))
     for call in calls:
         if found := list(missed_by_call(goals, call)) if call.kernels else []:
             return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
@@ -326,10 +333,8 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
 def _differs(call: Answer) -> str:
     """Why a call is none of a GPU's: the compiler refuses it, or the interpreter launches something else."""
     ran = call.ran
-    if call.refused or not call.kernels or ran is None:
+    if call.refused or not call.kernels or ran is None or ran.error:
         return call.refused
-    if ran.error:
-        return f"at the task's sizes it ends with {ran.error}"
     if ran.launches == call.calls:
         return ""
     here, there = (", ".join(f"{name} {tuple(grid)}" for name, grid in one[:4]) for one in (ran.launches, call.calls))

@@ -68,13 +68,13 @@ def _found(text: str) -> tuple[Shapes | str, bool, bool]:
 def test_meta_tensors_tell_what_fake_ones_tell(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = TASK.format(body="    " + BODIES[body])
     found = _found(text)
-    monkeypatch.setattr(faking, "_meta", _refused)
+    monkeypatch.setattr(faking, "on_meta", _refused)
     assert found == _found(text)
 
 
 def test_a_real_tensor_is_not_written() -> None:
     table = torch.arange(8.0)
-    with pytest.raises(faking._Unsure), faking._meta():
+    with pytest.raises(faking.Unsure), faking.on_meta():
         table.add_(1)
     assert torch.equal(table, torch.arange(8.0))
 

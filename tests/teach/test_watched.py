@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 from teach_parts import ROOT
 
+from kernellab.errors import JudgeBusy
 from kernellab.lens.dry.records import Answer, Ran
 from kernellab.lens.gpu.look import watched
 from kernellab.lens.look import arguments
 from kernellab.target.chips import find_chip
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.goals import missed_by_call
-from kernellab.teach.judge import _GPU, _differs, source_of
+from kernellab.teach.judge import _GPU, Outcome, Reached, _compiled, _differs, source_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton runs on Linux")
 
@@ -143,6 +145,58 @@ def test_a_long_run_is_watched_in_part() -> None:
     assert call.ran is not None and not _differs(call)
     assert call.ran.products and call.ran.drawn and not call.ran.whole, call.ran
     assert larger.ran is not None and not larger.ran.drawn and not larger.ran.products
+
+
+@pytest.mark.parametrize(
+    ("in_the_interpreter", "number", "expected"),
+    [("1", "SIGSEGV", "goal-runs"), ("1", "SIGKILL", ""), ("0", "SIGKILL", "")],
+    ids=["by the answer", "by the machine", "by the machine, while it is compiled"],
+)
+def test_a_run_that_ends_is_no_fault_of_the_compilers(in_the_interpreter: str, number: str, expected: str) -> None:
+    exercise = course(ROOT).exercise("triton-sum")
+    task = course(ROOT).task(exercise)
+    text = _edited(
+        "triton-sum",
+        ("import torch\n", "import os\nimport signal\nimport torch\n"),
+        (
+            "def kernel(",
+            f"if os.environ['TRITON_INTERPRET'] == {in_the_interpreter!r}:\n"
+            f"    os.kill(os.getpid(), signal.{number})\n\n\ndef kernel(",
+        ),
+    )
+    found = Outcome(Reached.RIGHT, "")
+    if not expected:
+        with pytest.raises(JudgeBusy, match="killed from outside"):
+            _compiled(found, source_of(text, task), task, exercise.goals, lambda *_: pytest.fail("it was verified"))
+        return
+    outcome = _compiled(found, source_of(text, task), task, exercise.goals, lambda *_: pytest.fail("it was verified"))
+    assert outcome.keys == (expected, "refused") and number in outcome.said and "GPU" not in outcome.said
+
+
+def test_host_code_may_turn_a_tensor_into_another_layout() -> None:
+    """A torch without CUDA makes no such copy of its fake tensors."""
+    turned = _edited(
+        "second-transposed-triton",
+        ("w.contiguous()", "w.T.contiguous()"),
+        ("n[None, :] * K + k[:, None]", "k[:, None] * N + n[None, :]"),
+    )
+    assert _call("second-transposed-triton", turned).calls == [["product", [12, 12, 1]]]
+
+
+def test_a_dry_call_of_an_answer_loads_no_compiler_of_torchs() -> None:
+    code = (
+        "import sys\nimport torch\nfrom kernellab.lens.dry import main\n"
+        "from kernellab.lens.dry.records import Request\n"
+        "from kernellab.task.faking import on_meta\n"
+        "with main.gpu(Request({}, '', '', [], 90, 132), on_meta):\n"
+        "    x, = main.arguments([{'shape': [4, 6], 'dtype': 'float32'}])\n"
+        "    y = torch.empty((6, 4), device=x.device, dtype=torch.bfloat16)\n"
+        "    z = torch.zeros_like(x.T.contiguous())\n"
+        "    print(x.device.type, y.is_cuda, z.is_cpu, z.stride(), x.data_ptr() % 16)\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    assert shown[:2] == ["cuda True False (4, 1) 0", "False"]
 
 
 def test_launches_that_the_compiler_is_not_given_are_told() -> None:

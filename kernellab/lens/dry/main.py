@@ -11,7 +11,8 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from typing import Any
 from kernellab.lens.dry import cuda, tools
 from kernellab.lens.dry import triton as by_triton
 from kernellab.lens.dry.records import Answer, Ran, Request
+from kernellab.task.faking import on_meta
 from kernellab.verifier.sandbox import sandbox
 from kernellab.verifier.worker.build import taken
 
@@ -48,7 +50,7 @@ def main() -> None:
     os.chdir(scratch)
     answers = [call(replace(request, arguments=arguments), held) for arguments in (request.arguments, *request.others)]
     if watching is not None:
-        answers = [replace(one, ran=ran) for one, ran in zip(answers, _watched(*watching), strict=True)]
+        answers = [replace(one, ran=ran) for one, ran in zip(answers, _watched(*watching, len(answers)), strict=True)]
     (scratch / ANSWER).write_text(json.dumps([asdict(one) for one in answers]), encoding="utf-8")
 
 
@@ -87,15 +89,18 @@ def _watching(request: Request, scratch: Path, level: str) -> tuple[int, int]:
     os._exit(0)
 
 
-def _watched(child: int, reading: int) -> list[Ran]:
-    """Return the child's answer. Ends this process in the same way if the child ran out of time."""
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
+def _watched(child: int, reading: int, calls: int) -> list[Ran]:
+    """What the child tells of each of its ``calls``. Ends as it does where its time was up."""
+    with os.fdopen(reading) as told:
+        text = told.read()
     status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGXCPU:
         os._exit(-signal.SIGXCPU & 0xFF)
     if not text:
-        raise SystemExit(f"Triton's interpreter ended without an answer ({os.waitstatus_to_exitcode(status)}).")
+        how = f"by {signal.Signals(number).name}" if number else f"with {os.WEXITSTATUS(status)}"
+        error = f"the end of Triton's interpreter {how}"
+        return [Ran(whole=False, drawn=False, error=error, killed=number == signal.SIGKILL)] * calls
     return [Ran(**one) for one in json.loads(text)]
 
 
@@ -121,18 +126,17 @@ def call(request: Request, held: list[str]) -> Answer:
             "This machine has no sandbox, so this kernel's host code would run with your own rights.",
             "If you trust its author, allow it: --unsandboxed.",
         ])  # fmt: skip
-    kept, ended = by_triton.Kept(), ""
-    try:
-        with cuda.compiled(request, kept), by_triton.compiled(request, kept), gpu(request):
-            entry = _entry(request)
-            args = arguments(request.arguments)
-            entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in request.arguments))])
-    except cuda.Refused as refused:
-        reason = _first(str(refused))
+    # torch's fake tensors load its compiler, 70 MB and a second
+    kept, error = _called(request, on_meta)
+    if error is not None and not isinstance(error, cuda.Refused):
+        kept, error = _called(request, _fake)
+    ended = ""
+    if isinstance(error, cuda.Refused):
+        reason = _first(str(error))
         return Answer(
             error=[f"The compiler refuses this source: {reason}", "Its verdict lists all errors."], refused=reason
         )
-    except BaseException as error:
+    if error is not None:
         ended = _said(error, request)
         if not kept.kernels:
             remedy = "Give the task whose inputs it takes, and a source that runs."
@@ -154,6 +158,27 @@ def call(request: Request, held: list[str]) -> Answer:
     if not request.watched and tools.tool("nvdisasm") is None:
         kept.note("There is no SASS: nvdisasm is not installed (it comes with the CUDA toolkit and with Triton).")
     return Answer(kernels=results, launches=kept.launches, calls=kept.calls, notes=kept.notes, refused=ended, held=held)
+
+
+def _called(
+    request: Request, tensors: Callable[[str], AbstractContextManager[Any]]
+) -> tuple[by_triton.Kept, BaseException | None]:
+    """What one call of the entry launches, and what it ended with."""
+    kept = by_triton.Kept()
+    try:
+        with cuda.compiled(request, kept), by_triton.compiled(request, kept), gpu(request, tensors):
+            entry = _entry(request)
+            args = arguments(request.arguments)
+            entry(*args[: taken(entry, len(args), sum(bool(one.get("default")) for one in request.arguments))])
+    except BaseException as error:
+        return kept, error
+    return kept, None
+
+
+def _fake(device: str) -> AbstractContextManager[Any]:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _entry(request: Request):  # type: ignore[no-untyped-def]
@@ -193,8 +218,9 @@ _ADDRESS = 1 << 20
 
 
 @contextlib.contextmanager
-def gpu(request: Request) -> Iterator[None]:
-    """While active, torch makes tensors without contents, and reports the GPU of the request."""
+def gpu(request: Request, tensors: Callable[[str], AbstractContextManager[Any]]) -> Iterator[None]:
+    """While it holds, torch makes tensors without contents (``tensors`` of a device), and says that there is a GPU as
+    the request describes."""
     import torch
     from torch._subclasses import fake_tensor
 
@@ -231,7 +257,7 @@ def gpu(request: Request) -> Iterator[None]:
         if hasattr(fake_tensor, name):
             setattr(fake_tensor, name, lambda *_: None)
     try:
-        with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        with tensors("cuda:0"):
             yield
     finally:
         torch.Tensor.data_ptr = address  # type: ignore[method-assign]

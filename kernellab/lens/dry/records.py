@@ -70,6 +70,8 @@ class Ran:
     whole: bool = True
     drawn: bool = True
     error: str = ""
+    #: its process was killed from outside
+    killed: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from kernellab.content import module_command
-from kernellab.errors import Overtime, SessionError
+from kernellab.errors import Killed, Overtime, SessionError
 from kernellab.lens.dry.main import ANSWER, CACHE, PROGRAMS
 from kernellab.lens.dry.records import Answer, Built, Ran, Request
 from kernellab.lens.gpu.facts import facts
@@ -84,10 +84,11 @@ def cubins(source: Source, arguments: Sequence[Mapping[str, Any]], chip: Chip) -
 def watched(
     source: Source, calls: Sequence[Sequence[Mapping[str, Any]]], chip: Chip, processor: int = 0, seconds: int = 60
 ) -> list[Answer]:
-    """Return for each call, by its arguments, its launches compiled for ``chip``, the compiler's error, and its record
-    in Triton's interpreter; nothing without a sandbox. ``processor`` limits the CPU time of all calls in seconds, 0
-    means no limit; after ``seconds`` of it the interpreter runs only the first program of each launch. Raises as
-    :func:`look_gpu` if a call takes too long, Overtime if it uses more CPU time."""
+    """Of each call, by its arguments: what it launches, compiled for ``chip``, why a compiler does not take it, and
+    what it does in Triton's interpreter; nothing where there is no sandbox to call it in. ``processor``: seconds of its
+    time that all may use, in either; 0 means no limit; after ``seconds`` of it the interpreter runs of each launch the
+    first program alone. Raises as :func:`look_gpu` where a call takes too long, Overtime
+    where it uses more, Killed where the machine ends it."""
     request = _request(source, calls[0], chip)
     others = [[dict(one) for one in arguments] for arguments in calls[1:]]
     request = replace(request, others=others, watched=seconds, processor=processor)
@@ -148,6 +149,8 @@ def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
         if done.returncode == -signal.SIGXCPU & 0xFF:
             most = json.loads(request)["processor"]
             raise Overtime(f"The dry call used more than {most} s of the processor's time.", _ENDLESS)
+        if done.returncode in (-signal.SIGKILL, -signal.SIGKILL & 0xFF):
+            raise _killed()
         out = scratch / ANSWER
         if not out.is_file() or out.is_symlink() or out.stat().st_size > _MOST_BYTES:
             last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it gives no reason")
@@ -156,13 +159,19 @@ def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
                 "Check with `kernellab verify` that the source runs.",
             )
         answers = [_answer(reply) for reply in json.loads(out.read_text(encoding="utf-8"))]
-        if not collect:  # files of confined code are not read
+        if any(one.ran is not None and one.ran.killed for one in answers):
+            raise _killed()
+        if not collect:  # what confined code leaves is not looked at
             return answers, Cubins({}, {})
         sources = [(path.with_suffix(".cu"), path) for path in sorted((scratch / PROGRAMS).glob("*.cubin"))]
         programs = {text.read_text(encoding="utf-8"): path.read_bytes() for text, path in sources if text.is_file()}
         return answers, Cubins(_of_triton(scratch / CACHE), programs)
     finally:
         sandbox.remove(str(folder))
+
+
+def _killed() -> Killed:
+    return Killed("The dry call was killed from outside.", "Is this machine short of memory? Try again.")
 
 
 def _answer(reply: dict[str, Any]) -> Answer:
