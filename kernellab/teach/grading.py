@@ -29,7 +29,7 @@ from kernellab.task import Task
 from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
 from kernellab.teach.goals import facts
-from kernellab.teach.judge import READING, Outcome, Reached, Verify, judge, judge_sketch, unmet
+from kernellab.teach.judge import READING, Outcome, Reached, Verify, is_blank, judge, judge_sketch, unmet
 from kernellab.teach.read.limits import processor_time
 
 #: hears of each notebook that was graded, or why it was not
@@ -109,7 +109,8 @@ def stay_outside(graded: Path) -> None:
 
 
 def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
-    """Exercise -> the text of its last answer cell; of attacks, each of which may find another hole, all cells.
+    """Exercise -> the text of its last answer cell that holds one; of attacks, each of which may find another hole, all
+    cells.
 
     Raises:
         CourseError: it is no notebook, or a link to one.
@@ -123,7 +124,8 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
         raise CourseError(f"{notebook} is no file, or a link to another's.", "Ask for the file itself.")
     for source in _code(notebook):
         if answer := _ANSWER.match(source):
-            found[answer["id"]] = (answer["text"],)
+            if answer["id"] not in found or not is_blank(answer["text"]):
+                found[answer["id"]] = (answer["text"],)
         elif cell := _ATTACK.match(source):
             name = course.attack("close" if cell["close"] else "break").id
             found[name] = (cell["text"],) if cell["close"] else (*found.get(name, ()), cell["text"])

@@ -20,6 +20,7 @@ from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Tr
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
+from kernellab.sketch.program.library import PREFIX, library_call
 from kernellab.sketch.program.program import Gemm, Program
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
@@ -89,6 +90,11 @@ class Outcome:
         return self.verdict.trust if self.verdict is not None and self.verdict.passed else None
 
 
+def is_blank(text: str) -> bool:
+    """Does the cell hold nothing but comments?"""
+    return not any(line.strip() and not line.strip().startswith("#") for line in text.splitlines())
+
+
 def is_sketch(text: str) -> bool:
     """Is the cell a sketch, and no module of Python?"""
     first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")), "")
@@ -105,7 +111,7 @@ def judge(
     """
     if said := too_long(text):
         return Outcome(Reached.UNREADABLE, said, ("length",))
-    if not any(line.strip() and not line.strip().startswith("#") for line in text.splitlines()):
+    if is_blank(text):
         return Outcome(Reached.UNREADABLE, "There is no answer in the cell yet.", ("empty", "check"))
     if not is_sketch(text):
         return _kernel(text, task, goals, verify, level)
@@ -140,6 +146,9 @@ def judge_sketch(
         said = f"Line {first.line}: {first.message} {first.remedy}".strip()
         return Outcome(Reached.UNREADABLE, said, (first.rule or first.code, "check"), line=first.line), None
     program = checked.program
+    if call := next(filter(None, map(library_call, program.kernels)), None):
+        said = f"Line {call.span.line}: It calls {PREFIX}{call.op}; an answer computes by itself."
+        return Outcome(Reached.OTHER, said, ("goal-library", "check"), line=call.span.line), None
     if said := endless(program, task):
         return Outcome(Reached.UNREADABLE, said, ("not-runnable", "check")), None
     # the sentence names sizes, and a learner sees the same one on every machine

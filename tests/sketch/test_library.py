@@ -295,6 +295,14 @@ def test_a_sketch_with_the_hint_of_before_runs_as_its_loops_with_a_warning() -> 
         ("relu.default(x1)", "is given 1 operand(s), and its text names x1"),
         ("relu.default(x0) + 1", "not a call"),
         ("full_like.default(x0, LEN)", "LEN"),
+        ("split.Tensor(x0, 1)", "several results"),
+        ("sort.default(x0)", "several results"),
+        ("add.Tensor(x0, from_file.default('made', True, 3))", "from_file.default does not compute tensors"),
+        ("add.Tensor(x0, save.default(x0, 'made'))", "save.default does not compute tensors"),
+        ("relu.default(_assert_async.default(x0))", "_assert_async.default does not compute tensors"),
+        ("__class__.mro(x0)", "has no operation __class__.mro"),
+        ("_to_copy.default(x0, dtype='torch.float32 if print() else 0')", "is no dtype of torch"),
+        ("_to_copy.default(x0, dtype='torch.load')", "is no dtype of torch"),
     ],
 )
 def test_a_call_of_aten_that_cannot_stand_is_refused(call: str, said: str) -> None:

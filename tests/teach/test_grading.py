@@ -81,6 +81,13 @@ def test_a_lesson_lists_what_was_not_answered(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_an_empty_cell_takes_no_answer_away(tmp_path: Path) -> None:
+    empty = "%%kernel_exercise two-inputs\n\n# my notes\n"
+    path = notebook(tmp_path, "two", f"%%kernel_exercise two-inputs\n{RIGHT}", empty)
+    assert answers(path, course(ROOT)) == {"two-inputs": (RIGHT,)}
+    assert answers(notebook(tmp_path, "one", empty), course(ROOT)) == {"two-inputs": ("\n# my notes\n",)}
+
+
 def test_a_folder_without_notebooks_is_said(tmp_path: Path) -> None:
     with pytest.raises(CourseError, match="There is no notebook"):
         notebooks(tmp_path)

@@ -143,6 +143,32 @@ def test_a_right_sketch_that_takes_points_for_nothing_has_none(exercise: str, sk
     assert _share(outcome, sketch, task, asked, found, Path()) == 0.0, outcome.said
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_call_of_the_library_is_no_answer_and_no_part_of_one(copied: bool) -> None:
+    """Right, and short of a goal by one launch more, it would have half of the points without a verdict."""
+    copy = """sketch copy {
+    symbols: M, N;
+    tensors: t[M, N]: f32 temp; y[M, N]: f32 out;
+    for m in range(M):
+        load(t[m, 0:N] -> a)
+        store(a -> y[m, 0:N])
+}
+"""
+    made = "t[M, N]: f32 temp" if copied else "y[M, N]: f32 out"
+    sketch = f"""sketch product {{
+    symbols: M, N, K;
+    tensors: x[M, K]: f32; w[N, K]: f32; {made};
+    {made[0]} = library.linear(x, w)
+}}
+{copy if copied else ""}"""
+    found = course(ROOT)
+    asked = found.exercise("second-transposed")
+    task = found.task(asked)
+    outcome = judge(sketch, task, asked.goals, lambda *_: pytest.fail("it was verified"))
+    assert outcome.reached is Reached.OTHER and outcome.keys[0] == "goal-library" and outcome.line == 4
+    assert _share(outcome, sketch, task, asked, found, Path()) == 0.0
+
+
 @pytest.mark.parametrize("ends", ["range(0, 1000000000000)", "range(0, N + 1000000000000, B)"])
 def test_a_loop_that_no_size_bounds_is_not_run(ends: str) -> None:
     exercise = course(ROOT).exercise("two-inputs")

@@ -40,8 +40,8 @@ def read_call(text: str) -> ast.expr:
     """Return the call as a tree; every name and operation in it is known.
 
     Raises:
-        BadCall: it is no call, names no operation of ATen, or one that draws random numbers, changes its operands or
-        has a result whose size depends on values.
+        BadCall: it is no call, names no operation of ATen, or one that draws numbers, reads or writes a file, changes
+            its operands or has a result whose size depends on values; it has several results and picks none.
     """
     try:
         tree = ast.parse(text, mode="eval").body
@@ -51,7 +51,17 @@ def read_call(text: str) -> ast.expr:
     if not isinstance(inner, ast.Call):
         raise BadCall("The text is not a call of an operation.")
     _known(tree)
+    if tree is inner and len(results := _returned(inner)) + ("List" in "".join(results)) > 1:
+        raise BadCall(f"{ast.unparse(inner.func)} has several results.", "Pick one of them: end the call with [0].")
     return tree
+
+
+def _returned(call: ast.Call) -> list[str]:
+    """The types of what a call in a tree that :func:`_known` accepts returns."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=name), attr=overload):
+            return [str(result.type) for result in _operation(name, overload)._schema.returns]
+    raise AssertionError(ast.dump(call))
 
 
 def operands_of(tree: ast.expr) -> frozenset[int]:
@@ -138,6 +148,8 @@ def _known(node: ast.expr) -> None:
             parts = [value]
         case ast.Name():
             parts = []
+        case ast.Constant(value=str() as word) if word.startswith("torch.") and not _is_kind(word):
+            raise BadCall(f"{word!r} is no dtype of torch.", 'Write "torch.float32" in single quotes.')
         case ast.Constant(value=bool() | int() | float() | str() | None):
             parts = []
         case ast.Tuple(elts=items) | ast.List(elts=items):
@@ -152,6 +164,14 @@ def _known(node: ast.expr) -> None:
         _known(part)
 
 
+def _is_kind(word: str) -> bool:
+    """Does the word name a constant of torch: a dtype, a memory format or a layout? It stands in lowered sources."""
+    import torch
+
+    named = getattr(torch, word.removeprefix("torch."), None)
+    return isinstance(named, (torch.dtype, torch.memory_format, torch.layout))
+
+
 def _is_zero(arguments: list[ast.expr]) -> bool:
     return len(arguments) == 1 and isinstance(arguments[0], ast.Constant) and arguments[0].value == 0
 
@@ -162,8 +182,14 @@ def _operation(name: str, overload: str) -> Any:
     import torch
 
     function = getattr(getattr(torch.ops.aten, name, None), overload, None)
-    if function is None:
+    if not isinstance(function, torch._ops.OpOverload):
         raise BadCall(f"torch.ops.aten has no operation {name}.{overload}.")
+    # a gate computes the call in this process: an operation that gives no tensor, or takes a text and no tensor, works
+    # on something else, such as a file (from_file)
+    given = " ".join(str(argument.type) for argument in function._schema.arguments)
+    results = [str(result.type) for result in function._schema.returns]
+    if not results or not all("Tensor" in result for result in results) or ("str" in given and "Tensor" not in given):
+        raise BadCall(f"{name}.{overload} does not compute tensors from its operands.", "Name an operation that does.")
     tags = () if f"{name}.{overload}" in _DROPOUT else _TAGS
     if function._schema.is_mutable or any(getattr(torch.Tag, tag) in function.tags for tag in tags):
         raise BadCall(
