@@ -226,6 +226,29 @@ class RunState:
                 leader = number
         return leader
 
+    def tied(self) -> list[int]:
+        """The other candidates with a clean verdict that are not certainly slower than the best, the fastest first: by
+        the run that timed the two in turn, otherwise by their intervals."""
+        best, paired = self.best(), self.pairing()
+        if best is None or best not in self.scores:
+            return []
+        decided = paired.comparison if paired is not None else None
+
+        def is_tied(number: int) -> bool:
+            if paired is not None and decided is not None and {number, best} == {paired.number, paired.first}:
+                return decided.low <= 1 <= decided.high
+            return not self.scores[best].beats(self.scores[number])
+
+        verified = (n for n in self.verdicts if n != best and n in self.scores and self.clean(n))
+        return [n for n in self.ordered(verified) if n not in self.dropped and is_tied(n)]
+
+    @property
+    def judges_leaders(self) -> bool:
+        """Whether all that the open round has made is evaluated, so that its end is measured: the leaders' verdicts."""
+        made = self.made[self.round]
+        is_full = made > 0 if self.round == 0 else made >= self.knobs.size
+        return self.knobs.score == "rank" and is_full and len(self.evaluations) == len(self.proposals)
+
     def best_before(self, number: int) -> int | None:
         """The best when a candidate was proposed, if only the model ranks; otherwise the current best."""
         return self._leader(self.known_at[number]) if self.knobs.score == "model" else self.best()

@@ -261,6 +261,31 @@ def test_a_run_says_who_waits_and_when_its_rounds_are_over(waiting: tuple[Run, P
     assert shown["left"] is None
 
 
+def test_a_run_says_that_it_verifies_the_best_and_which_are_tied_with_it(tmp_path: Path) -> None:
+    run = modelled(tmp_path, score="rank")
+    stream = write(run, 4)
+
+    def shown(works_here: bool = True) -> dict[str, Any]:
+        follower = Follower(run.workspace, run.id)
+        follower.close()
+        return dict(head(follower, works_here))
+
+    # a minute or more is spent there, in which no candidate arrives
+    assert shown()["status_text"].endswith("4 candidates, verifying the best of them")
+    assert "verifying" not in shown(works_here=False)["status_text"], "no process works on it"
+    assert shown()["tied"] == []
+    stream.append([Verified(number=0, verdict=verdict(2.0)), Verified(number=1, verdict=verdict(2.01))])
+    assert (shown()["best"], shown()["tied"]) == (0, [1])
+    # the two in turn decide, whatever the noise of each
+    pair = Comparison(baseline="first", baseline_time=timing(1.0), speedup=1.05, low=1.02, high=1.1)
+    stream.append([Paired(number=1, first=0, comparison=pair)])
+    assert (shown()["best"], shown()["tied"]) == (1, [])
+    stream.append([Verified(number=2, verdict=verdict(9.0))])
+    assert (shown()["best"], shown()["tied"]) == (2, [])
+    stream.append([RoundEnded(round=0)])
+    assert "verifying" not in shown()["status_text"]
+
+
 # -- only what changed goes out ----------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import { toPixels } from "./chart";
 import { duration, percent, times } from "./format";
 import type { BestFigures, Head, Headroom as HeadroomFigure, LedgerFigures } from "./protocol";
 import { Take } from "./take";
-import { Button, Tip, useElapsed } from "./ui";
+import { Button, Tied, Tip, useElapsed } from "./ui";
 import type { View } from "./view";
 
 export function Header({ view }: { view: View }) {
@@ -78,13 +78,7 @@ function Best({ view, best }: { view: View; best: BestFigures }) {
       >
         {slower ? "fastest" : "best"} #{best.number}
       </Button>
-      {best.tied.length > 0 && (
-        <Tip
-          class="kl-dim"
-          text={`tied with ${best.tied.join(", ")}`}
-          title="Their intervals, of one run where it timed both, overlap: none of them is certainly faster."
-        />
-      )}
+      <Tied numbers={best.tied} />
       {best.time && <Tip class="kl-figure" text={best.time.text} title={best.time.title} />}
       {best.speedups.map((speedup) => (
         <Tip

@@ -59,6 +59,22 @@ export function Button(props: ButtonProps) {
   );
 }
 
+/** Verified kernels that are not certainly slower than the best: their first few, the rest counted. */
+export function Tied({ numbers }: { numbers: readonly number[] }) {
+  if (numbers.length === 0) return null;
+  const more = numbers.length > NAMED ? ` and ${numbers.length - NAMED} more` : "";
+  return (
+    <Tip
+      class="kl-dim"
+      text={`tied with ${numbers.slice(0, NAMED).join(", ")}${more}`}
+      title="Their intervals, of one run where it timed both, overlap: none of them is certainly faster."
+    />
+  );
+}
+
+/** tied kernels that are named */
+const NAMED = 5;
+
 /** A number or a word with its meaning as a tooltip, reachable by keyboard and read out by a screen reader. */
 export function Tip({ text, title, class: kind = "" }: { text: ComponentChildren; title: string; class?: string }) {
   if (!title) return <span class={kind}>{text}</span>;

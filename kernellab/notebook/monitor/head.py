@@ -36,6 +36,7 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
             "remember": may_remember(state),
         },
         "best": best, "best_text": figures_of(state, best), "first_text": _compared(state, best),
+        "tied": state.tied(),
         "candidates": done, "waiting": len(state.proposals) - done, "round": state.round,
         "islands": [
             {
@@ -186,6 +187,9 @@ def _status(state: RunState, works_here: bool, worker: str) -> str:
         at = "timing the best ones"
     waiting = len(state.proposals) - len(state.evaluations)
     words = f", {waiting} of them waiting" if waiting else ""
+    is_worked_on = state.status is Status.RUNNING and bool(works_here or worker)
+    if state.judges_leaders and is_worked_on and state.round <= state.knobs.rounds:
+        words = ", verifying the best of them"
     return f"{state.status.value}{where}: {at}, {counted(len(state.proposals), 'candidate')}{words}"
 
 

@@ -43,6 +43,8 @@ class Head(TypedDict):
     best: int | None
     best_text: str
     first_text: str
+    #: the other verified candidates that are not certainly slower than the best
+    tied: list[int]
     candidates: int
     waiting: int
     round: int

@@ -32,6 +32,8 @@ export interface Head {
   best: number | null;
   best_text: string;
   first_text: string;
+  /** the other verified candidates that are not certainly slower than the best */
+  tied: number[];
   candidates: number;
   waiting: number;
   round: number;
@@ -285,6 +287,7 @@ export const EMPTY: Traits = {
     best: null,
     best_text: "",
     first_text: "",
+    tied: [],
     candidates: 0,
     waiting: 0,
     round: 0,

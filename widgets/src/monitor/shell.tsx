@@ -6,7 +6,7 @@ import { count, duration, guess, plural } from "../format";
 import { nameOf, passSave, typing } from "../keys";
 import { Notices } from "../notices";
 import { Tooltip } from "../tooltip";
-import { Button, Tip, useElapsed } from "../ui";
+import { Button, Tied, Tip, useElapsed } from "../ui";
 import { Chart } from "./chart";
 import { Chosen } from "./chosen";
 import { AnalystPanel, ComparePanel, GridPanel, LedgerPanel } from "./panels";
@@ -169,6 +169,7 @@ function Header({ view }: { view: MonitorView }) {
             >
               best #{head.best}
             </Button>
+            <Tied numbers={head.tied} />
             <Tip class="kl-figure" text={head.best_text} title="the best candidate's figures" />
             {head.first_text && <span class="kl-dim">{head.first_text}</span>}
           </>

@@ -434,6 +434,16 @@ it("says that what passed is not verified while there is no best", async () => {
   expect(find(".kl-mon-chosen").textContent).toContain("once one is verified");
 });
 
+it("names the candidates that are tied with the best", async () => {
+  const { kernel, find, does } = await show();
+  await does(() => kernel.put("head" as never, { ...head(all), best: 4, tied: [] }));
+  expect(find(".kl-figures").textContent).not.toContain("tied");
+  await does(() => kernel.put("head" as never, { ...head(all), best: 4, tied: [3, 1] }));
+  expect(find(".kl-figures").textContent).toContain("tied with 3, 1");
+  await does(() => kernel.put("head" as never, { ...head(all), best: 4, tied: [9, 8, 7, 6, 5, 3, 2] }));
+  expect(find(".kl-figures").textContent).toContain("tied with 9, 8, 7, 6, 5 and 2 more");
+});
+
 it("takes no request to other hosts", async () => {
   const fetched = vi.spyOn(globalThis, "fetch");
   await show();
