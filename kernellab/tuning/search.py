@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from kernellab.errors import counted
 from kernellab.tuning.measure import Measure, Measured
 from kernellab.tuning.space import Point, Space
 
@@ -32,16 +33,24 @@ class Tuned:
     cached: bool = False
 
     def words(self) -> str:
-        """One sentence: what was chosen, of how many, and what it gained over the first schedule's defaults."""
+        """One sentence: how many points were measured, which was chosen, and what it gained over the first schedule's
+        defaults."""
         timed = [m for m in self.measured if m.time is not None]
         if self.best is None or not timed:
             return "Nothing could be measured, so the defaults stay."
         chosen = next(m for m in timed if m.point == self.best)
         first = self.measured[0].time
         assert chosen.time is not None
-        gain = f", {first.median_ms / chosen.time.median_ms:.2f}x the first design's defaults" if first else ""
-        again = " (remembered)" if self.cached else ""
-        return f"Tuned: {self.best} of {len(self.measured)} measured{gain}{again}."
+        again = " earlier" if self.cached else ""
+        points = f"Tuned: {counted(len(self.measured), 'point')} measured{again}"
+        if chosen is self.measured[0]:
+            return f"{points}, and the first design stays as it is."
+        values = f" with {self.best}" if self.best.values else ""
+        design = "the first design" if self.best.sketch == self.measured[0].point.sketch else "another design"
+        gain = (
+            f", {first.median_ms / chosen.time.median_ms:.2f}x as fast as the first design's defaults" if first else ""
+        )
+        return f"{points}; the fastest is {design}{values}{gain}."
 
 
 def tune(

@@ -11,7 +11,7 @@ from kernellab.dsls.machine import detect_target
 from kernellab.records import Timing
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
-from kernellab.tuning import Measured, WorkerMeasure, cache, tune
+from kernellab.tuning import Measured, Tuned, WorkerMeasure, cache, tune
 from kernellab.tuning.space import Point, Space
 
 TASK = """
@@ -62,6 +62,20 @@ def test_the_climb_ends_at_the_fastest_values(best: int) -> None:
     found = tune([SKETCH], _space(), Hill(best), trials=30)
     assert found.best is not None and dict(found.best.values)["BLOCK"] == best
     assert f"BLOCK = {best}" in found.words()
+
+
+def test_the_sentence_names_what_was_chosen_where_designs_have_no_tunables() -> None:
+    one, other = Point.of("sketch a {}", {}), Point.of("sketch b {}", {})
+    measured = [Measured(one, _timing(2.0)), Measured(other, _timing(1.0))]
+    assert Tuned(one, measured).words() == "Tuned: 2 points measured, and the first design stays as it is."
+    assert Tuned(other, measured, cached=True).words() == (
+        "Tuned: 2 points measured earlier; the fastest is another design, 2.00x as fast as the first design's defaults."
+    )
+    unset, tiled = Point.of("sketch a {}", {"B": 8}), Point.of("sketch a {}", {"B": 16})
+    assert Tuned(tiled, [Measured(unset, _timing(3.0)), Measured(tiled, _timing(2.0))]).words() == (
+        "Tuned: 2 points measured; the fastest is the first design with B = 16, 1.50x as fast as the first design's "
+        "defaults."
+    )
 
 
 def test_no_more_points_are_measured_than_allowed_and_none_longer_than_it_takes() -> None:
