@@ -97,6 +97,7 @@ def _correct(stages: Stages) -> str:
     else:
         options = stages.context.options
         longest = options.longest if options.level is Trust.T1 else 0
+        stages.context.tell("sizes at the ends of their ranges")
         long = both_long(stages.task, checked, longest)
         if long is not None:
             stages.check(long)
@@ -104,7 +105,9 @@ def _correct(stages: Stages) -> str:
         for case in islice(wide(stages.task, checked, longest), DRAWN.wide):
             stages.check(case, private=True)
             checked = [*checked, replace(case)]  # a copy that drops the arguments
+        stages.context.tell("sizes from all of their ranges")
         checked = [*checked, *_all_over(stages)]
+        stages.context.tell("contents far from zero, and repeated calls")
         _long_and_shifted(stages, checked)
         ordered(stages, max(checked, key=lambda c: max((n for _, n in c.sizes), default=0)))
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in checked), default=0), d.max) for d in stages.task.dims]
