@@ -114,6 +114,16 @@ class KernellabError(Exception):
         return [*lines, f"  -> {self.remedy}"] if self.remedy else lines
 
 
+def names_of(*kinds: type[KernellabError]) -> frozenset[str]:
+    """The names of these classes and of all that derive from them, as a failed turn's ``fault`` stores one."""
+    found, rest = set[str](), list(kinds)
+    while rest:
+        kind = rest.pop()
+        found.add(kind.__name__)
+        rest += kind.__subclasses__()
+    return frozenset(found)
+
+
 class TaskError(KernellabError):
     """The Task cannot be used: no reference, a reference that raises, inputs that do not fit."""
 

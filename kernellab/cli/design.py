@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.cli.output import ask_to_remember, check_folder, emit, read_text, say, write_kernel
 from kernellab.cli.parameters import with_requests
-from kernellab.errors import CaptureError, KernellabError, SessionError
+from kernellab.errors import CaptureError, KernellabError, SessionError, names_of
 from kernellab.options import REQUEST, Option, Surface
 from kernellab.options.design import DesignCall, DesignVerification
 from kernellab.options.fidelity import FRAMEWORK
@@ -22,9 +22,6 @@ from kernellab.task import load_task
 if TYPE_CHECKING:
     from kernellab.session import DesignRequest, Session
     from kernellab.session.turn.task_from_text import Proposal
-
-#: what the rules Designer cannot get past, and no one else is there to: the input is at fault, not the work
-_NO_GRAPH = "CaptureError"
 
 
 class DesignShell(BaseModel):
@@ -226,7 +223,8 @@ def _no_graph(session: Session) -> None:
         CaptureError: the rules cannot read the reference, and the session has no one else to design.
     """
     last = session.state.standing()
-    if last is not None and last.fault == _NO_GRAPH and session.state.best() is None:
+    # no one else is there to get past it: the input is at fault, not the work
+    if last is not None and last.fault in names_of(CaptureError) and session.state.best() is None:
         remedy = f"{last.remedy} Or design it yourself or by a model: --roles designer=model, --from FILE.sketch."
         raise CaptureError(last.error, remedy.strip())
 
