@@ -12,7 +12,7 @@ from kernellab.export.joined import Joined
 from kernellab.records import Ranking, Source, Verdict
 from kernellab.session.compare import compare_candidates
 from kernellab.session.edits import edited
-from kernellab.session.engine.comparing import Told
+from kernellab.session.engine.comparing import Timed, Told
 from kernellab.session.engine.driver import Driver
 from kernellab.session.engine.engine import engine
 from kernellab.session.engine.requests import Requests
@@ -32,6 +32,11 @@ class Timings:
     def running(self) -> bool:
         """Whether the best kernel is being timed against more baselines in the background."""
         return self._driver.comparing.runs
+
+    @property
+    def timed(self) -> Timed | None:
+        """What is being timed in the background; None at rest."""
+        return self._driver.comparing.timed
 
     def compare(self, *baselines: str, timeout: float | None = None) -> Verdict:
         """Time the best kernel against ``baselines`` (eager, compile) in one run; its turn's verdict receives the

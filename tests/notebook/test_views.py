@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kernellab.errors import CaptureError, names_of
 from kernellab.models.chat import WAITING
 from kernellab.notebook.saved.receipt import summary, turns_text
 from kernellab.notebook.saved.shared import shared_page
@@ -50,6 +51,7 @@ from kernellab.records import (
     Trust,
     Verdict,
 )
+from kernellab.session.engine.comparing import Timed
 from kernellab.session.record.records import (
     ELSEWHERE,
     Compared,
@@ -304,6 +306,39 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     rows = {row["name"]: row for row in stage_rows(told, running=True)}
     assert [name for name, row in rows.items() if row["state"] == "running"] == ["correct"]
     assert rows["correct"]["note"] == "case 7 of 14"
+
+
+def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to_what() -> None:
+    now = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST))
+
+    def said(*turns: str, baselines: tuple[str, ...] = ("eager", "compile")) -> tuple[object, object]:
+        shown = head(now, "", Facts(), comparing=Timed(turns, baselines))
+        return shown["doing"], shown["comparing"]
+
+    # a kernel is named by the turn that wrote it
+    assert said("t3") == ("timing turn 2 again, next to torch.compile", True)
+    assert said("t3", baselines=("eager",)) == ("timing turn 2 again, next to PyTorch eager", True)
+    assert said("t3", "t5") == ("timing turns 2 and 4 in one run", True)
+    assert said("t2", "t4") == ("timing turns 2 and 4 in one run", True)
+    at_rest = head(now, "", Facts())
+    assert (at_rest["doing"], at_rest["comparing"]) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "retry"),
+    [("DesignError", False), ("NodeError", False), ("TooLong", False), ("NotRunnable", False), ("VerifierError", True)],
+)
+def test_what_rules_would_answer_the_same_again_is_not_offered_again(fault: str, retry: bool) -> None:
+    from kernellab.capture.loops.long import TooLong
+
+    assert TooLong.__name__ in names_of(CaptureError) and "DesignError" not in names_of(CaptureError)
+    failed = turn(1, Role.DESIGNER, None, error="No rule for svd.", remedy="Write the sketch.", fault=fault)
+    told = "The designer could not do turn 1: No rule for svd."
+    asked = Question(kind=QuestionKind.ERROR, role=Role.DESIGNER, turn="t1", text=told, answer="")
+    card = drawn(state(failed, [StatusChanged(status=SessionStatus.WAITING, question=asked)]))["card"]
+    assert card["retry"] is retry and ("would answer the same again" in card["hint"]) is not retry
+    # the title says who it was
+    assert (card["title"], card["text"]) == ("The Designer could not go on.", "No rule for svd. Write the sketch.")
 
 
 def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None:

@@ -1,5 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { verdictOf } from "../src/panels/verdict";
 import type { Card, Head, TurnRow, VerdictView } from "../src/protocol";
+import { rowsOf } from "../src/rows";
 import { BUSY_MS } from "../src/view";
 import { dump, Kernel, type Shown, show } from "./kernel";
 
@@ -346,6 +348,55 @@ describe("panels", () => {
     expect(shown.text(".kl-verdict")).toContain("at work");
   });
 
+  it("lead from a sketch to the verdict on its kernel, and offer no button that is off", async () => {
+    const traits = dump("designed");
+    const detail = { ...traits.detail, turn: "t1", verdict: null, judged: null, stages: [] };
+    shown = await show(new Kernel({ ...traits, shown: "t1", detail }));
+    await shown.open("verdict");
+    expect(shown.text(".kl-panel-verdict")).toContain("has its verdict in turn 3.");
+    await shown.click("[data-action=look-verdict]");
+    expect(shown.kernel.traits.shown).toBe("t3");
+
+    const row = (number: number, role: TurnRow["role"], state: TurnRow["state"]): TurnRow =>
+      ({
+        ...rowsOf(traits.turns, traits.changed)[0],
+        id: `t${number}`,
+        number,
+        parent: `t${number - 1}`,
+        role,
+        state,
+      }) as TurnRow;
+    const rows = [
+      row(1, "designer", "done"),
+      row(2, "designer", "done"),
+      row(3, "coder", "done"),
+      row(4, "verifier", "running"),
+    ];
+    expect(verdictOf(rows, "t2")).toBeUndefined();
+    rows[3] = row(4, "verifier", "failed");
+    expect(verdictOf(rows, "t2")?.id).toBe("t4");
+    expect(verdictOf(rows, "t3")?.id).toBe("t4");
+    // the kernel was written from the newer sketch
+    expect(verdictOf(rows, "t1")).toBeUndefined();
+    expect(verdictOf(rows, null)).toBeUndefined();
+  });
+
+  it("say how a turn without a verdict gets one", async () => {
+    const traits = dump("designed");
+    const detail = { ...traits.detail, turn: "t1", verdict: null, judged: null, stages: [] };
+    const only = rowsOf(traits.turns, traits.changed).filter((row) => row.id === "t1");
+    const alone = { ...traits, turns: only, changed: [], detail };
+    const can = { ...traits.head.can, step: true, run: true };
+    const kernel = new Kernel({ ...alone, shown: "", head: { ...traits.head, current: "t1", can } });
+    shown = await show(kernel);
+    await shown.open("verdict");
+    expect(shown.text(".kl-panel-verdict")).toContain("Step or Run lets the Verifier");
+    await shown.change(() => kernel.head({ can: { ...can, step: false, run: false } }));
+    expect(shown.text(".kl-panel-verdict")).toContain("Fork here, then Run, lets the Verifier");
+    await shown.change(() => kernel.put("texts", { ...traits.texts, sketch: "", files: {} }));
+    expect(shown.text(".kl-panel-verdict")).toContain("There is nothing to verify yet.");
+  });
+
   it("show a GPU's counters launch by launch, or say why there are none", async () => {
     const { detail } = dump("edited");
     const launches = [{ kernel: "norm", facts: [{ name: "busy", text: "81 %", title: "Memory bounds it." }] }];
@@ -474,6 +525,31 @@ describe("panels", () => {
     expect(shown.text(".kl-notes")).toContain("keep BLOCK small");
     await shown.click("[data-action=unnote]");
     expect(shown.kernel.acts()).toEqual([{ action: "unnote", role: "coder", text: "keep BLOCK small" }]);
+  });
+
+  it("time the best and those that are tied with it again in one press", async () => {
+    const traits = dump("edited");
+    const best = traits.head.best as NonNullable<Head["best"]>;
+    const other = rowsOf(traits.turns, traits.changed).find(
+      (row) => row.role === "coder" && row.number !== best.number,
+    );
+    const written = rowsOf(traits.turns, traits.changed).find((row) => row.number === best.number);
+    if (!other || !written) throw new Error("the session has two candidates");
+    const kernel = new Kernel({ ...traits, head: { ...traits.head, best: { ...best, tied: [] } } });
+    kernel.answers.candidates = { total: 0, offset: 0, rows: [] };
+    shown = await show(kernel);
+    await shown.open("candidates");
+    const button = () => shown.find("[data-action=time-again]");
+    expect(button().getAttribute("aria-disabled")).toBe("true");
+    await shown.change(() => kernel.head({ best: { ...best, tied: [other.number] } }));
+    expect(button().textContent).toBe("Time the tied again, paired");
+    await shown.change(() => kernel.head({ comparing: true, doing: "timing turn 2 again, next to torch.compile" }));
+    expect(button().getAttribute("aria-disabled")).toBe("true");
+    expect(button().dataset.tip).toBe("Kernels are being timed already: timing turn 2 again, next to torch.compile");
+    await shown.change(() => kernel.head({ comparing: false, doing: "" }));
+    await shown.click("[data-action=time-again]");
+    const sizes = traits.roofline.dims;
+    expect(kernel.acts()).toEqual([{ action: "time_again", turns: [written.id, other.id], sizes }]);
   });
 
   it("compare two candidates", async () => {

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from kernellab.errors import CaptureError, DesignError, LoweringError, SketchError, names_of
 from kernellab.models.chat import WAITING
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at, verdict_at
 from kernellab.notebook.views.facts import Facts
 from kernellab.notebook.views.verdict import (
+    BASELINES,
     TRUST_WORDS,
     both,
     figure,
@@ -21,6 +23,7 @@ from kernellab.notebook.views.verdict import (
 )
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
 from kernellab.session.engine.approval import Expected, expected
+from kernellab.session.engine.comparing import Timed
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
@@ -39,7 +42,7 @@ STATUS_WORDS = {
 #: roles that a person may hand out; no one may play the Verifier
 PLAYED = (Role.DESIGNER, Role.CODER, Role.CONDUCTOR)
 #: faults of a role by rules that the same input brings again
-_OF_RULES = frozenset(("CaptureError", "DesignError", "LoweringError", "SketchError", "NotRunnable"))
+_OF_RULES = (CaptureError, DesignError, LoweringError, SketchError)
 CHOICES = ("rules", "human", "model")
 
 
@@ -59,7 +62,7 @@ def head(
     message: str = "",
     ledger: Mapping[str, Any] | None = None,
     predictions: Predictions | None = None,
-    comparing: bool = False,
+    comparing: Timed | None = None,
     stages: Mapping[str, Sequence[StageResult]] | None = None,
     partial: str = "",
     said: str = "",
@@ -81,7 +84,7 @@ def head(
         "reason": state.reason,
         "message": message,
         "doing": doing(state, stages or {}, facts.gathered, partial, said)
-        or ("timing again in one run" if comparing else ""),
+        or (_timing(state, comparing) if comparing else ""),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,
@@ -94,7 +97,7 @@ def head(
         "ledger": ledger_figures(ledger) if ledger and (ledger["total"]["requests"] or ledger["budget"]) else None,
         "teaching": predictions is not None,
         "prediction": predictions.view(state) if predictions is not None else None,
-        "comparing": comparing,
+        "comparing": comparing is not None,
         "sol_ms": state.bound_ms,
         # a kernel that is slower than eager is not offered: one keeps eager
         "call": _call(state, facts) if standings and not standings[0].verdict.slower_than_eager else "",
@@ -147,6 +150,15 @@ def played(state: State) -> list[Role]:
 
 def choices(spec: str) -> list[str]:
     return [*CHOICES, spec] if spec not in CHOICES else list(CHOICES)
+
+
+def _timing(state: State, timed: Timed) -> str:
+    """What a measurement in the background times: kernels, each named by the turn that wrote it."""
+    numbers = [str((state.source_turn(turn) or state.turns[turn]).number) for turn in timed.turns]
+    if len(numbers) > 1:
+        return f"timing turns {', '.join(numbers[:-1])} and {numbers[-1]} in one run"
+    rivals = [BASELINES.get(name, name) for name in timed.baselines if name != "eager"] or ["PyTorch eager"]
+    return f"timing turn {numbers[0]} again, next to {' and '.join(rivals)}"
 
 
 def can(state: State) -> dict[Button, bool]:
@@ -238,7 +250,7 @@ def _may_retry(state: State, question: Question) -> bool:
     """Could the same role do better when asked again? Rules answer the same."""
     turn = state.turns.get(question.turn or "")
     by_rules = state.roles.get(question.role, "rules") == "rules"
-    return not by_rules or (turn is not None and (turn.of_model or turn.fault not in _OF_RULES))
+    return not by_rules or (turn is not None and (turn.of_model or turn.fault not in names_of(*_OF_RULES)))
 
 
 def _replaces(state: State, question: Question) -> bool:
@@ -276,6 +288,8 @@ def _text(question: Question, asked: Turn | None) -> str:
     """What came of a turn that is done; the title says whose it was, and the hint how a brief is answered."""
     if question.kind is QuestionKind.BRIEF:
         return f"The Conductor suggests: {question.suggestion}" if question.suggestion else ""
+    if asked is not None and question.kind is QuestionKind.ERROR and asked.error:
+        return f"{asked.error} {asked.remedy}".strip()
     done = outcome(asked) if asked is not None and question.kind is QuestionKind.TURN else ""
     return done or question.text
 

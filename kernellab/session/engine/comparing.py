@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import SessionError
@@ -22,6 +23,14 @@ log = logging.getLogger("kernellab.session")
 Told = Callable[["Verdict | BaseException"], None]
 
 
+@dataclass(frozen=True)
+class Timed:
+    """One measurement: the kernels of ``turns`` (ids) next to each other and to ``baselines``."""
+
+    turns: tuple[str, ...]
+    baselines: tuple[str, ...]
+
+
 class Comparing:
     """Runs one comparison at a time, on the engine thread. ``write`` appends events to the journal; ``rested`` is
     called when one ends."""
@@ -34,6 +43,8 @@ class Comparing:
         #: Whether to also time a finished session's best against torch.compile in the background.
         self.wanted = False
         self._measuring: asyncio.Future[None] | None = None
+        #: What is being timed; None at rest.
+        self.timed: Timed | None = None
         #: Turns whose comparison was started here, so that a failing one is tried only once.
         self._begun: set[str] = set()
 
@@ -51,7 +62,12 @@ class Comparing:
         if best is None:
             raise SessionError("No candidate has passed yet.", "Wait for one, or see why with the last verdict.")
         source, turn = best.candidate.source, best.turn.id
-        self._measure(lambda: compare(self._bench, source, baselines), lambda verdict: _event(turn, verdict), done)
+        self._measure(
+            lambda: compare(self._bench, source, baselines),
+            lambda verdict: _event(turn, verdict),
+            done,
+            Timed((turn,), baselines),
+        )
 
     def begin_paired(self, state: State, turns: Sequence[str], sizes: Mapping[str, int], done: Told) -> None:
         """Time the kernels of two to eight turns in one run, with calls in turns; at other ``sizes`` of the task's
@@ -95,9 +111,11 @@ class Comparing:
                 at_sizes(task, changed_sizes) if changed_sizes else task,
             )
 
-        self._measure(work, event, done)
+        self._measure(work, event, done, Timed(tuple(turns), ("eager",)))
 
-    def _measure(self, work: Callable[[], Verdict], event: Callable[[Verdict], Event], done: Told) -> None:
+    def _measure(
+        self, work: Callable[[], Verdict], event: Callable[[Verdict], Event], done: Told, timed: Timed
+    ) -> None:
         async def measure() -> None:
             try:
                 verdict = await self._engine.in_thread(work)
@@ -108,9 +126,10 @@ class Comparing:
             except BaseException as error:
                 done(error)
             finally:
-                self._measuring = None
+                self._measuring = self.timed = None
                 self._rested()
 
+        self.timed = timed
         self._measuring = asyncio.ensure_future(measure())
 
     def begin_if_due(self, state: State) -> None:

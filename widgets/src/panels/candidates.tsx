@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { save, saveAs } from "../download";
 import { NONE, plural } from "../format";
 import { StateSign } from "../icons";
-import type { CandidateComparison, CandidateRow, TurnRow } from "../protocol";
+import type { BestFigures, CandidateComparison, CandidateRow, TurnRow } from "../protocol";
 import { Button, Empty, Fold, useAnswer } from "../ui";
 import type { View } from "../view";
 import { useSpan } from "../virtual";
@@ -32,15 +32,24 @@ export function CandidatesPanel({ view }: { view: View }) {
   const mark = (turn: string) =>
     setMarked(marked.includes(turn) ? marked.filter((one) => one !== turn) : [...marked, turn].slice(-MOST));
   const [a, b] = marked;
+  const head = view.state.head.value;
+  const tied = marked.length < 2 ? contenders(view.rows.value, head.best) : [];
+  const timed = tied.length ? tied : marked;
   const again = (
     <Button
       action="time-again"
-      disabled={marked.length < 2 || view.state.head.value.comparing}
+      disabled={timed.length < 2 || head.comparing}
       busy={view.sending.value.has("time_again")}
-      title={`Mark two to ${MOST} verified candidates: one run times them next to each other`}
-      onClick={() => void view.send({ action: "time_again", turns: [...marked], sizes: { ...own, ...sizes } })}
+      title={
+        head.comparing
+          ? `Kernels are being timed already${head.doing ? `: ${head.doing}` : ""}`
+          : tied.length
+            ? "One run times the best and those that are tied with it next to each other; mark others to time those"
+            : `Mark two to ${MOST} verified candidates: one run times them next to each other`
+      }
+      onClick={() => void view.send({ action: "time_again", turns: [...timed], sizes: { ...own, ...sizes } })}
     >
-      Time again, paired
+      {tied.length ? "Time the tied again, paired" : "Time again, paired"}
     </Button>
   );
   if (comparing && a && b) {
@@ -56,7 +65,12 @@ export function CandidatesPanel({ view }: { view: View }) {
       <div class="kl-row">
         <span class="kl-dim">{total === null ? (error ?? "asking the kernel") : plural(total, "candidate")}</span>
         <span class="kl-grow" />
-        <Button pressed={sort === "speedup"} action="sort-speedup" onClick={() => setSort("speedup")}>
+        <Button
+          pressed={sort === "speedup"}
+          action="sort-speedup"
+          title="By speedup, which each kernel's own run measured next to the baseline. Times of different runs do not compare: time the kernels again, paired"
+          onClick={() => setSort("speedup")}
+        >
           fastest first
         </Button>
         <Button pressed={sort === "number"} action="sort-number" onClick={() => setSort("number")}>
@@ -96,6 +110,13 @@ export function CandidatesPanel({ view }: { view: View }) {
       {total !== null && total > 0 && <List view={view} rows={rows} total={total} marked={marked} mark={mark} />}
     </div>
   );
+}
+
+/** The turns of the best and of those that are tied with it; none where it is alone. */
+function contenders(rows: readonly TurnRow[], best: BestFigures | null): string[] {
+  if (!best?.tied.length) return [];
+  const ids = new Map(rows.map((row) => [row.number, row.id]));
+  return [best.number, ...best.tied].slice(0, MOST).flatMap((number) => ids.get(number) ?? []);
 }
 
 function Heads() {

@@ -1,7 +1,7 @@
 /** What the Verifier found: outcome, stages, the first failure with its place, the numbers with their meaning. */
 import { capital } from "../format";
 import { StateSign } from "../icons";
-import type { Detail, Texts, VerdictView } from "../protocol";
+import type { Detail, Texts, TurnRow, VerdictView } from "../protocol";
 import { Button, Copy, Empty, Fold, Tip, toClipboard } from "../ui";
 import type { View } from "../view";
 import { ErrorMap } from "./error-map";
@@ -16,11 +16,7 @@ export function VerdictPanel({ view }: { view: View }) {
   const elsewhere = judged !== null && judged !== view.row.value?.number ? judged : null;
   return (
     <div class="kl-verdict">
-      {verdict ? (
-        <Outcome verdict={verdict} of={elsewhere} />
-      ) : (
-        <Waiting detail={detail} doing={view.state.head.value.doing} />
-      )}
+      {verdict ? <Outcome verdict={verdict} of={elsewhere} /> : <Waiting view={view} detail={detail} />}
       <Stages stages={detail.stages} />
       {verdict && (
         <>
@@ -61,11 +57,40 @@ export function VerdictPanel({ view }: { view: View }) {
   );
 }
 
-function Waiting({ detail, doing }: { detail: Detail; doing: string }) {
+function Waiting({ view, detail }: { view: View; detail: Detail }) {
+  const { doing, can } = view.state.head.value;
   if (detail.stages.some((stage) => stage.state === "running") || detail.stages.length > 0) {
     return <p class="kl-outcome kl-dim">The Verifier is at work{doing && `: ${doing}`}.</p>;
   }
-  return <Empty>What is shown here is not verified. Step or Run lets the Verifier look at it.</Empty>;
+  const later = verdictOf(view.rows.value, detail.turn);
+  if (later) {
+    return (
+      <Empty>
+        The kernel that was written from this sketch has its verdict in{" "}
+        <button type="button" class="kl-link" data-action="look-verdict" onClick={() => view.look(later.id)}>
+          turn {later.number}
+        </button>
+        .
+      </Empty>
+    );
+  }
+  const { sketch, files } = view.state.texts.value;
+  if (!sketch && Object.keys(files).length === 0) return <Empty>There is nothing to verify yet.</Empty>;
+  const how = can.step && view.following.value ? "Step or Run lets" : "Fork here, then Run, lets";
+  return <Empty>What is shown here is not verified. {how} the Verifier look at it.</Empty>;
+}
+
+/** The first verdict on what was written from this turn's sketch: no Designer stands between the two. */
+export function verdictOf(rows: readonly TurnRow[], turn: string | null): TurnRow | undefined {
+  const byId = new Map(rows.map((row) => [row.id, row]));
+  return rows.find((row) => {
+    if (row.role !== "verifier" || (row.state !== "passed" && row.state !== "failed")) return false;
+    for (let at = byId.get(row.parent ?? ""); at; at = byId.get(at.parent ?? "")) {
+      if (at.id === turn) return true;
+      if (at.role === "designer") return false;
+    }
+    return false;
+  });
 }
 
 /** `of` is the turn that was judged, where another one is looked at. */
