@@ -52,7 +52,13 @@ function Status({ view, head }: { view: View; head: Head }) {
   return (
     <div class={`kl-status kl-status-${link === "ready" ? head.status : link}`} data-tip={head.reason || undefined}>
       <span class="kl-lamp" aria-hidden="true" />
-      <span role="status">{words}</span>
+      <span role="status">
+        {words}
+        {/* what is asked stands elsewhere, and is spoken with the word that it is */}
+        {link === "ready" && head.card?.pending && (
+          <span class="kl-unseen">{`. ${head.card.title} ${head.card.text}`.trimEnd()}</span>
+        )}
+      </span>
       {doing && (
         <span class="kl-dim kl-doing">
           {doing}

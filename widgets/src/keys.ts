@@ -73,8 +73,8 @@ function focus(root: HTMLElement, selector: string): boolean {
 }
 
 /**
- * Keeps the focus inside: the button that was pressed may be gone with its card, and without the focus no key counts.
- * Returns the function that ends it.
+ * Keeps the focus inside: the button that was pressed may be gone with its card, and the editor that was typed in may
+ * be hidden with its panel. Without the focus no key counts. Returns the function that ends it.
  */
 export function keepFocus(root: HTMLElement): () => void {
   let last: Element | null = null;
@@ -82,12 +82,15 @@ export function keepFocus(root: HTMLElement): () => void {
     last = event.target as Element;
   };
   const look = new MutationObserver(() => {
-    if (!last || last.isConnected || (document.activeElement ?? document.body) !== document.body) return;
+    if (!last || (last.isConnected && !last.closest("[hidden]"))) return;
+    // the browser takes the focus from a hidden element only when it draws the next frame
+    const active = document.activeElement ?? document.body;
+    if (active !== document.body && active !== last) return;
     last = null;
     root.focus({ preventScroll: true });
   });
   root.addEventListener("focusin", note);
-  look.observe(root, { childList: true, subtree: true });
+  look.observe(root, { childList: true, subtree: true, attributes: true, attributeFilter: ["hidden"] });
   return () => {
     root.removeEventListener("focusin", note);
     look.disconnect();

@@ -3,7 +3,7 @@ import { verdictOf } from "../src/panels/verdict";
 import type { Card, Head, TurnRow, VerdictView } from "../src/protocol";
 import { rowsOf } from "../src/rows";
 import { BUSY_MS } from "../src/view";
-import { dump, Kernel, type Shown, show } from "./kernel";
+import { dump, Kernel, rest, type Shown, show } from "./kernel";
 
 let shown: Shown;
 afterEach(() => {
@@ -50,6 +50,13 @@ describe("the header", () => {
       expect(figure.tabIndex).toBe(0);
     }
     expect(shown.find("[role=meter]").getAttribute("aria-valuetext")).toContain("of bound");
+  });
+
+  it("speaks the question together with the word that somebody is asked", async () => {
+    await open("designed", waiting({ title: "The Coder is done.", text: "source kernel.cpp" }));
+    expect(shown.text("[role=status]")).toBe("waiting for you. The Coder is done. source kernel.cpp");
+    await shown.change(() => shown.kernel.head({ card: null, status: "running", status_text: "running" }));
+    expect(shown.text("[role=status]")).toBe("running");
   });
 
   it("does without figures while there are none", async () => {
@@ -280,6 +287,23 @@ describe("the timeline", () => {
     expect(items.length).toBe((dump("brief").changed as TurnRow[]).length);
     expect(items.every((item) => item.getAttribute("aria-label")?.startsWith("turn "))).toBe(true);
     expect(shown.all("[aria-expanded=true]").length).toBeGreaterThan(0);
+  });
+
+  it("keep the focus when the panel that was typed in makes way for another", async () => {
+    await open("designed");
+    const bench = shown.find(".kl-bench");
+    const editor = shown.find(".kl-panel-sketch .cm-content");
+    editor.focus();
+    expect(document.activeElement).toBe(editor);
+    await shown.open("code");
+    await rest(20);
+    // from there each key counts: q goes to the question, e into the open editor
+    expect(document.activeElement).toBe(bench);
+    const search = shown.find<HTMLInputElement>(".kl-search input");
+    search.focus();
+    await shown.open("verdict");
+    await rest(20);
+    expect(document.activeElement).toBe(search);
   });
 
   it("moves by arrow keys without losing the focus", async () => {

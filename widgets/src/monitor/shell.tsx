@@ -1,9 +1,9 @@
 /** The monitor of a search: its head and buttons, its chart, the chosen candidate, panels. */
 import type { ComponentChild } from "preact";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { save } from "../download";
 import { count, duration, guess, plural } from "../format";
-import { nameOf, passSave, typing } from "../keys";
+import { keepFocus, nameOf, passSave, typing } from "../keys";
 import { Notices } from "../notices";
 import { Tooltip } from "../tooltip";
 import { Button, Tied, Tip, useElapsed } from "../ui";
@@ -45,6 +45,7 @@ const click = (root: HTMLElement, action: string) =>
 export function Monitor({ view }: { view: MonitorView }) {
   const root = useRef<HTMLDivElement>(null);
   const head = view.state.head.value;
+  useEffect(() => (root.current ? keepFocus(root.current) : undefined), []);
   const keys = (event: KeyboardEvent) => {
     if (root.current && passSave(event, root.current)) event.preventDefault();
     else if (!event.ctrlKey && !event.metaKey && !event.altKey && !typing(event.target) && root.current) {
@@ -61,6 +62,7 @@ export function Monitor({ view }: { view: MonitorView }) {
       ref={root}
       class={`kl kl-mon${view.link.value === "gone" ? " kl-gone" : ""}`}
       role="group"
+      tabIndex={-1}
       aria-label={`search for faster kernels of ${head.name}`}
       data-kernellab-run={head.run}
       data-name={head.name}

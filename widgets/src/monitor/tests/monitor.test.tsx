@@ -434,6 +434,16 @@ it("says that what passed is not verified while there is no best", async () => {
   expect(find(".kl-mon-chosen").textContent).toContain("once one is verified");
 });
 
+it("keeps the focus when the table makes way for another panel", async () => {
+  const { find, does } = await show();
+  const table = find(".kl-mon-table");
+  table.focus();
+  expect(document.activeElement).toBe(table);
+  await does(() => find("[role=tab][id$=-ledger]").click());
+  await does(() => new Promise((done) => setTimeout(done, 20)));
+  expect(document.activeElement).toBe(find(".kl-mon"));
+});
+
 it("names the candidates that are tied with the best", async () => {
   const { kernel, find, does } = await show();
   await does(() => kernel.put("head" as never, { ...head(all), best: 4, tied: [] }));
