@@ -80,7 +80,7 @@ def ordered(stages: Stages, base: Case) -> None:
     """
     proposals = [
         Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", True)
-        for position, name, _ in islice(_free(base), DRAWN.ordered)
+        for position, name, _ in islice(free_floats(base), DRAWN.ordered)
         for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
     ]
     proposals += islice(_whole(base), 2 * DRAWN.ordered)
@@ -114,7 +114,7 @@ def _whole(base: Case) -> Iterator[Proposal]:
 def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
     """Yield long sparse rows with nonzero elements at and next to the multiples of the ``numbers`` in a source, the
     largest first, where one block ends and another begins."""
-    for position, name, legal in _free(base):
+    for position, name, legal in free_floats(base):
         value = base.args[position]
         n = value.shape[-1]
         blocks = sorted((m for m in numbers if DRAWN.block <= m < n), reverse=True)
@@ -129,7 +129,7 @@ def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
         yield Proposal(change, Grade.REFUSED, f"{name} of few elements not handled", True)
 
 
-def _free(base: Case) -> Iterator[tuple[int, str, Legal]]:
+def free_floats(base: Case) -> Iterator[tuple[int, str, Legal]]:
     """Yield position, name and legal values of the float arguments whose elements are independent."""
     for i, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
         domain = base.task.domain.get(spec.name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -19,7 +19,7 @@ from kernellab.verifier.protocol.rules import CAPS
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
 
-    Strides = Callable[[tuple[int, ...]], tuple[int, ...]]
+Strides = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 _PAGE = 4096
 #: torch's allocators return multiples of this; an argument at another address is a view.
@@ -81,7 +81,7 @@ def outer(args: Sequence[Any]) -> Iterator[Layout]:
 
 def stepped(args: Sequence[Any]) -> Layout:
     """Return the layout of every other element of a larger tensor."""
-    return _placed(args, lambda shape: tuple(2 * s for s in contiguous(shape)))
+    return _placed(args, _stepped)
 
 
 def between_vectors(args: Sequence[Any]) -> Layout:
@@ -116,21 +116,29 @@ def as_drawn(args: Sequence[Any]) -> Layout | None:
 def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
     """Yield cases that pass one tensor for two arguments of equal shape and dtype, with their layouts, for some pairs
     in a secret order."""
-    written = set(case.task.module().written)
-    free = [
-        i for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
-        if spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.numel()
-    ]  # fmt: skip
-    pairs = [
-        (first, second) for first, second in combinations(free, 2)
-        if (case.args[first].shape, case.args[first].dtype) == (case.args[second].shape, case.args[second].dtype)
-        and not {first, second} & written
-    ]  # fmt: skip
     plain = lay_out(case.args)
-    for first, second in secrets.SystemRandom().sample(pairs, min(len(pairs), _PAIRS)):
+    for first, second in like_pairs(case)[:_PAIRS]:
         args, places = [*case.args], [*plain.places]
         args[second], places[second] = args[first], places[first]
         yield replace(case, held=tuple(args)), Layout(tuple(places), plain.size)
+
+
+def like_pairs(case: Case) -> list[tuple[int, int]]:
+    """Return the pairs of arguments that one tensor may be given for, in a secret order: of equal shape and dtype, and
+    only read by the reference."""
+    written = set(case.task.module().written)
+    free = [i for i in free_tensors(case) if i not in written]
+    kinds = {i: (case.args[i].shape, case.args[i].dtype) for i in free}
+    pairs = [(first, second) for first, second in combinations(free, 2) if kinds[first] == kinds[second]]
+    return secrets.SystemRandom().sample(pairs, len(pairs))
+
+
+def free_tensors(case: Case) -> list[int]:
+    """Return the positions of the tensors that a caller makes for each call: neither weights nor empty."""
+    return [
+        i for i, (spec, value) in enumerate(zip(case.task.args, case.args, strict=True))
+        if spec.kind is ArgKind.TENSOR and not spec.static and isinstance(value, torch.Tensor) and value.numel()
+    ]  # fmt: skip
 
 
 def with_equal_rows(case: Case, dim: int = 0) -> Case:
@@ -168,6 +176,52 @@ def _repeats(case: Case) -> list[bool]:
     ]
 
 
+@dataclass(frozen=True)
+class Placed:
+    """How one argument lies in memory: its strides, and its beginning at a page, one element after it, or so that it
+    ends before a page that cannot be read. ``repeats``: all slices along its first dimension are one."""
+
+    strides: Strides | None = None
+    at: Literal["page", "element", "end"] = "page"
+    repeats: bool = False
+
+
+def repeated(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with each slice along its first dimension replaced by the first one."""
+    return value.narrow(0, 0, 1).expand(value.shape).contiguous() if value.dim() and len(value) > 1 else value
+
+
+def mixed(args: Sequence[Any], placed: Mapping[int, Placed], same: Sequence[tuple[int, int]] = ()) -> Layout:
+    """Return a layout with some arguments ``placed``, by position, the others as usual. Of two in ``same`` that are
+    alike, the second is where the first is."""
+    places: list[Place] = []
+    fences: list[int] = []
+    end = 0
+    for position, arg in enumerate(args):
+        how, usual = placed.get(position, Placed()), lay_out([arg]).places[0]
+        if not isinstance(arg, torch.Tensor):
+            places.append(usual)
+            continue
+        strides = usual.strides if how.strides is None else how.strides(usual.shape)
+        place = replace(usual, strides=(0, *strides[1:]) if how.repeats and strides else strides)
+        size = place.span * arg.element_size()
+        begin = -(-(end + CAPS.guard) // _PAGE) * _PAGE
+        if how.at == "end" and size:
+            fence = -(-(begin + size) // _PAGE) * _PAGE
+            fences.append(fence)
+            # A vector load within its line stays on the page.
+            begin = (fence - size) // LINE_BYTES * LINE_BYTES
+            end = fence + _PAGE
+        else:
+            begin += arg.element_size() if how.at == "element" else 0
+            end = begin + size
+        places.append(replace(place, offset=begin))
+    for first, second in same:
+        if args[first] is args[second]:
+            places[second] = places[first]
+    return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE, tuple(fences))
+
+
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of a contiguous tensor."""
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
@@ -182,6 +236,10 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
         return contiguous(shape)
     strides = contiguous((*shape[:-2], shape[-1], shape[-2]))
     return (*strides[:-2], strides[-1], strides[-2])
+
+
+def _stepped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(2 * s for s in contiguous(shape))
 
 
 def _ordered(order: Callable[[int], tuple[int, ...]], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -247,3 +305,15 @@ def _placed(
         places.append(place)
         end = offset + place.span * arg.element_size()
     return Layout(tuple(places), -(-(end + CAPS.guard) // _PAGE) * _PAGE)
+
+
+#: Orders of one argument: in words before its name, the ranks that have it, its strides, and the limit of a kernel that
+#: is wrong there.
+ORDERS: tuple[tuple[str, range, Strides, Literal["all", "rows"]], ...] = (
+    ("gaps in the rows of", range(2, 99), _gaps, "all"),
+    ("transposed", range(2, 99), _swapped, "rows"),
+    ("every other element of", range(2, 99), _stepped, "rows"),
+    ("every other element of", range(1, 2), _stepped, "all"),
+    ("swapped outer dimensions of", range(3, 99), partial(_turned, 0), "all"),
+    ("the first dimension innermost in", range(3, 99), partial(_ordered, lambda n: (*range(1, n), 0)), "rows"),
+)

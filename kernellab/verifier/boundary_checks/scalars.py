@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, cycle, islice
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import exp, inf, log, nan
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> None:
+def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> dict[int, list[Any]]:
     """Check each scalar of the task at ``most`` other values that the reference accepts and answers differently, and
-    combinations of scalars."""
+    return the values for which the kernel is right, by position."""
     compared = compared_by(stages.source)[: CORRECT.scalar_compared if most == CORRECT.scalar_values else 2]
     right: dict[int, list[Any]] = {}
     few = most == CORRECT.scalar_interpreted
@@ -73,11 +73,12 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> No
                 continue
             if _at_ends(stages, position):
                 _hidden_by_zero(stages, base, position)
-                _infinite(stages, base, position)
+                if variants:
+                    right[position] += _infinite(stages, base, position)
             else:
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
-    _some_scalars(stages, base, right)
     _own_defaults(stages, base)
+    return right
 
 
 def _own_defaults(stages: Stages, base: Case) -> None:
@@ -106,29 +107,6 @@ def _own_defaults(stages: Stages, base: Case) -> None:
             return
 
 
-def _some_scalars(stages: Stages, base: Case, right: Mapping[int, Sequence[Any]]) -> None:
-    """Check scalars that are right individually, in pairs and larger groups: a branch for one flag may ignore
-    another."""
-    draw, reported = secrets.SystemRandom(), set[int]()
-    pairs = list(combinations(right, 2))
-    draw.shuffle(pairs)
-    groups: list[Sequence[int]] = [*islice(cycle(pairs), CORRECT.scalar_pairs)]
-    if len(right) > 2:
-        groups += [[i for i in right if draw.random() < _AWAY] for _ in range(CORRECT.scalar_draws)]
-    for positions in groups[: 3 if stages.context.interpreted else None]:
-        values = {i: _drawn(right[i], draw.randrange(2) == 0) for i in positions}
-        if len(values) < 2 or not reported.isdisjoint(values):
-            continue
-        case = base.given(tuple(values.get(i, value) for i, value in enumerate(base.args)))
-        # The product of two acceptable counts may run too long.
-        ends = _ends_within(case, CORRECT.scalar_seconds + 8 * base.reference_seconds)
-        if ends and all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
-            last = max(values)
-            reported.add(last)
-            limit = ScalarLimit(argument=stages.task.args[last].name, value=base.args[last], refuted=True)
-            stages.context.findings.add(limit)
-
-
 def _ends_within(case: Case, seconds: float) -> bool:
     """Return whether the reference answers a case within ``seconds``."""
     try:
@@ -136,16 +114,6 @@ def _ends_within(case: Case, seconds: float) -> bool:
             return bool(case.references)
     except TaskError:
         return False
-
-
-def _drawn(values: Sequence[Any], below: bool) -> Any:
-    """Draw one of ``values``, of the given sign if possible."""
-    of_sign = [v for v in values if (v < 0) == below]
-    return secrets.choice(of_sign or values)
-
-
-#: Probability that a scalar changes when several do.
-_AWAY = 0.8
 
 
 def _as_integer(stages: Stages, base: Case, position: int) -> None:
@@ -219,16 +187,20 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
                 break
 
 
-def _infinite(stages: Stages, base: Case, position: int) -> None:
-    """Label the infinities that a scalar must not have, of those for which the reference ends with a finite answer."""
-    name = stages.task.args[position].name
+def _infinite(stages: Stages, base: Case, position: int) -> list[float]:
+    """Label the infinities that a scalar must not have, of those for which the reference ends with a finite answer, and
+    return the others of these."""
+    name, right = stages.task.args[position].name, list[float]()
     for number in (inf, -inf) if isinstance(base.args[position], float) else ():
         case = base.with_change(("scalar", position, number))
         if not _ends_within(case, CORRECT.scalar_seconds):
             continue
         comparable = [w.shape for w in case.native] == [w.shape for w in base.native] and all(map(finite, case.native))
-        if comparable and not is_right(stages, case, lay_out(case.args)):
+        if comparable and is_right(stages, case, lay_out(case.args)):
+            right.append(number)
+        elif comparable:
             stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} = {number} not handled"))
+    return right
 
 
 def is_held(stages: Stages, position: int) -> bool:

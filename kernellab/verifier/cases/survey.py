@@ -73,6 +73,21 @@ class Drawn:
     turned: tuple[TurnedAnswers, ...] = ()
 
 
+def is_noise(case: Case) -> bool:
+    """Return whether the reference's answer is noise: its float64 answer differs, or is finite elsewhere."""
+    for reference in case.in_double().references:
+        native, double = reference.native, reference.double
+        if double is None or not (native.is_floating_point() or native.is_complex()) or not native.numel():
+            continue
+        both_finite = native.isfinite() & double.isfinite()
+        difference = (native.to(double.dtype) - double)[both_finite]
+        if bool((native.isfinite() != double.isfinite()).any()):
+            return True
+        if float(difference.norm()) > DRAWN.noise * float(double[both_finite].norm()):
+            return True
+    return False
+
+
 class Survey:
     """The drawn cases of ``base`` and the edges they reach: at most ``most`` cases, in ``seconds`` of this thread."""
 
@@ -348,18 +363,7 @@ class Survey:
             (o.dim() if sized else o.shape, o.dtype) for o in self.base.native
         ]:
             return False
-        for reference in case.references:
-            native, double = reference.native, reference.double
-            if double is None or not (native.is_floating_point() or native.is_complex()) or not native.numel():
-                continue
-            both_finite = native.isfinite() & double.isfinite()
-            difference = (native.to(double.dtype) - double)[both_finite]
-            if bool((native.isfinite() != double.isfinite()).any()):
-                return False
-            scale = float(double[both_finite].norm())
-            if float(difference.norm()) > DRAWN.noise * scale:
-                return False
-        return True
+        return not is_noise(case)
 
     def _add_exact(self) -> None:
         from kernellab.verifier.cases.exact import ExactCases

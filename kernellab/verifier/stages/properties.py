@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.attempt import is_right
+from kernellab.verifier.boundary_checks.combined import combined
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
@@ -33,7 +34,7 @@ from kernellab.verifier.boundary_checks.scalars import is_held, other_values, sc
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.extents import of_paths
 from kernellab.verifier.cases.long import all_long
-from kernellab.verifier.protocol.memory import Layout, lay_out
+from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
@@ -45,8 +46,9 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
-def properties(stages: Stages, base: Case) -> None:
-    """Check each property on the inputs of ``base`` or variants, and add a label for each that fails.
+def properties(stages: Stages, base: Case) -> dict[int, list[Any]]:
+    """Check each property on the inputs of ``base`` or variants, and add a label for each that fails. Return the values
+    of scalars for which the kernel is right, by position.
 
     Raises:
         Refused: A scalar argument is ignored, another number of threads gives wrong results, or rows with gaps do, if
@@ -55,9 +57,8 @@ def properties(stages: Stages, base: Case) -> None:
     _strides(stages, base)
     if stages.context.interpreted:
         # A call takes long in the interpreter.
-        scalars(stages, base, CORRECT.scalar_interpreted)
-        return
-    scalars(stages, base)
+        return scalars(stages, base, CORRECT.scalar_interpreted)
+    right = scalars(stages, base)
     _domain(stages, base)
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
@@ -65,6 +66,7 @@ def properties(stages: Stages, base: Case) -> None:
         modes_kept(stages, base)
         reads_inside(stages, base)
         _threads(stages, base)
+    return right
 
 
 def cheapest(stages: Stages, base: Case) -> None:
@@ -75,11 +77,11 @@ def cheapest(stages: Stages, base: Case) -> None:
             kernel.
     """
     _strides(stages, base)
-    scalars(stages, base)
+    combined(stages, base, scalars(stages, base))
 
 
 def along_paths(stages: Stages) -> None:
-    """Check briefly at sizes and flags where a source may take another path: rows with gaps and transposed rows, each
+    """Check briefly at sizes where a source may take another path: rows with gaps and transposed rows, each
     scalar at another value, and values at edges.
 
     Raises:
@@ -105,42 +107,6 @@ def along_paths(stages: Stages) -> None:
         if stages.context.request.backend is Backend.CPU and runs_at(stages.task, tuple(ragged.items())):
             reads_inside(stages, cases.case(stages.task, ragged, Family.OWN))
         along(stages, base)
-    _along_numbers(stages, cases.drawn_base(stages.task))
-
-
-def _along_numbers(stages: Stages, base: Case) -> None:
-    """The paths that a flag, an axis or another integer chooses: layouts, small sizes, and values at edges, for the
-    other value of each flag and some other values of each integer."""
-    add, found = stages.context.findings.add, stages.context.findings.conditions
-    for position, (spec, value) in enumerate(zip(stages.task.args, base.args, strict=True)):
-        held = {limit.argument for limit in of(found, ScalarLimit)}
-        if (
-            spec.kind is not ArgKind.SCALAR
-            or isinstance(value, float)
-            or spec.name in held
-            or is_held(stages, position)
-        ):
-            continue
-        others = [case.args[position] for case in islice(other_values(base, position), CORRECT.path_values)]
-        if isinstance(value, bool):
-            others = [not value]
-        for number, other in enumerate(others):
-            turned = _with_number(base, position, other)
-            if not cases.has_answer(turned):
-                continue
-            if StridesLimit(contiguous="all") not in found:
-                if not is_right(stages, turned, lay_out(turned.args, strided=True)):
-                    add(StridesLimit(contiguous="all"))
-                elif StridesLimit(contiguous="rows") not in found and not all(
-                    is_right(stages, turned, layout) for layout in _other_orders(turned)
-                ):
-                    add(StridesLimit(contiguous="rows"))
-            _where_it_lies(stages, turned)
-            if not all(is_right(stages, case) for case in _least_sizes(stages, position, other)):
-                add(ScalarLimit(argument=spec.name, value=value, refuted=True))
-                break
-            if not number or secrets.randbelow(len(others)) == 0:
-                along(stages, turned)
 
 
 def _where_it_lies(stages: Stages, case: Case) -> None:
@@ -157,33 +123,6 @@ def _where_it_lies(stages: Stages, case: Case) -> None:
         stages, case, layouts.between_vectors(case.args)
     ):
         stages.context.findings.add(usual)
-
-
-def _with_number(case: Case, position: int, value: Any) -> Case:
-    """``case`` with another ``value`` of a number."""
-    return replace(case, held=tuple(value if i == position else None for i in range(len(case.args))))
-
-
-def _other_orders(case: Case) -> Iterator[Layout]:
-    """Layouts with the last two dimensions transposed, and with every other element of a larger tensor."""
-    yield from islice(layouts.transposed(case.args), 1)
-    yield layouts.stepped(case.args)
-
-
-def _least_sizes(stages: Stages, position: int, value: Any) -> Iterator[Case]:
-    """Cases with each Dim in turn empty, where the task takes that, and of one element, for a number's ``value``."""
-    sizes = {dim.name: max(dim.min, min(dim.max, _SMALL)) for dim in stages.task.dims}
-    for dim in stages.task.dims:
-        for least in sorted({dim.min, max(dim.min, 1)}):
-            small = {**sizes, dim.name: least}
-            if runs_at(stages.task, tuple(small.items())):
-                case = _with_number(cases.case(stages.task, small, Family.OWN), position, value)
-                if cases.has_answer(case):
-                    yield case
-
-
-#: the other Dims where one has its least size
-_SMALL = 5
 
 
 # -- strides -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from kernellab.task import ArgKind
 from kernellab.task.dtypes import alike
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes
+from kernellab.verifier.boundary_checks.combined import combined
+from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes, free_floats
 from kernellab.verifier.boundary_checks.memory import untouched
 from kernellab.verifier.boundary_checks.modes import left_to_caller, other_mode_differs
 from kernellab.verifier.cases import answers, cases
@@ -79,9 +80,12 @@ def robust(stages: Stages) -> str:
     if stages.context.interpreted:
         followed.append("each load and store within the tensors of its launch")
         launches(stages)
-    properties(stages, first)
+    right = properties(stages, first)
     if not stages.context.interpreted:
         along_paths(stages)
+    base = cases.drawn_base(stages.task, stages.context.interpreted)
+    orders = [(position, name) for position, name, _ in free_floats(base)]
+    followed.append(combined(stages, base, right, stages.ahead.survey().cases, orders))
     fixed_sizes(stages)
     if stages.ordinary is not None:
         followed.append(ordinary.check(stages, stages.ordinary))
@@ -89,7 +93,7 @@ def robust(stages: Stages) -> str:
         "inputs unchanged, no out-of-bounds writes, no aliasing, earlier output not overwritten; "
         "right on new contents, at new addresses and when repeated"
     )
-    return ", ".join([words, *followed])
+    return ", ".join(filter(None, [words, *followed]))
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:

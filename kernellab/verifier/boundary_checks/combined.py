@@ -1,0 +1,202 @@
+"""Calls in which several things differ at once: a covering array over the factors of a task.
+
+Each factor alone was tried before. Of a wrong answer the factors are found that are needed for it, and what the verdict
+says of it is the condition of one of these, or a refusal where none has one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from kernellab.conditions import Condition, DrawnLimit
+from kernellab.errors import TaskError, counted
+from kernellab.target import Backend
+from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
+from kernellab.verifier.boundary_checks.factors import Combination, Factor, Factors, Kind, Level
+from kernellab.verifier.cases import answers, cases
+from kernellab.verifier.cases.covering import Row
+from kernellab.verifier.cases.extents import compared_by
+from kernellab.verifier.cases.survey import is_noise
+from kernellab.verifier.protocol.rules import COMBINED, CORRECT, DRAWN
+from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.refused import Refused
+
+if TYPE_CHECKING:
+    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.cases.survey import Drawn
+    from kernellab.verifier.protocol.memory import Layout
+    from kernellab.verifier.stages.candidate import Stages
+
+#: A factor away from its usual level.
+Chosen = tuple[Factor, Level, Any]
+
+
+def combined(
+    stages: Stages, base: Case, right: Mapping[int, Sequence[Any]], drawn: Sequence[Drawn] = (),
+    orders: Sequence[tuple[int, str]] = (),
+) -> str:  # fmt: skip
+    """Check combinations of sizes, contents (of the ``drawn`` cases, and rows in ``orders``), layouts, threads and
+    scalars (values for which the kernel is ``right``), and return their number in words.
+
+    Raises:
+        Refused: Wrong where nothing but sizes and contents of the task's own differ from the usual.
+    """
+    on_host = stages.context.request.backend is Backend.CPU
+    factors = Factors(base, stages.context.findings.conditions)
+    factors.add_scalars(right, compared_by(stages.source))
+    if drawn or orders:
+        factors.add_contents(drawn if on_host else (), orders if on_host else ())
+        factors.add_layouts(places=on_host and not stages.context.interpreted)
+        if on_host and not stages.context.interpreted:
+            factors.add_sizes(stages.ahead.numbers)
+            factors.add_threads()
+    return _Search(stages, factors).run() if len(factors.all) > 1 else ""
+
+
+class _Search:
+    """Tries the rows, and finds the cause of each wrong answer."""
+
+    def __init__(self, stages: Stages, factors: Factors) -> None:
+        self.stages, self.factors, self.array = stages, factors, factors.array()
+        self._done: set[tuple[int, int]] = set()
+        self._threads = stages.threads
+        self._causes = 0
+
+    def run(self) -> str:
+        tried: list[Row] = []
+        try:
+            for row in self._rows():
+                if self._is_tried(row):
+                    tried.append(row)
+        finally:
+            self._team(self.stages.threads)
+        if not tried:
+            return ""
+        return f"{counted(len(tried), 'combination')} ({self.array.share(tried):.0%} of all pairs)"
+
+    def _rows(self) -> Iterator[Row]:
+        """Yield the rows of two factors, then those of three sizes and scalars while there is time."""
+        wall = DRAWN.interpreted if self.stages.context.interpreted else COMBINED.wall
+        began, until = time.thread_time(), time.monotonic() + wall
+        few = [i for i, factor in enumerate(self.factors.all) if factor.kind in (Kind.SIZE, Kind.SCALAR)]
+        triples = self.array.rows(3, few)
+        for number, row in enumerate(chain(self.array.rows(2), triples)):
+            if number >= COMBINED.least and time.thread_time() - began > COMBINED.seconds:
+                return
+            if time.monotonic() > until or self._causes >= COMBINED.causes:
+                return
+            # What the verdict says already is not tried again.
+            yield tuple(0 if (factor, level) in self._done else level for factor, level in enumerate(row))
+
+    def _is_tried(self, row: Row) -> bool:
+        """Return whether the reference has an answer for a row, after the kernel's was judged. Raises Refused."""
+        combination = self.factors.drawn(row)
+        made = self._made(combination)
+        if made is None:
+            return False
+        if self._is_right(combination, *made):
+            return True
+        if is_noise(made[0]):
+            return False
+        self._causes += 1
+        cause = self._cause(combination)
+        made = self._made(cause)
+        assert made is not None
+        self._tell(cause, *made)
+        return True
+
+    def _made(self, combination: Combination) -> tuple[Case, Layout] | None:
+        """Return the case and layout of a combination; None if the reference has no answer in time."""
+        made = self.factors.made(combination)
+        if made is None:
+            return None
+        case = cases.glance(made[0])
+        try:
+            with answers.within(CORRECT.scalar_seconds):
+                _ = case.native
+        except TaskError:
+            return None
+        return case, made[1]
+
+    def _is_right(self, combination: Combination, case: Case, layout: Layout) -> bool:
+        self._team(next((count for _, count in combination.of(Kind.THREADS)), self.stages.threads))
+        outputs = outputs_of(self.stages, case, layout)
+        if outputs is None:
+            self._threads = 0  # the worker may be a new one
+        return outputs is not None and is_within(self.stages, case, outputs)
+
+    def _team(self, count: int) -> None:
+        if count != self._threads and not self.stages.worker.gone():
+            self.stages.worker.team(count, self.stages.context.left(10.0))
+            self._threads = count
+
+    def _cause(self, combination: Combination) -> Combination:
+        """Return the combination without the factors that the wrong answer does not need."""
+        for one in combination.factors:
+            less = combination.without(one)
+            made = self._made(less)
+            if made is not None and not self._is_right(less, *made) and not is_noise(made[0]):
+                combination = less
+        return combination
+
+    def _tell(self, cause: Combination, case: Case, layout: Layout) -> None:
+        """Add the conditions that exclude the cause of a wrong answer. Raises Refused if there are none."""
+        words = f"{cause.words} not handled"
+        blamed = min(cause.factors, key=_order, default=None)
+        told = blamed[1].told if blamed else None
+        if blamed is None or told is None:
+            refusal = self._refusal(cause, case, layout)
+            if refusal is not None:
+                raise refusal
+            # It misses a NaN or an infinity of the reference, which the task's own inputs do not give.
+            self._add(DrawnLimit(values=words))
+            return
+        factor, level, _ = blamed
+        if isinstance(told, DrawnLimit):
+            self._add(told.model_copy(update={"values": words if len(cause.factors) > 1 else told.values}))
+        else:
+            self._add(told, *([DrawnLimit(values=words)] if len(cause.factors) > 1 else []))
+        number = self.factors.all.index(factor)
+        levels = factor.levels if factor.kind is Kind.SCALAR else [level]
+        self._done |= {(number, factor.levels.index(one)) for one in levels}
+
+    def _add(self, *conditions: Condition) -> None:
+        self.stages.context.findings.add(*conditions)
+
+    def _refusal(self, cause: Combination, case: Case, layout: Layout) -> Refused | None:
+        """Return the refusal; None where only what is not finite in the reference's answer is wrong, for some
+        contents."""
+        stages, words = self.stages, cause.words or "once, and not again"
+        if any(place.at == "end" for _, place in cause.of(Kind.LAYOUT)):
+            message = f"reads beyond the end of an input (the page behind it is not mapped), with {words}"
+            return stages.refused(case, "out-of-bounds", message)
+        outputs = outputs_of(stages, case, layout)
+        if outputs is None:
+            return stages.refused(case, "crash", f"gives no answer with {words}")
+        wrong = stages.comparison.first_wrong(case, outputs, counted=False)
+        if wrong is None or any(cause.of(Kind.THREADS)):
+            return stages.refused(case, "race", f"wrong in one call with {words}")
+        where, native = wrong.mismatch.wrong, case.native[wrong.output]
+        if where is not None and any(cause.of(Kind.CONTENTS)) and not bool((where & native.isfinite()).any()):
+            return None
+        report = evidence.of_mismatch(
+            stages.source, wrong.case, wrong.output, wrong.got, wrong.case.references[wrong.output], wrong.mismatch
+        )
+        return Refused(f"{wrong.mismatch.message} ({case.words}; {words}); {report.signature}.", report)
+
+
+def _order(chosen: Chosen) -> int:
+    """Place a factor among those of a cause: the first one decides what the verdict says. Reads beyond an input are
+    refused; limits of values can be looked at in each call, and exclude the fewest."""
+    factor, level, value = chosen
+    if factor.kind is Kind.LAYOUT and value.at == "end":
+        return 0
+    if level.told is None:
+        return len(Kind) + 2
+    told = level.told
+    if isinstance(told, DrawnLimit):
+        return 1 if told.not_nan or (told.low, told.high, told.least) != (None, None, None) else len(Kind) + 1
+    return 2 + [Kind.SCALAR, Kind.LAYOUT, Kind.TWICE].index(factor.kind)
