@@ -12,32 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-#: what a condition speaks of; only those of the kernel count against it
-Concern = Literal["kernel", "task", "measurement"]
-
-
-class _Condition(BaseModel):
-    """``label`` is a short text next to the trust level, ``flag`` a sentence below the figures; either may be empty."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    _concern: ClassVar[Concern] = "kernel"
-    #: label and flag, with the condition's fields in braces
-    _label: ClassVar[str] = ""
-    _flag: ClassVar[str] = ""
-
-    @property
-    def concern(self) -> Concern:
-        return self._concern
-
-    @property
-    def label(self) -> str:
-        return self._label.format_map(self.__dict__)
-
-    @property
-    def flag(self) -> str:
-        return self._flag.format_map(self.__dict__)
-
+from kernellab.condition import Concern, CoverageUnknown, NeverRan
+from kernellab.condition import ConditionBase as _Condition
 
 # -- facts without a parameter -----------------------------------------------------------------------------------------
 
@@ -546,7 +522,7 @@ Condition = Annotated[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotReproduced, Stated, JudgedOn, Switched,
+        NotSealed, NotReproduced, Stated, JudgedOn, Switched, NeverRan, CoverageUnknown,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

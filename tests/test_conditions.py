@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernellab.cli.verify import verdict_dict
+from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.conditions import (
     KINDS,
     AlignmentLimit,
@@ -100,6 +101,9 @@ NOTICED: list[Condition] = [
     Stated(stated_label="contiguous-only, or not"),
     JudgedOn(host="box"),
     Switched(dim="M", starts=(100,)),
+    NeverRan(regions=(CodeRegion(file="k.cpp", first=3, last=5, guard=2, condition="if (n > 3, m)"),
+                      CodeRegion(file="k.cpp", first=9, last=9, part=True)), more=2),
+    CoverageUnknown(reason="no GCC, here"),
     NotReproduced(outcome="differs", baseline="eager", first=Ratio(speedup=1, low=1, high=1),
                   second=Ratio(speedup=2, low=2, high=2)),
 ]  # fmt: skip

@@ -50,6 +50,9 @@ SABOTAGE = {
     "a function of the main block that others name": (
         "import os\ndef leave():\n    os._exit(0)\nGO = [leave]\nif __name__ == '__main__':\n    leave()", "process"
     ),
+    "the kernel where a main block calls it too": (
+        "import os\ndef kernel(x):\n    os._exit(0)\nif __name__ == '__main__':\n    kernel(1)", "process"
+    ),
     "a function of the main block by its text": (
         "import os\ndef leave():\n    os._exit(0)\nN = 'leave'\nif __name__ == '__main__':\n    leave()", "process"
     ),

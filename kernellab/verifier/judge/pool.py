@@ -20,6 +20,7 @@ from kernellab.target.cpu import cpu_flags
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.attribution.objects import NEUTRAL
+from kernellab.verifier.coverage import build as coverage
 from kernellab.verifier.judge.libraries import built, preloadable
 from kernellab.verifier.judge.process import USERS, WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
@@ -127,10 +128,12 @@ class Pool:
         return self._allocators[0]
 
     def worker(
-        self, dsl: str, backend: Backend, role: str, threads: int, cache: Path | None = None, seen_at: str = ""
-    ) -> Worker:
+        self, dsl: str, backend: Backend, role: str, threads: int, cache: Path | None = None, seen_at: str = "",
+        counting: bool = False,
+    ) -> Worker:  # fmt: skip
         """A fresh worker with the DSL's caches in its own scratch folder, or in another worker's, ``cache``. It sees
-        its folder at ``seen_at``, if that is set and its namespace supports it."""
+        its folder at ``seen_at``, if that is set and its namespace supports it. ``counting``: what it compiles counts
+        its runs (:mod:`kernellab.verifier.coverage.build`)."""
         adapter = get_adapter(dsl)
         compiles = role in COMPILED
         shared = self._shared() if compiles else None
@@ -146,6 +149,8 @@ class Pool:
             if uses_home and cache is None:
                 # a user has no variables for caches: the defaults in the home folder apply
                 own = {name: value for name, value in own.items() if str(scratch) not in value}
+            if counting:
+                own.update(coverage.environment(scratch, own.get("PATH", "")))
             return {**own, "TORCHINDUCTOR_CACHE_DIR": str(shared)} if shared else own
 
         writable = tuple(str(folder) for folder in (shared, cache) if folder)

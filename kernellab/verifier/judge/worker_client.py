@@ -73,6 +73,8 @@ class Worker(WorkerProcess):
     accepted: int | None = None
     #: called as soon as the worker continues in the next such call
     on_go: Callable[[], None] | None = None
+    #: called with the places, arguments and operation of each call that answered
+    seen: Callable[[Layout, Sequence[Any], str], None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +130,10 @@ class Worker(WorkerProcess):
         """
         try:
             call = self._call(layout, slots, deadline, poison, op, late, awake, private)
+            if self.seen is not None:
+                views = self.arenas[slots[-1]].views()
+                values = [p.value if view is None else view for p, view in zip(layout.places, views, strict=False)]
+                self.seen(layout, values, op)
         finally:
             if private:
                 self.access.drop()

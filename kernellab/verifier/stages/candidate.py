@@ -33,6 +33,7 @@ from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Mismatch, metadata
+from kernellab.verifier.coverage.calls import Calls
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.process_stats import crowding
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from kernellab.verifier.attribution.counters import Sampler
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
+    from kernellab.verifier.coverage.stage import Covered
     from kernellab.verifier.stages.ordinary import Ordinary
 
 
@@ -87,6 +89,10 @@ class Stages:
         self.rivals: dict[str, Worker] = {}
         #: The same source in an ordinary process, if one was started.
         self.ordinary: Ordinary | None = None
+        #: The calls so far, and the same source in a process that counts which of its code runs, if one was started.
+        judged = context.options.level.value > Trust.T1.value and context.request.backend is not Backend.CUDA
+        self.calls = Calls() if judged else None
+        self.covered: Covered | None = None
         #: Sampler of calls between the timed ones.
         self.watch: Sampler | None = None
         #: Single inspections of other calls, spread over the run.
@@ -109,7 +115,8 @@ class Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in (self._worker, *self.rivals.values(), self.ordinary.worker if self.ordinary else None):
+        others = (process.worker for process in (self.ordinary, self.covered) if process is not None)
+        for worker in (self._worker, *self.rivals.values(), *others):
             if worker is not None:
                 worker.close()
 
@@ -174,6 +181,7 @@ class Stages:
             worker.memory_limit = memory_limit(self.task, self.context.request.backend)
             worker.processor_limit = self.context.options.processor
             worker.written = self.written
+            worker.seen = self.calls.saw if self.calls is not None and source is self.source else None
             adapter = get_adapter(source.dsl)
             worker.makes_code, worker.packages = adapter.makes_code, adapter.marks
             worker.runtime = adapter.runtime

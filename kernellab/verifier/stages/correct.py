@@ -19,6 +19,7 @@ from kernellab.verifier.boundary_checks.drawn import ordered
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.long import both_long, wide
 from kernellab.verifier.compare.compare import metadata
+from kernellab.verifier.coverage import stage as coverage
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
 from kernellab.verifier.stages import evidence, ordinary
@@ -71,6 +72,7 @@ def _smoke(stages: Stages) -> str:
     stages.remember(case)
     if stages.context.options.level.value > Trust.T1.value:
         stages.ordinary = ordinary.begin(stages)
+        stages.covered = coverage.begin(stages)
     return f"{case.words}"
 
 

@@ -28,6 +28,7 @@ from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.cases.long import all_long
 from kernellab.verifier.compare.compare import metadata
+from kernellab.verifier.coverage import stage as coverage
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Call
@@ -89,6 +90,8 @@ def robust(stages: Stages) -> str:
     fixed_sizes(stages)
     if stages.ordinary is not None:
         followed.append(ordinary.check(stages, stages.ordinary))
+    if stages.covered is not None and stages.calls is not None:
+        followed += filter(None, [coverage.check(stages, stages.covered, stages.calls)])
     words = (
         "inputs unchanged, no out-of-bounds writes, no aliasing, earlier output not overwritten; "
         "right on new contents, at new addresses and when repeated"

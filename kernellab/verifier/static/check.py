@@ -160,7 +160,7 @@ def check(source: Source) -> StaticResult:
         message = f"neither {source.entry}(...) nor ModelNew is defined in {source.entry_file}"
         findings.append(Finding("entry", message, source.entry_file, None, fatal=True))
     own = static_native.own_functions(trees.values(), source.files)
-    for name, tree in reached(trees).items():
+    for name, tree in reached(trees, (source.entry,)).items():
         entries = (source.entry, "forward") if name == source.entry_file else ()
         findings += _once([*_Rules(name, tree, entries, own, source.dsl).walk(), *static_native.in_strings(tree, name)])
     if source.entry_file not in source.files:

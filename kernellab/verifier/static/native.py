@@ -65,11 +65,11 @@ def in_file(text: str, file: str, first_line: int = 1) -> tuple[Finding, ...]:
 
     Most sources contain the same headers, which are longer than the rest; they are read once.
     """
-    return () if text in _headers() else tuple(_in_file(text, file, first_line))
+    return () if text in headers() else tuple(_in_file(text, file, first_line))
 
 
 @lru_cache(maxsize=1)
-def _headers() -> frozenset[str]:
+def headers() -> frozenset[str]:
     """The exact headers that lowered kernels include: nothing is hidden in them."""
     folder = Path(__file__).parents[2] / "lowering"
     return frozenset(path.read_text(encoding="utf-8") for path in folder.rglob("*.h"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kernellab.verifier.static.names import Names
 
@@ -17,8 +17,9 @@ _FETCHES = frozenset(("getattr", "attrgetter", "methodcaller"))
 _LOADERS = frozenset(("runpy", "run_path", "run_module", "SourceFileLoader", "spec_from_file_location"))
 
 
-def reached(trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
-    """The trees without ``if __name__ == "__main__":`` blocks and the functions that only these call.
+def reached(trees: Mapping[str, ast.Module], called: Collection[str]) -> dict[str, ast.Module]:
+    """The trees without ``if __name__ == "__main__":`` blocks and the functions that only these call. Functions of the
+    names ``called`` are called from outside.
 
     All trees are unchanged if a file names ``__main__`` elsewhere or may reach functions in other ways than by their
     names.
@@ -29,7 +30,7 @@ def reached(trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
     words = Counter(word for tree in without.values() for word in _words(tree))
     if any(_indirect(node) for tree in without.values() for node in ast.walk(tree)) or _fetches(without):
         return without
-    return {file: _without_unused(tree, trees[file], words) for file, tree in without.items()}
+    return {file: _without_unused(tree, trees[file], words, called) for file, tree in without.items()}
 
 
 def _indirect(node: ast.AST) -> bool:
@@ -61,12 +62,12 @@ def _without_main(tree: ast.Module) -> ast.Module:
     return ast.Module(body=[n for n in tree.body if not _is_main(n)], type_ignores=[])
 
 
-def _without_unused(tree: ast.Module, whole: ast.Module, words: Counter[str]) -> ast.Module:
+def _without_unused(tree: ast.Module, whole: ast.Module, words: Counter[str], called: Collection[str]) -> ast.Module:
     """Reduce functions that only ``__main__`` blocks name, at any depth, to their heads."""
     main = [n for n in whole.body if _is_main(n)]
     words, dropped = Counter(words), set[str]()
     used = {word for block in main for word in _words(block)}
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name not in called]
     while True:
         unused = [
             f for f in functions

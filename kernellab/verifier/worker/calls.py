@@ -92,6 +92,10 @@ class Worker:
                     from kernellab.verifier.seal import inside
 
                     inside.watch(message["seal"], self.device)
+                if message.get("covered"):
+                    from kernellab.verifier.coverage import inside as coverage
+
+                    coverage.watch(message["root"])
                 accepted = self._take(worker_build.candidate(message, self.device))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
@@ -351,6 +355,20 @@ class Worker:
                 place += -(-size // 64) * 64
         os.close(fds[0])
         wire.post(self.channel, {"ok": True})
+
+    def covered(self, message: dict[str, Any], _: list[int]) -> None:
+        """Calls whose results are not needed, and then which of the candidate's code ran, in a process that counts."""
+        from kernellab.verifier.coverage import inside
+
+        try:
+            for one in message["calls"]:
+                # on another answer than the checked call's, the counts say what ran until then
+                with contextlib.suppress(Exception):
+                    inside.call(self.function, self._arguments({**message, **one})[0], one, message["written"])
+            inside.write(message["root"], message["compared"])
+            wire.post(self.channel, {"ok": True})
+        except BaseException as error:
+            wire.post(self.channel, {"ok": False, **explain(error, message.get("root", ""))})
 
     def team(self, message: dict[str, Any], _: list[int]) -> None:
         """Set the number of threads of torch and of every loaded OpenMP runtime."""

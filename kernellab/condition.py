@@ -1,0 +1,80 @@
+"""The base of a verdict's conditions (:mod:`kernellab.conditions`), and those on code that did not run."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+#: what a condition speaks of; only those of the kernel count against it
+Concern = Literal["kernel", "task", "measurement"]
+
+
+class ConditionBase(BaseModel):
+    """``label`` is a short text next to the trust level, ``flag`` a sentence below the figures; either may be empty."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    _concern: ClassVar[Concern] = "kernel"
+    #: label and flag, with the condition's fields in braces
+    _label: ClassVar[str] = ""
+    _flag: ClassVar[str] = ""
+
+    @property
+    def concern(self) -> Concern:
+        return self._concern
+
+    @property
+    def label(self) -> str:
+        return self._label.format_map(self.__dict__)
+
+    @property
+    def flag(self) -> str:
+        return self._flag.format_map(self.__dict__)
+
+
+class CodeRegion(BaseModel):
+    """Lines of a source, or a part of them (``part``), and the line ``guard`` with the condition that decides whether
+    they run, whose text is ``condition``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    first: int
+    last: int
+    part: bool = False
+    guard: int | None = None
+    condition: str = ""
+
+    @property
+    def text(self) -> str:
+        lines = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
+        after = f" ({self.condition})" if self.condition else ""
+        return f"{'a part of ' if self.part else ''}{lines} of {self.file}{after}"
+
+
+class NeverRan(ConditionBase):
+    """Code of the kernel that ran in none of the checked calls: nothing is known of what it computes. ``more`` is the
+    number of further places."""
+
+    kind: Literal["never-ran"] = "never-ran"
+    _label: ClassVar[str] = "code that never ran"
+    regions: tuple[CodeRegion, ...]
+    more: int = 0
+
+    @property
+    def flag(self) -> str:
+        named = [region.text for region in self.regions]
+        named += [f"{self.more} more places"] if self.more else []
+        return f"coverage: {'; '.join(named)}: never ran in a checked call"
+
+
+class CoverageUnknown(ConditionBase):
+    """Which of the kernel's code runs in the checked calls could not be found out, or only in part."""
+
+    kind: Literal["coverage-unknown"] = "coverage-unknown"
+    reason: str
+
+    @property
+    def flag(self) -> str:
+        return f"coverage: which of its code ran is not known ({self.reason})"

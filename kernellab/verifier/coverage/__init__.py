@@ -1,0 +1,1 @@
+"""Which of a candidate's own code the checked calls never ran, and inputs that reach it."""

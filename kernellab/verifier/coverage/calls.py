@@ -1,0 +1,72 @@
+"""The calls that the stages made, kept so that a process that counts makes them once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kernellab.verifier.coverage.limits import COVERAGE
+from kernellab.verifier.protocol.memory import Layout
+
+#: calls that are not made once more: they repeat the contents of others
+_REPEATED = ("burst", "held", "later", "again", "echo", "dry")
+
+
+@dataclass(frozen=True)
+class Made:
+    """One call of a stage: its operation, places and arguments."""
+
+    op: str
+    layout: Layout
+    args: tuple[Any, ...]
+    bytes: int
+
+
+class Calls:
+    """The calls that the stages made, with copies of their arguments as far as memory allows."""
+
+    def __init__(self) -> None:
+        self.made: list[Made] = []
+        #: number of calls that could not be kept
+        self.dropped = 0
+        self._small = self._large = 0
+        self._forms = set[tuple[Any, ...]]()
+
+    def saw(self, layout: Layout, args: Sequence[Any], op: str) -> None:
+        """Keep a call. Of large ones only the first of each form is kept."""
+        if op in _REPEATED:
+            return
+        size = sum(a.numel() * a.element_size() for a in args if isinstance(a, torch.Tensor))
+        form = tuple((p.shape, p.strides, p.dtype, repr(p.value)) for p in layout.places)
+        is_large = size > COVERAGE.small_bytes
+        if is_large:
+            if (op, form) in self._forms:
+                return
+            is_full = self._large + size > COVERAGE.kept_bytes
+        else:
+            is_full = self._small + size > COVERAGE.kept_bytes or len(self.made) >= COVERAGE.calls
+        if is_full:
+            self.dropped += (op, form) not in self._forms
+            return
+        self._forms.add((op, form))
+        self._large += size * is_large
+        self._small += size * (not is_large)
+        kept = tuple(a.contiguous().clone() if isinstance(a, torch.Tensor) else a for a in args)
+        self.made.append(Made(op, replace(layout, fences=(), sealed=False), kept, size))
+
+    def in_order(self) -> list[Made]:
+        """Return the calls, the small ones first."""
+        return sorted(self.made, key=lambda made: made.bytes > COVERAGE.small_bytes)
+
+
+def together(calls: Sequence[Made]) -> Iterator[Made]:
+    """Yield the first of ``calls`` that are made at once."""
+    size = 0
+    for number, made in enumerate(calls):
+        size += made.layout.size
+        if number and (number >= COVERAGE.look or size > COVERAGE.together_bytes):
+            return
+        yield made

@@ -1,0 +1,156 @@
+"""Statements of a candidate's Python that did not run, from the places of the instructions that did."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+from kernellab.verifier.coverage.inside import places
+from kernellab.verifier.coverage.native import Gap
+from kernellab.verifier.static.reached import reached
+
+Place = tuple[int, int, int, int]
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Code:
+    """The Python of a candidate's ``files``, without what only a ``__main__`` block runs; ``entry`` is called."""
+
+    def __init__(self, files: Mapping[str, str], entry: str = "kernel") -> None:
+        trees, self.places = dict[str, ast.Module](), dict[str, set[Place]]()
+        for name, text in files.items():
+            if name.endswith(".py"):
+                try:
+                    trees[name] = ast.parse(text)
+                    self.places[name] = {place for _, place in _all(compile(text, name, "exec", dont_inherit=True))}
+                except (SyntaxError, ValueError, RecursionError):
+                    continue
+        self.trees = reached(trees, (entry,))
+
+    def gaps(self, told: Any) -> list[Gap]:
+        """Return what did not run, where ``told`` is the process's report: the places that ran in each file."""
+        ran = told if isinstance(told, dict) else {}
+        found: list[Gap] = []
+        for name, tree in self.trees.items():
+            known = {tuple(p) for p in ran.get(name, ()) if isinstance(p, list) and len(p) == 4}
+            # a file that was never imported ran nowhere: its importer says so
+            if known:
+                found += _Walk(name, self.places[name], known).gaps(tree)
+        return found
+
+
+def _all(code: CodeType) -> Iterator[tuple[int, Place]]:
+    yield from places(code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _all(constant)
+
+
+class _Walk:
+    """A walk through the statements of one file."""
+
+    def __init__(self, file: str, every: set[Place], ran: set[tuple[Any, ...]]) -> None:
+        self.file, self.every, self.ran = file, every, ran
+        self.lines = {place[0] for place in ran}
+        self.found: list[Gap] = []
+
+    def gaps(self, tree: ast.Module) -> list[Gap]:
+        self._block(tree.body, 0)
+        named = {
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Name, ast.Attribute)) and self._did(node)
+        }
+        for function in (n for n in ast.walk(tree) if isinstance(n, _DEFINITIONS)):
+            body = [s for s in function.body if self._has(s)]
+            if body and function.name in named and not any(self._did(s) for s in body) and not _raises(function.body):
+                lines = tuple(sorted({line for s in body for line in range(s.lineno, (s.end_lineno or s.lineno) + 1)}))
+                self.found.append(Gap(self.file, lines, 0, False))
+        return self.found
+
+    def _inside(self, node: ast.AST, among: set[Any]) -> bool:
+        first, last = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+        return any(
+            first <= (p[0], p[1]) and (p[2], p[3]) <= last if p[1] >= 0 else first[0] <= p[0] <= last[0] for p in among
+        )
+
+    def _did(self, node: ast.AST) -> bool:
+        """Did an instruction of a node run? Of one whose columns another parser moved, the line says so."""
+        return self._inside(node, self.ran)
+
+    def _has(self, node: ast.AST) -> bool:
+        """Has a node instructions?"""
+        return self._inside(node, self.every)
+
+    def _block(self, body: Sequence[ast.stmt], guard: int) -> None:
+        """Look at statements, of which the first is run if the condition in the line ``guard`` decides for them."""
+        with_code = [s for s in body if self._has(s)]
+        if not with_code:
+            return
+        if not any(self._did(s) for s in with_code):
+            if guard and not _raises(body):
+                lines = {line for s in with_code for line in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+                self.found.append(Gap(self.file, tuple(sorted(lines)), guard, False))
+            return
+        for number, statement in enumerate(with_code):
+            if not self._did(statement):
+                # the statements before it left the block: the last condition in them decided
+                rest = with_code[number:]
+                if not _raises(rest):
+                    lines = {line for s in rest for line in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
+                    before = with_code[number - 1].lineno if number else guard
+                    self.found.append(Gap(self.file, tuple(sorted(lines)), before, False))
+                return
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, _DEFINITIONS):
+            if any(self._did(s) for s in node.body):
+                self._block(node.body, 0)
+            return
+        if isinstance(node, ast.ClassDef):
+            self._block(node.body, 0)
+            return
+        for name in ("body", "orelse", "finalbody"):
+            inner = getattr(node, name, None)
+            if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt):
+                self._block(inner, node.lineno)
+        imports = isinstance(node, ast.Try) and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in node.body)
+        for handler in getattr(node, "handlers", ()) if not imports else ():
+            self._block(handler.body, handler.lineno)
+        for case in getattr(node, "cases", ()):
+            self._block(case.body, case.pattern.lineno)
+        self._parts(node)
+
+    def _parts(self, node: ast.stmt) -> None:
+        """Find the sides of a conditional expression of a statement that did not run."""
+        for part in _expressions(node):
+            sides: list[ast.expr] = []
+            if isinstance(part, ast.IfExp):
+                sides = [part.body, part.orelse]
+            elif isinstance(part, ast.BoolOp):
+                sides = part.values[1:]
+            if self._did(part) and any(self._has(s) and not self._did(s) for s in sides):
+                self.found.append(Gap(self.file, (part.lineno,), part.lineno, True))
+
+
+def _expressions(node: ast.stmt) -> Iterator[ast.expr]:
+    """The expressions of a statement, without its inner statements, and without conditions, whose blocks say it all."""
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        for name, value in ast.iter_fields(waiting.pop()):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.expr) and name != "test":
+                    yield child
+                if isinstance(child, ast.AST) and not isinstance(child, ast.stmt) and name not in ("test", "handlers"):
+                    waiting.append(child)
+
+
+def _raises(body: Sequence[ast.stmt]) -> bool:
+    """Does a block do nothing but raise, where it is reached?"""
+    last = body[-1] if body else None
+    if isinstance(last, ast.Assert):
+        return len(body) == 1
+    return isinstance(last, ast.Raise)

@@ -1,0 +1,205 @@
+"""The checked calls once more, in a process whose build counts what runs; and the verdict's condition on what did not.
+
+The process is one of the sandbox like the candidate's own. It is built while the stages run, and gets the arguments of
+their calls. What it says is a claim of the candidate's process: it is never a proof that code is right, and what could
+not be found out is a condition too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
+from kernellab.dsls.text import CPP_ENDINGS
+from kernellab.errors import KernellabError
+from kernellab.target import Backend
+from kernellab.verifier.coverage import build, gcov, inside, native, python
+from kernellab.verifier.coverage.calls import Calls, Made, together
+from kernellab.verifier.coverage.limits import COVERAGE
+from kernellab.verifier.coverage.native import Gap
+from kernellab.verifier.judge.pool import memory_limit
+from kernellab.verifier.judge.process import WorkerFailure
+from kernellab.verifier.judge.process_stats import crowding
+from kernellab.verifier.protocol.memory import Layout, Place
+from kernellab.verifier.protocol.rules import DEADLINES
+from kernellab.verifier.protocol.sanitize import shown
+from kernellab.verifier.static.native import headers
+from kernellab.verifier.worker.build import write_files
+
+if TYPE_CHECKING:
+    from kernellab.verifier.judge.worker_client import Worker
+    from kernellab.verifier.stages.candidate import Stages
+
+
+class Covered:
+    """The process that counts, and what it has counted."""
+
+    def __init__(self, stages: Stages, worker: Worker) -> None:
+        self.stages, self.worker = stages, worker
+        source = stages.source
+        self.places = native.Places(worker.scratch, source.files, headers())
+        self.compiled: list[tuple[Any, gcov.Notes]] = []
+        self.is_native = stages.context.request.backend is Backend.CPU
+        #: where nothing compiles Python, its instructions say what ran
+        reads_python = stages.context.interpreted or not stages.context.adapter.makes_code
+        self.python = python.Code(source.files, source.entry) if reads_python else None
+
+    def make(self, calls: Sequence[Made], compared: bool = False) -> dict[str, Any]:
+        """Make calls, whose results are not needed, and return what the process says it has counted so far, with
+        ``compared`` also the operands of comparisons since the last time.
+
+        Raises:
+            WorkerFailure: The process has ended.
+            ValueError: Its answer is none.
+            OSError: It wrote none.
+        """
+        places: list[Place] = []
+        args: list[Any] = []
+        messages: list[dict[str, Any]] = []
+        end = 0
+        for made in calls:
+            moved = [replace(p, offset=p.offset + end) if p.dtype else p for p in made.layout.places]
+            messages.append({"op": made.op, "args": [p.message for p in moved], "stacked": made.layout.stacked})
+            places += moved
+            args += made.args
+            end += made.layout.size
+        if calls:
+            self.worker.write(0, Layout(tuple(places), end), args)
+        seconds = DEADLINES.call_least * self.stages.slower * crowding()
+        message = {
+            "op": "covered", "root": str(self.worker.scratch / "src"), "slots": [0], "calls": messages,
+            "written": list(self.worker.written), "compared": compared,
+        }  # fmt: skip
+        self.worker.ask(message, self.stages.context.left(seconds))
+        told = json.loads(native.plain(self.worker.scratch / inside.ANSWER))
+        if not isinstance(told, dict):
+            raise ValueError("the answer is none")
+        return told
+
+    def gaps(self, told: dict[str, Any]) -> list[Gap]:
+        """Return what has not run so far, where ``told`` is the process's last answer. Raises ValueError or OSError for
+        counts that cannot be read."""
+        found: list[Gap] = []
+        if self.is_native:
+            for counts, notes in self.compiled:
+                gcov.clear(notes)
+                with contextlib.suppress(FileNotFoundError):  # none of it has run
+                    gcov.add_counts(notes, native.plain(counts))
+            found += native.gaps(self.compiled, self.places)
+        if self.python is not None:
+            found += self.python.gaps(told.get("python"))
+        return found
+
+
+def begin(stages: Stages) -> Covered | None:
+    """Start the process and its build. None where nothing can be counted, which the findings then say."""
+    context, source = stages.context, stages.source
+    if context.request.backend is Backend.CUDA:
+        return None
+    backend = context.request.backend
+    try:
+        worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, counting=True)
+    except KernellabError as error:
+        context.findings.add(CoverageUnknown(reason=shown(str(error))[:200]))
+        return None
+    try:
+        worker.memory_limit = memory_limit(stages.task, backend)
+        worker.written = stages.written
+        if backend is Backend.CPU and not build.install(worker.scratch, worker.scratch) and _has_native(stages):
+            context.findings.add(CoverageUnknown(reason="no GCC is found here"))
+            worker.close()
+            return None
+        write_files(worker.scratch / "src", source.files)
+        message = stages.build_message(source)
+        message.pop("seal", None)
+        worker.begin_build({**message, "covered": True})
+        return Covered(stages, worker)
+    except (WorkerFailure, OSError, ValueError) as error:
+        worker.close()
+        context.findings.add(CoverageUnknown(reason=_words(error)))
+        return None
+    except BaseException:
+        worker.close()
+        raise
+
+
+def check(stages: Stages, covered: Covered, calls: Calls) -> str:
+    """Make the stages' calls once more and record what never ran. Returns the note; "" where nothing is known."""
+    stages.worker.seen = None
+    findings = stages.context.findings
+    try:
+        gaps, made = _replayed(covered, calls)
+    except (WorkerFailure, OSError, ValueError, RecursionError) as error:
+        findings.add(CoverageUnknown(reason=_words(error)))
+        return ""
+    finally:
+        covered.worker.close()
+    if gaps is None:
+        return ""
+    regions = list(_regions(covered, gaps))
+    if regions:
+        findings.add(NeverRan(regions=tuple(regions[: COVERAGE.told]), more=max(len(regions) - COVERAGE.told, 0)))
+        return ""
+    return f"all of its code ran ({made} calls)"
+
+
+def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int]:
+    stages, worker = covered.stages, covered.worker
+    worker.finish_build(stages.context.left(COVERAGE.build_seconds))
+    covered.compiled = native.compiled(worker.scratch) if covered.is_native else []
+    if covered.is_native and not covered.compiled and _has_native(stages):
+        stages.context.findings.add(CoverageUnknown(reason="it is compiled in a way that counts nothing"))
+        return None, 0
+    made = calls.in_order()
+    gaps = covered.gaps(covered.make([]))
+    end = time.monotonic() + COVERAGE.replay_seconds * crowding()
+    done = 0
+    while gaps and done < len(made) and time.monotonic() < end:
+        some = list(together(made[done:]))
+        gaps = covered.gaps(covered.make(some))
+        done += len(some)
+    if gaps and (done < len(made) or calls.dropped):
+        every = len(made) + calls.dropped
+        stages.context.findings.add(CoverageUnknown(reason=f"{every - done} of {every} calls were not made again"))
+    return gaps, done
+
+
+def _has_native(stages: Stages) -> bool:
+    """Has the source C or C++ of a person's own, in files or strings?"""
+    files = stages.source.files
+    return any(name.endswith(CPP_ENDINGS) or "#include" in text for name, text in files.items())
+
+
+def _regions(covered: Covered, gaps: Sequence[Gap]) -> Iterator[CodeRegion]:
+    """Yield the code that did not run, in the order of the source. A guard whose code is listed is not listed too."""
+    guards = {(gap.file, gap.guard) for gap in gaps if not gap.part}
+    for gap in sorted(gaps, key=lambda gap: (gap.file, gap.lines)):
+        if gap.part and (gap.file, gap.guard) in guards:
+            continue
+        condition = shown(covered.places.text(gap.file, gap.guard))[:80] if gap.guard else ""
+        for first, last in _runs(gap.lines):
+            yield CodeRegion(
+                file=gap.file, first=first, last=last, part=gap.part, guard=gap.guard or None, condition=condition
+            )
+
+
+def _runs(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last line of each run of lines; a gap of two lines may hold a brace or a comment."""
+    first = last = lines[0]
+    for line in lines[1:]:
+        if line > last + 3:
+            yield first, last
+            first = line
+        last = line
+    yield first, last
+
+
+def _words(error: Exception) -> str:
+    text = error.message if isinstance(error, WorkerFailure) else str(error)
+    line = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return shown(line)[:200].rstrip(".")

@@ -1,0 +1,198 @@
+"""Code of a kernel that ran in none of the checked calls is a condition of its verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernellab.condition import CoverageUnknown, NeverRan
+from kernellab.conditions import of
+from kernellab.records import Verdict
+from kernellab.verifier.coverage import gcov, native, python
+from kernellab.verifier.coverage.native import Gap
+
+from .kit import RMS_CPP, Judge
+
+needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+CODE = """\
+#include <stdexcept>
+template <class T> static T twice(T x) { if (x > T(1e30)) return x; return x + x; }
+extern "C" int sums(const float* x, float* y, long m, long n) {
+  if (m < 0) throw std::runtime_error("a number below zero");
+  #pragma omp parallel for
+  for (long i = 0; i < m; i++) {
+    float s = 0;
+    for (long j = 0; j < n; j++) s += twice(x[i * n + j]);
+    if (n > 300 && m == 7) {
+      s *= 1.01f;
+
+      s += 1;
+    }
+    s += (n == 12345) * 1e-3f;
+    y[i] = s;
+  }
+  return 0;
+}
+"""
+MAIN = """
+#include <vector>
+extern "C" int sums(const float*, float*, long, long);
+int main() { std::vector<float> x(800, 1.f), y(8); return sums(x.data(), y.data(), 8, 100); }
+"""
+
+
+def _counted(folder: Path, code: str) -> list[Gap]:
+    source = folder / "src"
+    source.mkdir()
+    (source / "k.cpp").write_text(code)
+    (source / "main.cpp").write_text(MAIN)
+    for command in (
+        ["g++", "-O1", "-fno-early-inlining", "-fopenmp", "--coverage", "-c", "k.cpp", "-o", "k.o"],
+        ["g++", "-fopenmp", "--coverage", "main.cpp", "k.o", "-o", "main"], ["./main"],
+    ):  # fmt: skip
+        subprocess.run(command, cwd=source, check=True)
+    found = [c for c in native.compiled(folder) if c[0].name == "k.gcda"]
+    for counts, notes in found:
+        gcov.add_counts(notes, native.plain(counts))
+    return native.gaps(found, native.Places(folder, {"k.cpp": code}))
+
+
+@needs_gcc
+def test_blocks_that_did_not_run_are_named_with_the_condition_before_them(tmp_path: Path) -> None:
+    gaps = {(gap.lines, gap.guard, gap.part) for gap in _counted(tmp_path, CODE)}
+    assert ((10, 12), 9, False) in gaps, "in a parallel region, whose function the compiler made"
+    assert ((2,), 2, True) in gaps and ((14,), 14, True) in gaps, "a part of a line"
+    assert not any(4 in lines or 5 in lines for lines, _, _ in gaps), "code that only raises, and the compiler's own"
+    assert {lines for lines, _, part in gaps if not part} == {(10, 12)}
+
+
+@needs_gcc
+def test_all_code_that_ran_leaves_no_gap(tmp_path: Path) -> None:
+    code = CODE.replace("n > 300 && m == 7", "n > 3 && m == 8").replace("x > T(1e30)", "i % 2 == 0")
+    code = code.replace("s += (n == 12345) * 1e-3f;", "").replace("twice(T x)", "twice(T x, long i)")
+    code = code.replace("twice(x[i * n + j])", "twice(x[i * n + j], j)").replace("n > 3 && m == 8", "i > 2")
+    assert _counted(tmp_path, code) == []
+
+
+@needs_gcc
+@pytest.mark.parametrize("end", ["gcno", "gcda"])
+def test_damaged_files_of_a_worker_raise_value_errors_alone(tmp_path: Path, end: str) -> None:
+    _counted(tmp_path, CODE)
+    notes_of, counts_of = ((tmp_path / "src" / f"k.{e}").read_bytes() for e in ("gcno", "gcda"))
+    data = notes_of if end == "gcno" else counts_of
+    failures = 0
+    for at in range(0, len(data), 3):
+        for damaged in (data[:at], data[:at] + b"\xff" * 4 + data[at + 4 :]):
+            try:
+                notes = gcov.notes(damaged if end == "gcno" else notes_of)
+                gcov.add_counts(notes, damaged if end == "gcda" else counts_of)
+            except ValueError:
+                failures += 1
+    assert failures > 10
+
+
+def test_a_workers_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("/etc/passwd")
+    with pytest.raises(OSError):
+        native.plain(tmp_path / "a")
+
+
+def test_lines_of_a_generated_file_are_found_in_the_source(tmp_path: Path) -> None:
+    source = 'CODE = """\n#include <cmath>\nfloat half(float x) {\n  return x / 2.0f;\n}\n"""\n'
+    made = tmp_path / "cache" / "main.cpp"
+    made.parent.mkdir()
+    made.write_text("#include <other>\n\n#include <cmath>\nfloat half(float x) {\n  return x / 2.0f;\n}\nint more;\n")
+    places = native.Places(tmp_path, {"kernel.py": source})
+    assert places.of("/", str(made), 5) == ("kernel.py", 4)
+    assert places.of("/", str(made), 7) is None
+    assert places.of("/", "/usr/include/math.h", 5) is None
+
+
+PYTHON = '''
+"""A module."""
+import torch
+
+def never_called(x):
+    return x
+
+def slow(x):
+    """Slow."""
+    return x + 1
+
+def kernel(x, n=2):
+    if x.dim() != 2:
+        raise ValueError("two dimensions")
+    if n > 300 and x.shape[0] == 7:
+        x = x * 2
+        return x
+    y = slow(x) if n > 40 else x
+    if n == 1:
+        return y
+    for i in range(0):
+        y = y + i
+    return y
+
+if __name__ == "__main__":
+    print(kernel(torch.ones(2, 2)))
+'''
+
+
+def _traced(tmp_path: Path, text: str, script: str) -> list[Gap]:
+    """What of ``text`` did not run in a process that was watched while ``script`` called it."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "src" / "kernel.py").write_text(text)
+    root = str(tmp_path / "src")
+    head = f"import sys\nsys.path.insert(0, {root!r})\nfrom kernellab.verifier.coverage import inside\n"
+    tail = f"\nsys.settrace(None)\ninside.write({root!r}, False)\n"
+    whole = f"{head}inside.watch({root!r})\nimport kernel, torch\n{script}{tail}"
+    subprocess.run([sys.executable, "-c", whole], check=True)
+    told = json.loads((tmp_path / "work" / "covered.json").read_text())
+    return python.Code({"kernel.py": text}).gaps(told["python"])
+
+
+def test_statements_of_python_that_did_not_run(tmp_path: Path) -> None:
+    gaps = {(g.lines, g.guard, g.part) for g in _traced(tmp_path, PYTHON, "kernel.kernel(torch.ones(2, 2))")}
+    assert gaps == {((16, 17), 15, False), ((18,), 18, True), ((20,), 19, False), ((22,), 21, False)}
+
+
+def test_python_that_ran_leaves_no_gap(tmp_path: Path) -> None:
+    text = PYTHON.replace("n > 300 and x.shape[0] == 7", "n > 300").replace("range(0)", "range(2)")
+    calls = "\n".join(f"kernel.kernel(torch.ones(2, 2), {n})" for n in (1, 2, 41, 301))
+    assert _traced(tmp_path, text, calls) == []
+
+
+BRANCH = "float r = 1.0f"
+NEVER = "if (N == 5003) { s *= 1.5f; }\n    float r = 1.0f"
+
+
+def _unreached(verdict: Verdict) -> list[str]:
+    return [region.condition for limit in of(verdict.conditions, NeverRan) for region in limit.regions]
+
+
+@needs_gcc
+def test_a_verdict_names_a_branch_that_no_checked_call_takes(judge: Judge) -> None:
+    verdict = judge(RMS_CPP.replace(BRANCH, NEVER), judge.scale)
+    assert verdict.passed
+    assert any("5003" in condition for condition in _unreached(verdict))
+
+
+@needs_gcc
+def test_a_plain_kernel_has_no_such_condition(judge: Judge) -> None:
+    verdict = judge(RMS_CPP, judge.scale)
+    assert verdict.passed
+    assert not of(verdict.conditions, NeverRan) and not of(verdict.conditions, CoverageUnknown)
+
+
+@needs_gcc
+def test_a_build_that_counts_nothing_is_named(judge: Judge) -> None:
+    compiler = shutil.which("g++")
+    verdict = judge(RMS_CPP.replace('["g++"', f'["{compiler}"'), judge.scale)
+    assert verdict.passed
+    assert of(verdict.conditions, CoverageUnknown)
