@@ -1,7 +1,6 @@
-"""A suite without a clock: tasks are read, audited, designed by the rules, gated and lowered, not built or timed.
+"""A dry run of a suite: tasks are read, audited, designed by the rules, gated and lowered, but not built or timed.
 
-It tells what the rules can do at all, in seconds a task: which tasks are refused, and by which sentence.
-"""
+It shows in seconds for each task what the rules can do: which tasks are refused, and the reason."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from kernellab.records import GateState
 from kernellab.target import Target
 from kernellab.task import Task
 
-#: how far a task came, in order; a row's ``stage`` is where it stopped, "" for a task that came through
+#: the stages in order; a row's ``stage`` is where the task stopped, "" if it completed all
 STAGES = ("read", "design", "gate", "lower")
-#: designs of a task that are gated before it counts as wrong
+#: most designs of a task that are gated before it counts as wrong
 _TRIED = 3
 
 
 def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target) -> Row:
-    """How far ``task`` comes by the rules alone. ``passed`` means that a design is right at the gate and lowered."""
+    """Return the row of ``task`` by the rules alone. ``passed``: a design is right at the gate and is lowered."""
     from kernellab.agents.briefs import CodeBrief, DesignBrief
     from kernellab.agents.rules.coder import RulesCoder
     from kernellab.agents.rules.designer import RulesDesigner
@@ -67,7 +66,7 @@ def dry_row(name: str, category: str, dynamic: bool, task: Task, target: Target)
 
 
 def table(rows: Sequence[Row], heading: str) -> str:
-    """Markdown: per category how many tasks came how far, then each that did not come through with its sentence."""
+    """Return Markdown: the number of tasks at each stage by category, then each incomplete task with its reason."""
     lines = [
         f"# {heading}", "",
         "| category | tasks | read | not passed by a trivial kernel | designed | right at the gate | lowered | "
@@ -83,7 +82,7 @@ def table(rows: Sequence[Row], heading: str) -> str:
 
 
 def _line(category: str, rows: Sequence[Row]) -> str:
-    # a worker that died or was stopped leaves no stage
+    # without a stage: the worker died or was stopped
     reached = [len(STAGES) if r.passed else STAGES.index(r.stage or STAGES[0]) for r in rows]
     counts = [sum(n > STAGES.index(stage) for n in reached) for stage in STAGES]
     telling = sum(n > 0 and r.discriminating for n, r in zip(reached, rows, strict=True))

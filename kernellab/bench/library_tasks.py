@@ -1,4 +1,4 @@
-"""Tasks of the built-in suite by the places that entries of the shipped library name."""
+"""Tasks of the built-in suite by the paths in entries of the shipped library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SUITE = "builtin"
 
 
 def tasks_of_library() -> dict[str, tuple[str, str]]:
-    """``builtin/CATEGORY/NAME`` -> the task's text and name."""
+    """Return the text and name of each task by ``builtin/CATEGORY/NAME``."""
     return {f"{_SUITE}/{task.category}/{task.name}": (task.text, task.name) for task in load_suite(_SUITE)}
 
 

@@ -1,4 +1,4 @@
-"""Rows as a Markdown table: the headline, every task, the figures per category, what is slow and what failed."""
+"""Rows as a Markdown report: the headline, every task, the figures of each category, slow and failed tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernellab.records import Comparison
 from kernellab.verifier.timing.metrics import geomean, sol_score
 
 _WORST = 10
-#: what a row's precision means, above the table
+#: the meaning of a row's precision, above the table
 _PRECISION = {
     "strict": "Precision strict: float32 is right to 1e-4 (rtol and atol) of eager's, and no farther from float64.",
     "framework": "Precision framework: products may round their factors where torch's flags let eager (TF32 on CUDA).",
@@ -19,8 +19,8 @@ _PRECISION = {
 
 
 def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> str:
-    """The whole report. ``heading`` names hardware and versions, without which no number means anything; ``not_run``
-    are tasks without a row."""
+    """Return the whole report. ``heading`` has the hardware and versions that numbers refer to; ``not_run`` are tasks
+    without a row."""
     telling = [r for r in rows if r.discriminating]
     run = " that were run" if not_run else ""
     if len(telling) == len(rows):
@@ -64,7 +64,7 @@ def markdown(rows: Sequence[Row], heading: str, not_run: Sequence[str] = ()) -> 
 
 
 def remembered(rows: Sequence[Row]) -> str:
-    """What the memory gave, in a sentence: to how many tasks, and how many designs began from it and passed."""
+    """Return a sentence on the memory: the number of tasks with entries, and of passing designs that began from one."""
     recalled = [r for r in rows if r.remembered]
     if not recalled:
         return "Memory: none was used, or it held nothing near."
@@ -78,7 +78,7 @@ def remembered(rows: Sequence[Row]) -> str:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """One line: passed, geomean and median against both baselines, how many are faster for certain."""
+    """Return one line: passed, geomean and median against both baselines, and the number that is certainly faster."""
     eager, compiled = summarise(rows), summarise(rows, "compile")
     part = f" ({eager.composed} of them compose with the framework)" if eager.composed else ""
     if eager.geomean is None:
@@ -96,7 +96,7 @@ def _worst(rows: Sequence[Row]) -> list[str]:
 
 
 def why(row: Row) -> str:
-    """What a row's own figures say of its speed."""
+    """Return what a row's figures imply about its speed."""
     if row.eager is None or row.time_ms is None:
         return "not timed"
     if row.eager.low <= 1.0 <= row.eager.high:
@@ -146,7 +146,7 @@ def _row(row: Row) -> str:
 
 
 def _sol(row: Row) -> tuple[str, str]:
-    """The SOL score and the share of the way from eager to the bound; "-" where the bound is none to believe."""
+    """Return the SOL score and the share of the gap between eager and the bound; "-" without a reliable bound."""
     if not (row.sol_ms and row.time_ms and row.eager_ms) or row.sol_ms >= min(row.time_ms, row.eager_ms):
         return "-", "-"
     gap = (row.eager_ms - row.time_ms) / (row.eager_ms - row.sol_ms)
@@ -154,7 +154,7 @@ def _sol(row: Row) -> tuple[str, str]:
 
 
 def _composed(row: Row) -> str:
-    """What the library did of it: a row of this kind is not an independent kernel."""
+    """Return the library's part: such a row is not an independent kernel."""
     shares = of(row.conditions, LibraryShare)
     return f" (composes with the {shares[0].label})" if row.passed and shares else ""
 
@@ -185,7 +185,7 @@ def _figures(name: str, rows: Sequence[Row]) -> str:
 
 
 def _reached(pairs: Iterable[tuple[float | None, float | None]]) -> str:
-    """The share of the bound that times reach, as a geometric mean over the tasks that have both."""
+    """Return the reached share of the bound, as a geometric mean over the tasks that have both."""
     shares = [bound / time for bound, time in pairs if bound and time]
     return f"{100 * geomean(shares):.0f} %" if shares else "-"
 

@@ -1,4 +1,4 @@
-"""One row a task, and the figures of a table: geometric mean, median, fraction at or above 1x, failures."""
+"""One row for each task, and the figures of a table: geometric mean, median, fraction at or above 1x, failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernellab.verifier.timing.metrics import fast_p, geomean, median
 
 
 class Gave(Record):
-    """An entry of the memory that a session was told of; ``taken``: its design began from it."""
+    """An entry of the memory that a session received; ``taken``: its design began from it."""
 
     name: str
     score: float
@@ -19,7 +19,7 @@ class Gave(Record):
 
 
 class Row(Record):
-    """What came of one task. Speedups are paired ratios of one run; None where nothing was timed."""
+    """The result of one task. Speedups are paired ratios of one run; None if nothing was timed."""
 
     name: str
     category: str
@@ -33,47 +33,47 @@ class Row(Record):
     sol_ms: float | None = None
     eager: Comparison | None = None
     compile: Comparison | None = None
-    #: what the verdict holds for, and what was noticed
+    #: the verdict's conditions and observations
     conditions: tuple[Condition, ...] = ()
-    #: how a problem too large for this backend was cut, extents before and after; empty when it was not
+    #: how a problem too large for this backend was reduced, with extents before and after; "" if it was not
     cut: str = ""
-    #: what was decided where the suite leaves something open
+    #: decisions on what the suite leaves open
     note: str = ""
-    #: how near float32 results had to come: "strict" or "framework"; "" in a row of an earlier version: framework
+    #: the requested precision of float32 results: "strict" or "framework"; "" in a row of an earlier version: framework
     precision: str = ""
     #: the class of what the kernel computes, by its error against float64: fp32-strict, tf32, ...; "" where unknown
     computed: str = ""
     where: Environment = Environment()
-    #: what the suite calls the problem, and its folder there
+    #: the problem's name and folder in the suite
     title: str = ""
     suite: str = ""
-    #: what the memory gave; the task's own computation is held out
+    #: entries from the memory, without those of the task's own computation
     remembered: tuple[Gave, ...] = ()
-    #: what models were asked for it; ``usd`` is None where a price is not known
+    #: the cost of requests to models; ``usd`` is None if a price is unknown
     requests: int = 0
     tokens: int = 0
     usd: float | None = None
-    #: a degenerate kernel fails on it, so that passing proves something
+    #: degenerate kernels fail on the task, so that passing proves something
     discriminating: bool = True
 
     @property
     def shown(self) -> str:
-        """What the suite calls the problem, else the session's name."""
+        """The problem's name in the suite, else the session's name."""
         return self.title or self.name
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which task of a suite the row tells of: that task's ``key``."""
+        """The ``key`` of the row's task."""
         return self.shown, self.suite
 
     @property
     def asked(self) -> str:
-        """The precision that was asked for."""
+        """The requested precision."""
         return self.precision or FRAMEWORK
 
     @property
     def composed(self) -> bool:
-        """Does the kernel lean on the framework for part of its work, by its verdict?"""
+        """Does the framework do part of the kernel's work, by its verdict?"""
         return bool(of(self.conditions, LibraryShare))
 
     @property
@@ -116,7 +116,7 @@ class Summary(Record):
 
     tasks: int
     passed: int
-    #: of those that passed, in which the framework does part of the work
+    #: passing kernels in which the framework does part of the work
     composed: int
     geomean: float | None
     geomean_timed: float | None
@@ -129,13 +129,13 @@ class Summary(Record):
     failures: list[str]
 
 
-#: below this a kernel counts as slower than its baseline
+#: speedup below which a kernel counts as slower than its baseline
 SLOWER = 0.97
 FAST = (0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 
 
 def summarise(rows: Iterable[Row], baseline: str = "eager") -> Summary:
-    """The figures against ``baseline`` (``eager`` or ``compile``)."""
+    """Return the figures against ``baseline`` (``eager`` or ``compile``)."""
     rows = list(rows)
     comparisons = [(r, r.eager if baseline == "eager" else r.compile) for r in rows]
     timed = [c for r, c in comparisons if r.passed and c is not None]

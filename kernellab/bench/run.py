@@ -1,8 +1,7 @@
-"""Runs a suite: one session a task in worker processes, one row a session, kept on disk as it goes.
+"""Runs a suite: one session for each task in worker processes, and one row for each session, which is stored at once.
 
-Several problems are designed, built and checked at once while one is timed; ``resume`` skips the tasks that passed in
-an earlier run into the same folder.
-"""
+Several problems are designed, built and checked while one is timed; ``resume`` skips the tasks that passed in an
+earlier run into the same folder."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ from kernellab.errors import KernellabError
 from kernellab.options.fidelity import STRICT
 
 ROWS = "rows.jsonl"
-#: the rows that a run without ``resume`` found there
+#: the rows that a run without ``resume`` has replaced
 BEFORE = "rows.before.jsonl"
-#: FLOPs and bytes a second of a large GPU: only the order of problems follows from them
+#: FLOP/s and bytes/s of a large GPU, which determine only the order of problems
 _FLOPS, _BYTES = 5e13, 2e12
 _Key = tuple[str, str]
 
 
 def is_kept(row: Row, precision: str, every: bool) -> bool:
-    """Does a resumed run keep this row? ``every``: also one that did not pass, if a role worked on it."""
+    """Does a resumed run keep this row? ``every``: also a row that did not pass, if a role worked on it."""
     return (row.passed or (every and row.turns > 0)) and row.asked == precision
 
 
@@ -52,9 +51,9 @@ class SuiteRequest:
     max_turns: int = 20
     tune: str = ""
     allow_library: bool = False
-    #: keep the rows of the folder that passed at this precision
+    #: keep the folder's rows that passed at this precision
     resume: bool = False
-    #: keep those that failed too: each is a sample
+    #: keep failed rows too: each is a sample
     every: bool = False
     max_bytes: int | None = None
     workers: int | None = None
@@ -63,10 +62,10 @@ class SuiteRequest:
     #: read, audit, design and gate each task; build and time nothing
     dry: bool = False
     budget: float = inf
-    #: how near float32 results must come: "strict" (right to 1e-4 against float32 eager, KernelBench's own check) or
-    #: "framework" (what torch's flags let eager round)
+    #: the requested precision of float32 results: "strict" (right to 1e-4 against float32 eager, as KernelBench checks)
+    #: or "framework" (the rounding of eager under torch's flags)
     precision: str = STRICT
-    #: a memory's place; "" asks none. Each task's own computation is held out of it
+    #: the memory's path; "" for none. Entries of each task's own computation are left out
     memory: str = ""
 
 
@@ -76,14 +75,14 @@ def run_suite(
     how: SuiteRequest = SuiteRequest(),
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """Design every task and return its rows in order; ``out/rows.jsonl`` gains each row when it is known. A task that
+    """Design every task and return the rows in order; each row is appended to ``out/rows.jsonl`` at once. A task that
     was not begun has no row."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     earlier = _last(path) if how.resume else {}
     done = {key for key, row in earlier.items() if is_kept(row, how.precision, how.every)}
     if not how.resume:
-        # a forgotten --resume must not cost a night's rows
+        # a missing --resume must not delete a night's rows
         if path.exists() and path.stat().st_size:
             path.replace(out / BEFORE)
         path.write_text("")
@@ -116,15 +115,15 @@ def run_suite(
 
 
 def _whole_lines(path: Path) -> None:
-    """Cuts off a last line that a run which was killed left unfinished."""
+    """Remove an incomplete last line, which a killed run leaves."""
     text = path.read_bytes() if path.exists() else b""
     if text and not text.endswith(b"\n"):
         path.write_bytes(text[: text.rfind(b"\n") + 1])
 
 
 def usual_workers(dsl: str | None) -> int:
-    """One a pair of cores; on a CPU two, for what is timed has the machine to itself and the others wait; on GPUs no
-    more than six for each."""
+    """Return one worker for each pair of cores; two on a CPU, since a timing has the machine alone and the others wait;
+    at most six for each GPU."""
     cores = len(os.sched_getaffinity(0))
     if _on_cpu(dsl):
         return max(1, min(2, cores // 2))
@@ -132,7 +131,7 @@ def usual_workers(dsl: str | None) -> int:
 
 
 def visible_devices(dsl: str | None) -> list[str]:
-    """What a worker is to see of several GPUs, one of them each; empty where there is one at most."""
+    """Return the visible GPU of each worker if there are several GPUs; empty for at most one."""
     from kernellab.dsls.machine import detect_target, gpu_products
     from kernellab.target import Backend
 
@@ -144,7 +143,7 @@ def visible_devices(dsl: str | None) -> list[str]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a run's file; none when there is no file. A last line that was broken off is left out."""
+    """Return the rows of a run's file; none without the file. An incomplete last line is left out."""
     if not path.exists():
         return []
     lines = [line for line in path.read_text().split("\n") if line.strip()]
@@ -159,7 +158,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def rows_of(tasks: Sequence[SuiteTask], out: Path) -> list[Row]:
-    """The last row of each task in a run's folder, in the tasks' order; a task that was not run has none."""
+    """Return the last row of each task in a run's folder, in the tasks' order; none for a task that was not run."""
     return _in_order(tasks, _last(out / ROWS))
 
 
@@ -172,7 +171,7 @@ def _in_order(tasks: Sequence[SuiteTask], rows: Mapping[_Key, Row]) -> list[Row]
 
 
 def environment(rows: Sequence[Row]) -> str:
-    """Chip, threads, versions and sandbox of the rows, one phrase; what differs between rows is listed."""
+    """Return chip, threads, versions and sandbox of the rows as one phrase; differing values are listed."""
     names: dict[str, None] = {}
     for row in rows:
         where = row.where
@@ -190,8 +189,8 @@ def _on_cpu(dsl: str | None) -> bool:
 
 
 def quickest_first(tasks: Sequence[SuiteTask]) -> list[SuiteTask]:
-    """``tasks`` by what one call of the reference costs, by its shapes; those that cannot be read come first, for they
-    end at once."""
+    """Return ``tasks`` in the order of the reference's cost, by its shapes; those that cannot be read come first, since
+    they end at once."""
     return sorted(tasks, key=_seconds)
 
 

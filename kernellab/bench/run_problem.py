@@ -1,4 +1,4 @@
-"""One problem of a suite in this process: cut it, design it, and the row that comes of it."""
+"""One problem of a suite in this process: reduce it, design it, and make its row."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ if TYPE_CHECKING:
     from kernellab.session import Session
 
 
-#: what a worker says on its way to a row, or instead of one
+#: words that a worker sends before a row, or instead of one
 WAITS, BEGINS, LATER = b"waits", b"begins", b"later"
 #: the category of a task without a family
 OTHER = "other"
-#: what each kernel is timed against
+#: the baselines of each kernel
 BASELINES = ("eager", "compile")
-#: what judge, candidate and baselines hold together, in sizes of the task's tensors: 19 were seen
+#: memory of judge, candidate and baselines together, as a multiple of the task's tensors: 19 was observed
 _COPIES = 20
-#: bytes of a device that does not tell
+#: bytes of a device of unknown size
 _MEMORY = 80 << 30
-#: bytes of a task's tensors up to which a judge keeps what it holds for the next problem, and the part of a device's
-#: memory that is shared out, so that the rest is enough for that
+#: largest bytes of a task's tensors for which a judge keeps its memory for the next problem, and the share of a
+#: device's memory that is allotted, so that the rest is enough for that
 _SMALL, _SHARED = 128 << 20, 0.85
-#: the part of a device's memory from which on a problem is put off until those that need less are done: while it waits
-#: for that much to be free, a worker would do nothing
+#: share of a device's memory from which a problem is postponed until smaller ones are done: a worker that waits for so
+#: much memory would be idle
 _MUCH = 0.25
 #: seconds for one problem, a session with all its verifications
 DEADLINE = 900.0
-#: seconds before its deadline at which a session is stopped, so that the turn that runs can end
+#: seconds before its deadline at which a session is stopped, so that the current turn can end
 _LAST = 60.0
 
 
 class Job(Record):
-    """What a worker is asked to do: the task, and how to design it.
+    """A worker's job: the task, and how to design it.
 
-    ``max_bytes`` 0 means no limit of the caller's; on a CPU ``cpu_bytes`` then holds. ``deadline`` is in seconds. A
-    ``late`` one waits for as much of a device as it needs. A ``dry`` one is designed and gated, and no more.
-    """
+    ``max_bytes`` 0 means no limit by the caller; on a CPU ``cpu_bytes`` then applies. ``deadline`` is in seconds. A
+    ``late`` job waits for as much of a device as it needs. A ``dry`` job is only designed and gated."""
 
     name: str
     category: str
@@ -67,7 +66,7 @@ class Job(Record):
     tune: str = ""
     deadline: float = DEADLINE
     late: bool = False
-    #: a store's place; "" asks no memory. Kernels of the task's own computation are always held out
+    #: the memory's path; "" for none. Kernels of the task's own computation are always left out
     memory: str = ""
     dry: bool = False
     #: "strict" or "framework"
@@ -75,16 +74,16 @@ class Job(Record):
 
 
 class Later(Exception):
-    """The problem needs much of the device: it is to be done when those that need less are."""
+    """The problem needs much of the device and is postponed until smaller ones are done."""
 
 
 def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None) -> Row:
-    """The row of one session. What goes wrong with the problem is the row's reason.
+    """Return the row of one session. A failure of the problem is the row's reason.
 
-    ``waits`` is called before it waits for memory of the device, ``begins`` when it has it: neither counts as its time.
+    ``waits`` is called before a wait for device memory, ``begins`` after it: the wait does not count as the job's time.
 
     Raises:
-        Later: it needs much of the device and is not ``late``.
+        Later: the job needs much of the device and is not ``late``.
     """
     from kernellab.session import design
 
@@ -144,7 +143,7 @@ def _dry(job: Job, begins: Callable[[], None]) -> Row:
 
 
 def options_of(job: Job) -> dict[str, Any]:
-    """Every option of the session, so that a figure does not depend on ``[session]`` of who measures it."""
+    """Return every option of the session, so that figures do not depend on the user's ``[session]`` settings."""
     usual = DesignCall()
     return {name: getattr(usual, name) for name in DesignCall.model_fields} | {
         "dsl": job.dsl,
@@ -164,8 +163,8 @@ def options_of(job: Job) -> dict[str, Any]:
 
 
 def _ended(session: Session, until: float) -> bool:
-    """Waits for the session's end; one that is not there by ``until`` (s, perf_counter) is stopped: what it has by
-    then counts. A turn that never ends is the caller's to break off."""
+    """Wait for the session's end, and stop it at ``until`` (s, perf_counter): its results until then count. The caller
+    must abort a turn that does not end."""
     try:
         session.wait(max(until - time.perf_counter(), 0.0))
         return True
@@ -176,13 +175,13 @@ def _ended(session: Session, until: float) -> bool:
 
 
 def _warm(job: Job) -> None:
-    """Starts the judge in parallel with what comes first: reading the task, cutting it, waiting for room."""
+    """Start the judge while the task is read and reduced, and while the job waits for memory."""
     from kernellab.dsls.machine import detect_target
     from kernellab.session.engine.engine import engine
     from kernellab.verifier.protocol.options import VerifyOptions
 
     def start() -> None:
-        # the verification itself says what keeps a judge from starting
+        # the verification reports why a judge cannot start
         with suppress(KernellabError):
             engine().verifier().warm(detect_target(job.dsl), VerifyOptions.model_validate({"baselines": BASELINES}))
 
@@ -191,7 +190,7 @@ def _warm(job: Job) -> None:
 
 @contextmanager
 def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
-    """On a CUDA device: its memory is shared out, and given back when the problem is done; the seconds waited for it.
+    """Reserve memory of a CUDA device until the problem is done; yields the seconds of the wait.
 
     Raises Later.
     """
@@ -214,14 +213,14 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
         try:
             yield waited
         finally:
-            # a warm judge and its workers keep what they have allocated
+            # a warm judge and its workers keep their allocations
             if size > _SMALL:
                 engine().verifier().release()
                 forget_modules()
 
 
 def named(row: Row, job: Job) -> Row:
-    """``row`` with what the suite calls the problem."""
+    """Return ``row`` with the problem's name in the suite."""
     labels = {"title": job.title or job.name, "suite": job.category, "precision": job.precision}
     return row.model_copy(update=labels)
 
@@ -241,7 +240,7 @@ def _at_most(job: Job) -> Scaled:
 
 
 def category(task: Task) -> str:
-    """The task's family by its captured graph alone, never by its name; ``other`` where there is none."""
+    """Return the task's family from its captured graph, never from its name; ``other`` without one."""
     from kernellab.capture import capture
     from kernellab.capture.family import family_of
 

@@ -1,4 +1,4 @@
-"""A suite designed several times: how often one of k tries passes, how fast the best of them is, and what they cost."""
+"""Several runs of a suite: how often one of k samples passes, how fast the best sample is, and the cost."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from kernellab.verifier.timing.metrics import fast_p, mean_pass_at_k
 def run_samples(
     tasks: Sequence[SuiteTask], out: Path, how: SuiteRequest, count: int, on_row: Callable[[Row], None]
 ) -> list[list[Row]]:
-    """The suite ``count`` times, each in its folder of ``out``; with ``how.resume`` every row that is there is kept: a
-    failure is a sample as a pass is."""
+    """Run the suite ``count`` times, each in a folder of ``out``. With ``how.resume`` every existing row is kept, since
+    a failure is a sample too."""
     every = replace(how, every=True)
     return [run_suite(tasks, folder, every, on_row) for folder in folders(out, count)]
 
 
 def folders(out: Path, count: int) -> list[Path]:
-    """Where the rows of each sample are."""
+    """Return the folder of each sample's rows."""
     return [out / f"sample-{number}" for number in range(1, count + 1)]
 
 
 def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
-    """pass@1 to pass@K over the tasks that have all K samples, fast_p of each task's fastest kernel that passed, and
-    the tokens, requests and US dollars of all samples (None where a price is not known)."""
+    """Return pass@1 to pass@K over the tasks with all K samples, fast_p of each task's fastest passing kernel, and the
+    tokens, requests and US dollars of all samples (None if a price is unknown)."""
     by_task: dict[tuple[str, str], list[Row]] = {}
     for row in (row for rows in samples for row in rows):
         by_task.setdefault(row.key, []).append(row)
@@ -49,7 +49,7 @@ def figures(samples: Sequence[Sequence[Row]]) -> dict[str, Any]:
 
 
 def markdown(report: dict[str, Any], title: str) -> str:
-    """The figures as a page."""
+    """Return the figures as a page."""
     cost = f"{report['usd']:.4g} US dollars" if report["usd"] is not None else "the price is not known"
     chances = " | ".join(f"{100 * share:.1f} %" for share in report["pass_at_k"].values())
     heads = " | ".join(f"pass@{k}" for k in report["pass_at_k"])

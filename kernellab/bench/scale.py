@@ -1,10 +1,9 @@
-"""A task of fixed shapes cut down along its batch dimensions, as a separate Task file.
+"""Reduces a task of fixed shapes along its batch dimensions, as a separate Task file.
 
 Large problems are for a GPU: on a CPU they take minutes, and under Triton's interpreter hours. A kernel for fixed
-shapes is made for just these, so the problem itself is made smaller before anything is designed for it. Where the
-batch does not suffice, the axes that a window slides over are cut, too. Where a number at the top of the file is the
-extent, that number is changed, and nothing large is ever drawn; else the drawn inputs are sliced.
-"""
+shapes is made for just these, so the problem itself is made smaller before anything is designed for it. If the batch is
+not enough, the axes of sliding windows are cut, too. If a number at the top of the file is the extent, that number is
+changed, and nothing large is drawn; else the drawn inputs are sliced."""
 
 from __future__ import annotations
 
@@ -17,17 +16,17 @@ from kernellab.task import ArgKind, Task, TaskForm, load_task
 from kernellab.task.call_inputs.cases import CHOSEN, Listed
 from kernellab.task.sample.shrink import FreeAxis, bytes_after, free_axes, window_axes
 
-#: about 256 programs of a kilobyte each: what Triton's interpreter does in seconds
+#: about 256 programs of a kilobyte each, which Triton's interpreter runs in seconds
 INTERPRETED_BYTES = 1 << 20
-#: what eager takes milliseconds for on a few cores, and still far more than their caches
+#: bytes for which eager takes milliseconds on a few cores, and far more than their caches
 CPU_BYTES = 64 << 20
-#: an axis is not cut below this, so that several tiles and a rest remain; of a leading axis a few elements do
+#: least extent of a cut axis, so that several tiles and a remainder stay; the same for a leading axis
 _SMALLEST, _SMALLEST_LEADING = 37, 3
-#: nor an axis that a window slides over below this
+#: least extent of a cut axis of a sliding window
 _SMALLEST_WINDOW = 33
-#: the power of two that a cut extent keeps at most, and the share of it that is given up for one
+#: largest power of two that a cut extent keeps, and the largest share of the extent that is lost for it
 _EVEN, _UNEVEN = 64, 0.125
-#: functions whose own numbers may be the extents
+#: functions whose numbers may be the extents
 _DRAWING = ("get_inputs", "inputs")
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -50,19 +49,18 @@ def {name}():
 
 @dataclass(frozen=True)
 class Scaled:
-    """``text`` is the smaller task; ``words`` say what was cut, "" when nothing had to be."""
+    """``text`` is the smaller task; ``words`` name the cut axes, "" if nothing was cut."""
 
     text: str
     words: str = ""
 
 
 def scaled(task: Task, limit_bytes: int) -> Scaled:
-    """``task`` with inputs and outputs of at most ``limit_bytes``, or as near as its batch dimensions let it come.
+    """Return ``task`` with inputs and outputs of at most ``limit_bytes``, or as near as its batch dimensions allow.
 
     Dynamic tasks stay as they are: the Verifier chooses their sizes. Of a task that lists cases a smaller one is taken.
     Leading axes are cut first, and none that a parameter shares. A task whose indices would point past a cut axis stays
-    as it is, too.
-    """
+    unchanged."""
     listed = task.module().listed
     if listed is not None:
         return _smaller_case(task, listed, limit_bytes)
@@ -78,7 +76,7 @@ def scaled(task: Task, limit_bytes: int) -> Scaled:
 
 
 def _cut(task: Task, limit_bytes: int) -> Scaled:
-    """As :func:`scaled`, whether or not what is left still runs."""
+    """As :func:`scaled`, without a check that the result runs."""
     from kernellab.task.sample.sizes import input_bytes
 
     total = input_bytes(task)
@@ -91,7 +89,7 @@ def _cut(task: Task, limit_bytes: int) -> Scaled:
         if not all(task.args[position].kind is ArgKind.TENSOR for position, _ in axis.axes):
             continue
         leading = all(dim == 0 for _, dim in axis.axes)
-        # where one axis alone cannot do it, several are cut by a like factor
+        # if one axis is not enough, several are cut by similar factors
         least = max(_SMALLEST_LEADING if leading else _SMALLEST, int(axis.size * limit_bytes / total))
         size = _even(axis.size, _largest(task, axis, sizes, limit_bytes, least))
         if size < axis.size:
@@ -117,7 +115,7 @@ def _cut(task: Task, limit_bytes: int) -> Scaled:
 
 
 def _smaller_case(task: Task, listed: Listed, limit_bytes: int) -> Scaled:
-    """The largest case that fits, the smallest where none does: outputs are taken to be as large as inputs."""
+    """Return the largest case that fits, the smallest if none does; outputs are assumed to be as large as inputs."""
     if 2 * listed.bytes[listed.main] <= limit_bytes:
         return Scaled(task.text)
     fitting = [i for i, size in enumerate(listed.bytes) if 2 * size <= limit_bytes]
@@ -128,7 +126,7 @@ def _smaller_case(task: Task, listed: Listed, limit_bytes: int) -> Scaled:
 
 
 def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> int:
-    """The largest extent that fits, ``least`` where none does: axes that vary together count more than once."""
+    """Return the largest extent that fits, ``least`` if none does; axes that vary together count more than once."""
     most = axis.size
     while least < most:
         middle = (least + most + 1) // 2
@@ -138,8 +136,8 @@ def _largest(task: Task, axis: FreeAxis, sizes: Mapping[FreeAxis, int], limit_by
 
 
 def _even(before: int, size: int) -> int:
-    """``size``, or a little less where that keeps powers of two that the full extent has: rows of an odd length start
-    at odd addresses, and a kernel that reads 16 bytes at a time would be another problem's."""
+    """Return ``size``, or a little less to keep powers of two of the full extent: rows of odd length start at odd
+    addresses, and 16-byte accesses would then not be possible."""
     step = _EVEN
     while step > 1 and (before % step or size - size % step < size * (1 - _UNEVEN)):
         step //= 2
@@ -147,7 +145,8 @@ def _even(before: int, size: int) -> int:
 
 
 def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[FreeAxis, int]]:
-    """The text with top-level numbers changed to cut axes, and the axes that no number of the file cuts alone."""
+    """Return the text with top-level numbers changed for cut axes, and the axes that no number of the file determines
+    alone."""
     text, left, shapes = task.text, dict(sizes), [list(a.shape) for a in task.args]
     for axis, size in sizes.items():
         expected = [list(s) for s in shapes]
@@ -170,8 +169,8 @@ def _by_numbers(task: Task, sizes: Mapping[FreeAxis, int]) -> tuple[str, dict[Fr
 
 
 def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
-    """Line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers), and of
-    each in the function that draws the inputs."""
+    """Return line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers),
+    and in the function that draws the inputs."""
     assignments = []
     for statement in ast.parse(text).body:
         nodes: list[ast.expr] = []
@@ -192,7 +191,7 @@ def _numbers(node: ast.expr) -> list[ast.expr]:
 
 
 def _number(node: ast.expr) -> int | None:
-    """The int that an expression of numbers alone is."""
+    """Return the int of an expression of numbers, else None."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -213,7 +212,7 @@ def parse_bytes(text: str) -> int:
     """``"64M"`` -> 67108864; units K, M, G (powers of 1024), with or without B.
 
     Raises:
-        TaskError: it is no such number.
+        TaskError: it is not such a number.
     """
     word = text.strip().lower().removesuffix("b").removesuffix("i")
     factor = _UNITS.get(word[-1:], 1)

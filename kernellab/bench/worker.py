@@ -1,9 +1,8 @@
 """A process that designs problems one after another: ``python -m kernellab.bench.worker``.
 
-Each line on stdin is a :class:`~kernellab.bench.run_problem.Job`; each line on the standard output it was started with
-is the Row that came of it, or a word on the way: ``waits`` for memory of the device, ``begins`` when it has it, or
-``later`` instead of a row. What a task prints goes to stderr. It ends with its stdin.
-"""
+Each line on stdin is a :class:`~kernellab.bench.run_problem.Job`; each line on its original standard output is the
+job's Row, or a word: ``waits`` before a wait for device memory, ``begins`` after it, or ``later`` instead of a row.
+Output of a task goes to stderr. The process ends with its stdin."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def main() -> None:
         except Later:
             say(LATER)
             continue
-        except Exception as error:  # a fault of ours costs one row, and its words say so
+        except Exception as error:  # an internal fault costs one row, which names it
             reason = f"kernellab failed: {type(error).__name__}: {error}"
             row = Row.of(job.name, job.category, job.dynamic, None, 0, time.perf_counter() - began, reason)
             row = named(row, job)

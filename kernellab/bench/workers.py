@@ -1,4 +1,4 @@
-"""Worker processes that design several problems at once while one is timed; a crash or a hang costs one row."""
+"""Worker processes that design several problems while one is timed; a crash or a hang costs one row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kernellab.content import find_workspace, module_command
 from kernellab.options.file import FILE
 from kernellab.verifier.judge import turns
 
-#: how often a waiting thread looks whether it is to end
+#: seconds between a waiting thread's checks whether it must end
 _LOOK_SECONDS = 0.5
-#: a worker that holds more than its share of this part of the memory, and more than so many bytes, is replaced before
-#: its next problem: what tasks and torch keep adds up
+#: a worker with more than its share of this part of the memory, and with more than this many bytes, is replaced before
+#: its next problem: memory that tasks and torch keep adds up
 _MOST_SHARE, _MOST_BYTES = 0.25, 3 << 29
-#: problems put off that are worked on at once, on each device: each wants more than a quarter of its memory, of which
-#: workers that wait meanwhile hold some, too
+#: most postponed problems at one time on each device: each needs more than a quarter of its memory, and waiting workers
+#: hold some, too
 _PUT_OFF = 2
 
 
@@ -36,13 +36,12 @@ def run_jobs(
     jobs: Sequence[Job], out: Path, workers: int, deadline: float, on_row: Callable[[Row], None], exclusive: bool,
     devices: Sequence[str] = (), budget: float = inf,
 ) -> None:  # fmt: skip
-    """Every job in one of ``workers`` processes; ``on_row`` is called in the order in which they end.
+    """Run every job in one of ``workers`` processes; ``on_row`` is called in the order in which they end.
 
-    ``deadline`` is in seconds for one problem. ``exclusive``: a timing wants the whole machine (a CPU), not just its
-    device. Workers are spread over ``devices``, what each sees of the machine's GPUs, and one is timed on each of them
-    at a time; what needs much of one's memory is done last, by few of them. No job begins after ``budget`` seconds;
-    those left have no row. Workers and all below them are ended when this returns.
-    """
+    ``deadline`` is in seconds for one problem. ``exclusive``: a timing needs the whole machine (a CPU), not just its
+    device. Workers are distributed over ``devices``, the visible GPUs of each, and one is timed on each device at a
+    time; jobs that need much of its memory run last, in few workers. No job begins after ``budget`` seconds; the
+    remaining ones have no row. Workers and their child processes have ended when this returns."""
     waiting: SimpleQueue[Job] = SimpleQueue()
     late: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
@@ -56,7 +55,7 @@ def run_jobs(
         if not environments:
             environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
         workers = min(workers, len(jobs))
-        # a team of threads for every core in each of several processes waits for itself more than it works
+        # with a team for all cores in each of several processes, threads mostly wait
         threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
         places = [
             ({"OMP_NUM_THREADS": threads_of_each, **chosen}, threading.Semaphore(_PUT_OFF)) for chosen in environments
@@ -84,7 +83,7 @@ def run_jobs(
 def _answers(
     done: SimpleQueue[Row | BaseException], most: int, threads: Sequence[threading.Thread]
 ) -> Iterator[Row | BaseException]:
-    """What the threads put, until there are ``most`` or no thread is left to put more."""
+    """Yield the threads' results, until there are ``most`` or no thread is left."""
     while most:
         working = any(thread.is_alive() for thread in threads)
         try:
@@ -99,7 +98,7 @@ def _answers(
 
 @contextlib.contextmanager
 def _stopped_like_a_key() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does, so that no worker continues alone."""
+    """While active, SIGTERM ends the run like Ctrl-C, so that no worker continues alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -131,13 +130,13 @@ def _serve(
             if waiting.empty() and not last:
                 last = turn.acquire(blocking=False)
                 if not last:
-                    return  # who has a turn does the rest
+                    return  # the others do the rest
             try:
                 job = waiting.get_nowait() if not last else late.get_nowait()
             except Empty:
                 if waiting.empty() and late.empty():
                     return
-                continue  # another had it first
+                continue  # another thread has taken it
             worker = worker or _Worker(workspace, environment)
             row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), deadline, stop)
             if worker.gone() or worker.resident() > most:
@@ -147,7 +146,7 @@ def _serve(
                 late.put(job.model_copy(update={"late": True}))
             else:
                 done.put(row)
-    except BaseException as error:  # told to the caller, who waits for rows
+    except BaseException as error:  # reported to the caller, which waits for rows
         done.put(error)
     finally:
         if last:
@@ -157,12 +156,12 @@ def _serve(
 
 
 def _memory() -> int:
-    """Bytes of memory of this machine."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def settled(workspace: Path) -> Path:
-    """A folder for one worker, with the settings (endpoints and prices, too) of the folder that the suite runs in."""
+    """Return a folder for one worker, with the settings (endpoints and prices, too) of the suite's folder."""
     workspace.mkdir(parents=True, exist_ok=True)
     file = find_workspace() / FILE
     if file.is_file() and file.parent != workspace:
@@ -178,14 +177,13 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, **environment},
         )  # fmt: skip
         self._rest = b""
-        #: when it is ended (s, monotonic)
+        #: its deadline (s, monotonic)
         self._until = inf
 
     def answer(self, job: Job, deadline: float, stop: threading.Event) -> Row | None:
-        """The job's row, None where it is to be done later; a worker that ends or hangs is ended, and the row says so.
+        """Return the job's row, None if it is postponed. A worker that dies or hangs is ended, and the row says so.
 
-        What a worker waits for memory of its device is none of its ``deadline``.
-        """
+        A wait for device memory does not count towards ``deadline``."""
         began = time.monotonic()
         line = None
         try:
@@ -229,7 +227,7 @@ class _Worker:
             yield from lines
 
     def resident(self) -> int:
-        """Bytes of memory that the worker holds; 0 where /proc does not tell."""
+        """Return the bytes of memory of the worker; 0 without /proc."""
         try:
             pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         except (OSError, IndexError, ValueError):
@@ -240,7 +238,7 @@ class _Worker:
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """Ends the worker and everything below it."""
+        """End the worker and its child processes."""
         for pid in reversed(_below(self._process.pid)) if self._process.poll() is None else ():
             _kill(pid)
         self._process.kill()
@@ -261,7 +259,7 @@ def _how(process: subprocess.Popen[bytes]) -> str:
 
 
 def _below(pid: int) -> list[int]:
-    """Processes that ``pid`` started, and theirs; none where /proc does not tell."""
+    """Return the descendants of process ``pid``; none without /proc."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,9 +1,8 @@
-"""The DSLs by name; an adapter is made when it is first asked for.
+"""The DSLs by name; an adapter is made at its first use.
 
-Some have code here. Every other is a folder ``knowledge/dsl/<name>``, of this installation or of the person's
-workspace: documents with a ``spec.toml``, and where they are not enough an ``adapter.py`` with one subclass of
-:class:`Adapter`, found by its place and listed nowhere.
-"""
+Some have code here. Every other is a folder ``knowledge/dsl/<name>`` of this installation or of the workspace:
+documents with a ``spec.toml`` and, if these are not enough, an ``adapter.py`` with one subclass of :class:`Adapter`,
+which is found by its path and listed nowhere."""
 
 from __future__ import annotations
 
@@ -18,20 +17,20 @@ from kernellab.dsls.base import Adapter
 from kernellab.dsls.spec import read_spec, spec_files
 from kernellab.errors import KernellabError, TargetError
 
-#: name -> (module, class) of those that documents alone cannot describe
+#: name -> (module, class) of DSLs that documents alone cannot describe
 _MODULES = {
     "cuda_c": ("kernellab.dsls.cuda_c", "CudaCAdapter"),
     "cpp": ("kernellab.dsls.cpp", "CppAdapter"),
     "triton": ("kernellab.dsls.triton", "TritonAdapter"),
 }
-#: the DSLs that have code here
+#: the DSLs with code in this package
 BUILT_IN = tuple(_MODULES)
-#: the file that makes a folder of ``knowledge/dsl`` a DSL with its own code
+#: the file with the code of a DSL in ``knowledge/dsl``
 ADAPTER = "adapter.py"
 
 
 class _Adapters(Mapping[str, Adapter]):
-    """Name -> adapter, made on first use and kept as long as its spec.toml stays the same."""
+    """Name -> adapter, made at its first use and cached while its spec.toml is unchanged."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, Adapter]] = {}
@@ -65,12 +64,12 @@ def _make(name: str, path: Path | None) -> Adapter:
 
 
 def adapter_files() -> dict[str, Path]:
-    """DSL name -> its adapter.py; a workspace's own goes before the installation's."""
+    """Return the adapter.py of each DSL; one of the workspace has precedence."""
     return spec_files(file=ADAPTER)
 
 
 def imported_file(path: Path, error: type[KernellabError]) -> ModuleType:
-    """The module that the file at ``path`` of a DSL's folder defines. Raises ``error``: it cannot be imported."""
+    """Return the module of the file at ``path`` in a DSL's folder. Raises ``error``: it cannot be imported."""
     spec = spec_from_file_location(f"kernellab_dsl_{path.parent.name}_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -82,7 +81,7 @@ def imported_file(path: Path, error: type[KernellabError]) -> ModuleType:
 
 
 def read_adapter(path: Path) -> Adapter:
-    """The adapter that ``path`` defines; its ``name`` is the folder's unless it says so itself.
+    """Return the adapter that ``path`` defines; its ``name`` defaults to the folder's.
 
     Raises:
         TargetError: the file does not import, or does not define exactly one subclass of Adapter.
@@ -103,10 +102,10 @@ ADAPTERS: Mapping[str, Adapter] = _Adapters()
 
 
 def get_adapter(name: str) -> Adapter:
-    """The adapter of the DSL ``name``.
+    """Return the adapter of the DSL ``name``.
 
     Raises:
-        TargetError: no DSL has that name (the remedy names the nearest), or its spec.toml cannot be read.
+        TargetError: no DSL has that name (the remedy has the most similar one), or its spec.toml cannot be read.
     """
     names = list(ADAPTERS)
     if name in names:

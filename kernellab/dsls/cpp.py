@@ -8,10 +8,9 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 
-from kernellab.dsls.base import Adapter, Finding, Readiness
+from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
 from kernellab.dsls.text import placed, quoted_after, texts
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
@@ -28,7 +27,7 @@ class CppAdapter(Adapter):
 
     def readiness(self) -> Readiness:
         for package, pip in (("torch", "torch"), ("tvm_ffi", "apache-tvm-ffi")):
-            if find_spec(package) is None:
+            if not is_importable(package):
                 return Readiness(
                     False, f"C++ needs the Python package {pip}, which is not installed.", f"pip install {pip}."
                 )
@@ -42,15 +41,16 @@ class CppAdapter(Adapter):
         return Readiness(True, backend=Backend.CPU)
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
-        """Built libraries lie under ``scratch``: what is found there is loaded. Builds call ninja by its name."""
+        """Return variables that put built libraries under ``scratch``, since libraries there are loaded; builds call
+        ninja by its name."""
         return {"TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"), **ninja_path()}
 
     def recognises(self, source: Source) -> bool:
-        """C++ in files or strings, and no CUDA."""
+        """Is there C++ in files or strings, and no CUDA?"""
         return bool(texts(source).code)
 
     def static(self, source: Source) -> list[Finding]:
-        """C++ that exports a function, and Python that names it outside a string."""
+        """Require C++ that exports a function, and Python that names it outside a string."""
         parts = texts(source)
         if parts.broken is not None:
             file, error = parts.broken
@@ -60,35 +60,35 @@ class CppAdapter(Adapter):
             return [Finding("no-kernel", what, source.entry_file, fatal=True)]
         exported = parts.exported
         if not exported:
-            # a macro that the source defines may export; whether it is called is seen when it runs
+            # a macro of the source may export; whether it is called is checked at run time
             return [Finding("no-kernel", "No function that the C++ source exports was found.", source.entry_file)]
         if not exported.keys() & parts.used:
-            # a header that came with the source is not at fault: a file of the person's own is named
+            # a header of a library is not at fault: the message names one of the source's files
             own = {piece.file for piece in parts.code if not piece.header}
             file, line = next((place for place in exported.values() if place[0] in own), (min(own), None))
             return [Finding("no-launch", "No function of the C++ source is called.", file, line, fatal=True)]
         return []
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-        """``file:line:col: error: text`` of g++ and clang, what the linker misses, and the first of each once."""
+        """Return errors of g++ and clang (``file:line:col: error: text``) and of the linker, each once."""
         errors = list(dict.fromkeys(line for line, _ in gcc_errors(log, files)))
         names = {PurePath(f).name for f in files}
         errors.sort(key=lambda d: bool(names) and d.file not in names)
         return errors + linker_errors(log, files)
 
     def explain(self, log: str, source: Source) -> list[CompilerLine]:
-        """As :meth:`diagnostics`, with C++ of a Python string at the string's lines."""
+        """As :meth:`diagnostics`, with C++ in a Python string at the string's lines."""
         files = tuple(source.files)
         return placed(list(gcc_errors(log, files)), source) + linker_errors(log, files)
 
 
 def gcc_errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[CompilerLine, str]]:
-    """Each error of compiler and assembler, with the line of source that the compiler quotes below it."""
+    """Yield each error of compiler and assembler, with the source line that the compiler quotes below it."""
     names = dict.fromkeys(PurePath(f).name for f in files)
     for match in _DIAGNOSTIC.finditer(log):
         if "error" in match["kind"].lower():
             name = PurePath(match["file"]).name
-            # of assembly at file scope the assembler knows lines of a passing file alone
+            # for assembly at file scope the assembler knows only lines of a temporary file
             passing = name.endswith(".s") and name not in names
             line = CompilerLine(
                 file=name if name in names or not names else next(iter(names)) if passing else match["file"],
@@ -99,21 +99,20 @@ def gcc_errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[CompilerLine,
 
 
 def linker_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-    """What the linker, the loader or the compiler's driver refuses: there is no line for it."""
+    """Return errors of the linker, the loader or the compiler's driver, which have no line."""
     name = PurePath(files[0]).name if files else ""
     return [CompilerLine(file=name, line=None, message=match[0].strip()) for match in _LINKER.finditer(log)]
 
 
 def compiler() -> str | None:
-    """The compiler that builds will use: ``CXX``, else ``c++``."""
+    """Return the compiler that builds will use: ``CXX``, else ``c++``."""
     return shutil.which(os.environ.get("CXX", "c++"))
 
 
 def ninja() -> str | None:
-    """The ninja that builds will use: the program on PATH, else of the environment that runs this process.
+    """Return the ninja that builds will use: the program on PATH, else that of the environment of this process.
 
-    An environment need not be activated, and older wheels put a script on PATH that needs its own interpreter.
-    """
+    An environment need not be activated, and older wheels put a script on PATH that needs their interpreter."""
     on_path = shutil.which("ninja")
     if on_path and not _is_script(on_path):
         return on_path
@@ -128,7 +127,7 @@ def ninja() -> str | None:
 
 
 def ninja_path() -> dict[str, str]:
-    """``PATH`` with the folder of :func:`ninja` first, where the one on PATH is another or none."""
+    """Return ``PATH`` with the folder of :func:`ninja` first, if PATH has another one or none."""
     program = ninja()
     if program is None or program == shutil.which("ninja"):
         return {}
@@ -155,7 +154,7 @@ _DIAGNOSTIC = re.compile(
 _LINKER = re.compile(
     r"^.*(?:undefined reference to|Undefined symbols|symbol lookup error|undefined symbol|multiple definition of"
     r"|duplicate symbol|cannot find -l|library not found|virtual memory exhausted).*$"
-    # a program's own sentence; those that only repeat another's end are left out
+    # a program's message, without those that only repeat the end of another
     r"|^(?:\S*/)?(?:\S*-)?(?:cc1plus|cc1|g\+\+|gcc|c\+\+|cc|clang(?:\+\+)?|ld|as|lld)(?:[-.]\S+)?: (?:fatal )?error: "
     r"(?!linker command failed).*$",
     re.MULTILINE,

@@ -1,9 +1,8 @@
-"""CUDA C++ on an NVIDIA GPU, compiled in either of two ways when ``kernel.py`` is imported.
+"""CUDA C++ on an NVIDIA GPU, compiled in one of two ways when ``kernel.py`` is imported.
 
 By NVRTC through cuda-core, from a .cu file next to it (half a second, no host code), or by nvcc through apache-tvm-ffi,
-with host functions that launch (seconds, since host headers are compiled too). Code that torch's own loader compiles
-with nvcc is read the same way.
-"""
+with host functions that launch (seconds, since host headers are compiled too). Code that torch's loader compiles with
+nvcc is read in the same way."""
 
 from __future__ import annotations
 
@@ -15,10 +14,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from glob import glob
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 
-from kernellab.dsls.base import Adapter, Finding, Readiness
+from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
 from kernellab.dsls.cpp import compiler, gcc_errors, linker_errors, ninja, ninja_path
 from kernellab.dsls.text import Code, Texts, own_name, placed, quoted_after, texts
 from kernellab.dsls.triton import has_cuda_device
@@ -32,12 +30,12 @@ class CudaCAdapter(Adapter):
     name = "cuda_c"
     makes_code = False
     backends = (Backend.CUDA,)
-    # not cuda.core: what it does to the driver when it is imported would be inherited by every worker
+    # not cuda.core: its import changes the driver's state, which every worker would inherit
     preload = ("torch", "tvm_ffi", "tvm_ffi.cpp")
     suffixes = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
 
     def readiness(self) -> Readiness:
-        if find_spec("torch") is None:
+        if not is_importable("torch"):
             return Readiness(
                 False, "CUDA C++ needs the Python package torch, which is not installed.", "pip install torch."
             )
@@ -57,7 +55,8 @@ class CudaCAdapter(Adapter):
         return Readiness(True, backend=Backend.CUDA)
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
-        """Caches under ``scratch``: what is found there is loaded. The GPU's architecture, so that no worker asks."""
+        """Return variables for caches under ``scratch``, whose contents are loaded, and the GPU's architecture, so that
+        no worker queries it."""
         variables = {
             "TVM_FFI_CACHE_DIR": str(scratch / "tvm-ffi"),
             "TVM_FFI_GPU_BACKEND": "cuda",
@@ -74,13 +73,14 @@ class CudaCAdapter(Adapter):
         return variables
 
     def recognises(self, source: Source) -> bool:
-        """Device code of CUDA in a file or a string; AscendC marks its own alike, and says so."""
+        """Is there device code of CUDA in a file or a string? AscendC uses the same marks, and names itself."""
         parts = texts(source)
         device = any("__global__" in code.text and "__aicore__" not in code.text for code in parts.code)
         return device or any(file.endswith((".cu", ".cuh")) for file in source.files)
 
     def static(self, source: Source) -> list[Finding]:
-        """A ``__global__`` function must be defined and launched, and what launches it must be called from Python."""
+        """Require a ``__global__`` function that is defined and launched, and whose launching function is called from
+        Python."""
         parts = texts(source)
         if parts.broken is not None:
             file, error = parts.broken
@@ -100,7 +100,7 @@ class CudaCAdapter(Adapter):
         return []
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-        """The errors of nvcc, NVRTC, ptxas, the host's compiler and the linker, in the order in which they came."""
+        """Return the errors of nvcc, NVRTC, ptxas, the host's compiler and the linker, in order."""
         errors = [line for _, line, _ in sorted(_errors(log, files), key=lambda e: e[0])]
         own = {PurePath(file).name for file in files}
         unique = list(dict.fromkeys(errors))
@@ -108,31 +108,32 @@ class CudaCAdapter(Adapter):
         return unique + linker_errors(log, files)
 
     def explain(self, log: str, source: Source) -> list[CompilerLine]:
-        """As :meth:`diagnostics`, with code of a Python string at the string's lines."""
+        """As :meth:`diagnostics`, with code in a Python string at the string's lines."""
         files = tuple(source.files)
         ordered = sorted(_errors(log, files), key=lambda e: e[0])
         return placed([(line, quoted) for _, line, quoted in ordered], source) + linker_errors(log, files)
 
 
 def compilers() -> list[str]:
-    """What can compile CUDA C++ here, in words."""
+    """Return the names of compilers of CUDA C++ here."""
     names = []
-    if _importable("cuda.core") and _importable("cuda.bindings.nvrtc"):
+    if is_importable("cuda.core") and is_importable("cuda.bindings.nvrtc"):
         names.append("NVRTC")
-    whole = ninja() and compiler() and _importable("tvm_ffi")
+    whole = ninja() and compiler() and is_importable("tvm_ffi")
     if whole and (shutil.which("nvcc") or toolkit()):
         names.append("nvcc")
     return names
 
 
 def toolkit() -> str:
-    """The CUDA toolkit's folder: CUDA_HOME, that of the nvcc on PATH, or the newest under /usr/local; else ""."""
+    """Return the CUDA toolkit's folder: CUDA_HOME, that of the nvcc on PATH, or the newest under /usr/local; else
+    ""."""
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = shutil.which("nvcc")
     near = [Path(os.path.realpath(nvcc)).parent.parent] if nvcc else []
     usual = [Path(path) for path in sorted(glob("/usr/local/cuda*"), reverse=True)]
     for home in [*([Path(named)] if named else []), *near, *usual]:
-        # an nvcc on PATH may be a script that runs another: the toolkit is where its headers are
+        # an nvcc on PATH may be a script that runs another one: the toolkit is the folder with the headers
         if (home / "bin" / "nvcc").exists() and (home / "include" / "cuda_runtime.h").exists():
             return str(home)
     return ""
@@ -140,7 +141,7 @@ def toolkit() -> str:
 
 @lru_cache
 def compute_capability() -> str:
-    """The first GPU's, ``"9.0"``; "" where the driver's tool does not say. Makes no CUDA context."""
+    """Return that of the first GPU, ``"9.0"``; "" if the driver's tool does not report it. Makes no CUDA context."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ""
@@ -153,17 +154,10 @@ def compute_capability() -> str:
     return first[0].strip() if first and re.fullmatch(r"\d+\.\d+", first[0].strip()) else ""
 
 
-def _importable(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
-
-
 _KERNEL = re.compile(
     r"__global__\s+(?:(?:static|inline|void|__launch_bounds__\s*\([^)]*\)|__cluster_dims__\s*\([^)]*\))\s+)*(?P<name>\w+)\s*\("
 )
-#: kernel<<<...>>>, kernel<T, 4><<<...>>>, and the calls that take a kernel's address
+#: launches: kernel<<<...>>>, kernel<T, 4><<<...>>>, and calls that take a kernel's address
 _CHEVRONS = re.compile(r"(?P<name>\w+)\s*(?:<[^<>;{}()]*(?:<[^<>;{}()]*>[^<>;{}()]*)*>)?\s*<<<")
 _BY_ADDRESS = re.compile(r"cudaLaunch(?:Cooperative)?Kernel\w*\s*\(([^;]*);")
 
@@ -179,7 +173,7 @@ def _launched(code: Code) -> set[str]:
 
 
 def _named_in_python(parts: Texts) -> set[str]:
-    """Words of Python strings that are not code themselves: ``get_kernel("name")``, ``"name<float>"``."""
+    """Return words of Python strings that are not code: ``get_kernel("name")``, ``"name<float>"``."""
     names: set[str] = set()
     for _, tree in parts.trees:
         documents = {id(d) for node in ast.walk(tree) if (d := _docstring(node)) is not None}
@@ -208,17 +202,17 @@ _PTXAS = re.compile(r"^ptxas (?:[^\s,]+, line \d+; )?(?:error|fatal)\s*: (?P<tex
 
 
 def _errors(log: str, files: tuple[str, ...]) -> Iterator[tuple[int, CompilerLine, str]]:
-    """Position in the log, the error, and the line of source that is quoted below it."""
+    """Yield the position in the log, the error, and the source line that is quoted below it."""
     device = [file for file in files if file.endswith((".cu", ".cuh"))]
     for match in _NVCC.finditer(log):
         file = own_name(match["file"], files)
         if file == "default_program" and len(device) == 1:
-            file = device[0]  # what cuda-core calls a program without a name
+            file = device[0]  # cuda-core's name of a program without one
         message = f"{match['kind']}: {match['text'].strip()}"
         line = CompilerLine(file=file, line=int(match["line"]), message=message)
         yield match.start(), line, quoted_after(log, match.start())
     for match in _PTXAS.finditer(log):
-        # a line of PTX is no line of anybody's source
+        # a line of PTX is not a line of the source
         where = device[0] if device else (files[0] if files else "")
         yield match.start(), CompilerLine(file=where, line=None, message=f"ptxas: {match['text'].strip()}"), ""
     for line, quoted in gcc_errors(log, files):

@@ -1,4 +1,4 @@
-"""The adapter of a DSL that only documents describe: everything it does is in its spec.toml."""
+"""The adapter of a DSL that only documents describe: its spec.toml defines all of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import glob
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 
-from kernellab.dsls.base import Adapter, Finding, Readiness
+from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
 from kernellab.dsls.spec import PLACEHOLDER, SPEC, DslSpec
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
@@ -43,7 +42,7 @@ class DocumentedAdapter(Adapter):
                 draft = f"{self.spec.title} is a draft: its {SPEC} does not say yet what it needs."
                 return Readiness(False, draft, f"Replace each FILL_IN of knowledge/dsl/{self.name}/{SPEC}.")
             missing = (
-                (need.package and not _importable(need.package) and f"the Python package {need.package}")
+                (need.package and not is_importable(need.package) and f"the Python package {need.package}")
                 or (need.command and shutil.which(need.command) is None and f"the command {need.command}")
                 or (need.path and not glob.glob(need.path) and f"{need.path}")
             )
@@ -111,8 +110,8 @@ class DocumentedAdapter(Adapter):
 
 
 def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
-    """The first of ``library``'s names that code reaches, and its line: as an attribute, imported, or as text; or the
-    way by which any name may be reached."""
+    """Return the first of ``library``'s names that code reaches, and its line: as an attribute, imported, or as text;
+    or the construct by which any name may be reached."""
     named = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call) and _names_a_constant(n)}
     for node in ast.walk(tree) if library else ():
         if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
@@ -124,28 +123,28 @@ def _reaches(tree: ast.AST, library: tuple[str, ...]) -> tuple[str, int] | None:
     return None
 
 
-#: functions that reach what a text names; fine where that is a constant, which is looked at by itself
+#: functions that reach a name in a text; allowed for a constant, which is checked separately
 _BY_TEXT = {"getattr", "attrgetter", "methodcaller"}
-#: and other ways to any name: Python's own functions, and what modules have
+#: other ways to reach any name: Python's functions, and attributes of modules
 _BUILTINS = {"getattr", "vars", "globals", "locals", "eval", "exec", "compile", "__import__", "__builtins__"}
 _ANY_NAME = _BY_TEXT | _BUILTINS | {
     "modules", "importlib", "import_module", "pkgutil", "runpy", "pickle", "marshal", "inspect", "builtins", "gc",
 }  # fmt: skip
-#: attributes of Python's own that lead nowhere
+#: special attributes that reach no other name
 _HARMLESS = {"__init__", "__name__", "__doc__", "__version__", "__call__", "__file__", "__all__", "__future__"}
 
 
 def _names_a_constant(call: ast.Call) -> bool:
-    """Does a call of one of ``_BY_TEXT`` say in the text itself what it reaches?"""
+    """Does a call of one of ``_BY_TEXT`` have a constant name?"""
     name = _last_name(call.func)
     texts = call.args[1:2] if name == "getattr" else call.args
     return name in _BY_TEXT and bool(texts) and all(isinstance(part, ast.Constant) for part in texts)
 
 
 def _names_in(node: ast.AST) -> list[str]:
-    """The names that one piece of code reaches or brings in."""
+    """Return the names that a node reaches or imports."""
     if isinstance(node, ast.Name):
-        return [node.id] if node.id in _BUILTINS | _BY_TEXT else []  # else it is a variable
+        return [node.id] if node.id in _BUILTINS | _BY_TEXT else []  # otherwise it is a variable
     if isinstance(node, ast.Attribute):
         return [node.attr] if node.attr != "compile" else []  # of a pattern
     if isinstance(node, ast.MatchClass):
@@ -157,13 +156,6 @@ def _names_in(node: ast.AST) -> list[str]:
         parts = [part for a in node.names for part in a.name.split(".")]
         return parts + (getattr(node, "module", "") or "").split(".")
     return []
-
-
-def _importable(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _decorated(tree: ast.AST, decorators: tuple[str, ...]) -> Iterator[ast.FunctionDef]:
@@ -181,12 +173,12 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-#: attributes by which compiled code is handed on as a pointer to call
+#: attributes that return compiled code as a pointer to call
 _POINTERS = ("address", "ctypes")
 
 
 def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
-    """What is called or handed on, or reached as an attribute or by its name as text, outside the functions of
+    """Return names that are called or passed on, or reached as an attribute or by text, outside the functions of
     ``skip``."""
     inside = {id(node) for function in skip for node in ast.walk(function)}
     names: set[str] = set()
@@ -196,7 +188,7 @@ def _names_used(tree: ast.AST, skip: list[ast.FunctionDef]) -> set[str]:
         if isinstance(node, ast.Call):
             names.add(_last_name(node.func))
             names |= {a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)}
-            # a kernel that is an argument is launched by who takes it: pallas_call(kernel, ...)
+            # a kernel that is an argument is launched by the called function: pallas_call(kernel, ...)
             names |= {a.id for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.Name)}
         elif isinstance(node, ast.Attribute):
             names.add(node.attr)

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _TOKEN = re.compile(r"\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'|\w+|[{}();=]")
-#: words before a brace that opens no function's body
+#: words before a brace that is not that of a function's body
 _SCOPES = ("namespace", "struct", "class", "union", "enum")
-#: words that a parenthesis may follow without naming a function
+#: words before a parenthesis that are not names of functions
 _NO_NAMES = frozenset(("if", "for", "while", "switch", "return", "sizeof", "decltype", "__attribute__", "alignas",
                        "__declspec", "noexcept", "throw", "requires", "catch", "asm", "static_assert"))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function with a body: its name, where it begins, and whether C's linkage makes it known by that name."""
+    """A function with a body: its name, its position, and whether C linkage exports that name."""
 
     name: str
     position: int
@@ -25,11 +25,10 @@ class Function:
 
 
 def defined(text: str, plain_c: bool = False) -> Iterator[Function]:
-    """The host functions defined in ``text``, whose comments are blanked; ``plain_c`` where C compiles it.
+    """Yield the host functions defined in ``text``, whose comments are blanked; ``plain_c``: a C compiler compiles it.
 
-    Bodies are skipped: what looks like a call in them is none's definition.
-    """
-    #: for each open brace: does it hold definitions, and are they C's?
+    Bodies are skipped, so that calls in them are not taken for definitions."""
+    #: for each open brace: does it contain definitions, and have they C linkage?
     scopes: list[tuple[bool, bool]] = []
     words: list[str] = []
     parens = 0

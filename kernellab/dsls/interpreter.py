@@ -1,4 +1,4 @@
-"""Triton's interpreter, made to run with the NumPy that is installed."""
+"""Makes Triton's interpreter work with the installed NumPy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 @lru_cache(maxsize=1)
 def accept_one_element_bounds() -> None:
-    """Lets ``range(0, n)`` of an interpreted kernel take an ``n`` that the kernel computed, in this process.
+    """Allow ``range(0, n)`` of an interpreted kernel with an ``n`` that the kernel computed, in this process.
 
-    Triton 3.6 gives int() an array of one element there, which NumPy refuses from 2.4 on; later releases of Triton take
-    the element themselves.
-    """
+    Triton 3.6 passes an array of one element to int(), which NumPy refuses from 2.4 on; later releases of Triton pass
+    the element."""
     from triton.runtime import interpreter  # type: ignore[import-untyped]
 
     patch_tensor = interpreter._patch_lang_tensor

@@ -1,8 +1,7 @@
-"""Which machine is this? Facts of its chips, and the Target that a DSL runs on here.
+"""This machine: facts about its chips, and the Target of a DSL on it.
 
-Nothing here imports torch: a GPU is known by the driver's files (or by torch, where it is already loaded) and its
-rates by ``knowledge/hardware``; a CPU's rates are measured once and kept in the user's cache folder.
-"""
+Nothing here imports torch: a GPU's facts come from the driver's files (or from torch, if it is already loaded) and its
+rates from ``knowledge/hardware``; a CPU's rates are measured once and stored in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -53,14 +52,14 @@ _ISA = (
 )
 
 
-#: the GPU that a kernel is designed for where Triton is only interpreted
+#: the GPU for which a kernel is designed if Triton is only interpreted
 INTERPRETED_FOR = "a100"
 
 
 def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool = True) -> Target:
-    """The Target for ``dsl`` on this machine; without a DSL triton where there is a GPU, else cpp.
+    """Return the Target for ``dsl`` on this machine; without a DSL triton with a GPU, else cpp.
 
-    ``chip`` designs for a chip of ``knowledge/hardware`` instead of the one found, named by its file or product;
+    ``chip`` selects a chip of ``knowledge/hardware``, by file or product name, instead of this machine's;
     Triton's interpreter, which needs no GPU, designs for INTERPRETED_FOR. Without ``rates`` a CPU's are not measured.
 
     Raises:
@@ -75,7 +74,7 @@ def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool =
     backend = ready.backend or (adapter.backends[0] if adapter.backends else Backend.CPU)
     if chip is not None:
         wanted = named_chip(chip)
-        # a kernel for a CPU, designed for a GPU's memories, would be judged under the GPU's name
+        # a kernel for a CPU, designed for a GPU's memories, would be labelled with the GPU's name
         if (wanted.kind == "cpu") != (backend is Backend.CPU):
             kind = "CPU" if backend is Backend.CPU else "GPU"
             raise TargetError(
@@ -84,7 +83,7 @@ def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool =
             )
         return Target(adapter.name, backend, wanted)
     if backend is Backend.INTERPRETER:
-        # the interpreter proves a kernel right on the way to a GPU; one made for this CPU would be of no use there
+        # the interpreter checks a kernel for a GPU; one made for this CPU would have no use there
         return Target(adapter.name, backend, named_chip(INTERPRETED_FOR))
     if backend is not Backend.CUDA:
         return Target(adapter.name, backend, cpu_chip() if rates else cpu_facts())
@@ -98,7 +97,7 @@ def detect_target(dsl: str | None = None, chip: str | None = None, rates: bool =
 
 
 def named_chip(name: str) -> Chip:
-    """A chip of ``knowledge/hardware`` by its file's stem or product name.
+    """Return a chip of ``knowledge/hardware`` by its file's stem or product name.
 
     Raises:
         TargetError: no file describes it.
@@ -107,7 +106,7 @@ def named_chip(name: str) -> Chip:
         if name.lower() in (entry.path.stem, entry.chip.name.lower()):
             return entry.chip
     described = find_chip(name)
-    # h1000 begins as h100 does and is another chip: the model's number is a word of both names
+    # h1000 begins with h100 and is another chip: the model's number must be a word of both names
     if described is None or not _model_words(name) & _model_words(described.name):
         listed = ", ".join(entry.path.stem for entry in known_chips())
         raise TargetError(f"No file of knowledge/hardware describes the chip {name!r}.", f"Choose one of {listed}.")
@@ -123,17 +122,18 @@ def _model_words(name: str) -> set[str]:
 
 @lru_cache(maxsize=1)
 def cpu_chip() -> Chip:
-    """The CPU that this process may use: cores by affinity and quota, caches, instruction sets, measured rates."""
+    """Return the CPU that this process may use: cores by affinity and quota, caches, instruction sets, measured
+    rates."""
     return _with_rates(cpu_facts())
 
 
 def cpu_facts() -> Chip:
-    """The same without rates, which take a second to measure."""
+    """Return the same without rates, which take a second to measure."""
     return _mac_facts() if sys.platform == "darwin" else _linux_facts()
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: its affinity, cut by a container's CPU quota."""
+    """Return the cores that this process may use: its affinity, limited by a container's CPU quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -163,7 +163,8 @@ def _linux_facts() -> Chip:
 
 
 def _linux_caches() -> dict[int, int]:
-    """Level -> bytes of one instance (level 1: data); an L2 that cores share is divided among them."""
+    """Return the bytes of one instance of each cache level (level 1: data); an L2 that cores share is divided among
+    them."""
     sizes: dict[int, int] = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if _read(folder / "type").strip() == "Instruction":
@@ -179,7 +180,7 @@ def _linux_caches() -> dict[int, int]:
 
 
 def _count_list(text: str) -> int:
-    """How many CPUs ``0-3,8`` names."""
+    """Return the number of CPUs in a list such as ``0-3,8``."""
     total = 0
     for part in filter(None, text.split(",")):
         low, _, high = part.partition("-")
@@ -232,7 +233,8 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Rates:
-    """Copy bandwidth in bytes read and written a second; FLOP/s of matmul; ``source`` says how and when."""
+    """Copy bandwidth in bytes read and written per second; FLOP/s of matmul; ``source`` says how and when they were
+    measured."""
 
     bandwidth: float
     f32: float
@@ -242,11 +244,11 @@ class Rates:
 
 
 def keep_judged(where: Environment) -> None:
-    """Keep the rates that a verdict's judge measured on all cores of this CPU: from the next process on they are the
-    chip's, so that doctor, prompts, views and verdicts tell the same."""
+    """Store the rates that a verdict's judge measured on all cores of this CPU. From the next process on they are the
+    chip's, so that doctor, prompts, views and verdicts agree."""
     chip = cpu_facts()
     measured = where.bandwidth and where.flops and where.doubles
-    # what others left over while it was measured is no fact of the chip
+    # rates that were measured next to other work are no facts about the chip
     if where.load > usable_cores() / 2 + 0.5:
         return
     if not measured or (where.chip, where.threads) != (chip.name, chip.cores):
@@ -258,7 +260,7 @@ def keep_judged(where: Environment) -> None:
 
 
 def measure_rates(cores: int) -> Rates:
-    """A quick look (about 0.3 s): copy of 128 MiB by ``cores`` threads, and NumPy's matmul; the best of a few."""
+    """Measure rates in about 0.3 s: a copy of 128 MiB by ``cores`` threads, and NumPy's matmul; the best of a few."""
     import numpy as np
 
     parts = [np.ones(2**25 // cores, np.float32) for _ in range(cores)]
@@ -283,7 +285,7 @@ def measure_rates(cores: int) -> Rates:
 
 def _best_time(work: object, times: int) -> float:
     best = float("inf")
-    for _ in range(times + 1):  # the first call touches fresh pages and is never the best
+    for _ in range(times + 1):  # the first call faults pages in and is never the best
         began = time.perf_counter()
         work()  # type: ignore[operator]
         best = min(best, time.perf_counter() - began)
@@ -298,15 +300,15 @@ def _with_rates(chip: Chip) -> Chip:
             rates = measure_rates(chip.cores)
         except (ImportError, MemoryError):
             return _estimated(chip)
-        if busy():  # what others leave over is no fact of the chip: used now, measured again next time
+        if busy():  # rates next to other work are no facts about the chip: used now, measured again next time
             return _rough(_rated(chip, rates), _estimated(chip))
         _keep(path, rates)
     return _rated(chip, rates)
 
 
 def _rough(measured: Chip, estimated: Chip) -> Chip:
-    """Of rates that were measured on a busy machine and of those that its class has, the higher ones: the lower ones
-    make a bound that a kernel passes."""
+    """Return the higher of the rates measured on a busy machine and those of its class: a bound from lower rates can be
+    exceeded."""
     peaks = {name: max(rate, estimated.peak_flops.get(name, 0.0)) for name, rate in measured.peak_flops.items()}
     source = f"{measured.source}; the machine was busy, so the rates {estimated.source} count where they are higher"
     return replace(
@@ -325,7 +327,7 @@ def _rated(chip: Chip, rates: Rates) -> Chip:
 
 
 def busy() -> bool:
-    """Does other work run here, so that what is measured is rough?"""
+    """Does other work run here, so that measurements are rough?"""
     try:
         return os.getloadavg()[0] > usable_cores() / 2 + 0.5
     except OSError:
@@ -333,7 +335,7 @@ def busy() -> bool:
 
 
 def _estimated(chip: Chip) -> Chip:
-    """Rates of the server class that knowledge/hardware describes, scaled by cores and SIMD width."""
+    """Return the rates of the server class in knowledge/hardware, scaled by cores and SIMD width."""
     like = next((entry.chip for entry in known_chips() if entry.chip.kind == "cpu"), None)
     if like is None:
         return chip
@@ -348,7 +350,7 @@ def _cache_file(chip: Chip) -> Path:
 
 
 def user_cache() -> Path:
-    """The user's cache folder for kernellab; nothing in it is needed."""
+    """Return the user's cache folder for kernellab, which may be deleted at any time."""
     base = os.environ.get("XDG_CACHE_HOME") or (
         Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     )
@@ -367,18 +369,19 @@ def _stored(path: Path) -> Rates | None:
 
 
 def gpu_products() -> tuple[str, ...]:
-    """Product names of the NVIDIA GPUs that this process may use, from the driver's files; "NVIDIA GPU" where a device
-    node is all there is."""
+    """Return product names of the NVIDIA GPUs that this process may use, from the driver's files; "NVIDIA GPU" if there
+    is only a device node."""
     return _visible(_driver_products(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _visible(products: tuple[str, ...], named: str | None) -> tuple[str, ...]:
-    """Those that CUDA_VISIBLE_DEVICES names, in its order. As the driver does, it ends at the first unknown number."""
+    """Return the products that CUDA_VISIBLE_DEVICES selects, in its order. Like the driver, this ends at the first
+    unknown number."""
     if named is None:
         return products
     visible = []
     for word in map(str.strip, named.split(",")):
-        # the driver's files do not lead from a UUID to its product; a machine's GPUs are nearly always alike
+        # the driver's files do not map a UUID to its product; a machine's GPUs are nearly always alike
         at = 0 if word.startswith(("GPU-", "MIG-")) else int(word) if word.isdecimal() else len(products)
         if at >= len(products):
             break
@@ -414,10 +417,9 @@ def _ask_nvidia_smi() -> tuple[str, ...]:
 
 
 def gpu_chip(index: int = 0) -> Chip | None:
-    """The GPU's facts: knowledge/hardware by product name, with torch's own properties where torch is loaded.
+    """Return the GPU's facts: knowledge/hardware by product name, with torch's properties if torch is loaded.
 
-    A GPU that no file describes has zeros for what cannot be read, and its ``source`` says so. None without a GPU.
-    """
+    A GPU without a file has zeros for what cannot be read, and its ``source`` says so. None without a GPU."""
     products = gpu_products()
     if index >= len(products):
         return None
@@ -431,7 +433,7 @@ def gpu_chip(index: int = 0) -> Chip | None:
 def _with_torch_facts(chip: Chip, index: int) -> Chip:
     if sys.modules.get("torch") is None:
         return chip
-    import torch  # another thread may be at it: this waits
+    import torch  # another thread may be initialising it: this waits
 
     if not torch.cuda.is_available():
         return chip

@@ -1,4 +1,4 @@
-"""A person's own kernel as a Source: read from a file or a folder, its language recognised, its constants set."""
+"""A person's kernel as a Source: reads a file or a folder, recognises its DSL, and sets its constants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernellab.dsls.detect import dsl_of
 from kernellab.errors import MOST_BYTES, KernellabError
 from kernellab.records import Author, Source
 
-#: what a kernel file defines at its outermost level
+#: the top-level definitions of a kernel file
 _ENTRY = re.compile(
     r"^(?:(?:async )?def kernel\b|class ModelNew\b|kernel\s*[:=]|from .* import .*\b(?:kernel|ModelNew)\b)", re.M
 )
@@ -19,11 +19,11 @@ _NUMBER = r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE
 
 
 def read_source(path: Path, dsl: str | None = None, default: str = "cpp") -> Source:
-    """A Source from a Python file or a folder with one; ``dsl`` is read from the text where none is given, and is
-    ``default`` for a text that shows none (plain PyTorch).
+    """Return a Source from a Python file or a folder with one; without ``dsl`` it is recognised from the text, and is
+    ``default`` for a text without one (plain PyTorch).
 
     Raises:
-        KernellabError: no such file, not Python, or a folder where it is not clear which file defines the kernel.
+        KernellabError: no such file, not Python, or a folder in which several files may define the kernel.
         TargetError: no DSL has that name.
     """
     texts: str | dict[str, str] | None = None
@@ -40,15 +40,15 @@ def read_source(path: Path, dsl: str | None = None, default: str = "cpp") -> Sou
 
 
 def source_endings(dsl: str | None) -> Collection[str]:
-    """Endings of the files that a source of ``dsl`` (None: any) may hold. Raises TargetError: no DSL has that name."""
+    """Return suffixes of the files of a source in ``dsl`` (None: any). Raises TargetError: no DSL has that name."""
     return {ending for name in ([dsl] if dsl else ADAPTERS) for ending in get_adapter(name).suffixes}
 
 
 def source_of_texts(
     path: Path, texts: str | Mapping[str, str] | None, dsl: str | None = None, default: str = "cpp"
 ) -> Source:
-    """The Source of what was read at ``path``: a file's text, or a folder's files by name; None where nothing is. As
-    :func:`read_source`."""
+    """Return the Source of the texts read at ``path``: a file's text, or a folder's files by name; None if there is
+    nothing. As :func:`read_source`."""
     adapter = get_adapter(dsl) if dsl is not None else None
     if texts is None:
         raise KernellabError(f"The source {path} does not exist.", "Give a Python file, or a folder with one.")
@@ -69,12 +69,13 @@ def source_of_texts(
 
 
 def defines_kernel(text: str) -> bool:
-    """Does a Python text define ``kernel`` or ``ModelNew`` at its outermost level?"""
+    """Does a Python text define ``kernel`` or ``ModelNew`` at the top level?"""
     return _ENTRY.search(text) is not None
 
 
 def with_constants(source: Source, values: Mapping[str, int | float]) -> Source:
-    """``source`` with constants set: ``NAME = 16`` of Python, ``constexpr int NAME = 16;``, ``#define NAME 16`` of C++.
+    """Return ``source`` with constants set: ``NAME = 16`` of Python, ``constexpr int NAME = 16;``, ``#define NAME 16``
+    of C++.
 
     Raises:
         KernellabError: the source sets no such constant, or sets it in several places.

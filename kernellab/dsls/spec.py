@@ -1,8 +1,7 @@
-"""A DSL by documents: what ``knowledge/dsl/<name>/spec.toml`` says of it, read and checked.
+"""A DSL by documents: reads and checks ``knowledge/dsl/<name>/spec.toml``.
 
-The file says how a source is built and called, what must be installed, what an honest source shows, and how the
-compiler's errors read. :mod:`kernellab.dsls.documented` makes the adapter from it, so a new DSL needs no Python.
-"""
+The file defines how a source is built and called, what must be installed, what an honest source contains, and how the
+compiler's errors are read. :mod:`kernellab.dsls.documented` makes the adapter from it, so a new DSL needs no Python."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ else:
     import tomli as tomllib
 
 SPEC = "spec.toml"
-#: what an import leaves for a person to write
+#: the placeholder that an import leaves for a person
 PLACEHOLDER = re.compile(r"\bFILL[ _]IN\b")
 
 
@@ -49,7 +48,7 @@ class _Part(BaseModel):
 
 
 class Needed(_Part):
-    """Something that must be there: exactly one of a Python package, a command on PATH, or a path (a glob)."""
+    """A requirement: exactly one of a Python package, a command on PATH, or a path (a glob)."""
 
     package: str = ""
     command: str = ""
@@ -64,7 +63,7 @@ class Needed(_Part):
 
 
 class Ready(_Part):
-    """``refuse`` says, in one sentence, why nothing of this DSL can be run by kernellab at all."""
+    """``refuse`` is the reason, in one sentence, why kernellab cannot run this DSL at all."""
 
     needs: tuple[Needed, ...] = ()
     refuse: str = ""
@@ -72,15 +71,15 @@ class Ready(_Part):
 
 
 class Build(_Part):
-    """``command`` runs in the source's folder before the entry is imported; empty where the import builds."""
+    """``command`` runs in the source's folder before the entry is imported; empty if the import builds."""
 
     command: tuple[str, ...] = ()
 
 
 class WorkerPart(_Part):
     """``preload``: modules imported once, before workers are forked; ``environment``: ``{scratch}`` is filled in.
-    ``runtime``: packages that compile a source's kernels in memory and launch them: that code is the candidate's,
-    the packages' compiled functions are a library's."""
+    ``runtime``: packages that compile a source's kernels in memory and launch them: that code counts as the
+    candidate's, the packages' compiled functions as a library's."""
 
     preload: tuple[str, ...] = ()
     runtime: tuple[str, ...] = ()
@@ -88,10 +87,10 @@ class WorkerPart(_Part):
 
 
 class StaticPart(_Part):
-    """What an honest source shows. A kernel is a Python function with one of ``decorators``, or text that ``pattern``
-    matches in a file with one of ``files``'s endings or in a string of Python; its group ``name`` is the kernel's.
-    ``called``: code that is no kernel itself must call it. ``library``: names of the runtime's own operators (``svd``,
-    ``linalg``), which no source may reach."""
+    """What an honest source contains. A kernel is a Python function with one of ``decorators``, or text that
+    ``pattern`` matches in a file with one of ``files``'s endings or in a string of Python; its group ``name`` is the
+    kernel's. ``called``: code that is no kernel itself must call it. ``library``: names of the runtime's own operators
+    (``svd``, ``linalg``), which no source may reach."""
 
     decorators: tuple[str, ...] = ()
     pattern: Pattern = ""
@@ -101,7 +100,7 @@ class StaticPart(_Part):
 
 
 class DiagnosticPart(_Part):
-    """A compiler's line: ``pattern`` with the group ``message``, and ``file`` and ``line`` where it has them."""
+    """A compiler's line: ``pattern`` with the group ``message``, and optional groups ``file`` and ``line``."""
 
     pattern: Pattern
 
@@ -113,9 +112,9 @@ class DiagnosticPart(_Part):
 
 
 class DocumentsPart(_Part):
-    """``toolchain``: the name that code uses -> the module whose names the documents may speak of; ``inside`` are those
-    that only the DSL's compiler knows (``wp.tid``), which the module has not. ``versions``: the distributions whose
-    versions are recorded when the code blocks pass. ``not_run`` says why no block is executed."""
+    """``toolchain``: the name in code -> the module whose names the documents may use; ``inside`` are names that only
+    the DSL's compiler knows (``wp.tid``) and that the module does not have. ``versions``: the distributions whose
+    versions are recorded when the code blocks pass. ``not_run`` is the reason why no block is executed."""
 
     toolchain: Mapping[str, str] = Field(default_factory=dict)
     inside: tuple[str, ...] = ()
@@ -124,9 +123,8 @@ class DocumentsPart(_Part):
 
 
 class DslSpec(_Part):
-    """One DSL. ``adapter`` is ``python`` where a class of ``kernellab/dsls`` or the folder's ``adapter.py``
-    builds and checks it; ``call`` is module:function.
-    """
+    """One DSL. ``adapter`` is ``python`` if a class of ``kernellab/dsls`` or the folder's ``adapter.py`` builds and
+    checks it; ``call`` is module:function."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     title: str
@@ -161,10 +159,10 @@ class DslSpec(_Part):
 
 
 def read_spec(path: Path) -> DslSpec:
-    """The DSL that ``path`` describes.
+    """Return the DSL that ``path`` describes.
 
     Raises:
-        SpecError: no such file, no TOML, an unknown or missing field, or a name that is not the folder's.
+        SpecError: no such file, invalid TOML, an unknown or missing field, or a name that differs from the folder's.
     """
     try:
         fields: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -185,7 +183,7 @@ def read_spec(path: Path) -> DslSpec:
 
 
 def knowledge_roots(workspace: Path | None = None) -> tuple[Path, ...]:
-    """The folders of documents: the workspace's own first, then those of this installation."""
+    """Return the folders of documents: that of the workspace first, then those of this installation."""
     roots = [(workspace or find_workspace()) / "knowledge"]
     with suppress(KernellabError):  # an installation without documents still has its adapters
         roots.append(content("knowledge"))
@@ -193,12 +191,13 @@ def knowledge_roots(workspace: Path | None = None) -> tuple[Path, ...]:
     return tuple(unique)
 
 
-#: what is said of a document that a workspace holds
+#: notes on a document of the workspace
 OWN, REPLACES = "workspace document", "workspace document, replaces the package's"
 
 
 def whose(path: Path, workspace: Path | None = None) -> str:
-    """ "" for a document of this installation; of a workspace's own, that it is, and whether it stands for another."""
+    """Return "" for a document of this installation; for one of the workspace a note, also on whether it replaces
+    another."""
     roots = knowledge_roots(workspace)
     own = ((workspace or find_workspace()) / "knowledge").resolve()
     document = path.resolve()
@@ -208,7 +207,7 @@ def whose(path: Path, workspace: Path | None = None) -> str:
 
 
 def spec_files(workspace: Path | None = None, file: str = SPEC) -> dict[str, Path]:
-    """DSL name -> its ``file``; a workspace's own document goes before the installation's."""
+    """Return the ``file`` of each DSL; a document of the workspace has precedence."""
     files: dict[str, Path] = {}
     for root in knowledge_roots(workspace):
         for path in sorted(root.glob(f"dsl/*/{file}")):

@@ -1,4 +1,4 @@
-"""What adapters ask of a source's text: C++ in files and in Python strings, what it exports, what Python calls."""
+"""Analyses a source's text for adapters: C++ in files and in Python strings, its exports, and Python's calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HEADERS = (".h", ".hpp", ".cuh")
 
 @dataclass(frozen=True)
 class Code:
-    """A piece of C++ or CUDA, comments blanked: a separate file, or a string of a Python file that begins at the
-    line ``first``."""
+    """A piece of C++ or CUDA with blanked comments: a separate file, or a string of a Python file that begins at line
+    ``first``."""
 
     file: str
     text: str
@@ -32,7 +32,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Texts:
-    """A source taken apart: its C++, its Python trees by file, and the first file that does not parse."""
+    """The parts of a source: its C++, its Python trees by file, and the first file that does not parse."""
 
     code: tuple[Code, ...]
     trees: tuple[tuple[str, ast.Module], ...]
@@ -50,12 +50,12 @@ class Texts:
 
     @property
     def exported(self) -> dict[str, tuple[str, int]]:
-        """What the C++ makes known to Python, with its places."""
+        """The functions that the C++ exports to Python, with their places."""
         return {name: (piece.file, line) for piece in self.code for name, line in exports(piece)} | self.named
 
 
 def texts(source: Source) -> Texts:
-    """The parts of ``source``; a file of Python that does not parse ends the reading."""
+    """Return the parts of ``source``; this ends at a Python file that does not parse."""
     code: list[Code] = []
     trees: list[tuple[str, ast.Module]] = []
     for file, text in source.files.items():
@@ -75,24 +75,22 @@ def texts(source: Source) -> Texts:
 
 @lru_cache(maxsize=16)
 def parsed(text: str) -> ast.Module:
-    """The tree of the bytes that Python would import, without its long tables; a text is parsed once for all who ask,
-    and no caller changes its tree.
+    """Return the tree of the bytes that Python would import, without long tables; results are cached, and callers must
+    not change the tree.
 
     Raises:
-        SyntaxError: it is no Python.
-        ValueError: it holds a character that no source may hold.
+        SyntaxError: it is not valid Python. ValueError: it contains a character that a source must not contain.
     """
     return without_tables(ast.parse(text.encode()))
 
 
-#: numbers that are kept of a table in a text, and rows of one of rows; a name that is put together of characters is not
-#: longer
+#: numbers that stay of a table, and rows of a table of rows; a name that is composed of character codes is not longer
 _NUMBERS, _ROWS = 4096, 64
 
 
 def without_tables(tree: ast.Module) -> ast.Module:
-    """``tree`` with long tables of numbers cut short: a lookup table of a hundred thousand says no more than its
-    beginning, and each look at the tree would go through it."""
+    """Return ``tree`` with long tables of numbers truncated: a lookup table of a hundred thousand numbers means no more
+    than its beginning, and would slow down each pass over the tree."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -112,7 +110,7 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The root names of the modules that Python imports: ``import a.b`` and ``from a.b import c`` both import a."""
+    """Return the root names of imported modules: ``import a.b`` and ``from a.b import c`` both import a."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -123,8 +121,8 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
-    """String literals that hold C++, with their first lines: they include something, or define a function's body. Of
-    one that is put together (an f-string, as a kernel for each shape is written with) what stands there for certain."""
+    """Return string literals with C++ and their first lines: they have an #include, or a function's body. For a
+    composed one (an f-string, such as a kernel for each shape) the constant parts."""
     literals: list[tuple[str, int]] = []
     parts: set[int] = set()
     for node in ast.walk(tree):
@@ -141,7 +139,7 @@ def inline_code(tree: ast.AST) -> list[tuple[str, int]]:
     return literals
 
 
-#: names given to Python by a macro, by pybind11 or by TORCH_LIBRARY (whose name may be a whole schema)
+#: names exported to Python by a macro, by pybind11 or by TORCH_LIBRARY (whose name may be a whole schema)
 _EXPORT = re.compile(
     r"(?P<line>^[ \t]*#[^\n]*)|\bKL_EXPORT\((\w+)\)|\bTVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)|\.(?:def|impl)\(\s*\"(\w+)",
     re.MULTILINE,
@@ -150,8 +148,8 @@ _EXPORT = re.compile(
 
 @lru_cache(maxsize=64)
 def exports(code: Code) -> tuple[tuple[str, int], ...]:
-    """Exported function names with their lines; macros' own definitions are not uses. The headers that most sources
-    bring are read once."""
+    """Return exported function names with their lines; definitions of macros are not uses. Results for common headers
+    are cached."""
     return tuple(_exports(code))
 
 
@@ -163,7 +161,7 @@ def _exports(code: Code) -> Iterator[tuple[str, int]]:
     functions = list(defined(code.text, code.file.endswith(".c")))
     exports += [(f.name, f.position) for f in functions if f.c_linkage and not f.internal]
     if not exports and not code.header:
-        # C that a compiler of C is given as a string or a file, whatever that is called
+        # C for a C compiler, as a string or a file of any name
         exports = [(f.name, f.position) for f in functions if not f.internal]
     lines = LineNumbers(code.text, code.first)
     for name, position in sorted(exports, key=lambda f: f[1]):
@@ -180,7 +178,8 @@ def named_functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def names_used(tree: ast.AST) -> set[str]:
-    """Attributes, and names as text: ``module["name"]``, ``getattr(module, "name")``, ``get_function("name")``."""
+    """Return attributes, and names as text: ``module["name"]``, ``getattr(module, "name")``,
+    ``get_function("name")``."""
     names: set[str] = set()
     exported = {id(n) for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "functions" for n in
                 ast.walk(k.value)}  # fmt: skip
@@ -193,7 +192,7 @@ def names_used(tree: ast.AST) -> set[str]:
 
 
 class LineNumbers:
-    """Lines of positions that are asked for in rising order, in one pass."""
+    """Line numbers of ascending positions, in one pass."""
 
     def __init__(self, text: str, first: int) -> None:
         self._text, self._line, self._position = text, first, 0
@@ -204,7 +203,7 @@ class LineNumbers:
         return self._line
 
 
-#: a comment or a string that never ends goes to the end: each character is looked at once
+#: an unclosed comment or string extends to the end: each character is read once
 _COMMENT = re.compile(
     r"//[^\n]*|/\*.*?(?:\*/|\Z)|(?P<raw>\b(?:u8|[uUL])?R\"(?P<mark>[^()\\\s\"]{0,16})\(.*?(?:\)(?P=mark)\"|\Z))"
     r"|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\[^\n]|[^'\\\n])'",
@@ -216,8 +215,8 @@ _SPLICED = re.compile(r"(?:[^\n]*\\\n)+[^\n]*")
 
 @lru_cache(maxsize=32)
 def without_comments(text: str) -> str:
-    """C++ as its compiler reads it: comments and what stands under ``#if 0`` blanked, lines that a backslash continues
-    joined, every other line where it was."""
+    """Return C++ as its compiler reads it: comments and code under ``#if 0`` blanked, continued lines joined, all other
+    lines in place."""
     raw: list[tuple[int, int]] = []
 
     def blank(match: re.Match[str]) -> str:
@@ -231,7 +230,8 @@ def without_comments(text: str) -> str:
 
 
 def _without_zero(text: str, raw: Sequence[tuple[int, int]]) -> str:
-    """``text`` with blanks for what no compiler reads; a condition inside one of the ``raw`` strings is none."""
+    """Return ``text`` with blanks for code under ``#if 0``; a condition inside one of the ``raw`` strings does not
+    count."""
     parts: list[str] = []
     end = depth = 0
     first: int | None = None
@@ -260,24 +260,23 @@ def _blanked(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-#: what nvcc and gcc print of a place: the line of source, which gcc numbers, and which nvcc has preprocessed
+#: what nvcc and gcc print at a place: the source line, which gcc numbers and nvcc has preprocessed
 _GUTTER = re.compile(r"^\s*\d*\s*\|\s?")
 _ATTRIBUTE = re.compile(r"__attribute__\(\((?:device_)?(global|device|host|shared|constant)\)\)")
 
 
 def quoted_after(log: str, position: int) -> str:
-    """The line of source that a compiler prints below the message that ends at ``position``, stripped."""
+    """Return the source line that a compiler prints below the message that ends at ``position``, stripped."""
     _, _, rest = log[position:].partition("\n")
     line = _GUTTER.sub("", rest.partition("\n")[0])
     return _ATTRIBUTE.sub(r"__\1__", line).strip()
 
 
 def placed(errors: Sequence[tuple[CompilerLine, str]], source: Source) -> list[CompilerLine]:
-    """``errors`` (each with the source's line that the compiler quoted) at lines of the source's own files.
+    """Return ``errors`` (each with the source line that the compiler quoted) at lines of the source's files.
 
     Code in a Python string is compiled from a file that the loader writes, with its own lines before it. The quoted
-    line is looked for in the source's files; where one line is found once, the others follow by their distance.
-    """
+    line is searched in the source's files; if a line occurs once, the others follow by their distance."""
     lines = [(file, number, text.strip()) for file, whole in source.files.items() for number, text in _lines(whole)]
     shift: dict[str, tuple[str, int]] = {}
     for line, quoted in errors:
@@ -301,6 +300,6 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def own_name(path: str, files: Sequence[str]) -> str:
-    """The source's own file that a path in a log means, else the path as it is."""
+    """Return the source's file for a path in a log, else the path itself."""
     name = PurePath(path).name
     return next((file for file in files if PurePath(file).name == name), path)

@@ -1,4 +1,4 @@
-"""Triton: on a CUDA device where there is one, else in Triton's own interpreter on the CPU."""
+"""Triton: on a CUDA device if there is one, else in Triton's interpreter on the CPU."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import ast
 import re
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 
-from kernellab.dsls.base import Adapter, Finding, Readiness
+from kernellab.dsls.base import Adapter, Finding, Readiness, is_importable
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
 from kernellab.target import Backend
 
 
 class TritonAdapter(Adapter):
-    """Triton kernels. Without a GPU they run in the interpreter: checked for correctness, never timed."""
+    """Triton kernels. Without a GPU they run in the interpreter, which checks correctness and is never timed."""
 
     name = "triton"
     backends = (Backend.CUDA, Backend.INTERPRETER)
@@ -26,7 +25,7 @@ class TritonAdapter(Adapter):
 
     def readiness(self) -> Readiness:
         for package in ("torch", "triton"):
-            if find_spec(package) is None:
+            if not is_importable(package):
                 return Readiness(
                     False,
                     f"Triton needs the Python package {package}, which is not installed.",
@@ -37,14 +36,14 @@ class TritonAdapter(Adapter):
         return Readiness(True, backend=Backend.CUDA if has_cuda_device() else Backend.INTERPRETER)
 
     def environment(self, backend: Backend, scratch: Path) -> Mapping[str, str]:
-        """The cache must be the candidate's own: Triton loads what it finds there."""
+        """Return variables for a separate cache of each candidate: Triton loads what it finds there."""
         return {
             "TRITON_CACHE_DIR": str(scratch / "triton-cache"),
             "TRITON_INTERPRET": "1" if backend is Backend.INTERPRETER else "0",
         }
 
     def static(self, source: Source) -> list[Finding]:
-        """A ``@triton.jit`` function must be defined, and one must be launched with ``name[grid](...)``."""
+        """Require a ``@triton.jit`` function that is defined, and one that is launched with ``name[grid](...)``."""
         findings: list[Finding] = []
         jitted: dict[str, tuple[str, int]] = {}
         launched: set[str] = set()
@@ -68,7 +67,8 @@ class TritonAdapter(Adapter):
         return findings
 
     def diagnostics(self, log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-        """Triton's ``at line:col`` errors (lines counted from the function) and Python tracebacks, in file lines."""
+        """Return Triton's ``at line:col`` errors (lines count from the function) and Python tracebacks, at lines of
+        files."""
         return _compilation_errors(log, files) or _tracebacks(log, files)
 
 
@@ -96,7 +96,8 @@ _AT = re.compile(r"at (?P<line>\d+):(?P<col>\d+):")
 
 
 def _compilation_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-    """``CompilationError: at 12:8:`` counts from the ``def`` line, and prints the source up to a caret, then why."""
+    """Return errors such as ``CompilationError: at 12:8:``, which counts from the ``def`` line and prints the source up
+    to a caret, then the reason."""
     errors: list[CompilerLine] = []
     lines = log.splitlines()
     for i, line in enumerate(lines):
@@ -114,7 +115,7 @@ def _compilation_errors(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
 
 
 def _locate(quoted: list[str], files: tuple[str, ...]) -> tuple[str, int | None]:
-    """The file line of the last quoted source line, where the files can be read; else only the file's name."""
+    """Return the file and line of the last quoted source line if the files can be read, else only the file's name."""
     name = PurePath(files[0]).name if files else ""
     if not quoted:
         return name, None
@@ -135,7 +136,7 @@ def _locate(quoted: list[str], files: tuple[str, ...]) -> tuple[str, int | None]
 
 
 def _tracebacks(log: str, files: tuple[str, ...]) -> list[CompilerLine]:
-    """The deepest frame that lies in one of ``files``, with the exception that ended the traceback."""
+    """Return the deepest frame in one of ``files``, with the exception of the traceback."""
     names = {PurePath(f).name for f in files}
     errors: list[CompilerLine] = []
     place: tuple[str, int] | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -106,3 +108,14 @@ def test_a_callback_of_numba_is_called_by_its_address() -> None:
         for use in ("call = of(work.address)\ndef kernel(x):\n    call()\n", "def kernel(x):\n    return x\n")
     ]
     assert rules == [[], ["no-launch"]]
+
+
+@pytest.mark.parametrize("dsl", ["cpp", "triton", "cuda_c", "numba"])
+def test_a_stand_in_without_a_spec_is_a_missing_package_and_no_fault(dsl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``find_spec`` raises ValueError for such a module; ``readiness`` does not raise."""
+    for package in ("torch", "triton", "tvm_ffi", "numba"):
+        stand_in = ModuleType(package)
+        stand_in.__spec__ = None
+        monkeypatch.setitem(sys.modules, package, stand_in)
+    ready = get_adapter(dsl).readiness()
+    assert not ready.ready and ready.reason.endswith(".") and ready.remedy.endswith(".")
