@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernellab.conditions import Condition, Mark
 from kernellab.errors import VerifierError
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions, sandbox_level
@@ -28,9 +29,11 @@ from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import memory, stats
 from kernellab.verifier.protocol.rules import TIMING
+from kernellab.verifier.stages import fast
+from kernellab.verifier.stages.context import Findings
 from kernellab.verifier.timing.checks import Checks
 from kernellab.verifier.timing.contents import Contents
-from kernellab.verifier.timing.sides import Side, enough, less_handshake, mark_disturbed
+from kernellab.verifier.timing.sides import Result, Side, enough, less_handshake, mark_disturbed
 from kernellab.verifier.timing.timed import _Machine
 
 from .kit import QUICK, RMS_CPP, TARGET, Judge
@@ -289,3 +292,20 @@ def test_new_contents_are_never_those_of_before_and_hold_only_values_like_the_fi
     assert one.shape == two.shape == base[0].shape
     assert (one == two).float().mean() < 0.01 and (one == base[0]).float().mean() < 0.01
     assert float(two.min()) >= 0 and float(two.max()) <= 1
+
+
+def test_what_any_repeat_of_the_timing_shows_is_in_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def repeat(*found: Condition, clocks: tuple[float, float] = (1e-3, 1e-3)) -> Result:
+        candidate = Side("candidate", cast("Any", None), seconds=_noisy(1e-3, 40, 1))
+        return Result(candidate, [], 40, 0.0, clocks, conditions=found)
+
+    repeated, slower = Mark(kind="contents-repeated"), Mark(kind="slower-on-new-contents")
+    results = iter((repeat(repeated), repeat(repeated, slower), repeat(clocks=(1e-3, 1.0))))
+    monkeypatch.setattr(fast, "measured", lambda stages, setup: next(results))
+    monkeypatch.setattr(fast, "_bound", lambda *given: None)
+    monkeypatch.setattr(fast, "_own_when_timed", lambda *given: 0)
+    options, findings = SimpleNamespace(repeat=3, rivals=()), Findings()
+    context = SimpleNamespace(options=options, findings=findings, tell=lambda text: None)
+    stages = SimpleNamespace(context=context, baselines=lambda: (), profiles=[], threads=2)
+    fast.fast(cast("Any", stages))
+    assert findings.conditions == [repeated, slower, Mark(kind="clocks-disagree")]

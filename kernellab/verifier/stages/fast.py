@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kernellab.conditions import BaselineMissing, DisturbedCalls, Mark, MoreCores
+from kernellab.conditions import BaselineMissing, DisturbedCalls, Mark, MoreCores, joined
 from kernellab.errors import VerifierError, counted
 from kernellab.records import Evidence
 from kernellab.target import Backend
@@ -95,12 +95,11 @@ def fast(stages: Stages) -> str:
     findings.time, findings.comparisons = time, comparisons
     # Without samples of timed calls, those of the stage honest show the hot lines as well.
     findings.hot = hot_spots([p.of_all() for p in stages.profiles]) or findings.hot
-    judge_clock, claimed = first.clocks
-    findings.add(*first.conditions)
+    findings.add(*joined(*(r.conditions for r in results)))
     cores = max(r.cores for r in results)
     if cores > stages.threads + TIMING.cores_beyond:
         findings.add(MoreCores(cores=cores, baselines=stages.threads))
-    if first.device is None and claimed - judge_clock > max(TIMING.clock_share * judge_clock, TIMING.clock_seconds):
+    if any(r.device is None and _clocks_disagree(*r.clocks) for r in results):
         findings.add(Mark(kind="clocks-disagree"))
     findings.disturbed = max(r.disturbed for r in results)
     if findings.disturbed > TIMING.busy_share:
@@ -116,6 +115,11 @@ def fast(stages: Stages) -> str:
         extra += f"; {counted(left_out, 'call')} left out: other processes had the cores for {had:.2g} s"
     extra += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
     return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{extra}"
+
+
+def _clocks_disagree(judge_clock: float, claimed: float) -> bool:
+    """Return whether the worker claims more seconds than the judge saw, by more than clocks differ."""
+    return claimed - judge_clock > max(TIMING.clock_share * judge_clock, TIMING.clock_seconds)
 
 
 def _own_when_timed(stages: Stages, seconds: float, busy: bool) -> int:
