@@ -49,6 +49,12 @@ class Axis:
         return f"<{self.extent}#{self.uid}>"
 
 
+def by_age(axes: Iterable[Axis]) -> list[Axis]:
+    """Return the axes in the order in which they were made: a set's own order follows addresses, so that two processes
+    would write different texts."""
+    return sorted(axes, key=lambda axis: axis.uid)
+
+
 @dataclass(frozen=True)
 class Tap:
     """One dimension of a window: the input position that output position ``out`` reads at tap ``k``.

@@ -31,6 +31,7 @@ from kernellab.designer.ir.expr import (
     Scan,
     SymNum,
     Win,
+    by_age,
     walk,
 )
 from kernellab.designer.ir.extents import Chunks, Length
@@ -410,7 +411,7 @@ def _merge(
             continue
         follows[a] = b
     # in order of creation: the order of a set depends on memory addresses
-    starts = sorted(set(follows) - set(follows.values()), key=lambda a: a.uid)
+    starts = by_age(set(follows) - set(follows.values()))
     chains = {}
     for a in starts:
         chain = [a]

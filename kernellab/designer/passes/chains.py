@@ -30,6 +30,7 @@ from kernellab.designer.ir.expr import (
     Op,
     Product,
     Red,
+    by_age,
     walk,
 )
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
@@ -289,9 +290,9 @@ def roles(k: Launch) -> Roles:
     first = k.chains[0]
     row = _row(first.a, free(first.a) - free(first.b))
     assert row is not None
-    cols = tuple(dict.fromkeys(a for e in k.chains for a in free(e.b) - free(e.a)))
+    cols = tuple(dict.fromkeys(a for e in k.chains for a in by_age(free(e.b) - free(e.a))))
     widths = tuple(dict.fromkeys(a for e in k.chains for inner in e.inners for a in inner.axes))
-    order = [*dict.fromkeys([*k.stored_axes, *sorted(k.par, key=lambda a: a.uid)])]
+    order = [*dict.fromkeys([*k.stored_axes, *by_age(k.par)])]
     return Roles(
         tuple(a for a in order if a in k.par and a is not row and a not in cols), row, first.groups, first.over,
         widths, cols,

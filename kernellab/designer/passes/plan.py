@@ -31,6 +31,7 @@ from kernellab.designer.ir.expr import (
     Scan,
     SymNum,
     Win,
+    by_age,
     mapped,
     walk,
 )
@@ -252,7 +253,7 @@ class Planner:
     def _in_order(self, e: Expr) -> list[Axis]:
         """Return the axes of a temporary: for a product batches, rows, then columns, which are contiguous in its
         tile."""
-        axes = sorted(self.free(e), key=lambda a: a.uid)
+        axes = by_age(self.free(e))
         if any(k.kind is LaunchKind.CHAIN for k in self.kernels):
             # a loop of chains reads the values of a row in the order of the rows' tensors
             places = [a for x in walk(e) if isinstance(x, Leaf) for ix in x.index for a in ix.leaves()]

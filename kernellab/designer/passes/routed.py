@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Frontier, Iota, Ix, Leaf, Num, Op, Red, walk
+from kernellab.designer.ir.expr import Axis, Dot, Expr, Free, Frontier, Iota, Ix, Leaf, Num, Op, Red, by_age, walk
 from kernellab.designer.ir.normal import EACH, Layout, Output
 from kernellab.designer.passes.plan import Rewrite
 
@@ -49,7 +49,7 @@ def routed(outputs: list[Output], layout: Layout, size: Callable[[Axis], int]) -
         groups.append([_put(o, e, replace(found, rows=rows))])
 
     def temp(e: Expr, found: Routed) -> Output:
-        ranked = sorted(free(e), key=lambda a: a.uid)
+        ranked = by_age(free(e))
         name, axes = layout.fresh("rows"), sorted(ranked, key=lambda a: (a is not found.row, a not in found.choices))
         layout.views[name], layout.dtypes[name] = tuple(a.extent for a in axes), e.dtype
         return Output(name, tuple(Ix((a,)) for a in axes), e, e.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from kernellab.designer.ir.expr import Axis, Free, Leaf, Red, walk
+from kernellab.designer.ir.expr import Axis, Free, Leaf, Red, by_age, walk
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.normal import Output
 from kernellab.designer.ir.tiling import Tiling
@@ -45,7 +45,9 @@ def tiling(ctx: Context, k: Launch) -> Tiling:
     assert isinstance(k, Walk)
     used_axes = [a for o in (*k.of.afters, *k.of.each) for a in _in_order(o)]
     used_axes += [a for e in k.loads for ix in e.index for a in ix.leaves()]
-    order = tuple(dict.fromkeys([*(a for a in used_axes if a in k.par), *(a for a in used_axes if a in k.red), *k.red]))
+    order = tuple(
+        dict.fromkeys([*(a for a in used_axes if a in k.par), *(a for a in used_axes if a in k.red), *by_age(k.red)])
+    )
     if not ctx.bounded(k.red):
         raise DesignError(
             f"A step of the loop in {ctx.task.name!r} needs tiles of more than one program holds.",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kernellab.designer.ir.dtypes import item_bytes
-from kernellab.designer.ir.expr import Axis, Free
+from kernellab.designer.ir.expr import Axis, Free, by_age
 from kernellab.designer.ir.launch import Launch, LaunchKind
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.passes import chains
@@ -32,7 +32,7 @@ def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
         return (*c.batch, c.row, *c.widths, *c.groups, c.over, *c.cols)
     if k.kind is LaunchKind.WINDOW:
         order = [a for a in k.stored_axes if a in k.par]
-        return (*dict.fromkeys([*order, *(a for a in k.par if a not in order)]), *k.window.axes)
+        return (*dict.fromkeys([*order, *(a for a in by_age(k.par) if a not in order)]), *k.window.axes)
     if k.kind is LaunchKind.PRODUCT:
         out = [a for a in product_axes(k) if a in k.par]
         return (*out[:-1], *k.product.axes, out[-1]) if out else k.product.axes
@@ -45,7 +45,7 @@ def _memory_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
     order = _picked(k, launch_axes)
     for axes in ranked:
         order += [a for a in axes if a in launch_axes and a not in order]
-    order += [a for a in launch_axes if a not in order]
+    order += [a for a in by_age(launch_axes) if a not in order]
     if ctx.gpu and k.kind is LaunchKind.REDUCTION and order and order[-1] in k.par:
         order = _cut_first(ctx, order, [a for a in order if a in k.red])
     if k.chunk is not None:
@@ -72,7 +72,7 @@ def _picked(k: Launch, mine: frozenset[Axis]) -> list[Axis]:
     else []."""
     for e in k.loads if k.red else ():
         if any(ix.at is not None for ix in e.index) and mine == {a for ix in e.index for a in ix.within()}:
-            picking = (sorted(ix.within(), key=lambda a: a.uid) if ix.at is not None else ix.leaves() for ix in e.index)
+            picking = (by_age(ix.within()) if ix.at is not None else ix.leaves() for ix in e.index)
             return list(dict.fromkeys(a for axes in picking for a in axes))
     return []
 
@@ -100,10 +100,10 @@ def product_axes(k: Launch) -> list[Axis]:
     """
     free, dot = Free(), k.product
     left, right, over = free(dot.a), free(dot.b), set(dot.axes)
-    batch = [a for a in k.par if a not in left ^ right]
+    batch = [a for a in by_age(k.par) if a not in left ^ right]
     order = k.stored_axes
-    rows = [a for a in left if a not in right and a not in over]
-    cols = [a for a in right if a not in left and a not in over]
+    rows = [a for a in by_age(left) if a not in right and a not in over]
+    cols = [a for a in by_age(right) if a not in left and a not in over]
     if not rows or not cols:
         raise DesignError(
             f"A matrix product with {len(rows)} row axes and {len(cols)} column axes has no template.",
@@ -129,7 +129,7 @@ def attention_roles(k: Launch) -> Roles:
         DesignError: it has no separate row or column axis.
     """
     order = [a for a in k.stored_axes if a in k.par]
-    attention_axes = roles(k.attention, [*dict.fromkeys(order), *(a for a in k.par if a not in order)])
+    attention_axes = roles(k.attention, [*dict.fromkeys(order), *(a for a in by_age(k.par) if a not in order)])
     if attention_axes is None:
         raise DesignError("An attention without its own rows or columns has no template.", "Write it by hand.")
     return attention_axes

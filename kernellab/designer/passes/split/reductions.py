@@ -6,7 +6,22 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kernellab.designer.ir.expr import Attend, Axis, Expr, Free, Iota, Ix, LogSum, Num, Op, Red, Scan, SymNum, mapped
+from kernellab.designer.ir.expr import (
+    Attend,
+    Axis,
+    Expr,
+    Free,
+    Iota,
+    Ix,
+    LogSum,
+    Num,
+    Op,
+    Red,
+    Scan,
+    SymNum,
+    by_age,
+    mapped,
+)
 from kernellab.designer.ir.extents import Chunks, Length, counted, times
 from kernellab.designer.ir.normal import Output, share
 from kernellab.designer.ir.pairs import mean_of_squares_about
@@ -70,7 +85,7 @@ def joined_rows(att: Attend, chunk: Axis) -> Expr:
     free, d = Free(), att.dtype
     part = replace(att, chunk=chunk, sink=None)
     columns = free(att.b) - free(att.a) - frozenset(att.axes)
-    logs = LogSum(part, tuple(sorted(columns, key=lambda a: a.uid)), d, att.line)
+    logs = LogSum(part, tuple(by_age(columns)), d, att.line)
     exp = "exp2" if att.binary else "exp"
     top: Expr = Red("max", logs, (chunk,), d, att.line)
     if att.sink is not None:
