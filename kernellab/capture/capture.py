@@ -68,7 +68,10 @@ def check_graph(task: Task, graph: Graph) -> str:
             want = tuple(map(parts, module.results(args)))
         except Exception:
             continue
-        got = run_graph(graph, args)
+        try:
+            got = run_graph(graph, args)
+        except (RuntimeError, IndexError, ValueError, ArithmeticError):  # numbers in it hold at the traced sizes alone
+            return at
         if len(got) != len(want):
             return at
         for g, w in zip(got, want, strict=True):

@@ -20,6 +20,7 @@ from torch.nn import functional
 from kernellab.capture.early.losses import LOSSES
 from kernellab.capture.early.open_sizes import OPEN_SIZES
 from kernellab.capture.early.small_matrices import SMALL_MATRICES
+from kernellab.capture.early.triangles import pairs
 from kernellab.capture.index_decompositions import (
     PLACES,
     adaptive_max_with_places,
@@ -400,10 +401,13 @@ def cov(x: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any =
 
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return all choices of ``r`` of the elements, in the order of their positions."""
-    if x.dim() != 1 or not isinstance(x.shape[0], int):
+    count: Any = x.shape[0] if x.dim() == 1 else None
+    if count is None:
         return NotImplemented
+    if not isinstance(count, int):
+        return torch.stack(pairs(x, with_replacement), -1) if r == 2 else NotImplemented
     chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    places = list(chosen(range(x.shape[0]), r))
+    places = list(chosen(range(count), r))
     return torch.stack([x[[at[k] for at in places]] for k in range(r)], -1) if places and r else NotImplemented
 
 

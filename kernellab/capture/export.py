@@ -27,7 +27,8 @@ from kernellab.capture.loops.long import TooLong, shortest
 from kernellab.capture.loops.roll import UnevenSteps, rolled
 from kernellab.capture.loops.trace import Loops
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
-from kernellab.capture.read import REMEDY, ProgramReader
+from kernellab.capture.read import ProgramReader
+from kernellab.capture.size_terms import REMEDY
 from kernellab.capture.writes import joined, select_scatter
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import ATEN, Capture

@@ -7,8 +7,6 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
-from functools import reduce
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +15,7 @@ from torch.export.graph_signature import InputKind
 
 from kernellab.capture.graph import BITS, Extent, Formula, Graph, Input, Node, Ref, Sym, sym
 from kernellab.capture.masks import has_open_size, mask_of, open_size, where_of_put
+from kernellab.capture.size_terms import REMEDY, SizeTerms
 from kernellab.errors import CaptureError
 from kernellab.operations.aten import Role, base_name, role_of
 from kernellab.task import ArgKind, Task
@@ -24,7 +23,6 @@ from kernellab.task.formula import Term, named, read, simplified, solve
 from kernellab.task.recurrent import ATEN
 from kernellab.task.sample.sizes import runs_at
 
-REMEDY = "Write it without this construct, or let a person or a model design the kernel."
 #: operation as traced -> its name in a graph
 _NAMES = {**ATEN, "aten.view.dtype": BITS}
 
@@ -37,6 +35,7 @@ class ProgramReader:
         self.scalar_values = _scalar_forms(scalars)
         self.scalars_seen: set[str] = set()
         self.names: dict[str, Formula] = {}
+        self.size_terms = SizeTerms(self.names, {d.name: d.max for d in task.dims})
         self.refs: dict[Any, Any] = {}
         self.filename = task.module().filename
         #: for nodes that a loop over a Dim created: the loop and the step
@@ -145,11 +144,17 @@ class ProgramReader:
     def extent(self, size: Any) -> Extent:
         """Return a traced size as an extent."""
         expr = _sympy(size)
-        return int(size) if expr is None else _size(self._term_of(expr))
+        if expr is None:
+            return int(size)
+        term = self._term_of(expr)
+        if isinstance(term, float) or (isinstance(term, Formula) and term.is_function):
+            sentence = f"The extent of a tensor in {self.task.name!r} is {term}, no whole arithmetic on Dims."
+            raise CaptureError(sentence, REMEDY)
+        return term
 
     def _term_of(self, expr: Any) -> Term:
         """Return a size expression over Dims and scalar arguments; a symbol may itself be an expression over Dims."""
-        term = _term(expr, self.names)
+        term = self.size_terms.term(expr)
         if not all(self.names[str(s)].name for s in expr.free_symbols if str(s) in self.names):
             return simplified(term)
         # the length of a view of T*T elements by T is T
@@ -316,80 +321,6 @@ def _sympy(size: Any) -> Any:
     return None if expr.is_number else expr
 
 
-#: sympy's functions of two sizes
-_OPERATORS = {
-    "Add": "+", "Mul": "*", "FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%", "FloatTrueDiv": "/",
-    "IntTrueDiv": "/",
-}  # fmt: skip
-
-
-#: sympy's functions of one size
-_FUNCTIONS_OF_ONE = {"OpaqueUnaryFn_sqrt": "sqrt", "OpaqueUnaryFn_log2": "log2", "log": "log"}
-_ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
-
-
-def _power(base: Term, exponent: Term) -> Term | None:
-    """Return a power with a fractional or negative exponent, or with a fixed base; None for others."""
-    if not isinstance(base, Formula):
-        return Formula("pow", (base, exponent)) if isinstance(exponent, Formula) else None
-    if not isinstance(exponent, Formula) and exponent in _ROOTS:
-        return Formula(_ROOTS[float(exponent)], (base,))
-    if isinstance(exponent, Formula) or float(exponent) != int(exponent):
-        return Formula("pow", (base, exponent))
-    if exponent == -1:
-        return Formula("/", (1, base))
-    if 0 < exponent < 5:
-        return reduce(lambda a, b: Formula("*", (a, b)), [base] * int(exponent))
-    return Formula("pow", (base, float(exponent)))
-
-
-def _term(expr: Any, names: Mapping[str, Formula]) -> Term:
-    """Convert a sympy size expression over ``+ * // % /``, min, max, powers, roots and logarithms."""
-    kind = type(expr).__name__
-    if expr.is_Symbol:
-        return names.get(str(expr)) or named(str(expr))
-    if expr.is_number:
-        return int(expr) if expr.is_integer else float(expr)
-    if kind in _WHOLE and (share := _share(expr.args[0])) is not None:
-        size, by = share
-        if kind != "FloorToInt" and not size.is_nonnegative:
-            raise CaptureError(f"A size has the form {expr}, of what may be negative.", REMEDY)
-        return Formula(_WHOLE[kind], (Formula("*", (by.numerator, _term(size, names))), by.denominator))
-    args = [_term(a, names) for a in expr.args]
-    if kind == "ToFloat":
-        return args[0]
-    if kind in _OPERATORS:
-        return reduce(lambda a, b: Formula(_OPERATORS[kind], (a, b)), args)
-    if kind in ("Max", "Min"):
-        return Formula(kind.lower(), tuple(args))
-    if kind in ("FloatPow", "Pow", "PowByNatural") and (power := _power(*args)) is not None:
-        return power
-    if kind in _FUNCTIONS_OF_ONE:
-        return Formula(_FUNCTIONS_OF_ONE[kind], (args[0],))
-    raise CaptureError(f"A size has the form {expr}, which a sketch cannot express.", REMEDY)
-
-
-#: sympy's functions that make a whole number of a size's share: the operator that does, of what is not negative
-_WHOLE = {"TruncToInt": "//", "FloorToInt": "//", "CeilToInt": "ceil"}
-#: largest denominator of a factor that is taken for a fraction: another float may round either way
-_PARTS = 1 << 10
-
-
-def _share(expr: Any) -> tuple[Any, Fraction] | None:
-    """Match ``c * ToFloat(size)`` or ``size / n``; return the size and its factor as a fraction, or None."""
-    if type(expr).__name__ == "IntTrueDiv" and expr.args[1].is_number and expr.args[1] > 0:
-        return expr.args[0], Fraction(1, int(expr.args[1]))
-    factor, rest = expr.as_coeff_Mul() if type(expr).__name__ == "Mul" else (1, expr)
-    by = Fraction(float(factor))
-    fits = type(rest).__name__ == "ToFloat" and by > 0 and by.denominator <= _PARTS
-    return (rest.args[0], by) if fits else None
-
-
 def _divides(term: Term) -> bool:
     """Return whether the term contains a quotient of integers."""
     return isinstance(term, Formula) and not term.name and (term.op == "//" or any(map(_divides, term.args)))
-
-
-def _size(term: Term) -> Extent:
-    assert not isinstance(term, float), term
-    return term

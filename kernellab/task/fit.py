@@ -17,7 +17,7 @@ def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> 
     """Return the simplest expression over ``names`` that equals ``values`` at ``sizes``; None if none fits."""
     if len(set(values)) == 1:
         return values[0]
-    for make in (_single, _products, _linear, _multilinear, _quadratic, _quotient, _multiple):
+    for make in (_single, _products, _linear, _multilinear, _quadratic, _extreme, _quotient, _multiple):
         text = make(values, sizes, names)
         if text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)):
             return text
@@ -100,6 +100,18 @@ def _quotient(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str
             shift = min(max(low, 0), high)
             top = _term(factor, (name,))
             return f"({top} {'+' if shift > 0 else '-'} {abs(shift)}) // {divisor}" if shift else f"{top} // {divisor}"
+    return None
+
+
+def _extreme(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    """``max(N, M)``, ``min(N, M)``, or one of a Dim and a number: each of the two decides at some of the sizes."""
+    for (word, choose), (a, b) in product((("max", max), ("min", min)), combinations([*names, ""], 2)):
+        # where the number decides, the value is at its other end
+        fixed = min(values) if choose is max else max(values)
+        pairs = [(s[a], s[b] if b else fixed) for s in sizes]
+        decided = {x < y for x, y in pairs if x != y}
+        if len(decided) == 2 and all(choose(pair) == v for pair, v in zip(pairs, values, strict=True)):
+            return f"{word}({a}, {b or fixed})"
     return None
 
 

@@ -4,8 +4,9 @@ A Task states its extents as texts, for people and for journals; :func:`read` re
 captured graph, the Designer, a sketch's binding) computes with the record.
 
 :func:`solve` finds sizes from shapes: extents such as ``R + 1``, ``C*32`` or ``B*T - 2`` are read as polynomials over
-their names. A name is solved from an extent in which it is the only unknown, to the first power, or from several
-extents that are linear in the same names."""
+their names. A name is solved from an extent in which it is the only unknown, to one power, or from several
+extents that are linear in the same names.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda a: 1 / math.sqrt(a),
     "log": math.log,
     "log2": math.log2,
+    "floor": math.floor,
 }
-_FUNCTIONS = frozenset(("pow", "sqrt", "rsqrt", "log", "log2"))
+_FUNCTIONS = frozenset(("pow", "sqrt", "rsqrt", "log", "log2", "floor"))
 #: precedence of operators; a call has that of a name
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2, "neg": 3}
 _TIGHTEST = 4
@@ -57,7 +59,8 @@ class Formula:
     """A name, or ``op`` over numbers and formulas.
 
     Operators: ``+ - * / // %`` (floor), ``neg``, ``min``, ``max``, ``ceil`` (ceiling division), ``pow``, ``sqrt``,
-    ``rsqrt``, ``log`` and ``log2``; those of one number take one argument, min and max two or more, others two.
+    ``rsqrt``, ``log``, ``log2`` and ``floor`` (of a fraction); those of one number take one argument, min and max two
+    or more, others two.
     """
 
     op: str = ""
@@ -143,17 +146,20 @@ _WHOLE = frozenset(("+", "-", "*", "//", "%", "neg", "min", "max", "ceil"))
 
 @dataclass(frozen=True)
 class Solved(Generic[Key]):
-    """A name's size: ``(sum of factor * size - less) // by``, over the sizes at some keys and earlier solved names."""
+    """A name's size: ``(sum of factor * size - less) // by``, over the sizes at some keys and names solved before; the
+    root of that of degree ``power``, which the sizes of a square or cube give."""
 
     sizes: tuple[tuple[int, Key], ...]
     less: Term = 0
     by: Term = 1
+    power: int = 1
 
     def value(self, size_at: Callable[[Key], int], values: Mapping[str, int]) -> int:
         """Return the size under the others; a divisor of 0 (an extent that is 0 for any value of the name) counts as
         1."""
         total = sum(factor * size_at(key) for factor, key in self.sizes)
-        return int((total - _number(self.less, values)) // (_number(self.by, values) or 1))
+        size = int((total - _number(self.less, values)) // (_number(self.by, values) or 1))
+        return size if self.power == 1 else round(max(size, 0) ** (1 / self.power))
 
     def text(self, text_at: Callable[[Key], str]) -> str:
         """Return the same as Python; ``text_at`` returns a size's text."""
@@ -163,16 +169,17 @@ class Solved(Generic[Key]):
             total += f" - ({self.less})"
         elif self.less:
             total += f" - {self.less}" if self.less > 0 else f" + {-self.less}"
-        if self.by == 1:
-            return total
-        return f"({total}) // " + (f"(({self.by}) or 1)" if isinstance(self.by, Formula) else str(self.by))
+        if self.by != 1:
+            total = f"({total}) // " + (f"(({self.by}) or 1)" if isinstance(self.by, Formula) else str(self.by))
+        return total if self.power == 1 else f"round(max({total}, 0) ** (1 / {self.power}))"
 
     def formula(self, extent_at: Callable[[Key], Term], terms: Mapping[str, Term]) -> Term | None:
         """Return the same over formulas, with ``terms`` for the earlier names; None if the division is not certainly
         exact."""
         total = reduce(_plus, (_scaled(poly(extent_at(key)), factor) for factor, key in self.sizes))
         less, by = (poly(_put(term, terms)) for term in (self.less, self.by))
-        return _over(_plus(total, _scaled(less, -1)), by)
+        whole = _over(_plus(total, _scaled(less, -1)), by)
+        return whole if whole is None or self.power == 1 else exact_root(whole, self.power)
 
 
 def solve(equations: Sequence[tuple[Key, Term]]) -> dict[str, Solved[Key]]:
@@ -296,6 +303,21 @@ def _term(a: Poly) -> Term:
     return 0 if total is None else total
 
 
+def exact_root(term: Term, power: int = 2) -> Term | None:
+    """The root of degree ``power`` of a product in which each factor stands a multiple of that many times; None of
+    other terms."""
+    if isinstance(term, float) or not _is_whole(term):
+        return None
+    terms = poly(term)
+    if len(terms) != 1:
+        return None
+    (factors, number), *_ = terms.items()
+    root = round(max(number, 0) ** (1 / power))
+    if root**power != number or any(factors.count(f) % power for f in factors):
+        return None
+    return _monomial(tuple(f for f in dict.fromkeys(factors) for _ in range(factors.count(f) // power)), root)
+
+
 def _monomial(factors: tuple[Formula, ...], n: int) -> Term:
     if not factors:
         return n
@@ -320,12 +342,15 @@ def _alone(rows: _Rows[Key], unknown: set[str]) -> tuple[str, Solved[Key]] | Non
     for sizes, terms in rows:
         inside = [(monomial, n, _unknown_in(monomial, unknown)) for monomial, n in terms.items()]
         atoms = [atom for _, _, some in inside for atom in some]
-        if not atoms or any(len(some) > 1 for _, _, some in inside) or len(set(atoms)) > 1 or not atoms[0].name:
+        powers = {len(some) for _, _, some in inside if some}
+        # a power is solved where it is the same in all products, such as in N*N*C + N*N
+        if not atoms or len(powers) > 1 or len(set(atoms)) > 1 or not atoms[0].name:
             continue
-        by = {tuple(a for a in m if a is not some[0] and a != some[0]): n for m, n, some in inside if some}
+        (power,) = powers
+        by = {tuple(a for a in m if a != some[0]): n for m, n, some in inside if some}
         less = {m: n for m, n, some in inside if not some}
-        rank = 4 * (len(by) > 1) + 2 * any(by) + bool(less)
-        candidates.append((rank, atoms[0].name, Solved(sizes, _term(less), _term(by))))
+        rank = 8 * (power > 1) + 4 * (len(by) > 1) + 2 * any(by) + bool(less)
+        candidates.append((rank, atoms[0].name, Solved(sizes, _term(less), _term(by), power)))
     if not candidates:
         return None
     _, name, solved = min(candidates, key=lambda one: one[0])

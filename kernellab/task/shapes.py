@@ -385,9 +385,10 @@ def _fit_shape(
     for axis, values in enumerate(zip(*shapes, strict=True)):
         expr = fit(values, [r.sizes for r in runs], names)
         if expr is None:
+            first, other = next((i, k) for i, k in combinations(range(len(runs)), 2) if values[i] != values[k])
             raise TaskError(
                 f"The extent of {what} in dimension {axis} (from 0) follows no simple rule of the Dims: "
-                f"{values[0]} at {runs[0].sizes}, {values[1]} at {runs[1].sizes}.",
+                f"{values[first]} at {runs[first].sizes}, {values[other]} at {runs[other].sizes}.",
                 "Give that extent a separate Dim, or fix it.",
             )
         fitted.append(expr)

@@ -319,3 +319,13 @@ def test_a_loop_is_known_where_python_is_seen_behind_its_instruction() -> None:
     code = bytes([trace._NEXT, 0, trace._CACHE % 256, 0, trace._CACHE % 256, 0])
     frame = SimpleNamespace(f_lasti=4 if trace._CACHE >= 0 else 0, f_code=SimpleNamespace(co_code=code))
     assert trace._instruction(frame) == 0
+
+
+def test_a_trace_whose_numbers_do_not_fit_other_sizes_is_refused_in_a_sentence() -> None:
+    text = (
+        "import torch.nn.functional as F\nimport torch\nfrom kernellab import Dim\nN = Dim('N', 8, 60)\n"
+        "def reference(x):\n    return F.adaptive_avg_pool2d(x, (x.shape[-1] // 2, 3))\n"
+        "def inputs(N=18):\n    return torch.randn(1, 3, N, N)\n"
+    )
+    with pytest.raises(CaptureError, match="does not agree with its reference at N = 8"):
+        capture(load_task(text, "halves"))

@@ -17,11 +17,12 @@ from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
 from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, STACKS, task
+from tests.practice.counted import COUNTED
 from tests.practice.everyday import EVERYDAY
 from tests.practice.loops import LOOPS
 
 KINDS = {**SIZES, **SCALARS, **PLACES, **PADS, **GATHERS, **ORDERS, **AGAIN, **PARTS, **SHORT, **STACKS}
-KINDS |= {**LOOPS, **EVERYDAY}
+KINDS |= {**LOOPS, **EVERYDAY, **COUNTED}
 #: what a call of the framework makes
 COMPOSED = {
     "softmax_over_the_edges_into_a_node": "scatter_reduce",

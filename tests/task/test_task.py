@@ -152,7 +152,10 @@ def test_sizes_that_must_be_multiples_are_found() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    a=st.integers(1, 4), b=st.integers(0, 3), c=st.integers(1, 3), kind=st.sampled_from(["affine", "product", "ceil"])
+    a=st.integers(1, 4),
+    b=st.integers(0, 3),
+    c=st.integers(1, 3),
+    kind=st.sampled_from(["affine", "product", "ceil", "longer", "shorter"]),
 )
 def test_fit_finds_an_expression_with_the_same_values_elsewhere(a: int, b: int, c: int, kind: str) -> None:
     def value(m: int, n: int) -> int:
@@ -160,6 +163,8 @@ def test_fit_finds_an_expression_with_the_same_values_elsewhere(a: int, b: int, 
             return a * m + c * n + b
         if kind == "product":
             return a * m * n + b
+        if kind in ("longer", "shorter"):
+            return max(m, n) if kind == "longer" else min(m, n)
         return -(-m // (c + 1))
 
     seen = [{"M": m, "N": n} for m, n in [(5, 7), (17, 7), (31, 7), (5, 19), (5, 37), (17, 19), (41, 43), (29, 61)]]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernellab.capture.early.triangles import TRIANGLES
 from kernellab.capture.index_decompositions import blackman_window, hamming_window, hann_window
 
 
@@ -41,7 +43,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     for axis, length in enumerate(lengths):
         at = torch.arange(length, device=theta.device).to(theta.dtype)
         # a single position is in the middle
-        span = torch.sym_max(length - 1, 1)  # type: ignore[no-untyped-call]
+        span = _larger(length - 1, 1)
         line = (2 * at - (length - 1)) / span if align_corners else (2 * at + 1) / length - 1
         line = line.reshape([-1 if k == axis else 1 for k in range(len(lengths))]).unsqueeze(-1)
         column = theta[:, :, len(lengths) - 1 - axis].reshape(theta.shape[0], *[1] * len(lengths), -1)
@@ -83,7 +85,7 @@ def linspace(
     if not _is_open(steps) or not dtype.is_floating_point or other.get("out") is not None:
         return NotImplemented
     at = torch.arange(steps, device=device).to(torch.float64 if dtype == torch.float64 else torch.float32)
-    step = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
+    step = (end - start) / _larger(steps - 1, 1)
     places = torch.where(at < (steps + 1) // 2, start + step * at, end - step * (steps - 1 - at))
     return places.to(dtype)
 
@@ -146,10 +148,91 @@ def _differences(x: Tensor, dim: int, spacing: float) -> Tensor:
     return torch.cat((steps.narrow(dim, 0, 1), inside, steps.narrow(dim, length - 2, 1)), dim)
 
 
+def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Split into sections that differ by at most one element, the longer ones first."""
+    length = x.shape[dim]
+    if not _is_open(length) or not isinstance(indices_or_sections, int) or isinstance(indices_or_sections, bool):
+        return NotImplemented
+    each, longer = length // indices_or_sections, length % indices_or_sections
+    starts = [k * each + _smaller(longer, k) for k in range(indices_or_sections + 1)]
+    return tuple(x.narrow(dim, a, b - a) for a, b in pairwise(starts))
+
+
+def vander(x: Tensor, N: Any = None, increasing: bool = False) -> Tensor:
+    """Return the powers of each element from 0 to ``N - 1``, the highest first unless ``increasing``; torch multiplies
+    step by step, as the running products here do."""
+    count = x.shape[-1] if N is None else N
+    if not _is_open(*x.shape, count):
+        return NotImplemented
+    wide = x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
+    at = torch.arange(count, device=x.device)
+    powers = torch.where(at == 0, 1, wide.unsqueeze(-1)).to(wide.dtype).cumprod(-1)
+    return powers if increasing else powers.flip(-1)
+
+
+def _shifted(further: int) -> Callable[..., Any]:
+    def shifted(x: Tensor, dim: Any = None) -> Tensor:
+        dims = list(range(x.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        if not _is_open(*(x.shape[d] for d in dims)):
+            return NotImplemented
+        return x.roll([(x.shape[d] + further) // 2 for d in dims], dims)
+
+    return shifted
+
+
+def fftfreq(n: Any, d: float = 1.0, **other: Any) -> Tensor:
+    """Return the frequencies of a transform of ``n`` samples that are ``d`` apart: from 0 up, then negative ones."""
+    if not _is_open(n) or other.get("out") is not None:
+        return NotImplemented
+    at = torch.arange(n, device=other.get("device"))
+    return _frequencies(torch.where(at < (n + 1) // 2, at, at - n), n, d, other.get("dtype"))
+
+
+def rfftfreq(n: Any, d: float = 1.0, **other: Any) -> Tensor:
+    """Return the frequencies of a transform of ``n`` real samples that are ``d`` apart."""
+    if not _is_open(n) or other.get("out") is not None:
+        return NotImplemented
+    return _frequencies(torch.arange(n // 2 + 1, device=other.get("device")), n, d, other.get("dtype"))
+
+
+def _frequencies(at: Tensor, n: Any, d: float, dtype: Any) -> Tensor:
+    return at.to(dtype or torch.get_default_dtype()) * (1.0 / (n * d))
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1.0, dim: int = -1) -> Tensor:
+    """Integrate along ``dim`` by the mean of neighbours; samples are ``dx`` apart."""
+    areas = _areas(y, x, dx, dim)
+    return areas if areas is NotImplemented else areas.sum(dim)
+
+
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1.0, dim: int = -1) -> Tensor:
+    """Return the integrals along ``dim`` up to each sample but the first."""
+    areas = _areas(y, x, dx, dim)
+    return areas if areas is NotImplemented else areas.cumsum(dim)
+
+
+def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
+    length = y.shape[dim]
+    if not _is_open(length) or x is not None:
+        return NotImplemented
+    return (y.narrow(dim, 1, length - 1) + y.narrow(dim, 0, length - 1)) * (dx / 2)
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return torch.sym_max(a, b)  # type: ignore[no-untyped-call]
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return torch.sym_min(a, b)  # type: ignore[no-untyped-call]
+
+
 #: function of torch, by name -> function that is called instead
 OPEN_SIZES: dict[str, Callable[..., Any]] = {
     "kron": kron, "affine_grid": affine_grid, "cross_entropy": cross_entropy, "linspace": linspace,
     "logspace": logspace, "hann_window": _window(hann_window), "hamming_window": _window(hamming_window),
     "blackman_window": _window(blackman_window), "take_along_dim": take_along_dim, "gradient": gradient,
-    "linalg_multi_dot": multi_dot, "chain_matmul": lambda *tensors, **other: multi_dot(tensors, **other),
+    "tensor_split": tensor_split, "vander": vander, "linalg_vander": lambda x, *, N=None: vander(x, N, True),
+    "fft_fftshift": _shifted(0), "fft_ifftshift": _shifted(1), "fft_fftfreq": fftfreq, "fft_rfftfreq": rfftfreq,
+    "trapezoid": trapezoid, "trapz": trapezoid, "cumulative_trapezoid": cumulative_trapezoid,
+    "linalg_multi_dot": multi_dot, **TRIANGLES, "chain_matmul": lambda *tensors, **other: multi_dot(tensors, **other),
 }  # fmt: skip
