@@ -90,6 +90,16 @@ def reference(x, y):
 """,
         "torch.randn(N), torch.randn(M)",
     ),
+    "a_share_of_the_best_tokens": task(
+        "B 1 6 3, T 4 200 22",
+        """
+def reference(x, score):
+    kept = max(1, int(x.shape[1] * 0.3))
+    best = score.topk(kept, dim=-1)
+    return x.gather(1, best.indices[..., None].expand(-1, -1, x.shape[-1])) * best.values[..., None]
+""",
+        "torch.randn(B, T, 8), torch.rand(B, T)",
+    ),
     "areas_under_a_curve": task(
         "B 1 6 3, N 2 80 19",
         """

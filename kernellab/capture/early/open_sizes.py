@@ -218,6 +218,14 @@ def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
     return (y.narrow(dim, 1, length - 1) + y.narrow(dim, 0, length - 1)) * (dx / 2)
 
 
+def topk(x: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """Return the ``k`` largest or smallest elements and their places; a share of a Dim's elements is sorted whole."""
+    if not _is_open(k):
+        return NotImplemented
+    values, places = torch.sort(x, dim=dim, descending=largest, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, k), places.narrow(dim, 0, k)))
+
+
 def _larger(a: Any, b: Any) -> Any:
     return torch.sym_max(a, b)  # type: ignore[no-untyped-call]
 
@@ -233,6 +241,6 @@ OPEN_SIZES: dict[str, Callable[..., Any]] = {
     "blackman_window": _window(blackman_window), "take_along_dim": take_along_dim, "gradient": gradient,
     "tensor_split": tensor_split, "vander": vander, "linalg_vander": lambda x, *, N=None: vander(x, N, True),
     "fft_fftshift": _shifted(0), "fft_ifftshift": _shifted(1), "fft_fftfreq": fftfreq, "fft_rfftfreq": rfftfreq,
-    "trapezoid": trapezoid, "trapz": trapezoid, "cumulative_trapezoid": cumulative_trapezoid,
+    "topk": topk, "trapezoid": trapezoid, "trapz": trapezoid, "cumulative_trapezoid": cumulative_trapezoid,
     "linalg_multi_dot": multi_dot, **TRIANGLES, "chain_matmul": lambda *tensors, **other: multi_dot(tensors, **other),
 }  # fmt: skip
