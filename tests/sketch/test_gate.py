@@ -532,3 +532,72 @@ def test_a_constexpr_of_an_index_may_be_negative(declared: str, place: str) -> N
     found = gate(sketch, load_task(text, "turned"))
     assert found.state is (GateState.RIGHT if "% N" in place[-4:] else GateState.WRONG), found.reason
     assert "extent" not in found.reason
+
+
+WINDOW = load_task(
+    "import torch\nfrom kernellab import Dim\nT = Dim('T', 1, 4096)\n"
+    "def inputs(T=1024):\n    return (torch.randn(T, 64),)\n"
+    "def reference(x, window: int = 96):\n"
+    "    far = torch.arange(x.shape[0])[:, None] - torch.arange(x.shape[0])\n"
+    "    return ((far >= 0) & (far < window)).float() @ x\n"
+)
+WINDOWED = """
+sketch windowed {
+    symbols: T;
+    tensors: x[T, 64]: f32; y[T, 64]: f32 out;
+    constexpr: window; BT = 64 in {32, 64}; BS = 32 in {32, 64};
+    @llm_hint("parallel", "grididx")
+    for t in range(0, T, BT):
+        acc = alloc([BT, 64], f32, llm_hint=["fastest", "accumulator", "init_zero"])
+        for s in range(max(0, t - window + 1) // BS * BS, min(T, t + BT), BS):
+            load(x[s:s+BS, 0:64] -> xs)
+            far = (t + arange(BT))[:, None] - (s + arange(BS))[None, :]
+            acc += dot(where((far >= 0) & (far < window), 1.0, 0.0), xs)
+        store(acc -> y[t:t+BT, 0:64])
+}
+"""
+
+
+def test_sizes_reach_past_the_largest_tile_and_a_number_of_an_extent() -> None:
+    """A Dim with several tiles has more edge sizes than are run: those kept are not the smallest alone."""
+    right = gate(WINDOWED, WINDOW)
+    assert right.state is GateState.RIGHT, right.reason
+    wide = gate(WINDOWED.replace("far < window", "far <= window"), WINDOW)
+    assert wide.state is GateState.WRONG and "It is right on" in wide.reason, wide.reason
+
+
+def test_of_several_wrong_outputs_the_one_that_is_wrong_alone_somewhere_is_named() -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, T = Dim('M', 1, 64), Dim('T', 1, 64)\n"
+        "def inputs(M=8, T=20):\n    return (torch.randint(-2, 3, (T, M)).float(),)\n"
+        "def reference(x):\n"
+        "    v, a, n = torch.zeros_like(x[0]), torch.zeros_like(x[0]), torch.zeros_like(x[0])\n"
+        "    for t in range(x.shape[0]):\n"
+        "        v = v + x[t]\n        s = (v > 1.0 + a).float()\n        v = v - s * (1.0 + a)\n"
+        "        a = 0.5 * a + s\n        n = n + s\n    return n, v\n"
+    )
+    sketch = """
+    sketch spikes {
+        symbols: M, T;
+        tensors: x[T, M]: f32; n[M]: f32 out; y[M]: f32 out;
+        @llm_hint("parallel", "grididx")
+        for m in range(M):
+            v = 0.0
+            a = 0.0
+            c = 0.0
+            for t in range(T):
+                load(x[t, m] -> xt)
+                v = v + xt
+                s = where(v > 1.0 + a, 1.0, 0.0)
+                FIRST
+                SECOND
+                c = c + s
+            store(c -> n[m])
+            store(v -> y[m])
+    }
+    """
+    reset, decay = "v = v - s * (1.0 + a)", "a = 0.5 * a + s"
+    right = gate(sketch.replace("FIRST", reset).replace("SECOND", decay), task)
+    assert right.state is GateState.RIGHT and "alone" not in right.reason, right.reason
+    wrong = gate(sketch.replace("FIRST", decay).replace("SECOND", reset), task).reason
+    assert " y alone is wrong: " in wrong or wrong.startswith("y is wrong"), wrong

@@ -30,6 +30,8 @@ from kernellab.task.sample.sizes import edge_sets as edges
 from kernellab.task.sample.sizes import input_bytes, small_sizes
 
 _CASES = 8
+#: number of sizes that the cases are chosen from
+_CANDIDATES = 24
 #: largest tile for which neighbouring sizes are tried
 _LARGEST_TILE = 4096
 #: largest inputs that are made
@@ -72,7 +74,7 @@ def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
     ones."""
     around = _tiles(program, binding)
     if task.dims:
-        for i, sizes in enumerate(_telling_first(small_sizes(task, around, _CASES))):
+        for i, sizes in enumerate(_telling_first(_spread(small_sizes(task, around, _CANDIDATES)))):
             args = task.module().sample(sizes, seed=i)
             yield _telling(task, binding, Case(_varied(task, args, i), sizes), i)
         return
@@ -89,6 +91,14 @@ def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
     """Return the smallest size, then from the largest down: several tiles and a remainder show more than one tile, and
     the last cases may be left out for lack of time."""
     return [sizes[0], *reversed(sizes[1:])]
+
+
+def _spread(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
+    """At most ``_CASES`` of the sizes, evenly from the smallest to the largest: the first few alone would be smaller
+    than the largest tile, and nothing would be seen of a second one."""
+    if len(sizes) <= _CASES:
+        return sizes
+    return [sizes[round(i * (len(sizes) - 1) / (_CASES - 1))] for i in range(_CASES)]
 
 
 def _looping_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:

@@ -147,6 +147,11 @@ class _Seen:
     #: whether each other output was wrong too
     others: Mapping[str, bool] = field(default_factory=dict)
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other output was wrong."""
+        return not any(self.others.values())
+
 
 @dataclass
 class _Gate:
@@ -407,6 +412,9 @@ class _Gate:
         for is_wrong, words in ((True, "wrong, too"), (False, "right")):
             if names := [name for name, w in worst.others.items() if w is is_wrong]:
                 reason += f" {', '.join(names)} {'is' if len(names) == 1 else 'are'} {words}."
+        single = next((seen for seen in failures if seen.alone), None)
+        if single is not None and single.mismatch is not None and not worst.alone:
+            reason += f" At {single.case.at} {single.output} alone is wrong: {single.mismatch.sentence}."
         if right and worst.case.contents:
             reason += f" It is right on {counted(len(right), 'size')} with other contents."
         elif right:
