@@ -160,6 +160,7 @@ class Evidence(Record):
     tried: list[Tried] = Field(default_factory=list)
     log: str = ""
     reproduction: str = ""
+    called: float | None = None  #: of a verification that its deadline ended: the share of the kernel's calls
 
 
 class Timing(Record):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: the largest usual tile
-_TILE = 64
+#: the largest and the smallest of the usual tiles
+_TILE, _SMALL_TILE = 64, 8
 
 
 class Tried(BaseModel):
@@ -43,9 +43,19 @@ class Tried(BaseModel):
 
 
 def fails_at_whole_tiles(tried: Iterable[Tried]) -> bool:
-    """Was the task's input wrong although each size is a multiple of the usual tiles?"""
-    own = [case for case in tried if case.family in ("", "inputs") and case.sizes and not case.contents]
-    return any(not case.right and all(size % _TILE == 0 for size in case.sizes.values()) for case in own)
+    """Was the task's own input wrong where each size is a multiple of the usual tiles?"""
+    return any(not case.right and all(size % _TILE == 0 for size in case.sizes.values()) for case in _own(tried))
+
+
+def right_at_ragged_sizes(tried: Iterable[Tried]) -> bool:
+    """Was the task's own input right where no size is a multiple of a small tile, and each is larger than one? The last
+    tile is not a full one there, so that a missing mask would show."""
+    sizes = [case.sizes.values() for case in _own(tried) if case.right]
+    return any(all(size > _SMALL_TILE and size % _SMALL_TILE for size in each) for each in sizes)
+
+
+def _own(tried: Iterable[Tried]) -> list[Tried]:
+    return [case for case in tried if case.family in ("", "inputs") and case.sizes and not case.contents]
 
 
 def filled(contents: Mapping[str, float]) -> str:

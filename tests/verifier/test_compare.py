@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from kernellab.records import Source
+from kernellab.agents.rules.advice import limit
+from kernellab.records import Evidence, Source
 from kernellab.records.tried import Tried
+from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.contrast import contrast
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
@@ -263,6 +268,55 @@ def test_what_lies_behind_an_input_is_no_tail_where_whole_tiles_have_it_too(wron
         patch.setattr(evidence, "static_sizes", lambda task: {})
         refused = Stages._wrong(stages, tried, 0, got, found)  # type: ignore[arg-type]
     assert refused.evidence is not None and refused.evidence.signature == name
+
+
+@pytest.mark.parametrize(("sizes", "name"), [({"N": 29}, "wrong-values"), ({"N": 8}, "edge-tile")])
+def test_an_end_that_is_wrong_at_whole_tiles_and_right_at_small_ragged_ones_is_no_tail(
+    sizes: dict[str, int], name: str
+) -> None:
+    """A window of 96 that is taken as 97: wrong from place 96 on at 128 too, and right at 29."""
+    reference = case((130, 64))
+    assert reference.double is not None
+    got = reference.double.float()
+    got[96:] += torch.rand(34, 64, generator=torch.Generator().manual_seed(1)) + 1
+    found = judged(got, reference)
+    assert found is not None and at_edge(found.wrong)  # type: ignore[arg-type]
+    tried = SimpleNamespace(sizes=(), family=Family.OWN, seed=1, change=None, held=(), args=(), words="N=130")
+    tried.references, tried.task = [reference], SimpleNamespace(dims=())
+    others = [Tried(sizes=sizes, right=True), Tried(sizes={"N": 128}, right=False)]
+    stages: Any = SimpleNamespace(
+        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: others,
+        task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: False,
+        constant=lambda: [],
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "reproduction", lambda *_: "")
+        patch.setattr(evidence, "static_sizes", lambda task: {})
+        refused = Stages._wrong(stages, tried, 0, got, found)  # type: ignore[arg-type]
+    assert refused.evidence is not None and refused.evidence.signature == name
+
+
+ROWS = load_task(
+    "import torch\nfrom kernellab import Dim\nM, T = Dim('M', 1, 64), Dim('T', 1, 4096)\n"
+    "def reference(x):\n    return x * 2\ndef inputs(M=8, T=130):\n    return (torch.randn(M, T),)\n"
+)
+
+
+def tried_at(wrong: Callable[[dict[str, int]], bool], failing: dict[str, int], end: float = inf) -> list[Tried]:
+    asked = cases.case(ROWS, failing, Family.OWN)
+    return contrast(ROWS, asked, lambda case: not wrong(dict(case.sizes)), end)
+
+
+def test_the_size_from_which_a_kernel_is_wrong_is_found_by_halving() -> None:
+    found = tried_at(lambda sizes: sizes["T"] > 96, {"M": 7, "T": 130})
+    assert "It is right where T is at most 96, and wrong from 97 on" in limit(Evidence(tried=found))
+    assert len(found) < 25
+    # the last tile alone: whole tiles next to it are right, and no size decides
+    tail = tried_at(lambda sizes: sizes["T"] > 100 and sizes["T"] % 64 != 0, {"M": 7, "T": 130})
+    assert tail[-1].right and tail[-1].sizes["T"] % 64 == 0 and not limit(Evidence(tried=tail))
+    small = tried_at(lambda sizes: sizes["T"] > 20, {"M": 7, "T": 130})
+    assert max(one.sizes["T"] for one in small) <= 65
+    assert tried_at(lambda sizes: True, {"M": 7, "T": 130}, end=0.0) == []
 
 
 def test_an_error_that_is_over_no_elements_limit_has_no_place() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
-from kernellab.records.tried import Tried, fails_at_whole_tiles
+from kernellab.records.tried import Tried, fails_at_whole_tiles, right_at_ragged_sizes
 from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike, computable, finite
@@ -28,6 +28,7 @@ from kernellab.verifier.boundary_checks.attempt import outputs_of
 from kernellab.verifier.boundary_checks.memory import Memory
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.cases.contrast import contrast
 from kernellab.verifier.cases.extents import numbers_of
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
@@ -62,10 +63,8 @@ _CERTAIN = ("shape", "dtype", "count", "stale", "all-zero", "identity", "narrow-
 #: Signatures whose cause shows in every draw: if other draws are right, the values decide.
 _OF_ALL_VALUES = ("edge-tile", "accumulate-dtype")
 
-#: Seconds to spend on other sizes after a wrong answer.
-_CONTRAST_SECONDS = 2.0
-#: Number of wrong constant contents named in the evidence.
-_CONSTANTS_TOLD = 2
+#: Seconds to spend on constant contents after a wrong answer, and number of wrong ones named in the evidence.
+_CONSTANTS_SECONDS, _CONSTANTS_TOLD = 1.0, 2
 
 
 class Stages:
@@ -323,7 +322,11 @@ class Stages:
         self.worker.write(slot, layout, case.args)
         left = self.context.left(seconds or self.call_deadline(case))
         places = replace(layout, places=layout.places[:passed])
-        call = self.worker.call(places, (slot,), left, poison=poison, private=private, op=op)
+        began = time.monotonic()
+        try:
+            call = self.worker.call(places, (slot,), left, poison=poison, private=private, op=op)
+        finally:
+            self.context.called += time.monotonic() - began
         if not private:
             self.no_view(case, layout, call.outputs)
         self.memory.look(case, call, layout, slot, poison=poison, private=private)
@@ -344,7 +347,8 @@ class Stages:
             without_edge = evidence.of_mismatch(
                 self.source, case, output, got, reference, mismatch, earlier=self.answers, edge=False
             )
-            report = without_edge if without_edge.signature == "unwritten" else report
+            is_edge = without_edge.signature != "unwritten" and not right_at_ragged_sizes(tried)
+            report = report if is_edge else without_edge
         elif report.signature == "edge-tile" and smaller and all(one.right for one in smaller):
             # Each small ragged size is right, so that what lies at the end may be what lies beyond a size.
             whole = self._whole_above(case)
@@ -429,14 +433,7 @@ class Stages:
         return near if above else None
 
     def _contrast(self, failing: Case) -> list[Tried]:
-        """Try public sizes until the time limit and return where the candidate is right."""
-        tried: list[Tried] = []
-        end = min(time.monotonic() + _CONTRAST_SECONDS, self.context.end)
-        for case in cases.probes(self.task, failing) if self.task.dims else ():
-            if time.monotonic() > end:
-                break
-            tried.append(Tried(sizes=dict(case.sizes), family=case.family.value, right=self._is_right(case)))
-        return tried
+        return contrast(self.task, failing, self._is_right, self.context.end)
 
     def constant(self) -> list[Tried]:
         """Return the first wrong answers for constant contents at one small size, within a time limit. Neither sizes
@@ -446,7 +443,7 @@ class Stages:
             return []
         failures: list[Tried] = []
         fresh = False
-        end = min(time.monotonic() + _CONTRAST_SECONDS / 2, self.context.end)
+        end = min(time.monotonic() + _CONSTANTS_SECONDS, self.context.end)
         for content in constants(self.task, base.args):
             if time.monotonic() > end or len(failures) == _CONSTANTS_TOLD:
                 break

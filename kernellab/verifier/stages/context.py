@@ -73,6 +73,8 @@ class Context:
     pool: Pool
     end: float
     findings: Findings = field(default_factory=Findings)
+    #: Seconds of the candidate's calls that were checked.
+    called: float = 0.0
     #: Reports progress to the caller: "case 7 of 14".
     tell: Callable[[str], None] = lambda words: None
 
@@ -102,8 +104,12 @@ class Context:
         left."""
         left = self.end - time.monotonic()
         if left <= 0:
-            raise Refused(f"The whole verification took longer than its deadline of {self.options.deadline:g} s.",
-                          Evidence(signature="deadline"))  # fmt: skip
+            limit = self.options.deadline
+            raise Refused(
+                f"The whole verification took longer than its deadline of {limit:g} s; the kernel's calls had "
+                f"{self.called:.1f} s of it.",
+                Evidence(signature="deadline", called=min(1.0, self.called / limit)),
+            )
         return min(most, left)
 
 

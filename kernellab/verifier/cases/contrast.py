@@ -1,0 +1,80 @@
+"""At which public sizes a failing candidate is right, by running it there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernellab.records.tried import Tried
+from kernellab.task import Task
+from kernellab.task.sample.inputs import Family
+from kernellab.task.sample.sizes import runs_at
+from kernellab.verifier.cases import cases
+from kernellab.verifier.cases.cases import Case
+
+#: Seconds to spend on small sizes after a wrong answer, and then on the size from which it is wrong.
+SMALL_SECONDS, LIMIT_SECONDS = 2.0, 4.0
+
+
+@dataclass
+class _Trials:
+    task: Task
+    is_right: Callable[[Case], bool]
+    tried: list[Tried] = field(default_factory=list)
+
+    def run(self, case: Case) -> bool:
+        right = self.is_right(case)
+        self.tried.append(Tried(sizes=dict(case.sizes), family=case.family.value, right=right))
+        return right
+
+
+def contrast(task: Task, failing: Case, is_right: Callable[[Case], bool], end: float) -> list[Tried]:
+    """Run public cases until a time limit, ``end`` at most (in seconds of :func:`time.monotonic`).
+
+    Small sizes come first. If a case of the task's own inputs fails and all smaller ones are right, the size from which
+    it is wrong follows, unless the nearest whole tiles are right: then the last tile is the cause, not the size.
+    """
+    trials = _Trials(task, is_right)
+    until = min(time.monotonic() + SMALL_SECONDS, end)
+    for case in cases.probes(task, failing) if task.dims else ():
+        if time.monotonic() > until:
+            break
+        trials.run(case)
+    is_own = failing.family is Family.OWN and not failing.change and not failing.held
+    if is_own and trials.tried and all(one.right for one in trials.tried):
+        near = cases.whole_near(task, failing)
+        if near is None or not trials.run(near):
+            _halve(trials, dict(failing.sizes), min(time.monotonic() + LIMIT_SECONDS, end))
+    return trials.tried
+
+
+def _halve(trials: _Trials, wrong: dict[str, int], end: float) -> None:
+    """Run sizes between the largest right ones and the ``wrong`` ones, halving what lies between along the Dim that
+    decides."""
+    below = [t.sizes for t in trials.tried if t.right and all(n <= wrong[name] for name, n in t.sizes.items())]
+    if not below:
+        return
+    sizes = max(below, key=lambda one: sum(one.values()))
+    for name, size in wrong.items():
+        if sizes[name] == size:
+            continue
+        raised = {**sizes, name: size}
+        if raised != wrong and _runs(trials, raised, end) is not False:
+            sizes = raised
+            continue
+        low, high = sizes[name], size
+        while high - low > 1:
+            middle = (low + high) // 2
+            right = _runs(trials, {**sizes, name: middle}, end)
+            if right is None:
+                return
+            low, high = (middle, high) if right else (low, middle)
+        return
+
+
+def _runs(trials: _Trials, sizes: dict[str, int], end: float) -> bool | None:
+    """Whether it is right at ``sizes``; None if the time is up or the reference does not run there."""
+    if time.monotonic() > end or not runs_at(trials.task, tuple(sizes.items())):
+        return None
+    return trials.run(cases.case(trials.task, sizes, Family.OWN))
