@@ -36,6 +36,9 @@ from tests.agents.test_conductor import EDGE, OPAQUE, RIGHT, SKETCH, TARGET, TAS
 
 LESS = SKETCH.replace("x * s ->", "x - s ->")
 MEAN = SKETCH.replace("x * s ->", "exp(x) / (reduce_sum(x, axis=0) / N) ->")
+#: the largest argument is subtracted; of a finite number, and of a row that may be masked as a whole
+SHIFTED = SKETCH.replace("x * s ->", "exp(x - reduce_max(x, axis=0)) / s ->")
+MASKED = SHIFTED.replace("reduce_max(x, ", "reduce_max(where(x > s, x, -inf), ")
 
 
 INDEX = load_task(
@@ -57,6 +60,7 @@ def inputs(M=64):
 )
 
 
+AT_33 = [Tried(sizes={"N": 33}, right=True)]
 HALVES = Repeats(dimension=0, period=16, residues=[*range(8, 16)])
 
 
@@ -92,6 +96,13 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN}, {"signature": "nan"}),
     ("Guard the division, root or logarithm", {"signature": "nan", "sketch": MEAN, "family": "normal", "seed": 1},
      {"signature": "nan", "sketch": MEAN, "family": "normal"}),
+    ("Subtract the largest argument", {"signature": "nan", "sketch": MEAN}, {"signature": "nan", "sketch": SHIFTED}),
+    ("-inf - (-inf) is NaN", {"signature": "nan", "sketch": MASKED}, {"signature": "nan", "sketch": SHIFTED}),
+    ("too narrow a dtype", {"signature": "accumulate-dtype", "sketch": MEAN, "sizes": {"N": 65}, "tried": AT_33},
+     {"signature": "accumulate-dtype", "sketch": MEAN, "sizes": {"N": 13}, "tried": AT_33}),
+    ("the number of terms does not decide",
+     {"signature": "accumulate-dtype", "sketch": MEAN, "sizes": {"N": 13}, "tried": AT_33},
+     {"signature": "accumulate-dtype", "sketch": MEAN, "sizes": {"N": 33}, "tried": AT_33}),
     ("a comparison with NaN is false", {"signature": "nan", "family": "normal"},
      {"signature": "nan", "family": "normal", "seed": 1}),
     ("Wrong elements follow no dimension", {"signature": "scattered", "wrong_fraction": 0.2},
@@ -191,6 +202,9 @@ def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it
     assert contrast_lines(tried("S", (), (1, 64))) == ["It is wrong at each of 2 small sizes that were tried, S=1 too."]
     assert "right at all" in contrast_lines(tried("S", (1, 64), ()))[0]
     assert contrast_lines(Evidence()) == []
+    same = Evidence(sizes={"S": 900}, family="normal", tried=[Tried(sizes={"S": 900}, family="inputs", right=False)])
+    assert contrast_lines(same) == ["With the task's own inputs it is wrong at these sizes, too."]
+    assert "small" in contrast_lines(same.model_copy(update={"sizes": {"S": 901}}))[0]
 
 
 def test_of_several_dims_the_one_that_tells_right_from_wrong_is_named() -> None:

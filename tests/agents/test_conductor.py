@@ -323,6 +323,19 @@ def test_a_verification_that_took_too_long_is_no_wrong_sketch() -> None:
     assert "time limit" not in wrong.reason
 
 
+def test_a_verification_that_the_judges_own_work_filled_is_made_once_more_and_then_ends() -> None:
+    words = "The whole verification took longer than its deadline of 300 s"
+    own = failed(Stage.CORRECT, words, signature="deadline", called=0.01)
+    found = route(own)
+    assert found.to is RouteKind.CODER and "code need not change" in found.suggestion
+    assert "masks most of it" not in found.suggestion and "Revise" not in found.suggestion
+    past = Attempt(candidate=candidate(), sketch=SKETCH, gate=RIGHT, verdict=own, route=found)
+    again = route(own, history=(past,))
+    assert again.to is RouteKind.STOP and "A longer deadline is needed" in again.reason
+    slow = route(failed(Stage.CORRECT, words, signature="deadline", called=0.9))
+    assert "code need not change" not in slow.suggestion and "masks most of it" in slow.suggestion
+
+
 def test_a_slow_interpreter_is_named_only_where_one_runs() -> None:
     brief = {"candidate": candidate(), "sketch": SKETCH, "gate": RIGHT, "verdict": SLOW_RUN, "turns_left": 9}
     target = Target("triton", Backend.INTERPRETER, Chip("A100", "gpu", 108))

@@ -405,6 +405,12 @@ def test_a_late_run_and_an_interpreter_are_told_as_that(knowledge: Knowledge) ->
         brief = replace(briefs(CPU)["code"], previous=lowered, previous_sketch=NORM_SKETCH, history=(tried,))
         told = prompt(brief, knowledge).messages[-1].content
         assert ("say what the time goes into" in told) is late and ("is wrong, how the evidence" in told) is not late
+        assert "Answer KEEP, unless" not in told
+    verdict = FAILED.model_copy(update={"evidence": Evidence(signature="deadline", called=0.01)})
+    tried = Attempt(Candidate(id="c", source=lowered, sketch=NORM_SKETCH), NORM_SKETCH, GATE, verdict)
+    brief = replace(briefs(CPU)["code"], previous=lowered, previous_sketch=NORM_SKETCH, history=(tried,))
+    told = prompt(brief, knowledge).messages[-1].content
+    assert "Answer KEEP, unless" in told and "say what the time goes into" not in told
     for target, interpreted in ((replace(GPU, backend=Backend.INTERPRETER), True), (GPU, False)):
         for brief in (briefs(target)["design"], briefs(target)["code"]):
             words = "".join(m.content for m in prompt(brief, knowledge).messages)

@@ -15,9 +15,10 @@ import pytest
 from session_parts import BAD_SKETCH, SKETCH, TASK, WRONG_SKETCH, Begin, Clumsy, OneSketch
 
 from kernellab.errors import SessionError, TargetError, TaskError
-from kernellab.records import Author, Role, RouteKind, Source
+from kernellab.records import Author, Evidence, Role, RouteKind, Source, Stage, Verdict
 from kernellab.session import DesignRequest, QuestionKind, Session, SessionStatus, TurnState, design, open_session
 from kernellab.session.record.records import Created
+from kernellab.verifier import Verifier
 
 #: everything is checked, little time is spent on timing
 QUICK = {"budget": 0.2}
@@ -158,6 +159,29 @@ def test_the_same_source_is_not_verified_twice(begin: Begin) -> None:
     again = session.turns[5]
     assert (again.role, again.reused) == (Role.VERIFIER, "t3")
     assert again.verdict == session.turns[2].verdict
+
+
+def test_a_verification_that_its_deadline_ended_is_made_again(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Verifier.verify
+    verdicts: list[Verdict] = []
+
+    def verify(self: Verifier, *args: Any, **options: Any) -> Verdict:
+        late = Verdict(
+            passed=False, stage=Stage.CORRECT, reason="The whole verification took longer than its deadline of 300 s.",
+            evidence=Evidence(signature="deadline", called=0.01),
+        )  # fmt: skip
+        verdicts.append(whole(self, *args, **options) if verdicts else late)
+        return verdicts[-1]
+
+    monkeypatch.setattr(Verifier, "verify", verify)
+    session = begin().wait(120)
+    assert session.status is SessionStatus.FINISHED, session.reason
+    assert [verdict.passed for verdict in verdicts] == [False, True]
+    assert session.turns[3].route is not None and session.turns[3].route.to is RouteKind.CODER
+    source = session.source
+    assert source is not None
+    latest = session.state.verdict_of(source.hash)
+    assert latest is not None and latest.verdict == verdicts[-1]
 
 
 def test_a_reference_that_raises_ends_it_with_a_sentence(begin: Begin) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from kernellab.agents.briefs import CodeBrief, RouteBrief, reason_of
-from kernellab.agents.rules.classify import LATE
+from kernellab.agents.rules.classify import LATE, is_of_judge
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.fixes import fixes
 from kernellab.errors import KernellabError, counted
@@ -53,7 +53,7 @@ def advise(brief: RouteBrief, to: RouteKind) -> str:
         more = f" and {counted(len(changed_places) - 1, 'more place')}" if len(changed_places) > 1 else ""
         text += f" Changed since it last passed: {changed_places[0]}{more}."
     if to is RouteKind.DESIGNER:
-        if evidence.signature in LATE:
+        if evidence.signature in LATE and not is_of_judge(evidence):
             return f"Revise the sketch for less work in a run: its code reached the judge's time limit. {text}"
         failed = sum(round.verdict is not None and not round.verdict.passed for round in brief.rounds)
         times = "failed" if failed < 2 else f"failed {failed} times"
@@ -155,6 +155,11 @@ def _about_code(brief: RouteBrief, verdict: Verdict, evidence: Evidence) -> str:
         sketch_line = _sketch_line(brief, compiler_line.file, compiler_line.line)
         origin = f" (made from sketch line {sketch_line})" if sketch_line else ""
         return f"Fix {compiler_line.place}{origin}."
+    if is_of_judge(evidence):
+        return (
+            "The reference and the judge's other work, or other work on the machine, took the time: the code need not "
+            "change, and the same code is verified once more."
+        )
     if evidence.signature in LATE:
         return _about_time(brief)
     if evidence.signature in ("edge-tile", "mask-missing"):
@@ -278,6 +283,8 @@ def contrast_lines(evidence: Evidence) -> list[str]:
     right, wrong = _told_apart(evidence)
     if not right and not wrong:
         return []
+    if wrong and not right and all(case.sizes == evidence.sizes for case in wrong):
+        return ["With the task's own inputs it is wrong at these sizes, too."]
     if not right:
         return [
             f"It is wrong at each of {counted(len(wrong), 'small size')} that were tried, {_sizes(wrong[0].sizes)} too."

@@ -35,6 +35,8 @@ PLACE_SIGNATURES = frozenset(
 
 #: Signatures of runs that a time limit ended, of a call or of the verification: no numbers were compared.
 LATE = frozenset(("hang", "deadline"))
+#: Share of a verification's time below which the kernel's calls are not what took it.
+_LITTLE_CALLED = 0.25
 
 _ENVIRONMENT = re.compile(
     r"no space left on device|command not found|cannot execute|cc1plus: not found|(?:g\+\+|clang\+\+|nvcc|ninja|ptxas)"
@@ -82,6 +84,12 @@ def classify(verdict: Verdict) -> ErrorClass:
     if (evidence.signature is None or evidence.signature in LATE) and evidence.first_wrong is None:
         return _of_run(text, evidence)
     return ErrorClass.MEMORY_PATTERN if evidence.signature in PLACE_SIGNATURES else ErrorClass.ALGORITHM
+
+
+def is_of_judge(evidence: Evidence | None) -> bool:
+    """Whether the judge's own work, such as the reference, or other work on the machine took the time of a verification
+    that its deadline ended."""
+    return evidence is not None and evidence.called is not None and evidence.called < _LITTLE_CALLED
 
 
 def _of_code(text: str, stage: Stage) -> ErrorClass:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kernellab.agents.briefs import Attempt, RouteBrief, design_of
 from kernellab.agents.rules.advice import advise, is_verbatim, route_facts
-from kernellab.agents.rules.classify import CODE_ERRORS, LATE, ErrorClass, classify, key_of
+from kernellab.agents.rules.classify import CODE_ERRORS, LATE, ErrorClass, classify, is_of_judge, key_of
 from kernellab.agents.rules.performance import (
     hot_of,
     is_far,
@@ -67,6 +67,11 @@ class RulesConductor:
             reason = f"No role can fix this machine: {verdict.reason}"
             return _route(RouteKind.STOP, error, reason, brief)
         to_code, quotes = error in CODE_ERRORS, verdict.reason
+        if is_of_judge(verdict.evidence):
+            if _streak(brief.history, _key(gate, verdict, "")):
+                reason = f"A longer deadline is needed, which no role can give: {quotes}"
+                return _route(RouteKind.STOP, ErrorClass.ENVIRONMENT, reason, brief)
+            return _route(RouteKind.CODER, error, "The judge's time ran out, and not by the kernel: ", brief, quotes)
         if verdict.evidence is not None and verdict.evidence.signature in LATE:
             # the rules lower a sketch to the same code each time
             to_code = brief.sketch is None or Role.CODER in brief.improvers

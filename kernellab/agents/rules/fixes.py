@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from kernellab.records import Evidence
 from kernellab.records.repeats import Repeats
 from kernellab.records.tried import Tried
-from kernellab.sketch.program.program import Apply, Program
+from kernellab.sketch.program.program import Apply, Const, Load, Program
 from kernellab.sketch.program.walk import statements, subvalues
 from kernellab.task import Task
 
 #: Operations that divide by a value, or whose result may not be a number.
 _DIVIDES = ("div", "reduce_mean", "welford", "rcp", "rsqrt")
-_NO_NUMBER = (*_DIVIDES, "exp", "exp2", "log", "log2", "log1p", "sqrt", "softmax", "pow", "tan", "asin", "acos")
+_NO_NUMBER = (*_DIVIDES, "log", "log2", "log1p", "sqrt", "pow", "tan", "asin", "acos")
+_GROWS = ("exp", "exp2")
+_LARGEST = ("max", "reduce_max", "cummax")
 _SUMS = ("reduce_sum", "reduce_mean", "welford", "gemm", "dot", "cumsum", "associative_scan", "softmax")
 #: Share of wrong elements that counts as "everywhere".
 _EVERYWHERE = 0.95
@@ -29,6 +32,8 @@ class _Look:
     evidence: Evidence
     task: Task
     operations: frozenset[str] | None
+    #: whether the sketch has a literal or a pad of -inf
+    infinite: bool = False
 
     def has(self, *names: str) -> bool:
         """Whether the computation may have one of these operations."""
@@ -67,6 +72,15 @@ class _Look:
     def right_at(self) -> list[Tried]:
         """The sizes at which it is right; so the formula, the first offset and the store are right."""
         return [case for case in self.evidence.tried if case.right and case.family in ("", "inputs")]
+
+    @property
+    def right_at_more(self) -> bool:
+        """Whether it is right at sizes that are all at least those of the failure, and not the same."""
+        failing = self.evidence.sizes or {}
+        return any(
+            case.sizes != failing and all(n >= failing.get(name, n + 1) for name, n in case.sizes.items())
+            for case in self.right_at
+        )
 
     @property
     def at_some_sizes(self) -> bool:
@@ -122,7 +136,7 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
     ),
     "accumulate-dtype": (
         (
-            lambda look: look.has(*_SUMS),
+            lambda look: look.has(*_SUMS) and not look.right_at_more,
             "The error grows as if sums were kept in too narrow a dtype: accumulate in a wider one (f32 for f16 and "
             "bf16, f64 for f32), or in partial sums.",
         ),
@@ -130,6 +144,11 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
             lambda look: look.has("sub"),
             "A difference of near numbers loses their digits (of x * x and its mean's square, say): subtract before "
             "squaring or summing, or take that part in a wider dtype.",
+        ),
+        (
+            lambda look: look.right_at_more and look.has(*_DIVIDES),
+            "It is right at larger sizes, so that the number of terms does not decide: look at what is divided by, "
+            "which may be near zero for the wrong elements.",
         ),
     ),
     "all-zero": (
@@ -143,7 +162,16 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
         (_always, "NaN or inf where the reference has none."),
         (
             lambda look: look.has(*_NO_NUMBER) and not look.is_changed,
-            "Guard the division, root or logarithm; subtract the largest argument of an exp.",
+            "Guard the division, root or logarithm.",
+        ),
+        (
+            lambda look: look.has(*_GROWS) and not (look.operations and look.has(*_LARGEST)) and not look.is_changed,
+            "Subtract the largest argument of an exp.",
+        ),
+        (
+            lambda look: look.infinite and look.has("sub") and look.has(*_LARGEST) and not look.is_changed,
+            "Where a maximum has seen nothing but -inf, as in a tile or a row that is masked as a whole, "
+            "-inf - (-inf) is NaN: take a large finite number for the mask and the maximum's first value.",
         ),
         (
             lambda look: look.is_changed,
@@ -217,7 +245,11 @@ _FIXES: Mapping[str, tuple[_Fix, ...]] = {
 
 def fixes(evidence: Evidence, task: Task, program: Program | None, where: str) -> str:
     """The applicable sentences of the evidence's signature about the place ``where``; empty if none applies."""
-    look = _Look(evidence, task, None if program is None else frozenset(_operations(program)))
+    look = (
+        _Look(evidence, task, None)
+        if program is None
+        else _Look(evidence, task, frozenset(_operations(program)), _has_infinity(program))
+    )
     candidates = _FIXES.get(evidence.signature or "", ())
     sentences = [sentence.format(where=where) for holds, sentence in candidates if holds(look)]
     if candidates and evidence.repeats is not None and not look.at_one:
@@ -241,3 +273,15 @@ def _operations(program: Program) -> Iterator[str]:
             yield type(statement).__name__.lower()
             for root in statement.values:
                 yield from (value.op for value in subvalues(root) if isinstance(value, Apply))
+
+
+def _has_infinity(program: Program) -> bool:
+    """Whether a value or a pad of the program is -inf."""
+    for kernel in program.kernels:
+        for statement in statements(kernel.body):
+            if isinstance(statement, Load) and statement.pad == -inf:
+                return True
+            values = (value for root in statement.values for value in subvalues(root))
+            if any(isinstance(value, Const) and value.value == -inf for value in values):
+                return True
+    return False

@@ -191,14 +191,19 @@ class State:
         """The turn that wrote that candidate; its number names the kernel."""
         return next((turn for turn in self.up(to) if turn.candidate), None)
 
-    def verdict_of(self, source_hash: str) -> Turn | None:
-        """Return a finished verification of the same source, anywhere in the tree."""
+    def verdict_of(self, source_hash: str, answered: bool = False) -> Turn | None:
+        """Return a finished verification of the same source, anywhere in the tree; one that its deadline ended only
+        if there is no other, and with ``answered`` never: another verification may say otherwise."""
+        ended = None
         for turn in self.turns.values():
             if turn.verdict is not None and turn.reused is None:
                 candidate = self.candidate(turn.id)
                 if candidate and candidate.source.hash == source_hash:
-                    return turn
-        return None
+                    evidence = turn.verdict.evidence
+                    if evidence is None or evidence.signature != "deadline":
+                        return turn
+                    ended = turn
+        return None if answered else ended
 
     @property
     def cut_off(self) -> bool:

@@ -304,7 +304,7 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     task, target = bench.task(), bench.target()
     candidate = state.candidate(turn.parent)
     assert candidate is not None
-    judged_turn = state.verdict_of(candidate.source.hash)
+    judged_turn = state.verdict_of(candidate.source.hash, answered=True)
     if judged_turn is not None:
         return turn.model_copy(update={"verdict": judged_turn.verdict, "reused": judged_turn.id})
     options = options_of(bench, state, candidate)

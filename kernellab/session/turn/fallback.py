@@ -109,7 +109,7 @@ def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
         reply = RulesCoder().code(brief)
     except (SketchError, LoweringError):
         return None
-    if state.verdict_of(reply.source.hash) is not None:
+    if state.verdict_of(reply.source.hash, answered=True) is not None:
         return None
     rationale = f"{reply.rationale} It is verified before a model is asked to improve it."
     return CodeReply(reply.source, reply.constexpr, rationale)

@@ -28,7 +28,7 @@ from kernellab.agents.model.prompts.memory import code_parts
 from kernellab.agents.model.prompts.quotes import Library, Quote, apart, untitled
 from kernellab.agents.model.prompts.templates import render
 from kernellab.agents.model.prompts.verdict import error_map, log_end, verdict_lines
-from kernellab.agents.rules.classify import LATE
+from kernellab.agents.rules.classify import LATE, is_of_judge
 from kernellab.errors import duration
 from kernellab.lowering.embedded_sketch import bare, same_code
 from kernellab.records import GateState, Source, Stage, Verdict
@@ -339,6 +339,7 @@ def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list
                 limited=bool(avoidable(verdict.conditions)),
                 others=others,
                 late=verdict.evidence is not None and verdict.evidence.signature in LATE,
+                of_judge=is_of_judge(verdict.evidence),
                 interpreted=brief.target.backend is Backend.INTERPRETER,
             )
             for shown, log in ((error_map(verdict), log_end(verdict)), ("", ""))
