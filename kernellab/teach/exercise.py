@@ -65,9 +65,9 @@ class Goals(_Data):
     ``dsl``: the language that a kernel is to be written in, in place of a sketch. Of one in Triton are counted, by what
     Triton's compiler makes of a call and by what runs in its interpreter, at the task's own sizes and at the largest
     that it declares: ``launches``; ``parallel``, the programs of the launch that has most, which share what is loaded;
-    ``programs``, the same at most; ``tile``, bytes of the largest tile of floats, at most; ``loads``, instructions that
-    load, at most, none of which loads an element twice in a program; and ``uses``, operations of its first text
-    (TTIR), such as ``dot``.
+    ``programs``, the same at most; ``tile``, bytes of the largest tile of floats, or of any that is loaded, at most;
+    ``loads``, instructions that load, atomic ones among them, at most, none of which loads an element twice in a
+    program; and ``uses``, operations of its first text (TTIR), such as ``dot``.
     """
 
     traffic: float | None = Field(default=None, gt=0)

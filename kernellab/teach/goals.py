@@ -157,9 +157,10 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
             yield Missed("goal-uses", f"It does not need {word} yet: without it, it is as right.")
 
 
-#: in TTIR (Triton's dialect, triton-lang.org): a tile of floats, its extents and its bits; an instruction that loads
+#: in TTIR (Triton's dialect, triton-lang.org): a tile of floats, its extents and its bits; an instruction that
+#: loads, as an atomic one does
 _TILE = re.compile(r"tensor<((?:\d+x)+)(?:bf|f)(\d+)")
-_LOADS = re.compile(r"\btt\.(?:load|descriptor_load|descriptor_gather)\b")
+_LOADS = re.compile(r"\btt\.(?:load|atomic_rmw|atomic_cas|descriptor_load|descriptor_gather)\b")
 
 
 def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:

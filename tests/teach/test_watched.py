@@ -130,6 +130,25 @@ def test_what_the_interpreter_runs_counts_as_what_is_compiled() -> None:
         assert [missed.key for missed in missed_by_call(goals, other)] == [goal]
 
 
+@pytest.mark.parametrize(
+    ("exercise", "edits", "goal"),
+    [
+        ("triton-softmax", [("tl.load(x + m * N + n, mask=n < N, other=-float(\"inf\"))",
+         "tl.where(n < N, tl.atomic_max(x + m * N + n, n - 9e9, mask=n < N), -float(\"inf\"))"),
+         ("    weights =", "    top = tl.atomic_max(x + m * N + n, n - 9e9, mask=n < N)\n    weights =")],
+         "goal-loads"),
+        ("carry-on-triton", [("scan(x, y, N,", "scan(x, y, i, N, W: tl.constexpr,"),
+         ("    carry = 0.0", "    wide = tl.load(i + tl.arange(0, W))\n    carry = 0.0 * tl.max(wide, axis=0)"),
+         ("y, N, B=256)", "y, torch.zeros(8192, device=x.device, dtype=torch.int32), N, W=8192, B=256)")],
+         "goal-tile"),
+    ],
+    ids=["atomic operations load", "a row as integers"],
+)  # fmt: skip
+def test_what_is_loaded_by_another_name_counts(exercise: str, edits: list[tuple[str, str]], goal: str) -> None:
+    call = _call(exercise, _edited(exercise, *edits))
+    assert goal in [missed.key for missed in missed_by_call(course(ROOT).exercise(exercise).goals, call)]
+
+
 def test_a_program_that_loads_its_part_twice_shares_as_before() -> None:
     once = "tl.load(x + at, mask=at < n, other=0.0)"
     call = _call("two-launches-triton", _edited("two-launches-triton", (once, f"({once} + {once}) / 2")))

@@ -71,6 +71,7 @@ class Watch:
                 continue
             element, count = ((here - span.begin) // span.size).astype(np.int64), (span.end - span.begin) // span.size
             self.sizes[span.name] = max(self.sizes.get(span.name, 0), count)
+            self.tile = max(self.tile, np.size(pointers) * span.size)  # floats may be loaded as integers
             last = self.last.setdefault((place, span.name, count), np.zeros(count, dtype=np.int32))
             self.again[span.name] += int((last[element] == self.program).sum())
             last[element] = self.program
@@ -166,7 +167,7 @@ class _Enough(Exception):
 
 
 class _Loading:
-    """The interpreter's access to memory, which records loads."""
+    """The interpreter's access to memory, which records loads. An atomic operation loads what it changes."""
 
     def __init__(self, real: Any, watch: Watch) -> None:
         self._real, self._watch = real, watch
@@ -177,6 +178,14 @@ class _Loading:
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         self._watch.loaded(pointers, mask)
         return self._real.load(pointers, mask, other, dtype)
+
+    def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, *order: Any) -> Any:
+        self._watch.loaded(pointers, mask)
+        return self._real.atomic_rmw(operation, pointers, value, mask, *order)
+
+    def atomic_cas(self, pointers: Any, *values: Any) -> Any:
+        self._watch.loaded(pointers, None)
+        return self._real.atomic_cas(pointers, *values)
 
 
 def arguments(specs: Sequence[dict[str, Any]], drawn: bool) -> list[Any]:

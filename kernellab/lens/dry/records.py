@@ -57,11 +57,11 @@ class Ran:
 
     #: names and grids, in order
     launches: list[list[Any]] = field(default_factory=list)
-    #: number of places in the source that load, in all kernels
+    #: number of places in the source that load, in all kernels; atomic operations count
     loads: int = 0
     #: elements of the largest array that one program loaded repeatedly at the same place
     again: int = 0
-    #: bytes of the largest tile of floats
+    #: bytes of the largest tile of floats, or of the largest that is loaded
     tile: int = 0
     #: number of products of which both factors have rows and columns with more than one number
     products: int = 0
