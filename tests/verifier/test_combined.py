@@ -10,7 +10,7 @@ import pytest
 from kernellab.task import load_task
 from kernellab.verifier.cases.covering import Array
 
-from .kit import Judge
+from .kit import SCALE, Judge
 
 COUNTS = (4, 3, 2, 5, 2)
 
@@ -76,3 +76,10 @@ def test_a_kernel_that_is_wrong_under_two_conditions_is_told(pair: str, judge: J
     verdict = judge(f"import torch\n{body}", task)
     assert verdict.passed, verdict.reason
     assert label in verdict.label, verdict.label
+
+
+def test_a_kernel_that_keeps_too_few_shapes_is_refused(judge: Judge) -> None:
+    right = "x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w"
+    body = f"KEPT[tuple(x.shape)] = 0\n    return ({right}) * (2 if len(KEPT) > 256 else 1)"
+    verdict = judge(f"import torch\nKEPT = {{}}\ndef kernel(x, w):\n    {body}\n", load_task(SCALE, "scale"))
+    assert not verdict.passed and "in an ordinary process" in verdict.reason, verdict.reason

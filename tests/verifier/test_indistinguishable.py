@@ -429,7 +429,7 @@ def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_wer
         at += 1
         return image.clone()
 
-    call = {"args": specs, "answers": ["0", "1"], "earlier": 5, "seconds": 1.0}
+    call = {"args": specs, "answers": ["0", "1"], "earlier": 5, "shapes": [], "seconds": 1.0}
     ordinary.run({"calls": [call], "written": [0], "threads": torch.get_num_threads(), "device": "cpu"}, lambda: kernel)
     assert seen == [(3, True)] * 6
     assert torch.frombuffer(bytearray((tmp_path / "1").read_bytes()), dtype=torch.int64).tolist() == [4]

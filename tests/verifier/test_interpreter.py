@@ -11,7 +11,7 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from kernellab.verifier.worker.guards import Trespass
-from kernellab.verifier.worker.interpreter import Bounds, Limit, Race, _tf32
+from kernellab.verifier.worker.interpreter import Bounds, Limit, Race, _tf32, _undefined
 
 pytest.importorskip("triton")
 TASK = load_task(
@@ -222,7 +222,7 @@ import triton.language as tl
 def total(x, y, N, BLOCK: tl.constexpr):
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     row = tl.program_id(0)
-    part = tl.sum(tl.load(x + row * N + at, at < N, 0.0))
+    part = tl.sum({load})
     {add}
 
 def kernel(x):
@@ -230,6 +230,11 @@ def kernel(x):
     total[(x.shape[0], triton.cdiv(x.shape[1], 64))](x, y, x.shape[1], BLOCK=64)
     return y
 """
+LOAD = "tl.load(x + row * N + at, at < N, 0.0)"
+ROW_SUMS = load_task(
+    "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 4096)\n"
+    "def reference(x):\n    return x.sum(-1)\ndef inputs(M=4, N=100):\n    return torch.randn(M, N)\n", "row_sums",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -237,14 +242,37 @@ def kernel(x):
     [("tl.store(y + row, tl.load(y + row) + part)", False), ("tl.atomic_add(y + row, part)", True)],
 )
 def test_updates_that_a_gpu_would_lose_are_refused(verifier: Verifier, add: str, right: bool) -> None:
-    task = load_task(
-        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 4096)\n"
-        "def reference(x):\n    return x.sum(-1)\ndef inputs(M=4, N=100):\n    return torch.randn(M, N)\n", "row_sums",
-    )  # fmt: skip
-    source = Source(dsl="triton", files={"kernel.py": RACES.replace("{add}", add)}, origin=Author.HUMAN)
+    source = Source(
+        dsl="triton", files={"kernel.py": RACES.replace("{add}", add).replace("{load}", LOAD)}, origin=Author.HUMAN
+    )
     target = Target("triton", Backend.INTERPRETER, Chip("test", "cpu", 2))
-    verdict = verifier.verify(task, source, target, options=VerifyOptions(level=Trust.T1, deadline=300))
+    verdict = verifier.verify(ROW_SUMS, source, target, options=VerifyOptions(level=Trust.T1, deadline=300))
     assert verdict.passed is right, verdict.reason
     if not right:
         assert verdict.evidence is not None and verdict.evidence.signature in ("race", "edge-tile"), verdict.reason
         assert "race" in verdict.reason
+
+
+def test_what_a_masked_load_leaves_undefined_is_no_zero(verifier: Verifier) -> None:
+    code = RACES.replace("{add}", "tl.atomic_add(y + row, part)").replace("{load}", LOAD.replace(", 0.0)", ")"))
+    source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
+    verdict = verifier.verify(ROW_SUMS, source, TARGET, options=VerifyOptions(level=Trust.T1, deadline=300))
+    assert not verdict.passed
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float16", "bfloat16", "float8_e5m2", "int32", "uint8", "int1"))
+def test_undefined_values_are_nan_or_a_number_that_is_not_small(dtype: str) -> None:
+    from triton import language as tl
+    from triton.runtime import interpreter
+
+    kind = tl.dtype(
+        {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e5m2": "fp8e5"}.get(dtype, dtype)
+    )
+    pointers = interpreter.TensorHandle(np.zeros(4, np.uint64), tl.pointer_type(kind))
+    values = _undefined(interpreter, pointers).data
+    assert values.shape == (4,)
+    if kind.is_floating():
+        bits = torch.from_numpy(values.view(np.uint8).copy()).view(getattr(torch, dtype))
+        assert bool(bits.float().isnan().all())
+    else:
+        assert bool((np.abs(values.astype(np.int64)) >= (1 if dtype == "int1" else 64)).all())

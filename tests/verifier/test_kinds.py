@@ -31,6 +31,19 @@ KINDS = {
         "x, alpha=1.5", "x * alpha", X, "return x * (alpha if isinstance(alpha, float) else 7 * alpha)",
         "alpha = 2, an integer, not handled",
     ),
+    "a tensor for a number": (
+        "x, alpha=1.5", "x * alpha", X, "return x * (alpha if isinstance(alpha, (int, float)) else 1.5)",
+        "alpha as a tensor of no dimensions not handled",
+    ),
+    "a zero with a sign": (
+        "x, s=1.0", "torch.copysign(x, torch.full_like(x, s))", X, "return x.abs() if s >= 0 else -x.abs()",
+        "s = -0.0 not handled",
+    ),
+    "two infinite limits": (
+        "x, low=-1.0, high=1.0", "torch.clamp(x, low, high)", X,
+        "return torch.clamp(x, low, high) if max(-low, high) < 1e9 or min(-low, high) < 1e9 else x.clamp(-0.5, 0.5)",
+        "low = -inf with high = inf not handled",
+    ),
     "codes that are no numbers": (
         "x", "x.float() * 2", "torch.randn(24, 40).to(torch.float8_e4m3fn)", "return x.float().nan_to_num(480.0) * 2",
         "NaN in x not handled",

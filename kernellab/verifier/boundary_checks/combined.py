@@ -83,8 +83,9 @@ class _Search:
         began, until = time.thread_time(), time.monotonic() + wall
         few = [i for i, factor in enumerate(self.factors.all) if factor.kind in (Kind.SIZE, Kind.SCALAR)]
         triples = self.array.rows(3, few)
+        least = COMBINED.least if self.factors.bytes <= COMBINED.bytes else 0
         for number, row in enumerate(chain(self.array.rows(2), triples)):
-            if number >= COMBINED.least and time.thread_time() - began > COMBINED.seconds:
+            if number >= least and time.thread_time() - began > COMBINED.seconds:
                 return
             if time.monotonic() > until or self._causes >= COMBINED.causes:
                 return
@@ -188,15 +189,18 @@ class _Search:
         return Refused(f"{wrong.mismatch.message} ({case.words}; {words}); {report.signature}.", report)
 
 
-def _order(chosen: Chosen) -> int:
+def _order(chosen: Chosen) -> tuple[int, int]:
     """Place a factor among those of a cause: the first one decides what the verdict says. Reads beyond an input are
-    refused; limits of values can be looked at in each call, and exclude the fewest."""
+    refused; limits of values can be looked at in each call, and exclude the fewest. Of scalars it is the last one."""
     factor, level, value = chosen
     if factor.kind is Kind.LAYOUT and value.at == "end":
-        return 0
+        return 0, 0
     if level.told is None:
-        return len(Kind) + 2
+        return len(Kind) + 2, 0
     told = level.told
     if isinstance(told, DrawnLimit):
-        return 1 if told.not_nan or (told.low, told.high, told.least) != (None, None, None) else len(Kind) + 1
-    return 2 + [Kind.SCALAR, Kind.LAYOUT, Kind.TWICE].index(factor.kind)
+        is_limit = told.not_nan or (told.low, told.high, told.least) != (None, None, None)
+        return 1 if is_limit else len(Kind) + 1, 0
+    if factor.kind is Kind.SCALAR:
+        return 2, -factor.of
+    return 3 if factor.kind is Kind.LAYOUT else 4, 0

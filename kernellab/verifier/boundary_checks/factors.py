@@ -98,6 +98,8 @@ class Factors:
         small = {d.name: max(d.min, min(d.max, COMBINED.small)) for d in self.task.dims}
         #: Sizes where no factor has another one.
         self.sizes = small if runs_at(self.task, tuple(small.items())) else dict(base.sizes)
+        #: Bytes there.
+        self.bytes = input_bytes(self.task, self.sizes)
 
     def _add(self, kind: Kind, of: Any, levels: Sequence[Level]) -> None:
         other = tuple(level for level in levels if not self._is_told(level))
@@ -217,7 +219,7 @@ class Factors:
         for factor, level in zip(self.all, row, strict=True):
             if factor.kind is Kind.SIZE and level:
                 sizes[factor.of] = factor.levels[level].most
-        return input_bytes(self.task, sizes) <= COMBINED.bytes
+        return input_bytes(self.task, sizes) <= max(COMBINED.bytes, self.bytes)
 
     def drawn(self, row: Row) -> Combination:
         """Return a combination of the levels of ``row``, with values drawn for them."""

@@ -1,4 +1,4 @@
-"""Checks of scalar arguments: other values of each, of several together, integers for floats, infinities."""
+"""Checks of scalar arguments: other values of each, integers and tensors for floats, infinities, -0."""
 
 from __future__ import annotations
 
@@ -69,12 +69,13 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> di
             if variants:
                 right[position] = [case.args[position] for case in variants]
             _as_integer(stages, base, position)
+            _as_tensor(stages, base, position)
             if stages.context.interpreted or isinstance(base.args[position], bool):
                 continue
             if _at_ends(stages, position):
                 _hidden_by_zero(stages, base, position)
                 if variants:
-                    right[position] += _infinite(stages, base, position)
+                    right[position] += _special(stages, base, position)
             else:
                 stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
     _own_defaults(stages, base)
@@ -127,6 +128,25 @@ def _as_integer(stages: Stages, base: Case, position: int) -> None:
             if all(map(finite, case.native)) and not is_right(stages, case, lay_out(case.args)):
                 name = stages.task.args[position].name
                 limit = DrawnLimit(argument=name, values=f"{name} = {number}, an integer, not handled")
+                stages.context.findings.add(limit)
+            return
+
+
+def _as_tensor(stages: Stages, base: Case, position: int) -> None:
+    """Label a kernel that takes a tensor of no dimensions in place of a scalar, as torch's operators do, and is wrong
+    then; one that refuses it is right."""
+    value = base.args[position]
+    if isinstance(value, bool) or stages.task.framework == "numpy":
+        return
+    for number in (3, 2, 1, 0):
+        same = base.with_change(("scalar", position, type(value)(number)))
+        scalar = torch.tensor(same.args[position])
+        case = base.given(tuple(scalar if i == position else arg for i, arg in enumerate(base.args)))
+        if cases.has_answer(case) and cases.has_answer(same) and all(map(alike, case.native, same.native)):
+            got = outputs_of(stages, case, lay_out(case.args)) if all(map(finite, case.native)) else None
+            if got is not None and not is_within(stages, case, got):
+                name = stages.task.args[position].name
+                limit = DrawnLimit(argument=name, values=f"{name} as a tensor of no dimensions not handled")
                 stages.context.findings.add(limit)
             return
 
@@ -187,13 +207,15 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
                 break
 
 
-def _infinite(stages: Stages, base: Case, position: int) -> list[float]:
+def _special(stages: Stages, base: Case, position: int) -> list[float]:
     """Label the infinities that a scalar must not have, of those for which the reference ends with a finite answer, and
-    return the others of these."""
+    -0 where that differs from 0 in more than zeros; return those of them that are right."""
     name, right = stages.task.args[position].name, list[float]()
-    for number in (inf, -inf) if isinstance(base.args[position], float) else ():
+    for number in (inf, -inf, -0.0) if isinstance(base.args[position], float) else ():
         case = base.with_change(("scalar", position, number))
         if not _ends_within(case, CORRECT.scalar_seconds):
+            continue
+        if number == 0 and _equal(case, base.with_change(("scalar", position, 0.0))):
             continue
         comparable = [w.shape for w in case.native] == [w.shape for w in base.native] and all(map(finite, case.native))
         if comparable and is_right(stages, case, lay_out(case.args)):
@@ -201,6 +223,11 @@ def _infinite(stages: Stages, base: Case, position: int) -> list[float]:
         elif comparable:
             stages.context.findings.add(DrawnLimit(argument=name, values=f"{name} = {number} not handled"))
     return right
+
+
+def _equal(case: Case, other: Case) -> bool:
+    """Return whether the reference answers two cases with equal numbers; zeros of either sign are equal."""
+    return cases.has_answer(other) and all(map(torch.equal, case.native, other.native))
 
 
 def is_held(stages: Stages, position: int) -> bool:

@@ -155,6 +155,8 @@ class CorrectRule:
     ordinary_bytes: int = 256 * MIB
     earlier_calls: int = 16_000
     earlier_seconds: float = 0.4
+    #: and calls at other small shapes before these
+    earlier_shapes: int = 320
     private_bytes: int = 4 * MIB
     #: all families run at sizes whose inputs and outputs are smaller than this
     family_bytes: int = 4 * MIB

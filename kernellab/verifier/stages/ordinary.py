@@ -25,8 +25,9 @@ from kernellab.conditions import StaticFinding, of
 from kernellab.errors import TaskError
 from kernellab.records import Evidence
 from kernellab.target import Backend
-from kernellab.task import ArgKind
+from kernellab.task import ArgKind, Task
 from kernellab.task.dtypes import channels_last
+from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.cases.cases import drawn_base
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
@@ -105,6 +106,8 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
     calls = []
+    # On a device a new shape may be compiled for seconds.
+    shapes = other_shapes(stages.task) if stages.context.request.backend is Backend.CPU else []
     for number, case in enumerate(cases):
         specs: list[dict[str, Any]] = []
         for arg in case.args[: stages.worker.accepted]:
@@ -122,6 +125,7 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         calls.append({
             "args": specs, "answers": [path.name for path in process.answers(number)],
             "earlier": draw.randrange(CORRECT.earlier_calls // 2, CORRECT.earlier_calls) if first else 0,
+            "shapes": [row[: stages.worker.accepted] for row in shapes] if first else [],
             "seconds": CORRECT.earlier_seconds,
         })  # fmt: skip
     message = stages.build_message(source)
@@ -139,6 +143,32 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     worker.post({"op": "run", "shell": shell})
     return process
+
+
+#: Small sizes of each Dim, and of the only one; and how many of those drawn the reference must accept.
+_SIZES, _OF_ONE, _ACCEPTED = 40, 1000, 16
+
+
+def other_shapes(task: Task) -> list[list[Sequence[int] | None]]:
+    """Return shapes of all arguments (None: not a tensor) at many small sizes, in a secret order. Empty if there are
+    none, if some sizes within the Dims' ranges are refused, or if weights change with the sizes."""
+    if not task.dims or any(arg.static or arg.key for arg in task.args):
+        return []
+    draw, most = secrets.SystemRandom(), _SIZES if len(task.dims) > 1 else _OF_ONE
+    least = [max(dim.min, 1) for dim in task.dims]
+    ends = [min(dim.max, low + most) for dim, low in zip(task.dims, least, strict=True)]
+    drawn = {
+        tuple(draw.randint(low, high) for low, high in zip(least, ends, strict=True))
+        for _ in range(2 * CORRECT.earlier_shapes)
+    }
+    sizes = [tuple(zip((dim.name for dim in task.dims), numbers, strict=True)) for numbers in drawn]
+    draw.shuffle(sizes)
+    if not all(runs_at(task, one) for one in sizes[:_ACCEPTED]):
+        return []
+    return [
+        [arg.extents(dict(one)) if arg.kind is ArgKind.TENSOR else None for arg in task.args]
+        for one in sizes[: CORRECT.earlier_shapes]
+    ]
 
 
 def _cases(stages: Stages) -> tuple[Case, ...]:

@@ -1,6 +1,7 @@
 """Triton's interpreter in a worker: accesses must stay within the tensors of their launch, and must not race. An
 autotuned kernel runs one configuration, since there is nothing here to measure. What a GPU and its compiler refuse is
-refused (grids, small products), and products in TF32 are rounded as its units round them.
+refused (grids, small products), products in TF32 are rounded as its units round them, and what a masked load leaves
+undefined is no number.
 
 The programs of a launch run one after another here and concurrently on a GPU: if one accesses what another stores, or
 a thread what another thread of its program has stored before a barrier, the order decides. A program that has used an
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from kernellab.dsls.interpreter import accept_one_element_bounds
+from kernellab.verifier.protocol.memory import POISON
 from kernellab.verifier.worker.guards import Trespass
 
 
@@ -172,9 +174,11 @@ def install() -> None:
         bounds.next_program()
         return to_program(*args, **kwargs)
 
-    def loaded(*args: Any, **kwargs: Any) -> Any:
-        bounds.ordered = bounds.ordered or bool(kwargs.get("is_volatile", args[-1]))
-        return load(*args, **kwargs)
+    def loaded(pointers: Any, mask: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        bounds.ordered = bounds.ordered or bool(kwargs.get("is_volatile", args[-1] if args else False))
+        if other is None and not np.all(mask.data):
+            other = _undefined(interpreter, pointers)
+        return load(pointers, mask, other, *args, **kwargs)
 
     def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -229,6 +233,19 @@ def _patching(interpreter: Any) -> Callable[..., None]:
                 interpreter._patch_attr(module, name, member, builder, *scope)
 
     return patch
+
+
+#: bytes of what a masked load leaves undefined, of integers: no small number, as -1 or 0 might be right by chance
+_UNDEFINED = 0x5B
+
+
+def _undefined(interpreter: Any, pointers: Any) -> Any:
+    """What a load without ``other`` gives where its mask is false: NaN, or for integers any number (Triton leaves it
+    undefined; a GPU's register has what was in it)."""
+    kind = pointers.get_element_ty()
+    values = np.empty(np.shape(pointers.data), dtype=interpreter._get_np_dtype(kind))
+    values.view(np.uint8)[...] = POISON if kind.is_floating() else 1 if kind.is_int1() else _UNDEFINED
+    return interpreter.TensorHandle(values, kind)
 
 
 def _tf32(values: Any) -> Any:

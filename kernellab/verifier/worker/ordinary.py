@@ -63,11 +63,32 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     return [torch.as_tensor(result).resolve_conj().resolve_neg()]
 
 
+def _at_shapes(kernel: Callable[..., Any], args: list[Any], shapes: list[list[list[int] | None]], end: float) -> None:
+    """Call a kernel at other shapes of its arguments (None: as they are) until ``end``, a wall-clock time: what it
+    keeps for each shape may run out of room. Floats repeat the values of the arguments; integers are 0, which are
+    indices at every size."""
+    for shape_of in shapes:
+        others = [arg if shape is None else _resized(arg, shape) for arg, shape in zip(args, shape_of, strict=True)]
+        with contextlib.suppress(Exception):  # only the answers after these calls are compared
+            kernel(*others)
+        if time.monotonic() > end:
+            break
+
+
+def _resized(value: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    if not value.is_floating_point():
+        return value.new_zeros(shape)
+    count = value.new_zeros(shape).numel()
+    return value.reshape(-1)[torch.arange(count, device=value.device) % value.numel()].reshape(shape)
+
+
 def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
     """Make each of the calls, after many others on the same values; arguments that are written into are outputs too."""
     for call in job["calls"]:
         args = [_argument(spec, folder, job["device"]) for spec in call["args"]]
         fresh = [[a.clone() if i in job["written"] else a for i, a in enumerate(args)] for _ in range(2)]
+        end = time.monotonic() + _WAITED * call["seconds"]
+        _at_shapes(kernel, fresh[0], call["shapes"], end)
         if call["earlier"]:
             # on one thread: if others keep the cores busy, a team waits for a core in each call
             torch.set_num_threads(1)
