@@ -1,8 +1,7 @@
-"""A capsule: everything that a verdict rests on, in one JSON file that another machine verifies again.
+"""A capsule: everything behind a verdict in one JSON file, which another machine can verify again.
 
-Its hashes tell a damaged or carelessly edited file from a whole one. They are no signature: whoever writes a capsule
-can write its hashes, which is why :func:`again` believes none of its figures.
-"""
+Its hashes detect a damaged or carelessly edited file. They are not a signature: anyone can write a capsule with valid
+hashes, so :func:`again` does not trust its figures."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _FORMAT = 2
 
 
 class Capsule(Record):
-    """``verdict`` holds the environment and the timings as they were taken; ``hashes`` name each part."""
+    """``verdict`` has the original environment and timings; ``hashes`` are those of the parts."""
 
     format: int = _FORMAT
     made_by: str
@@ -44,7 +43,7 @@ class Capsule(Record):
     hashes: dict[str, str]
 
     def parts(self) -> dict[str, str]:
-        """The SHA-256 of each part as it is now."""
+        """Return the SHA-256 of each part."""
         return {
             "task": _hash(self.task),
             "source": _hash(self.source.model_dump_json()),
@@ -55,7 +54,7 @@ class Capsule(Record):
 
 @dataclass(frozen=True)
 class Again:
-    """A capsule's verdict next to that of this machine."""
+    """A capsule's verdict and that of this machine."""
 
     capsule: Capsule
     verdict: Verdict
@@ -66,7 +65,8 @@ class Again:
 
     @property
     def differences(self) -> list[str]:
-        """What is not as the capsule says, each a line; times are reported, not compared, where the chips differ."""
+        """Return the differences from the capsule, one on each line; times on different chips are reported but not
+        compared."""
         then, now = self.capsule.verdict, self.verdict
         lines = []
         if then.passed != now.passed:
@@ -89,7 +89,7 @@ class Again:
 
 
 def capsule_of(kernel: VerifiedKernel) -> Capsule:
-    """The capsule of a verified kernel."""
+    """Return the capsule of a verified kernel."""
     capsule = Capsule(
         made_by=f"kernellab {version('kernellab')}", name=kernel.name, task=kernel.task.text, source=kernel.source,
         sketch=kernel.sketch, verdict=kernel.verdict, target=kernel.target, hashes={},
@@ -98,7 +98,7 @@ def capsule_of(kernel: VerifiedKernel) -> Capsule:
 
 
 def is_capsule(path: Path) -> bool:
-    """Does the file hold a capsule, whatever its name? A damaged one too, so that :func:`read_capsule` can say so."""
+    """Is the file a capsule, of any name? A damaged one counts too, so that :func:`read_capsule` reports the damage."""
     try:
         if path.stat().st_size > MOST_BYTES:
             return False
@@ -109,10 +109,10 @@ def is_capsule(path: Path) -> bool:
 
 
 def read_capsule(path: Path) -> Capsule:
-    """The capsule in a file, whole.
+    """Return the capsule in a file.
 
     Raises:
-        KernellabError: it cannot be read, is not a capsule, or a part does not have its hash.
+        KernellabError: it cannot be read, is not a capsule, or the hash of a part is wrong.
     """
     remedy = "Write one with `kernellab export SESSION --capsule FILE`."
     try:
@@ -139,7 +139,7 @@ def read_capsule(path: Path) -> Capsule:
 
 
 def write_capsule(kernel: VerifiedKernel, path: Path) -> Path:
-    """Raises KernellabError where ``path`` cannot be written."""
+    """Write the capsule of ``kernel`` and return its path. Raises KernellabError: ``path`` cannot be written."""
     text = json.dumps(json.loads(capsule_of(kernel).model_dump_json()), indent=1) + "\n"
     return written(path, text)
 
@@ -148,11 +148,11 @@ def again(
     capsule: Capsule, options: VerifyOptions, progress: Callable[[StageResult], None] = lambda part: None, *,
     trusted: bool = False,
 ) -> Again:  # fmt: skip
-    """The capsule's kernel, verified here from nothing but its task and its source. ``trusted``: whoever asks knows
-    that the task runs with their rights.
+    """Verify the capsule's kernel here, from its task and its source alone. ``trusted``: the caller knows that the task
+    runs with their rights.
 
     Raises:
-        KernellabError: no one has said so.
+        KernellabError: ``trusted`` is not set.
         TaskError, TargetError, VerifierError: it cannot be judged on this machine.
     """
     if not trusted:
@@ -162,7 +162,7 @@ def again(
             "Read the capsule's field `task`; if you trust it, allow it: kernellab verify CAPSULE --trust-task, or "
             "again(..., trusted=True).",
         )
-    # what a file says of its origin is not believed: as a model's, its code never runs outside the sandbox
+    # the origin in a file is not trusted: its code counts as a model's and never runs outside the sandbox
     source = capsule.source.model_copy(update={"origin": Author.MODEL})
     task = load_task(capsule.task, capsule.name)
     weak = admit(task)
@@ -172,7 +172,7 @@ def again(
 
 
 def facts(repeated: Again) -> dict[str, Any]:
-    """For one JSON object: the capsule's own figures next to what differs."""
+    """Return data for one JSON object: the capsule's figures, and the differences."""
     then = repeated.capsule.verdict
     return {
         "name": repeated.capsule.name,

@@ -1,8 +1,8 @@
-"""Compiled code that goes along with a package, so that nothing is compiled where it is used.
+"""Compiled code in a package, so that users compile nothing.
 
-A C++ kernel brings its library, a Triton or CUDA C++ kernel its cubins for the chip where it was verified, and Triton's
-launches the library that repeats them. What is not for the machine where it is used is compiled there, and said.
-"""
+A C++ kernel comes with its library, a Triton or CUDA C++ kernel with its cubins for the chip where it was verified, and
+Triton's launches with the library that replays them. Code for another machine is compiled by the user, with a
+message."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from kernellab.export.package import Package
 from kernellab.records import Author
 from kernellab.target import Backend
 
-#: the DSLs whose cubins a dry call makes
+#: DSLs whose cubins a dry call compiles
 _GPU = ("triton", "cuda_c")
 
 
 def compiled(package: Package) -> Package:
-    """``package`` with the compiled code of its kernels; of those that have none its ``source_only`` says why.
+    """Return ``package`` with the compiled code of its kernels; ``source_only`` has the reasons for kernels without
+    any.
 
     Each is compiled here and now: C++ by its own build, GPU code by a call without a GPU, on the task's sizes.
     """
@@ -52,7 +53,7 @@ def compiled(package: Package) -> Package:
 
 
 def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
-    """Its compiled files inside the kernel's folder. Raises KernellabError where there are none."""
+    """Yield its compiled files, by path in the kernel's folder. Raises KernellabError: there are none."""
     from kernellab.export.runtime import prebuilt
 
     by_tvm = kernel.backend is Backend.CPU and any("tvm_ffi.cpp" in t for t in _python(kernel))
@@ -73,7 +74,7 @@ def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
 
     chip = named_chip(kernel.verdict.environment.chip)
     sizes = kernel.task.module().default_sizes()
-    # a compiler takes sizes that 16 divides for another kernel
+    # for sizes that are multiples of 16 the compiler makes another kernel
     rounded = {d.name: min(max(sizes[d.name] // 16 * 16, 16), d.max) for d in kernel.task.dims}
     odd = {d.name: min(rounded[d.name] + 1, d.max) for d in kernel.task.dims}
     files: dict[str, bytes] = {}
@@ -84,7 +85,7 @@ def _compiled(kernel: VerifiedKernel) -> Iterator[tuple[str, bytes]]:
     if not files:
         raise KernellabError(f"{kernel.name}'s kernel leaves no cubin.", "It is compiled where it is used.")
     yield from files.items()
-    # Triton reads the cubins of its own version alone
+    # Triton reads only cubins of its version
     compiler = prebuilt.triton_version() if kernel.source.dsl == "triton" else ""
     facts = {"capability": capability_of(chip), "chip": chip.name, "compiler": compiler}
     yield prebuilt.CHIP, (json.dumps(facts) + "\n").encode()
@@ -95,7 +96,7 @@ def _python(kernel: VerifiedKernel) -> Iterator[str]:
 
 
 def _library(kernel: VerifiedKernel) -> str:
-    """Where the kernel's own build puts its library, told by the builder that it calls."""
+    """Return the library of the kernel's build, from the builder that it calls."""
     import tvm_ffi.cpp
 
     from kernellab.export.runtime import prebuilt
@@ -112,7 +113,7 @@ def _library(kernel: VerifiedKernel) -> str:
             written(Path(scratch) / name, text)
         try:
             prebuilt.loaded_by(told, Path(scratch) / kernel.source.entry_file)
-        except Exception as error:  # whatever a compiler that is not there raises
+        except Exception as error:  # a missing compiler may raise anything
             raise KernellabError(f"{kernel.name}'s kernel cannot be built here: {error}", "") from None
     if len(files) != 1:
         raise KernellabError(f"{kernel.name} builds {len(files)} libraries, and one can go along.", "")

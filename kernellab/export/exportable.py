@@ -1,4 +1,4 @@
-"""A verified kernel on its way out: what it computes, its source, what was said of it, and so when it may be called."""
+"""A verified kernel for export: its task, its source, its verdict, and the calls that it accepts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.task.policy import read_domain
 
-#: packages whose launches are all seen by Triton's launcher, and how other code comes in
+#: packages all of whose launches go through Triton's launcher, and ways in which other code may run
 _SEEN = frozenset({"torch", "triton", "numpy"})
 _OTHER_LAUNCHES = re.compile(r"\b(?:ctypes|cpp_extension|load_inline)\b")
 
 
 @dataclass(frozen=True)
 class VerifiedKernel:
-    """``target`` says in words where it was verified; ``name`` becomes the module's and the operator's."""
+    """``target`` describes where it was verified; ``name`` is that of the module and the operator."""
 
     name: str
     task: Task
@@ -43,8 +43,8 @@ class VerifiedKernel:
         """The shape class of the runtime (``runtime/guards.py``), with its files in ``folder``.
 
         Raises:
-            KernellabError: it holds its own parameters, or an argument's values, so that it is no function of its
-                arguments.
+            KernellabError: it contains parameters, or values of an argument, so that it is not a function of its
+            arguments.
         """
         if self.verdict.marked("constructor-parameters"):
             raise KernellabError(
@@ -92,7 +92,7 @@ class VerifiedKernel:
 
     @property
     def said(self) -> str:
-        """What was verified where, in one line."""
+        """Return what was verified, and where, in one line."""
         figures = f", {self.verdict.text}" if self.verdict.text else ""
         labels = f" ({self.verdict.label})" if self.verdict.label else ""
         return f"{self.target}: trust {self.verdict.trust.value}{labels}{figures}; source {self.source.hash}"
@@ -109,17 +109,18 @@ class VerifiedKernel:
 
     def _only(self) -> Mapping[str, Any]:
         if self.backend is Backend.INTERPRETER:
-            # other numbers are not tried where a call takes seconds
+            # other numbers are not tried if a call takes seconds
             return {arg.name: arg.value for arg in self.task.args if not arg.is_tensor}
         return {c.argument: c.value for c in of(self.verdict.conditions, ScalarLimit)}
 
     def _domain(self) -> Mapping[str, Sequence[str]]:
-        """The task's own words for what values may be, each with its arguments."""
+        """Return the task's domains of values, each with its arguments."""
         read = {name: read_domain(text) for name, text in self.task.domain.items()}
         return {n: [d.word, *d.arguments] for n, d in read.items() if d is not None and d.word not in ("real", "fixed")}
 
     def _intervals(self) -> Mapping[str, Any]:
-        """The least and the greatest value, None where there is none, outside of which the Verifier found it wrong."""
+        """Return the least and the greatest value (None without a limit) outside of which the Verifier found it
+        wrong."""
         conditions = self.verdict.conditions
         intervals: dict[str, list[float | None]] = {}
         refuted = [c for c in of(conditions, Domain) if c.refuted]
@@ -132,32 +133,32 @@ class VerifiedKernel:
         return intervals
 
     def _magnitudes(self) -> Mapping[str, float]:
-        """The smallest magnitude other than zero of each argument for which the kernel is right."""
+        """Return the smallest nonzero magnitude of each argument for which the kernel is right."""
         limits = [c for c in of(self.verdict.conditions, DrawnLimit) if c.least is not None]
         return {c.argument: max(o.least or 0.0 for o in limits if o.argument == c.argument) for c in limits}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of several kernels of one task is to run, by the size of a Dim: ``starts`` holds the least size of each
-    range and the kernel's place among them, None for the reference, which was faster for certain."""
+    """The choice among several kernels of one task by the size of a Dim: ``starts`` has the least size of each range
+    and the kernel's index, None for the reference if it was certainly faster."""
 
     dim: str
     starts: tuple[tuple[int, int | None], ...]
 
     def words(self, names: Sequence[str]) -> list[str]:
-        """Each range and what runs in it."""
+        """Return each range and the name of what runs in it."""
         return [f"{self.dim} from {at}: {'eager' if k is None else names[k]}" for at, k in self.starts]
 
 
 def repeatable(source: Source, backend: Backend | None) -> bool:
-    """Are all its launches such as the launcher of ``runtime/`` sees, so that it may repeat them?"""
+    """Does the launcher of ``runtime/`` see all its launches, so that it may replay them?"""
     plain = not any(_OTHER_LAUNCHES.search(text) for text in source.files.values())
     return source.dsl == "triton" and backend is Backend.CUDA and plain and packages_of(source) <= _SEEN
 
 
 def packages_of(source: Source) -> set[str]:
-    """The packages that its Python files import, without Python's own and the source's files."""
+    """Return the packages that its Python files import, without the standard library and the source's files."""
     own = {Path(file).parts[0].removesuffix(".py") for file in source.files}
     texts = [text for file, text in source.files.items() if file.endswith(".py")]
     names = {name for text in texts for name in imported(ast.parse(text))}

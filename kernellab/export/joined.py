@@ -1,8 +1,7 @@
-"""Several kernels of one task as one source, in which the size of a Dim decides which of them runs.
+"""Several kernels of one task as one source, in which the size of a Dim selects the kernel.
 
-It is what an exported operator of these kernels does, and is verified as a whole: over the range that they take
-together, and at the sizes on both sides of each switch.
-"""
+It does the same as an exported operator of these kernels, and is verified as a whole: over their joint range, and at
+the sizes on both sides of each switch."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def kernel({signature}):
 
 @dataclass(frozen=True)
 class Joined:
-    """``starts``: from each size of ``dim`` on which of ``kernels`` runs, up to the next one."""
+    """``starts``: the sizes of ``dim`` from which each of ``kernels`` runs, up to the next one."""
 
     kernels: tuple[VerifiedKernel, ...]
     dim: str
@@ -46,12 +45,12 @@ class Joined:
 
     @property
     def switches(self) -> tuple[int, ...]:
-        """The sizes from which on another kernel runs."""
+        """The sizes from which another kernel runs."""
         return tuple(start for start, _ in self.starts[1:])
 
     @cached_property
     def source(self) -> Source:
-        """Each kernel's files in a folder, and a function that calls one of them."""
+        """Return each kernel's files in a folder, and a function that calls one of them."""
         first, used = self.kernels[0], sorted({k for _, k in self.starts})
         names = {k: f"k{self.kernels[k].source.hash}" for k in used}
         files: dict[str, str] = {}
@@ -77,7 +76,7 @@ class Joined:
         return Source(dsl=first.source.dsl, files={"kernel.py": text, **files}, origin=origin)
 
     def verified(self, verifier: Verifier, target: Target, options: VerifyOptions) -> VerifiedKernel:
-        """All of them as one kernel, with its verdict. Raises as :meth:`Verifier.verify`."""
+        """Verify all of them as one kernel, and return it with its verdict. Raises as :meth:`Verifier.verify`."""
         sides = tuple({self.dim: size} for switch in self.switches for size in (switch - 1, switch))
         options = options.model_copy(update={"sizes": (*options.sizes, *sides)})
         outcome = verifier.verify(self.task, self.source, target, options=options)
@@ -91,11 +90,12 @@ class Joined:
 
 
 def joined(kernels: Sequence[VerifiedKernel], choice: Choice | None = None) -> Joined:
-    """``kernels`` as the operator's runtime chooses among them: by ``choice``, or of those that take a size the one of
-    the narrowest range. Where ``choice`` says eager, the kernel that would run there stands for it.
+    """Return ``kernels`` joined with the choice of the operator's runtime: by ``choice``, or the kernel of the
+    narrowest range that accepts a size. If ``choice`` is eager, the kernel that would otherwise run takes its place.
 
     Raises:
-        KernellabError: why they are no one source: other languages, several Dims that differ, sizes that none takes.
+        KernellabError: they cannot be one source: different languages, several Dims that differ, sizes that none
+        accepts.
     """
     first = kernels[0]
     for other in kernels[1:]:
@@ -138,7 +138,7 @@ def _starts(at: Sequence[Dim], choice: Choice | None) -> Iterator[tuple[int, int
 
 
 def _over(task: Task, at: Sequence[Dim]) -> Task:
-    """``task`` over the range of all of them."""
+    """Return ``task`` over the range of all of them."""
     name, low, high = at[0].name, min(d.min for d in at), max(d.max for d in at)
     if all(d == at[0] for d in at):
         return task
@@ -149,7 +149,7 @@ def _over(task: Task, at: Sequence[Dim]) -> Task:
 
 
 def _size_of(task: Task, dim: str) -> str:
-    """Python that reads the size of ``dim`` from the arguments."""
+    """Return Python that reads the size of ``dim`` from the arguments."""
     from kernellab.export.runtime.guards import value_of
 
     extents = [(a.name, i, str(e)) for a in task.tensors for i, e in enumerate(a.shape)]

@@ -1,4 +1,4 @@
-"""Other projects' forms: the layout of Hugging Face's ``kernels``, and flashinfer-bench's Definition and Solution.
+"""Other projects' formats: the layout of Hugging Face's ``kernels``, and flashinfer-bench's Definition and Solution.
 
 Sources: github.com/huggingface/kernels, docs/source/kernel-requirements.md and ``kernels`` 0.17 (variants named
 ``torch-<backend>`` with a metadata.json); github.com/flashinfer-ai/flashinfer-bench, flashinfer_bench/data (0.1.2).
@@ -18,7 +18,7 @@ from kernellab.export.package import Package
 from kernellab.export.reference import reference_text
 from kernellab.task import TaskForm
 
-#: a DSL of ours -> flashinfer-bench's language: what a Python file binds by itself is Python there
+#: DSL -> flashinfer-bench's language: a Python file with its own bindings is Python there
 _LANGUAGES = {"triton": "triton", "tilelang": "tilelang"}
 _DTYPES = {
     "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool",
@@ -43,7 +43,8 @@ __all__ = _module.__all__
 
 
 def write_kernels(package: Package, folder: Path, licence: str) -> Path:
-    """A repository for ``kernels``: ``build/torch-<backend>/`` with the package and its metadata.json.
+    """Write a repository for ``kernels`` and return its folder: ``build/torch-<backend>/`` with the package and its
+    metadata.json.
 
     Load it with ``kernels.get_local_kernel(folder)``.
 
@@ -83,10 +84,10 @@ def write_kernels(package: Package, folder: Path, licence: str) -> Path:
 
 
 def write_solution(kernel: VerifiedKernel, path: Path) -> tuple[Path, Path]:
-    """flashinfer-bench's Solution of one kernel, and next to it the Definition that it solves.
+    """Write flashinfer-bench's Solution of one kernel, and next to it its Definition. Returns both paths.
 
     Raises:
-        KernellabError: an input is of a dtype that has no name there, or a file cannot be written.
+        KernellabError: an input's dtype does not exist there, or a file cannot be written.
     """
     definition = definition_of(kernel)
     solution = {
@@ -111,10 +112,10 @@ def write_solution(kernel: VerifiedKernel, path: Path) -> tuple[Path, Path]:
 
 
 def definition_of(kernel: VerifiedKernel) -> dict[str, Any]:
-    """The task as a Definition: an axis for each Dim, each number and each expression of its shapes.
+    """Return the task as a Definition: an axis for each Dim, each number and each expression of its shapes.
 
     Raises:
-        KernellabError: a dtype that has no name there.
+        KernellabError: a dtype does not exist there.
     """
     task = kernel.task
     axes: dict[str, Any] = {d.name: {"type": "var", "description": f"{d.min} to {d.max}"} for d in task.dims}

@@ -73,11 +73,11 @@ kernel = {name}
 
 
 def module_text(package: Package) -> str:
-    """The text of one module that does what ``package`` does."""
+    """Return the text of one module with the contents of ``package``."""
     task = package.kernels[0].task
     compiled = {name: base64.b85encode(data).decode() for name, data in package.binaries.items()}
     files = "{\n" + "".join(f"    {name!r}: {_literal(text)},\n" for name, text in package.files.items()) + "}"
-    # the files come last: their own text may hold words in braces
+    # the files come last: their text may contain words in braces
     values = {
         "{title}": COMPILED, "{doc}": package.said, "{namespace}": package.namespace,
         "{signature}": signature(task.args), "{arguments}": ", ".join(a.name for a in task.args),
@@ -93,7 +93,7 @@ def module_text(package: Package) -> str:
 
 
 def _literal(text: str) -> str:
-    """A raw triple-quoted literal, so that the embedded file stays readable, where the text allows one."""
+    """Return a literal of ``text``: raw and triple-quoted if possible, so that the embedded file stays readable."""
     for quote in ("'''", '"""'):
         if quote not in text and not text.endswith((quote[0], "\\")) and "\r" not in text:
             return f"r{quote}{text}{quote}"

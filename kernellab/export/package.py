@@ -1,4 +1,4 @@
-"""The files of a stand-alone Python package that makes kernels an operator of torch."""
+"""The files of a stand-alone Python package with kernels as an operator of torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = ["kernel", "operator", "{name}"]
 
 @dataclass(frozen=True)
 class Package:
-    """``files`` by path inside the package ``name``; ``namespace`` is the operator's in ``torch.ops``."""
+    """``files`` by path inside the package ``name``; ``namespace`` is that of the operator in ``torch.ops``."""
 
     name: str
     namespace: str
@@ -58,17 +58,18 @@ class Package:
     kernels: tuple[VerifiedKernel, ...]
     #: its docstring
     said: str
-    #: compiled code, by path inside the package, and why there is none of a kernel
+    #: compiled code by path inside the package, and the reasons for kernels without any
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     source_only: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
-        """Names the kernels and the reference, whatever the text around them."""
+        """A hash of the kernels and the reference, without the text around them."""
         return self.namespace.rpartition("_")[2]
 
     def write(self, folder: Path) -> Path:
-        """The package as a folder inside ``folder``. Raises KernellabError where it cannot be written."""
+        """Write the package as a folder inside ``folder`` and return its path. Raises KernellabError: it cannot be
+        written."""
         return self.write_into(folder / self.name)
 
     def write_into(self, folder: Path) -> Path:
@@ -94,15 +95,15 @@ def package(
     kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None,
     one: VerifiedKernel | None = None,
 ) -> Package:  # fmt: skip
-    """The package of ``kernels``, which compute one thing for several shapes, devices or numbers.
+    """Return the package of ``kernels``, which compute the same for several shapes, devices or numbers.
 
     Args:
         one: all of them as they were verified as one (:mod:`kernellab.export.joined`).
-        graph: launches of one call go as one CUDA graph.
-        choice: which of the kernels that take a call runs it. Without one the kernel of fewer shapes does.
+        graph: the launches of one call are one CUDA graph.
+        choice: selects the kernel among those that accept a call. Without it the kernel with fewer shapes runs.
 
     Raises:
-        KernellabError: the kernels compute different things, or one is no function of its arguments.
+        KernellabError: the kernels compute different things, or one is not a function of its arguments.
         TaskError: the reference uses something of kernellab.
     """
     first = kernels[0]
@@ -125,7 +126,7 @@ def package(
         "classes": classes,
         "choice": choice
         and {"dim": choice.dim, "starts": [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]},
-        # what `kernellab check` verifies again; the runtime does not read it
+        # read by `kernellab check`, which verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
         "one": one and {"task": one.task.text, "file": one.source.files[one.source.entry_file], "verified": one.said},
     }
@@ -142,7 +143,7 @@ def _folder(kernel: VerifiedKernel) -> str:
 
 
 def same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
-    """Raises KernellabError unless both tasks compute one thing."""
+    """Raise KernellabError unless both tasks compute the same."""
     one, two = ([(a.name, a.is_tensor, a.key) for a in k.task.args] for k in (first, other))
     if one != two or reference_text(other.task).partition('"""\n\n')[2] != reference.partition('"""\n\n')[2]:
         raise KernellabError(
@@ -153,7 +154,7 @@ def same(first: VerifiedKernel, reference: str, other: VerifiedKernel) -> None:
 
 @lru_cache(maxsize=1)
 def runtime_files() -> Mapping[str, str]:
-    """What goes along with every kernel."""
+    """Return the runtime's files, which every package contains."""
     folder = Path(__file__).parent / "runtime"
     return {name: (folder / name).read_text(encoding="utf-8") for name in _RUNTIME}
 
@@ -161,7 +162,7 @@ def runtime_files() -> Mapping[str, str]:
 def described(
     kernels: Sequence[VerifiedKernel], choice: Choice | None = None, one: VerifiedKernel | None = None
 ) -> str:
-    """The docstring of a package or module, without its quotes."""
+    """Return the docstring of a package or module, without its quotes."""
     first = kernels[0]
     lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
     lines += [f"- {k.said}." for k in kernels]
@@ -176,7 +177,8 @@ def described(
 
 
 def signature(args: Sequence[Arg]) -> str:
-    """The parameters of the function in Python; a number with a default behind one without has none."""
+    """Return the parameters of the function in Python; a number before a parameter without a default has none
+    either."""
     open_behind = max((i for i, a in enumerate(args) if a.is_tensor or a.default is None), default=-1)
     return ", ".join(
         a.name if a.is_tensor or a.default is None or i < open_behind else f"{a.name}={a.default!r}"

@@ -1,4 +1,4 @@
-"""A task's reference as a file that stands alone: the statements that it needs, and ``call(*args)``."""
+"""A task's reference as a stand-alone file: the statements that it needs, and ``call(*args)``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def _array(x):
 
 
 def reference_text(task: Task) -> str:
-    """``reference.py``: the task's statements that its reference needs, without its inputs and without kernellab.
+    """Return ``reference.py``: the statements that the task's reference needs, without its inputs and without
+    kernellab.
 
     Raises:
         TaskError: the reference itself uses something of kernellab.
@@ -100,11 +101,11 @@ def reference_text(task: Task) -> str:
 
 
 class _Name(str):
-    """A piece of code that stands for a value."""
+    """A piece of code for a value."""
 
 
 def _spelt(value: Any) -> str:
-    """A call's value as code: an argument's name, a container of such, or the value itself."""
+    """Return a call's value as code: an argument's name, a container of these, or the value itself."""
     import torch
 
     if isinstance(value, _Name):
@@ -130,14 +131,14 @@ def _plain(value: Any) -> bool:
 
 
 def _used(scope: symtable.SymbolTable) -> set[str]:
-    """The names of its module that a scope and those inside it use: a Dim's is not one where a local has it, too."""
+    """Return the module's names that a scope and its inner scopes use, without those that are also local names."""
     outer = scope.get_type() == "module"
     own = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (outer or s.is_global())}
     return own.union(*map(_used, scope.get_children()))
 
 
 def _needed(text: str, roots: set[str]) -> str:
-    """The statements that bind ``roots`` and, in turn, every name that they use; in their order."""
+    """Return the statements that bind ``roots`` and, transitively, every name that they use; in their order."""
     tree = ast.parse(text)
     lines = text.splitlines()
     binds = [(node, set(_bound(node))) for node in tree.body]
@@ -160,14 +161,14 @@ def _needed(text: str, roots: set[str]) -> str:
                 "Write what the reference needs in torch alone.",
             )
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        # names on the same line as another statement are rare, and harmless twice
+        # several statements on one line are rare, and a repeated line is harmless
         space = "\n\n" if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and pieces else ""
         pieces.append(space + "\n".join(lines[first - 1 : node.end_lineno]))
     return "\n".join(pieces) + "\n"
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Names of the module that a statement binds."""
+    """Yield the module's names that a statement binds."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
         yield node.name
         return

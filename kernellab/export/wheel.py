@@ -34,14 +34,14 @@ artifacts = ["*.so", "*.cubin"]
 _HOOK = """\
 [tool.hatch.build.targets.wheel.hooks.custom]
 """
-#: what is needed of a package at the least; of another that a kernel imports, any version
+#: least versions of packages; of others that a kernel imports, any version
 _LEAST = {
     "torch": "torch>=2.6",
     "triton": "triton>=3.2; sys_platform == 'linux'",
     "tvm_ffi": "apache-tvm-ffi[cpp]>=0.1.5",
     "cuda": "cuda-core[cu13]>=1.0; sys_platform == 'linux'",
 }
-#: compiled code is for one system, whatever the Python
+#: compiled code is for one system and any Python
 _TAG = """\
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -54,12 +54,13 @@ class Tagged(BuildHookInterface):
 
 
 def write_wheel(package: Package, folder: Path, version: str = "0.1.0") -> Path:
-    """The wheel's path, in ``folder``. Its dependencies are torch and what its kernels' DSLs need at run time.
+    """Write a wheel into ``folder`` and return its path. Its dependencies are torch and the run-time needs of its
+    kernels' DSLs.
 
-    One with compiled code (:func:`kernellab.export.compiled.compiled`) is for this platform alone.
+    A wheel with compiled code (:func:`kernellab.export.compiled.compiled`) is only for this platform.
 
     Raises:
-        KernellabError: hatchling is not installed, or a version is none.
+        KernellabError: hatchling is not installed, or the version is invalid.
     """
     try:
         from hatchling.builders.wheel import WheelBuilder
@@ -105,7 +106,8 @@ def _quoted(text: str) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """hatchling reads SOURCE_DATE_EPOCH: without one, the wheel of one kernel is the same each time."""
+    """While active, SOURCE_DATE_EPOCH, which hatchling reads, has a default, so that the wheel of one kernel is always
+    the same."""
     before = os.environ.get("SOURCE_DATE_EPOCH")
     os.environ.setdefault("SOURCE_DATE_EPOCH", "1735689600")
     try:

@@ -92,7 +92,7 @@ class Holder:
 
     @property
     def words(self) -> str:
-        """``process 123, since 14:05``: Return this text, with the host of another machine and the date of another
+        """Return ``process 123, since 14:05``, with the host of another machine and the date of another
         day."""
         here = "" if self.host == socket.gethostname() else f" on {self.host}"
         if self.since is None:

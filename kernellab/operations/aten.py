@@ -43,7 +43,9 @@ def _table() -> dict[str, AtenOp]:
     table: dict[str, AtenOp] = {}
     for row in (*_of_sketch(), *ROWS):
         if row.name in table:
-            raise AssertionError(f"{row.name} has two rows")
+            raise AssertionError(
+                f"ATen's {row.name} has two rows: one in sketch.py and one in aten_table.py, or two in one of them."
+            )
         table[row.name] = row
     return table
 

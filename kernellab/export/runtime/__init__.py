@@ -1,1 +1,1 @@
-"""What goes along with a kernel: it needs torch and the DSL's runtime, never kernellab."""
+"""The runtime in exported packages: it needs torch and the DSL's runtime, not kernellab."""

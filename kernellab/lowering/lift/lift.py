@@ -50,7 +50,7 @@ def lift(source: Source, task: Task) -> str:
 
 
 # -- sketches for a source whose code was edited -----------------------------------------------------------------------
-# Sketches for a source whose code was edited: the statement's text is changed as the code was, and proved again.
+# The statement's text is changed as the code was, and proved again.
 
 #: most edits that are followed, one after another
 _MOST_EDITS = 4

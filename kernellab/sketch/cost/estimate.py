@@ -1,4 +1,4 @@
-"""What a sketch costs: FLOPs, bytes from the slowest level, footprint, and a roofline time, each by loop.
+"""The cost of a sketch: FLOPs, bytes from the slowest level, footprint, and a roofline time, each by loop.
 
 A model of the text alone, which runs nothing and does not need torch. Loops with many iterations are sampled.
 ``bytes_slow`` assumes that what fits in the chip's last cache is fetched once, and anything larger each time it is
@@ -18,7 +18,8 @@ from kernellab.target import Chip
 
 @dataclass(frozen=True)
 class LoopCost:
-    """One loop (or the kernel itself, in the first row of each), everything inside it included, over the whole run."""
+    """The totals of one loop over the whole run, inner loops included; the first row of each kernel is the kernel
+    itself."""
 
     kernel: str
     line: int
@@ -27,19 +28,19 @@ class LoopCost:
     iterations: float
     flops: float
     bytes_total: float
-    #: bytes of the tiles that live in one iteration
+    #: bytes of the tiles of one iteration
     footprint: int
 
 
 @dataclass(frozen=True)
 class TensorCost:
-    """One tensor's traffic: distinct bytes, bytes named by all loads and stores, bytes from the slowest level."""
+    """One tensor's traffic: distinct bytes, bytes of all loads and stores, bytes from the slowest level."""
 
     tensor: str
     unique: float
     total: float
     slow: float
-    #: line of the load or store that moves most
+    #: line of the load or store with most bytes
     line: int
 
 
@@ -61,21 +62,21 @@ class Cost:
     bytes_unique: float
     bytes_total: float
     bytes_slow: float
-    #: bytes of tiles alive at once in one parallel iteration, the worst kernel's
+    #: largest bytes of tiles that are live at one time in one parallel iteration, over all kernels
     footprint: int
     #: FLOPs for each byte of ``bytes_slow``
     intensity: float
-    #: None without a chip whose rates are known
+    #: None without a chip of known rates
     time_ms: float | None
-    #: "memory" or "compute": what bounds ``time_ms``
+    #: the bound of ``time_ms``: "memory" or "compute"
     bound: str
     #: iterations that can run at once
     parallelism: float
     loops: tuple[LoopCost, ...]
     tensors: tuple[TensorCost, ...]
-    #: those with arithmetic, the most costly first
+    #: operations with arithmetic, the most costly first
     operations: tuple[OperationCost, ...] = ()
-    #: the same of each launch by itself, in order of the calls; empty in a launch's own cost
+    #: the cost of each launch, in order of the calls; empty in a launch's cost
     launches: tuple[LaunchCost, ...] = ()
 
 
@@ -95,7 +96,7 @@ def cost(
     constexpr: Mapping[str, int | float] | None = None,
     chip: Chip | None = None,
 ) -> Cost:
-    """The cost of ``program`` at ``symbols``; time in ms is the roofline's, per kernel, added up.
+    """Return the cost of ``program`` at ``symbols``; the time in ms is the sum of the kernels' roofline times.
 
     Raises:
         NotRunnable: a constexpr without a value.
@@ -111,7 +112,7 @@ def cost(
 
 
 def _total(models: Sequence[Model], calls: Collection[str], chip: Chip | None) -> Cost:
-    """The cost of ``models`` one after the other; ``calls`` names those that are calls of a library."""
+    """Return the cost of ``models`` in sequence; ``calls`` has the names of library calls."""
     flops: dict[str, float] = {}
     for model in models:
         for name, count in model.root.flops.items():
@@ -146,7 +147,8 @@ def _operations(models: Sequence[Model]) -> tuple[OperationCost, ...]:
 
 
 def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[float, float] | None:
-    """Seconds of arithmetic and of memory of one kernel or library call; None when the chip's rates are unknown."""
+    """Return the seconds of arithmetic and of memory of one kernel or library call; None if the chip's rates are
+    unknown."""
     if chip is None or not chip.bandwidth:
         return None
     compute = 0.0
@@ -156,7 +158,7 @@ def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[f
             return None
         compute += count / peak
     if library:
-        # it fills the chip, and reads what it multiplies once
+        # it uses the whole chip, and reads its operands once
         return compute / LIBRARY_RATE, sum(model.unique.values()) / chip.bandwidth
     # fewer iterations than cores leave cores idle
     used = min(1.0, model.parallelism / chip.cores) if chip.cores else 1.0
@@ -165,11 +167,11 @@ def _roofline(model: Model, chip: Chip | None, library: bool = False) -> tuple[f
     return compute / used, sum(model.slow.values()) / chip.bandwidth
 
 
-#: the share of a chip's peak that its library's products reach. Measured on an H200: cuBLAS 51.3 of 67 TFLOP/s in f32
+#: share of a chip's peak in its library's products. Measured on an H200: cuBLAS 51.3 of 67 TFLOP/s in f32
 #: and 701 of 989 in bf16, cuDNN 357 of 494 in TF32
 LIBRARY_RATE = 0.75
 
-#: seconds that a core of a CPU takes for an atomic add, at the least: a locked exchange that no other core wants.
+#: least seconds of an atomic add on a CPU core: a locked exchange without contention.
 #: 4.5 ns were measured on an EPYC with AVX-512 at positions within its L2 cache
 ATOMIC_S = 3e-9
 
@@ -177,7 +179,7 @@ _INSTEAD = {"tf32": ("f32",), "bf16": ("f16", "f32"), "f16": ("bf16", "f32"), "f
 
 
 def _peak(chip: Chip, name: str) -> float:
-    """FLOP/s of a precision class, or of the nearest class that the chip's facts name."""
+    """Return the FLOP/s of a precision class, or of the nearest class in the chip's facts."""
     if name == "f64" and "f64" not in chip.peak_flops:
         return chip.peak_flops.get("f32", 0.0) / 2
     options = (name, *_INSTEAD.get(name, ("f32",)))

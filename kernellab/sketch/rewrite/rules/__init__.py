@@ -1,1 +1,1 @@
-"""The rules: each function gives the trees that one rewrite makes of a sketch."""
+"""The rules: each function yields the changed trees of one rewrite."""

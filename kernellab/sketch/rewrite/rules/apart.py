@@ -1,9 +1,8 @@
-"""Short axes taken apart: what a sum or a maximum takes along two to four places becomes as many tiles.
+"""Splits short axes: a sum or a maximum along two to four places becomes one over as many tiles.
 
-Packed weights and interleaved pairs have such an axis. It is the innermost of every tile, two elements
-long; apart, each place is a tile whose innermost axis is the next one, and what only chooses between places
-(``where(arange(2) < 1, low, high)``) is gone.
-"""
+Packed weights and interleaved pairs have such an axis. It is the innermost of every tile, two elements long; after the
+split, each place is a tile whose innermost axis is the next one, and a choice between places (``where(arange(2) < 1,
+low, high)``) is removed."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: places of an axis that is taken apart
+#: lengths of axes that are split
 _MOST = 4
 _EXACT = frozenset(("f32", "f64"))
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
@@ -33,8 +32,8 @@ _Definition = tree.Assign | tree.Move
 
 
 def apart(setting: Setting) -> Iterator[Change]:
-    """``reduce_sum(e, axis=[..., last])`` becomes the sum over the other axes of what ``e`` is at each place of its
-    last axis. The same numbers are added in another order, in float32 or float64."""
+    """``reduce_sum(e, axis=[..., last])`` becomes the sum over the other axes of ``e`` at each place of its last axis.
+    The same numbers are added in another order, in float32 or float64."""
     for number, sketch, tile_ranks in ranked(setting.tree):
         once, known_tiles = definitions(sketch), tiles(setting, number)
         for call in nodes(sketch.body):
@@ -54,7 +53,7 @@ def apart(setting: Setting) -> Iterator[Change]:
 
 
 def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
-    """What makes each tile that one statement writes, in a block of the launch that every later reader is inside of."""
+    """Return the statement of each tile that only one statement writes, in a block that contains every later reader."""
     times = Counter(name for stmt in nodes(sketch.body) for name in written(stmt))
     by_name: dict[str, _Definition] = {}
     body: edit.Body = sketch.body
@@ -69,7 +68,7 @@ def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
 
 
 def tiles(setting: Setting, launch: int) -> dict[str, Tile]:
-    """The tiles of a launch by name, without names that stand for tiles of several shapes or dtypes."""
+    """Return the tiles of a launch by name, without names of tiles of several shapes or dtypes."""
     if setting.program is None:
         return {}
     by_name: dict[str, Tile] = {}
@@ -82,7 +81,7 @@ def tiles(setting: Setting, launch: int) -> dict[str, Tile]:
 
 
 def _with_loads(body: edit.Body, more: Mapping[str, list[tree.Move]]) -> edit.Body:
-    """``body`` with further loads right after those of the same tensor's tile."""
+    """Return ``body`` with more loads directly after those of the same tensor's tile."""
     statements: list[tree.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tree.For):
@@ -95,7 +94,8 @@ def _with_loads(body: edit.Body, more: Mapping[str, list[tree.Move]]) -> edit.Bo
 
 @dataclass
 class _Places:
-    """Expressions at single places of the last axis. Raises Unknown where one has no meaning there."""
+    """Expressions at single places of the last axis. Methods raise Unknown for an expression without a meaning
+    there."""
 
     ranks: Mapping[str, int]
     once: Mapping[str, _Definition]
@@ -107,7 +107,7 @@ class _Places:
     count: int = 0
 
     def taken(self, call: tree.Call) -> tuple[tree.Expr, int]:
-        """What ``call`` becomes, and how many places its last axis has."""
+        """Return the replacement of ``call``, and the number of places of its last axis."""
         inside = call.args[0]
         rank = rank_of(inside, self.ranks)
         axes = axes_of(call, rank)
@@ -128,7 +128,7 @@ class _Places:
         return tree.Call(call.func, (joined,), (tree.Keyword("axis", axis),)), self.count
 
     def at(self, expr: tree.Expr, place: int) -> tree.Expr:
-        """``expr`` at one place of its last axis; a single number is itself."""
+        """Return ``expr`` at one place of its last axis; a single number is unchanged."""
         if rank_of(expr, self.ranks) == 0:
             return expr
         match expr:
@@ -143,7 +143,7 @@ class _Places:
                 return _settled(replace(expr, left=left, right=right))
             case tree.Call(func="arange", args=(tree.Num(value=int(count)),)):
                 self._counts(count)
-                # of arange's type: a bare number would take that of what it meets
+                # of arange's type: a bare number would take the type of the other operand
                 return tree.Call("cast", (edit.number(place), tree.Name("i64")))
             case tree.Call(func="cast"):
                 return replace(expr, args=(self.at(expr.args[0], place), *expr.args[1:]))
@@ -182,7 +182,7 @@ class _Places:
         return self.made[name.id, place]
 
     def _broadcast(self, expr: tree.Subscript, place: int) -> tree.Expr:
-        """``name[:, None]`` without its last axis, which is one of those that it gets."""
+        """Return ``name[:, None]`` without its last axis, which is a new one."""
         *first, last = expr.items
         if not isinstance(last, tree.NewAxis):
             inner = self.at(tree.Name(expr.name), place)
@@ -195,7 +195,7 @@ class _Places:
         return tree.Name(expr.name)
 
     def _chosen(self, call: tree.Call) -> tree.Expr:
-        """One of both sides where a choice is settled and both are of one type."""
+        """Return one side of a choice whose condition is constant, if both sides have one type."""
         if call.func != "where" or not isinstance(call.args[0], tree.Bool):
             return call
         sides = call.args[1:]
@@ -210,7 +210,7 @@ class _Places:
         self.count = count
 
     def _is_exact(self, expr: tree.Expr) -> bool:
-        """Is the value certainly of float32 or float64?"""
+        """Is the value certainly float32 or float64?"""
         match expr:
             case tree.Name() | tree.Subscript():
                 name = expr.id if isinstance(expr, tree.Name) else expr.name
@@ -229,7 +229,7 @@ class _Places:
 
 
 def _place(expr: tree.Expr) -> tree.Expr:
-    """The number of a place without the dtype that it was given."""
+    """Return the number of a place without its dtype."""
     match expr:
         case tree.Call(func="cast", args=(tree.Num(value=int()) as number, tree.Name(id="i64"))):
             return number
@@ -237,6 +237,6 @@ def _place(expr: tree.Expr) -> tree.Expr:
 
 
 def _settled(expr: tree.Binary) -> tree.Expr:
-    """A comparison of two numbers as its result."""
+    """Return the result of a comparison of two numbers."""
     numbers = [s.value for s in map(_place, (expr.left, expr.right)) if isinstance(s, tree.Num)]
     return tree.Bool(_COMPARE[expr.op](*numbers)) if expr.op in _COMPARE and len(numbers) == 2 else expr

@@ -1,4 +1,4 @@
-"""A row that was one tile, in blocks of a tunable size: a pass over it for each reduction that needs one before."""
+"""Rows in blocks of a tunable size instead of one tile: one pass for each reduction that depends on an earlier one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
 _LEAST, _MOST = 32, 4
-#: reductions that blocks can share, the operation that joins two blocks, and what it starts from
+#: reductions over blocks, with the operation that combines two blocks, and its initial value
 _JOINS = {"reduce_sum": ("+", 0.0), "reduce_max": ("max", -float("inf")), "reduce_min": ("min", float("inf"))}
 
 
 def rows(setting: Setting) -> Iterator[Change]:
-    """Tiles that hold a whole row become blocks that divide it, with no element past its end.
+    """Replace tiles of a whole row by blocks that divide it, without elements past its end.
 
-    Pointwise work is done block by block; what a later pass needs is read and made again.
-    """
+    Pointwise work is done for each block; values that a later pass needs are read and computed again."""
     for number, sketch in edit.launches(setting.tree):
         grid = edit.grid(sketch)
         if not grid or any(s.pinned for s in grid[-1].body):
@@ -44,7 +43,7 @@ def rows(setting: Setting) -> Iterator[Change]:
 
 
 def _extents(body: edit.Body) -> set[int]:
-    """Numbers that are the whole last slice of what is loaded."""
+    """Return the numbers that are the whole last slice of a load."""
     extents = set()
     for stmt in body:
         if edit.is_load(stmt) and isinstance(stmt.source, tree.Subscript):
@@ -56,12 +55,12 @@ def _extents(body: edit.Body) -> set[int]:
 
 @dataclass(frozen=True)
 class _Step:
-    """A statement, whether its tile is as long as a row, and after how many passes it can be made."""
+    """A statement, whether its tile has the length of a row, and the number of passes before it."""
 
     stmt: tree.Stmt
     long: bool
     level: int
-    #: of a reduction: how blocks are joined, and what they start from
+    #: for a reduction: the combining operation of blocks, and the initial value
     join: str = ""
     start: float = 0.0
 
@@ -74,7 +73,7 @@ class _Blocking:
     ranks: Mapping[str, int]
 
     def body(self, body: edit.Body) -> edit.Body:
-        """Raises Unknown: something in ``body`` cannot be done in blocks."""
+        """Return ``body`` in blocks. Raises Unknown: something in it cannot be done in blocks."""
         steps = self._steps(body)
         last = max(s.level for s in steps)
         statements: list[tree.Stmt] = []
@@ -90,7 +89,7 @@ class _Blocking:
                 statements.append(tree.For(self.col.id, span, inner))
         return tuple(statements)
 
-    # -- what each statement is
+    # -- kinds of statements
 
     def _steps(self, body: edit.Body) -> list[_Step]:
         long: set[str] = set()
@@ -141,14 +140,14 @@ class _Blocking:
         return rank_of(expr, self.ranks) == 0
 
     def _counts(self, expr: tree.Expr) -> bool:
-        """Is ``expr`` made of the numbers of a row's elements?"""
+        """Does ``expr`` consist of the indices of a row's elements?"""
         return any(isinstance(n, tree.Call) and n.func == "arange" and self._is_arange(n) for n in nodes(expr))
 
     def _is_arange(self, call: tree.Call) -> bool:
         return call.args == (edit.number(self.extent),) and not call.keywords
 
     def _pointwise(self, expr: tree.Expr, long: set[str]) -> None:
-        """Raises Unknown unless ``expr`` takes its elements one by one from rows and from single values."""
+        """Raise Unknown unless ``expr`` is elementwise in rows and single values."""
         for node in nodes(expr):
             if isinstance(node, tree.Call) and node.func != "cast" and not self._is_arange(node):
                 op = OPS.get(node.func)
@@ -171,7 +170,7 @@ class _Blocking:
     # -- one pass
 
     def _needed(self, steps: list[_Step], ends: list[_Step]) -> list[tree.Stmt]:
-        """The rows that ``ends`` are made of, in blocks."""
+        """Return the statements that ``ends`` need, in blocks."""
         names: set[str] = set()
         for step in ends:
             names |= edit.uses(step.stmt.source if isinstance(step.stmt, tree.Move) else step.stmt)

@@ -1,4 +1,4 @@
-"""Factors that a sum has in every term, taken out of it: a product a row instead of one an element."""
+"""Moves factors that all terms of a sum share out of it: one product for each row instead of each element."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes, statements, written
 
-#: types whose sums are kept in their own precision
+#: dtypes whose sums have the same precision
 _EXACT = frozenset(("f32", "f64"))
 _COLUMN = (tree.Slice(), tree.NewAxis())
 
@@ -21,9 +21,8 @@ def factor(setting: Setting) -> Iterator[Change]:
     """``sum(a * s)`` becomes ``sum(a) * s`` where ``s`` is one number for the whole tile, or for all that one axis of
     the sum adds; likewise where a loop has added the terms up, and where a matrix product has.
 
-    Multiplication distributes over the sum up to rounding. What is left in the sum is of float32 or float64, so that
-    no integer's sum and no narrow one runs over.
-    """
+    Multiplication distributes over the sum up to rounding. The remaining sum is in float32 or float64, so that no
+    integer or narrow sum overflows."""
     for number, sketch, tile_ranks in ranked(setting.tree):
         exact = _exact(sketch)
         for call in nodes(sketch.body):
@@ -239,7 +238,7 @@ def _begins_at_zero(stmt: tree.Stmt) -> bool:
 
 
 def _writes(sketch: tree.Sketch) -> dict[str, list[tree.Stmt]]:
-    """Tile -> the statements that write it."""
+    """Return the statements that write each tile."""
     by_tile: dict[str, list[tree.Stmt]] = {}
     for stmt in statements(sketch.body):
         for name in written(stmt):
@@ -266,19 +265,20 @@ def _is_zero(expr: tree.Expr) -> bool:
 
 
 def _terms(expr: tree.Expr) -> list[tree.Expr]:
-    """The factors of a product, left to right."""
+    """Return the factors of a product, left to right."""
     if isinstance(expr, tree.Binary) and expr.op == "*":
         return [*_terms(expr.left), *_terms(expr.right)]
     return [expr]
 
 
 def _exact(sketch: tree.Sketch) -> set[str]:
-    """Tiles that are loaded from tensors of an exact type, and written nowhere else."""
+    """Return the tiles that are loaded from tensors of an exact type, and not written elsewhere."""
     return {name for name, dtype in _dtypes(sketch).items() if dtype in _EXACT}
 
 
 def _dtypes(sketch: tree.Sketch) -> dict[str, str]:
-    """Tile -> the type of the tensor that it is loaded from; without those that anything else writes."""
+    """Return for each tile the dtype of the tensor that it is loaded from, without tiles that other statements
+    write."""
     dtypes = {i.name: i.dtype for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
     loaded: dict[str, str] = {}
     other = set[str]()

@@ -1,4 +1,4 @@
-"""Two launches as one: the second takes from the first's tiles what it read from a temporary tensor."""
+"""Fuses two launches: the second reads the first's tiles instead of a temporary tensor."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _ACROSS = frozenset((OpKind.REDUCE, OpKind.SCAN, OpKind.SORT, OpKind.MATRIX))
 
 
 def fuse(setting: Setting) -> Iterator[Change]:
-    """Two launches that follow each other over the same grid become one.
+    """Fuse two consecutive launches over the same grid.
 
-    What the second reads of the first's is what the same iteration wrote: the same slices of the same tensor. Where
-    a tile may reach past the tensor's edge, and the second sums or orders its elements, they stay apart: what it
-    would read there as padding, the tile has not.
-    """
+    The second reads of the first only what the same iteration wrote: the same slices of the same tensor. They are not
+    fused if a tile may extend past the tensor's edge and the second sums or sorts its elements, since the tile does not
+    have the padding that a load would return."""
     plain = dict(edit.launches(setting.tree))
     for number, first in plain.items():
         second = plain.get(number + 1)
@@ -41,7 +40,7 @@ def fuse(setting: Setting) -> Iterator[Change]:
 
 
 def same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] | None:
-    """New names for the second's loop variables under which both grids are one; None where they differ."""
+    """Return new names for the second's loop variables that make both grids equal; None if they differ."""
     ours, theirs = edit.grid(first), edit.grid(second)
     if not ours or len(ours) != len(theirs) or any(s.pinned for s in (*ours, *theirs)):
         return None
@@ -63,10 +62,9 @@ def same_grid(first: tree.Sketch, second: tree.Sketch) -> dict[str, tree.Expr] |
 def fused(
     first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...], by_rows: bool = False
 ) -> tree.Sketch | None:
-    """Both as one launch over one grid; None where the second reads what another iteration wrote.
+    """Return both as one launch over one grid; None if the second reads what another iteration wrote.
 
-    ``by_rows``: what the second sums or orders lies within a row of the grid's tiles, whose padding no other row sees.
-    """
+    ``by_rows``: the second sums or sorts only within a row of the grid's tiles, whose padding no other row reads."""
     body, more = edit.grid(first)[-1].body, edit.grid(second)[-1].body
     stored = {edit.into(n): n for n in nodes(body) if edit.is_store(n)}
     places = {edit.into(s): s.dest for s in body if edit.is_store(s)}
@@ -108,7 +106,7 @@ def fused(
 
 
 def _taken(more: edit.Body, held: dict[str, tree.Name], places: dict[str, tree.Expr]) -> edit.Body | None:
-    """``more`` with tiles in place of loads of what was stored; None where it reads something else of that tensor."""
+    """Return ``more`` with tiles in place of loads of stored values; None if it reads another part of that tensor."""
     statements: list[tree.Stmt] = []
     for stmt in more:
         if isinstance(stmt, tree.For):
@@ -129,7 +127,7 @@ def _taken(more: edit.Body, held: dict[str, tree.Name], places: dict[str, tree.E
 
 
 def _inside(region: tree.Expr, item: tree.TensorDecl, rows: Sequence[tree.For] = ()) -> bool:
-    """Is every slice of ``region`` the whole of its dimension, or the tile of one of the loops ``rows``?"""
+    """Is every slice of ``region`` a whole dimension, or the tile of one of the loops ``rows``?"""
     items = region.items if isinstance(region, tree.Subscript) else ()
     whole = [tree.Slice(edit.number(0), d) for d in item.shape]
     tiles = [tree.Slice(v, edit.binary("+", v, edit.bounds(r)[2])) for r in rows for v in (tree.Name(r.var),)]
@@ -138,7 +136,7 @@ def _inside(region: tree.Expr, item: tree.TensorDecl, rows: Sequence[tree.For] =
 
 
 def lines_of(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Declaration, ...]:
-    """The declarations of both, each name once."""
+    """Return the declarations of both, each name once."""
     lines = list(first.declarations)
     have = {getattr(i, "name", None) for d in lines for i in d.items}
     for line in second.declarations:

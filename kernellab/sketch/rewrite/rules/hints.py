@@ -1,7 +1,6 @@
 """Hints and launch numbers: pipelines, the order of a grid, persistent programs, warps and stages, precision.
 
-They change how a launch runs and never what it means; only the precision of a product changes rounding.
-"""
+They change how a launch runs and not its meaning; only the precision of a product changes rounding."""
 
 from __future__ import annotations
 
@@ -16,12 +15,13 @@ from kernellab.sketch.syntax.walk import nodes
 
 _STAGES, _GROUPS = (2, 3, 4), (4, 8, 16)
 _WARPS = (1, 2, 4, 8, 16)
-#: precisions of a product of f32, those of one row as exact as each other: of 24 bits of mantissa, 16, 11 and 8
+#: precisions of a product of f32, each row of equal exactness: 24, 16, 11 and 8 bits of mantissa
 EXACTNESS = (("ieee", "tf32x3", "bf16x6"), ("bf16x3",), ("tf32",), ("bf16",))
 
 
 def pipeline(setting: Setting) -> Iterator[Change]:
-    """Loads of later iterations overlap this one's work, in another number of stages or no longer."""
+    """Change the number of pipeline stages, in which loads of later iterations overlap the current one, or remove the
+    pipeline."""
     if not setting.reads("pipeline"):
         return
     for place in edit.places(setting.tree):
@@ -39,7 +39,7 @@ def pipeline(setting: Setting) -> Iterator[Change]:
 
 
 def swizzle(setting: Setting) -> Iterator[Change]:
-    """Tiles of a grid of two dimensions or more are visited in groups, so that neighbours share a cache."""
+    """Visit the tiles of a grid of two or more dimensions in groups, so that neighbours share a cache."""
     if not setting.reads("swizzle"):
         return
     for number, sketch in edit.launches(setting.tree):
@@ -64,7 +64,7 @@ def _innermost(sketch: tree.Sketch, loops: list[tree.For], word: str, value: int
 
 
 def _nest(sketch: tree.Sketch, headers: list[tree.For]) -> tree.Sketch:
-    """``sketch`` with the hints of ``headers`` on its parallel loops, outermost first."""
+    """Return ``sketch`` with the hints of ``headers`` on its parallel loops, outermost first."""
 
     def inner(body: edit.Body, left: list[tree.For]) -> edit.Body:
         if not left:
@@ -78,7 +78,7 @@ def _nest(sketch: tree.Sketch, headers: list[tree.For]) -> tree.Sketch:
 
 
 def persist(setting: Setting) -> Iterator[Change]:
-    """As many programs as the chip has cores, each of which walks over many tiles; or one for each tile again."""
+    """Start as many programs as the chip has cores, each for several tiles; or one for each tile again."""
     for number, sketch in edit.launches(setting.tree):
         loops = edit.grid(sketch)
         if not loops:
@@ -98,7 +98,7 @@ def persist(setting: Setting) -> Iterator[Change]:
 
 
 def _walking(setting: Setting, sketch: tree.Sketch, loop: tree.For) -> tree.Sketch:
-    """A program a core: its first tile is its number, and it advances by the number of cores."""
+    """Return one program for each core: its first tile is its number, and it advances by the number of cores."""
     start, stop, step = edit.bounds(loop)
     core = edit.fresh("core", edit.used_names(setting.tree))
     cores = edit.number(max(1, setting.chip.cores))
@@ -114,7 +114,7 @@ def _all_sequential(loop: tree.For) -> tree.For:
 
 
 def warps(setting: Setting) -> Iterator[Change]:
-    """One step more or less of the warps of a program, or of the stages of its loads; a tunable where it has none."""
+    """Change the warps of a program, or the stages of its loads, by one step; without a tunable, add one."""
     if not setting.gpu:
         return
     constants = edit.consts(setting.tree)
@@ -142,7 +142,7 @@ def _loads_in_loops(sketch: tree.Sketch) -> bool:
 
 
 def precision(setting: Setting) -> Iterator[Change]:
-    """The products of a launch in another precision that is at least as exact: split, or whole."""
+    """Compute the products of a launch in another precision that is at least as exact: split, or whole."""
     if not setting.reads("precision"):
         return
     for number, sketch in edit.launches(setting.tree):

@@ -1,4 +1,4 @@
-"""What passes between two launches: tiles that are kept in temporary tensors, and what a launch no longer needs."""
+"""Values between two launches: tiles in temporary tensors, and removal of unused parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INFIX = frozenset(("+", "-", "*", "//", "%"))
 
 @dataclass(frozen=True)
 class Kept:
-    """A tile that a temporary tensor keeps for each iteration of the grid, under ``items`` there."""
+    """A tile that is stored in a temporary tensor for each iteration of the grid, at ``items``."""
 
     tile: Tile
     tensor: str
@@ -38,7 +38,7 @@ class Kept:
 
 
 def tiles_of(setting: Setting, launch: int, loop: tree.For) -> Mapping[str, Tile]:
-    """The tiles that the body of ``loop`` declares at its own level, by name."""
+    """Return the tiles that the body of ``loop`` itself declares, by name."""
     resolved = setting.resolved(launch, loop)
     by_name: dict[str, Tile] = {}
     for stmt in resolved.body if resolved is not None else ():
@@ -48,7 +48,7 @@ def tiles_of(setting: Setting, launch: int, loop: tree.For) -> Mapping[str, Tile
 
 
 def kept(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> Kept | None:
-    """Where ``tile`` is kept between two launches over ``grid``; None where a loop does not start at 0."""
+    """Return the storage of ``tile`` between two launches over ``grid``; None if a loop does not start at 0."""
     if any(edit.bounds(loop)[0] != edit.number(0) for loop in grid) or _moving(grid):
         return None
     dims: list[tree.Expr] = []
@@ -70,7 +70,7 @@ def kept(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> Kept | None:
 
 
 def _along(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> list[tree.For | None]:
-    """For each dimension of a tile the loop that moves by as much, so that all tiles together are one tensor."""
+    """Return for each dimension of a tile the loop with that step, so that all tiles together are one tensor."""
     loops: list[tree.For | None] = []
     for size in sizes:
         match = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in loops]
@@ -79,12 +79,12 @@ def _along(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> list[tree.Fo
 
 
 def _moving(grid: Sequence[tree.For]) -> bool:
-    """Do the bounds of one loop depend on another?"""
+    """Do the bounds of a loop depend on another loop?"""
     return any(edit.mentions(inner.range, outer.var) for outer in grid for inner in grid)
 
 
 def written_out(expr: IntExpr) -> tree.Expr:
-    """An index expression as the text has it."""
+    """Return an index expression as a tree."""
     if expr.kind is IntKind.NUM:
         return edit.number(expr.value)
     if expr.kind is not IntKind.OP:
@@ -98,7 +98,7 @@ def written_out(expr: IntExpr) -> tree.Expr:
 
 
 def with_tensors(sketch: tree.Sketch, items: Sequence[tree.TensorDecl]) -> tree.Sketch:
-    """``sketch`` with more tensors."""
+    """Return ``sketch`` with more tensors."""
     lines = list(sketch.declarations)
     at = next(i for i, d in enumerate(lines) if d.kind == "tensors")
     lines[at] = replace(lines[at], items=(*lines[at].items, *items))
@@ -106,7 +106,7 @@ def with_tensors(sketch: tree.Sketch, items: Sequence[tree.TensorDecl]) -> tree.
 
 
 def pruned(sketch: tree.Sketch) -> tree.Sketch:
-    """``sketch`` without tiles that nothing reads, and without tensors, constants and symbols that nothing names."""
+    """Return ``sketch`` without unread tiles and without unused tensors, constants and symbols."""
     body = _pruned(sketch.body)
     while body != sketch.body:
         sketch = replace(sketch, body=body)
@@ -126,7 +126,7 @@ def _pruned(body: edit.Body) -> edit.Body:
         elif isinstance(node, tree.If):
             read |= edit.uses(node.cond)
         elif isinstance(node, (tree.Assign, tree.Move, tree.CallStmt)):
-            # what a tile gets from itself is no use of it
+            # a use of a tile in its own update does not count
             read |= edit.uses(node) - set(written(node))
     return _clean(body, read)
 
@@ -145,7 +145,7 @@ def _clean(body: edit.Body, read: set[str]) -> edit.Body:
 
 def _used(line: tree.Declaration, lines: Sequence[tree.Declaration], body: edit.Body) -> tree.Declaration:
     named = edit.uses((body, tuple(h.args for n in nodes(body) if isinstance(n, tree.For) for h in n.hints)))
-    # a declaration's own name is no Name in the tree
+    # a declaration's name is not a Name in the tree
     named |= edit.uses(tuple(d for d in lines))
 
     def wanted(item: object) -> bool:

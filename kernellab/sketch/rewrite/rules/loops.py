@@ -1,4 +1,4 @@
-"""Loops in another order, in chunks, and in other places: what changes is who does an iteration, and when."""
+"""Reorders, splits and moves loops: what changes is which program runs an iteration, and when."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: tiles that one parallel iteration takes one after another
+#: numbers of tiles of one parallel iteration
 _CHUNKS = (2, 4, 8, 16)
-#: how often a loop's body is repeated
+#: unroll factors
 _REPEATS = (2, 4, 8)
 
 
 def interchange(setting: Setting) -> Iterator[Change]:
-    """Two loops that stand right inside each other change places; hints stay where they are.
+    """Exchange two perfectly nested loops; hints keep their positions.
 
-    Parallel iterations run in any order by definition. Sequential ones are changed where what they carry combines
-    associatively and nothing is written to memory, so that only rounding differs.
-    """
+    Parallel iterations run in any order by definition. Sequential loops are exchanged if carried tiles combine
+    associatively and nothing is written to memory, so that only rounding differs."""
     for place in edit.places(setting.tree):
         outer = place.loop
         inner = outer.body[-1] if outer.body else None
@@ -51,7 +50,7 @@ def writes_memory(loop: tree.For) -> bool:
 
 
 def split(setting: Setting) -> Iterator[Change]:
-    """The innermost parallel loop in parts: each parallel iteration takes several tiles, one after another."""
+    """Split the innermost parallel loop: each parallel iteration computes several tiles in sequence."""
     for number, sketch in edit.launches(setting.tree):
         loops = edit.grid(sketch)
         if not loops or loops[-1].pinned:
@@ -74,7 +73,7 @@ def split(setting: Setting) -> Iterator[Change]:
 
 
 def placement(setting: Setting) -> Iterator[Change]:
-    """A parallel loop moves into the program, or a sequential one that carries nothing becomes parallel."""
+    """Make a parallel loop sequential inside the program, or a sequential loop without carried tiles parallel."""
     for place in edit.places(setting.tree):
         where = _launch(setting, place)
         loop = place.loop
@@ -88,7 +87,7 @@ def placement(setting: Setting) -> Iterator[Change]:
             axis = next((w for w in words[-1] if w.startswith(("grididx", "coreidx"))), "") if words else ""
             axis = axis.partition(".")[0] or ("grididx" if setting.gpu else "coreidx")
             hints = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
-            # what stands before is done again in each iteration: its loops are inside this one then
+            # statements before it are computed in each iteration: their loops are then inside this one
             var = edit.fresh(loop.var, {n.var for n in nodes(place.body[: place.at]) if isinstance(n, tree.For)})
             moved = edit.rename(edit.unhinted(loop, "pipeline", "unroll"), {loop.var: tree.Name(var)})
             changed = place.put(replace(moved, hints=(hints,)))
@@ -96,7 +95,7 @@ def placement(setting: Setting) -> Iterator[Change]:
 
 
 def _independent(place: edit.Place) -> bool:
-    """May the iterations run at once: last in the grid, nothing carried, and each writes its own piece of a tensor?"""
+    """May the iterations run in parallel: last in the grid, nothing carried, and disjoint writes to tensors?"""
     loop, before = place.loop, place.body[: place.at]
     if place.at + 1 != len(place.body) or not all(edit.is_parallel(o) for o in place.around):
         return False
@@ -115,7 +114,7 @@ def _independent(place: edit.Place) -> bool:
 
 
 def _steps(region: tree.Subscript, loop: tree.For) -> bool:
-    """Does the loop's variable move exactly one index of ``region``, by as much as it covers?"""
+    """Does the loop variable move exactly one index of ``region``, by the length that it covers?"""
     step = edit.bounds(loop)[2]
     moving = [i for i in region.items if edit.mentions(i, loop.var)]
     var = tree.Name(loop.var)
@@ -124,7 +123,7 @@ def _steps(region: tree.Subscript, loop: tree.For) -> bool:
 
 
 def written(node: object) -> tuple[str, ...]:
-    """The tiles that a statement writes."""
+    """Return the tiles that a statement writes."""
     if isinstance(node, tree.Assign):
         return tuple(t.id for t in node.targets)
     if isinstance(node, tree.Move):
@@ -141,7 +140,7 @@ def _last(call: tree.Call) -> tree.Expr | None:
 
 
 def unroll(setting: Setting) -> Iterator[Change]:
-    """The body of a sequential loop is repeated by the compiler, or no longer."""
+    """Make the compiler unroll a sequential loop, or stop doing so."""
     for place in edit.places(setting.tree):
         loop = place.loop
         if edit.is_parallel(loop):
@@ -161,7 +160,7 @@ def _range(start: tree.Expr, stop: tree.Expr, step: tree.Expr) -> tuple[tree.Exp
 
 
 def _with_innermost(sketch: tree.Sketch, loop: tree.For) -> tree.Sketch:
-    """``sketch`` with ``loop`` in place of its innermost parallel loop."""
+    """Return ``sketch`` with ``loop`` in place of its innermost parallel loop."""
 
     def inner(body: edit.Body) -> edit.Body:
         outer = body[-1]

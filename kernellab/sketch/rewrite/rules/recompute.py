@@ -1,4 +1,4 @@
-"""What a launch computes element by element is computed again where it is read, in place of stored and read."""
+"""Replaces loads of a temporary tensor that is computed elementwise by its computation."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: pointwise operations that give 0 for zeros
+#: pointwise operations that return 0 for zeros
 _KEEP_ZERO = frozenset(("abs", "sqrt", "relu", "sign", "tanh", "sin", "max", "min"))
 
 
 def recompute(setting: Setting) -> Iterator[Change]:
-    """Loads of a temporary tensor become loads of what each of its elements was computed from, and that computation.
+    """Replace loads of a temporary tensor by loads of the operands of its elements, and the computation.
 
-    Each element is computed from those at its own place in other tensors, which nothing changes in between. Zeros give
-    0, so that past the tensor's edge what is computed is what the padding was.
-    """
+    Each element is computed from those at the same place in other tensors, which do not change in between. Zeros give
+    0, so that the result past the tensor's edge equals the former padding."""
     file = setting.tree
     plain = dict(edit.launches(file))
     for number, first in plain.items():
@@ -53,7 +52,8 @@ class _Writer:
 
 
 def _writer(sketch: tree.Sketch) -> _Writer | None:
-    """A launch that computes one temporary tensor, each element from those at its own place."""
+    """Return the launch as one that computes a temporary tensor, each element from those at the same place, else
+    None."""
     grid, tensors = edit.grid(sketch), _tensors(sketch)
     outer = (sketch.body, *(loop.body for loop in grid[:-1]))
     if not grid or any(len(body) != 1 for body in outer) or any(loop.pinned for loop in grid):
@@ -78,7 +78,7 @@ def _writer(sketch: tree.Sketch) -> _Writer | None:
 
 
 def _each(expr: tree.Expr, tiles: set[str]) -> bool:
-    """Is it of elements at one place, whatever the place is?"""
+    """Is the expression elementwise?"""
     match expr:
         case tree.Name():
             return expr.id in tiles
@@ -97,7 +97,7 @@ def _each(expr: tree.Expr, tiles: set[str]) -> bool:
 
 
 def _zero(body: list[tree.Stmt], store: tree.Move) -> bool:
-    """Is what is stored 0 where everything that is loaded is 0?"""
+    """Is the stored value 0 if all loaded values are 0?"""
     zeros = {written(s)[0] for s in body if isinstance(s, tree.Move)}
 
     def zero(expr: tree.Expr) -> bool:
@@ -110,7 +110,7 @@ def _zero(body: list[tree.Stmt], store: tree.Move) -> bool:
                 return zero(expr.operand)
             case tree.Binary(op="*"):
                 sides = (expr.left, expr.right)
-                # 0 times infinity is NaN, and so may be 0 times a tile
+                # 0 times infinity is NaN, so 0 times a tile may be NaN
                 plain = (zero(e) or (isinstance(e, tree.Num) and isfinite(e.value)) for e in sides)
                 return any(map(zero, sides)) and all(plain)
             case tree.Binary(op="+" | "-"):
@@ -130,13 +130,14 @@ def _zero(body: list[tree.Stmt], store: tree.Move) -> bool:
 
 
 def _without(writer: _Writer, reader: tree.Sketch) -> tree.Sketch | None:
-    """``reader`` that computes what it loaded of the writer's tensor; None where it does more than load it."""
+    """Return ``reader`` with the computation in place of its loads of the writer's tensor; None if it does more than
+    load it."""
     name = writer.tensor.name
     loads = [n for n in nodes(reader.body) if edit.is_load(n) and _read(n) == name]
     whole = sum(isinstance(n, tree.Subscript) and n.name == name for n in nodes(reader.body)) == len(loads)
     if not whole or any(n.keywords or n.pinned for n in loads):
         return None
-    # the reader may see the same elements in another shape
+    # the reader may use another shape with the same elements
     shape = _tensors(reader)[name].shape
     seen = {n: replace(t, shape=shape) for n, t in writer.inputs.items()}
     if any(t.shape != shape for n, t in _tensors(reader).items() if n in seen):
@@ -176,7 +177,7 @@ def _without(writer: _Writer, reader: tree.Sketch) -> tree.Sketch | None:
 
 
 def _read(stmt: object) -> str:
-    """The tensor that a load reads."""
+    """Return the tensor that a load reads."""
     return stmt.source.name if isinstance(stmt, tree.Move) and isinstance(stmt.source, tree.Subscript) else ""
 
 

@@ -1,6 +1,6 @@
-"""The first few of a row by comparisons: a pass for the largest, one for its place, and so on for the next.
+"""Selects the first few elements of a row by comparisons: a pass for the largest, one for its index, and so on.
 
-An order of the row is what a selection of many needs. For one to four, each pass over the row is plain lanes.
+A sort of the row is needed only for a selection of many. For one to four, each pass over the row is a plain reduction.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from kernellab.sketch.rewrite.rules.inter_kernel import written_out
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import statements
 
-#: elements that are found one after another
+#: most elements that are selected so
 _MOST = 4
 _LOWEST = tree.Num(-float("inf"), "-inf")
 _FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 
 
 def select(setting: Setting) -> Iterator[Change]:
-    """``values, places = topk(x, k)`` becomes k times a maximum and the first place that has it.
+    """Replace ``values, places = topk(x, k)`` by k maxima, each with its first index.
 
-    NaN is larger than all, and of equal elements the first comes first, as in ``topk``; an element that was taken is
-    known by its place, so that a row of -inf gives its first places in order.
-    """
+    NaN is the largest, and of equal elements the first comes first, as in ``topk``; selected elements are excluded by
+    index, so that a row of -inf gives its first indices in order."""
     for number, sketch in edit.launches(setting.tree):
         by_name, used = tiles(setting, number), edit.used_names(setting.tree)
         for stmt in statements(sketch.body):
@@ -50,7 +49,7 @@ def _instead(body: edit.Body, old: tree.Stmt, new: list[tree.Stmt]) -> edit.Body
 
 
 def _count(stmt: tree.Assign) -> int:
-    """How many elements a ``topk`` keeps; 0 where that is no number, or it is another call."""
+    """Return the number of elements of a ``topk``; 0 if that is not a number, or for another call."""
     call = stmt.value
     if not isinstance(call, tree.Call) or call.func != "topk" or len(call.args) < 2:
         return 0
@@ -88,7 +87,7 @@ class _Passes:
 
     def found(self, row: tree.Expr, count: int) -> Iterator[tree.Stmt]:
         axis = (tree.Keyword("axis", edit.number(int(self.wide))),)
-        # written out at each use: a named tile would be stored between two passes
+        # written at each use: a named tile would be stored between two passes
         column = tree.Call("cast", (tree.Call("arange", (self.extent,)), tree.Name("i32")))
         for _ in range(count):
             best, place = self._name("best"), self._name("place")
@@ -104,7 +103,7 @@ class _Passes:
             self.place.append(place)
 
     def together(self, targets: tuple[tree.Name, ...]) -> Iterator[tree.Stmt]:
-        """The values and the places as the tiles that ``topk`` gives."""
+        """Yield the values and the indices as the tiles of ``topk``."""
         slot = self._name("slot")
         yield tree.Assign((slot,), tree.Call("arange", (edit.number(len(self.best)),)))
         for target, source, cast in zip(targets, (self.best, self.place), (False, True), strict=True):

@@ -1,4 +1,4 @@
-"""Tile sizes and other tunables: another default, a wider set, and a set where a number was written."""
+"""Tile sizes and other tunables: another default, a wider set, and a tunable in place of a number."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kernellab.sketch.rewrite.rules import blocks
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: constexprs that say how a program is launched, not what it holds; separate rewrites change them
+#: launch options, which separate rewrites change
 LAUNCH = ("num_warps", "num_stages")
-#: sizes of a tile that are worth a try, in elements
+#: sizes of a tile that are tried, in elements
 _LEAST, _MOST = 8, 1 << 16
 
 
 def tunables(setting: Setting) -> Iterator[Change]:
-    """Each tunable one step down and one step up in its set."""
+    """Move each tunable one step down and one step up in its set."""
     for const in edit.consts(setting.tree).values():
         options = edit.integers(const.choices)
         value = edit.value_of(tree.Name(const.name), {const.name: const})
@@ -30,7 +30,8 @@ def tunables(setting: Setting) -> Iterator[Change]:
 
 
 def sizes(setting: Setting) -> Iterator[Change]:
-    """Each tile a factor of two outside its set, either way; a set where a step or a row is a number."""
+    """Try each tile at a factor of two outside its set, in both directions; make a tunable of a step or a row that is a
+    number."""
     yield from _wider(setting)
     yield from _named(setting)
     yield from blocks.rows(setting)
@@ -47,7 +48,7 @@ def _wider(setting: Setting) -> Iterator[Change]:
             continue
         smaller, larger = options[0] // 2, options[-1] * 2
         for other in (smaller, larger):
-            # half of a tile covers what the whole one did; twice as much may reach over an inner boundary
+            # half of a tile covers the same elements; twice the tile may cross an inner boundary
             if not _LEAST <= other <= _MOST or (other == smaller and options[0] % 2):
                 continue
             if other == larger and not _fits(setting, const.name, other):
@@ -57,7 +58,7 @@ def _wider(setting: Setting) -> Iterator[Change]:
 
 
 def _fits(setting: Setting, name: str, size: int) -> bool:
-    """Does ``size`` divide every extent that is walked in steps of ``name``? Extents of open size end at the tensor."""
+    """Does ``size`` divide every extent of a loop in steps of ``name``? Loops over symbols end at the tensor's edge."""
     constants = edit.consts(setting.tree)
     for place in edit.places(setting.tree):
         start, stop, step = edit.bounds(place.loop)
@@ -72,7 +73,7 @@ def _fits(setting: Setting, name: str, size: int) -> bool:
 
 
 def _named(setting: Setting) -> Iterator[Change]:
-    """A step that is a number becomes a tunable, wherever the launch cuts slices of that many elements."""
+    """Make a tunable of a step that is a number, also in slices of that length."""
     for place in edit.places(setting.tree):
         step = edit.bounds(place.loop)[2]
         if not isinstance(step, tree.Num) or not isinstance(step.value, int) or step.value < _LEAST:

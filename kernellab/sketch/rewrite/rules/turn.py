@@ -1,8 +1,8 @@
-"""An operand copied once into another order of its dimensions, for a launch that reads it many times.
+"""Copies an operand once into another order of its dimensions, for a launch that reads it many times.
 
-Reads gain by it whose lanes lie a row apart. A tile that is transposed as it is read gains nothing: the lowering of a
-product does that as it packs (C++, both orders of linear layers and attention: 0.75x to 0.98x with a copy).
-"""
+This helps reads whose lanes are a row apart. It does not help a tile that is transposed after its load, since the
+lowering of a product transposes while it packs (C++, both orders of linear layers and attention: 0.75x to 0.98x with a
+copy)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP, _STEPS = 32, (8, 16, 32, 64, 128)
 
 
 def turn(setting: Setting) -> Iterator[Change]:
-    """A tensor that a launch only reads is copied first, its dimensions in the order in which the launch reads them."""
+    """Copy a tensor that a launch only reads, with its dimensions in the order in which the launch reads them."""
     for number, sketch in edit.launches(setting.tree):
         grid = edit.grid(sketch)
         if not grid or any(s.pinned for s in (*grid, *grid[-1].body)):
@@ -33,7 +33,7 @@ def turn(setting: Setting) -> Iterator[Change]:
 
 
 def _tensors(sketch: tree.Sketch) -> list[tree.TensorDecl]:
-    """What the launch reads and does not write, of two dimensions at least."""
+    """Return the tensors of two or more dimensions that the launch reads and does not write."""
     stores = {edit.into(node) for node in nodes(sketch.body) if edit.is_store(node)}
     items = [i for d in sketch.declarations if not d.pinned for i in d.items if isinstance(i, tree.TensorDecl)]
     return [t for t in items if t.name not in stores and len(t.shape) > 1 and t.role in (None, "in", "temp")]
@@ -42,7 +42,7 @@ def _tensors(sketch: tree.Sketch) -> list[tree.TensorDecl]:
 def _turned(
     sketch: tree.Sketch, outer: tree.For, tensor: tree.TensorDecl, used: set[str]
 ) -> tuple[tree.Sketch, tree.Sketch] | None:
-    """The launch that copies and the one that reads."""
+    """Return the launch that copies and the one that reads."""
     loads = [n for n in nodes(sketch.body) if edit.is_load(n) and _of(n) == tensor.name]
     named = [n for n in nodes(sketch.body) if isinstance(n, tree.Subscript) and n.name == tensor.name]
     bound_names = {n.var for n in nodes(sketch.body) if isinstance(n, tree.For)} | {
@@ -69,7 +69,8 @@ def _turned(
 
 
 def _again(sketch: tree.Sketch, load: tree.Move) -> bool:
-    """Does a loop around a load read the same part of the tensor each time? What is read once is not copied for it."""
+    """Does a loop around a load read the same part of the tensor in each iteration? Tensors that are read once are not
+    copied."""
     around = (n for n in nodes(sketch.body) if isinstance(n, tree.For) and any(m is load for m in nodes(n.body)))
     return any(not edit.mentions(load.source, loop.var) for loop in around)
 
@@ -79,7 +80,7 @@ def _of(load: tree.Move) -> str:
 
 
 def _sliced(load: tree.Move, bound_names: set[str]) -> tuple[int, ...]:
-    """The positions that a load takes a range of; none where another is more than a number."""
+    """Return the positions of ranges in a load; none if another index is not a single number."""
     items = load.source.items if isinstance(load.source, tree.Subscript) else ()
     others = [item for item in items if not isinstance(item, tree.Slice)]
     plain = all(edit.uses(item) <= bound_names and not isinstance(item, tree.NewAxis) for item in others)
@@ -91,7 +92,7 @@ def _copying(
     sketch: tree.Sketch, outer: tree.For, tensor: tree.TensorDecl, copy: tree.TensorDecl, order: Sequence[int],
     used: set[str],
 ) -> tree.Sketch:  # fmt: skip
-    """The launch that copies: the last dimension of both lies along a side of its tiles."""
+    """Return the launch that copies: the last dimension of both tensors is along a side of its tiles."""
     sides = (len(tensor.shape) - 1, order[-1])
     steps = {at: edit.fresh(word, used) for at, word in zip(sides, ("TURN_COLS", "TURN_ROWS"), strict=True)}
     variables = [edit.fresh(word, used) for word in "ijklmnop"[: len(tensor.shape)]]
