@@ -1,9 +1,8 @@
-"""Definitions and workloads, as flashinfer-bench and SOL-ExecBench have them: operators in JSON, sizes in JSON lines.
+"""Definitions and workloads of flashinfer-bench and SOL-ExecBench: operators in JSON, sizes in JSON lines.
 
 A definition names its axes (constant, variable, computed), inputs, outputs, and a reference ``run`` as text; a workload
-gives the variable axes their sizes and says where each input comes from. Variable axes become Dims where all inputs are
-random and the definition's constraints are equations of axes; else the task has the sizes of one workload.
-"""
+has the sizes of the variable axes and the origin of each input. Variable axes become Dims if all inputs are random and
+the definition's constraints are equations of axes; else the task has the sizes of one workload."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from kernellab.bench.suites.record import Asked, SuiteTask
 from kernellab.errors import TaskError, counted, refused
 from kernellab.task import identifier
 
-#: sizes of a variable axis where no workload gives one
+#: sizes of a variable axis without a workload
 _UNSAID = 256
 #: the operator's name in a reference
 _RUN = "run"
@@ -34,7 +33,7 @@ class _Given(BaseModel):
 
 
 class Axis(_Given):
-    """``const`` has a value, ``expr`` an expression over other axes, ``var`` what a workload gives it."""
+    """An axis: ``const`` has a value, ``expr`` an expression over other axes, ``var`` a size in each workload."""
 
     type: Literal["const", "var", "expr"]
     value: int | None = None
@@ -42,7 +41,7 @@ class Axis(_Given):
 
 
 class Tensor(_Given):
-    """``shape`` names axes; none means a number of Python's."""
+    """``shape`` has names of axes; None means a Python number."""
 
     shape: tuple[str, ...] | None
     dtype: str
@@ -80,7 +79,8 @@ def flashinfer(asked: Asked) -> list[tuple[str, SuiteTask]]:
 
 
 def solexec(asked: Asked) -> list[tuple[str, SuiteTask]]:
-    """Folders with a ``definition.json`` and a ``workload.jsonl``; a task's category is the folder above its own."""
+    """Folders with a ``definition.json`` and a ``workload.jsonl``; a task's category is the name of the parent
+    folder."""
     root = Path(asked.rest)
     files = sorted(root.rglob("definition.json"))
     return _tasks([(p, p.with_name("workload.jsonl")) for p in files], root, "definition.json")
@@ -99,7 +99,7 @@ def _tasks(files: Sequence[tuple[Path, Path | None]], root: Path, asked_category
             name, category = definition.name, definition.op_type or above
             text, note = task_text(definition, workloads, root)
         except TaskError as error:
-            # the suite's others run: this one is a task that fails with the sentence, and counts as that
+            # the suite's other tasks run: this one fails with the sentence, and counts as failed
             name, category = path.parent.name if of_folder else path.stem, above
             text, note = f"raise ValueError({str(error)!r})\n", str(error)
         tasks.append((f"{category}/{name}", SuiteTask(identifier(name), category, text, name, large=True, note=note)))
@@ -116,7 +116,7 @@ def _read(path: Path) -> Definition:
 
 
 def _workloads(path: Path) -> Iterator[Workload]:
-    """Each line is a workload, or a trace that holds one."""
+    """Yield the workloads; each line is a workload, or a trace with one."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -137,7 +137,7 @@ def _first(error: Exception) -> str:
 
 
 def task_text(definition: Definition, workloads: Sequence[Workload], root: Path) -> tuple[str, str]:
-    """The task of a definition at its middle workload, as a module's text, and what was decided.
+    """Return the task of a definition at its middle workload, as a module's text, and notes on decisions.
 
     Raises:
         TaskError: an axis, expression or input that the schema does not have.
@@ -166,7 +166,7 @@ def task_text(definition: Definition, workloads: Sequence[Workload], root: Path)
 
 
 def _derived(definition: Definition) -> tuple[dict[str, str], list[str]]:
-    """Axes that are computed, by the expression in others, and the constraints that are no equations of axes."""
+    """Return the computed axes with their expressions, and the constraints that are not equations of axes."""
     derived = {n: _expression(a.expression, definition) for n, a in definition.axes.items() if a.type == "expr"}
     rest = []
     for constraint in definition.constraints or ():
@@ -186,7 +186,7 @@ def _derived(definition: Definition) -> tuple[dict[str, str], list[str]]:
 
 
 def _names(expression: str) -> set[str]:
-    """The names of an expression; with "" where it is more than arithmetic."""
+    """Return the names in an expression, with "" if it is more than arithmetic."""
     try:
         nodes = list(ast.walk(ast.parse(expression, mode="eval").body))
     except SyntaxError:
@@ -205,7 +205,7 @@ def _expression(text: str, definition: Definition) -> str:
 
 
 def _input(definition: Definition, workload: Workload, name: str, root: Path) -> str:
-    """The expression that makes one input."""
+    """Return the expression that makes one input."""
     spec, source = definition.inputs[name], workload.inputs.get(name, Input(type="random"))
     unknown = [axis for axis in spec.shape or () if axis not in definition.axes]
     if unknown:
@@ -222,15 +222,16 @@ def _input(definition: Definition, workload: Workload, name: str, root: Path) ->
 
 
 def _blob(root: Path, path: str) -> Path:
-    """A stored file, below ``root`` or a folder next to it: a path may begin with folders missing in the checkout."""
+    """Return a stored file, below ``root`` or a folder next to it: a path may begin with folders that the checkout does
+    not have."""
     parts = Path(path).parts
     places = [base.joinpath(*parts[skipped:]) for base in (root, *root.parents[:2]) for skipped in range(len(parts))]
     return next((p.resolve() for p in places if p.is_file()), root / path)
 
 
 def _function(definition: Definition) -> ast.FunctionDef | None:
-    """The operator in the reference: ``run``, or the one function that takes the inputs by their names, as FlashInfer's
-    traces have it; None where the reference cannot be read. Raises TaskError: there is neither."""
+    """Return the operator in the reference: ``run``, or the one function whose parameters are the inputs' names, as in
+    FlashInfer's traces; None if the reference cannot be parsed. Raises TaskError: there is neither."""
     try:
         tree = ast.parse(definition.reference)
     except SyntaxError:
@@ -246,7 +247,7 @@ def _function(definition: Definition) -> ast.FunctionDef | None:
 
 
 def _passes_outputs(definition: Definition, run: ast.FunctionDef | None, derived: Mapping[str, str]) -> bool:
-    """Whether ``run`` is given its outputs to write into, behind its inputs."""
+    """Does ``run`` take its outputs, to write into, after its inputs?"""
     if run is None or len(run.args.args) != len(definition.inputs) + len(definition.outputs):
         return False
     shown = {axis for spec in definition.inputs.values() for axis in spec.shape or ()}

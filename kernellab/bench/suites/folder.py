@@ -1,4 +1,4 @@
-"""Task files in folders: the built-in suite, and a person's own."""
+"""Task files in folders: the built-in suite, and a user's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def builtin(asked: Asked) -> list[tuple[str, SuiteTask]]:
 
 
 def folder(asked: Asked) -> list[tuple[str, SuiteTask]]:
-    """Every Python file below a folder, but those whose names begin with an underscore."""
+    """Every Python file below a folder, except those whose names begin with an underscore."""
     root = Path(asked.rest)
     if not root.is_dir():
         raise TaskError(f"There is no suite or folder {asked.rest!r}.", "See kernellab bench --help for what is read.")
@@ -29,7 +29,7 @@ def folder(asked: Asked) -> list[tuple[str, SuiteTask]]:
 
 
 def tasks_below(root: Path) -> list[SuiteTask]:
-    """Each file's category is the name of the folder that it lies in, "" for ``root`` itself."""
+    """Return the tasks below ``root``; a file's category is the name of its folder, "" for ``root`` itself."""
     files = sorted(p for p in root.rglob("*.py") if not p.name.startswith("_"))
     return [
         SuiteTask(identifier(p.stem), p.parent.name if p.parent != root else "", p.read_text(encoding="utf-8"), p.stem)

@@ -1,4 +1,4 @@
-"""The tasks that a suite's name stands for: the table of readers, and what ``--only`` and ``--limit`` leave."""
+"""Loads a suite by its name: the table of readers, and the filters ``--only`` and ``--limit``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kernellab.task.call_inputs.absent import without_missing
 # The files have KernelBench's form. Dynamic ones list their inputs case by case, which a Task reads as it is. What a
 # file imports and this machine does not have is replaced by a stand-in: most references never use it.
 
-#: where the benchmark lies in a checkout, whichever folder of it is named
+#: the benchmark's folder in a checkout, which the user may name at any level
 _ROOTS = ("akg_agents/benchmark", "benchmark", ".", "..")
-#: folder of the benchmark -> what its tasks' categories begin with
+#: folder of the benchmark -> prefix of its tasks' categories
 _PARTS = {
     "akg_kernels_bench/static_shape": "static",
     "akg_kernels_bench/dynamic_shape": "dynamic",
@@ -52,7 +52,7 @@ def _part(folder: Path, part: str) -> list[SuiteTask]:
 
 
 def kernelbench(asked: Asked) -> list[tuple[str, SuiteTask]]:
-    """The problems of the levels that are asked for (1, not given), in their order."""
+    """The problems of the requested levels (default: 1), in order."""
     return [(f"level{n}/{t.title}", t) for n in asked.levels or (1,) for t in _level(Path(asked.rest), n)]
 
 
@@ -66,12 +66,12 @@ def _level(checkout: Path, level: int) -> list[SuiteTask]:
 
 
 def leading_number(stem: str) -> int:
-    """The number that a problem's name begins with; a large one where it begins with none."""
+    """Return the number at the beginning of a problem's name; a large one without it."""
     number = re.match(r"\d+", stem)
     return int(number.group()) if number else 1 << 30
 
 
-#: what stands before the colon -> who reads what stands behind it
+#: the word before the colon -> the reader of the rest
 READERS: Mapping[str, Reader] = {
     "builtin": builtin,
     "kernelbench": kernelbench,
@@ -83,11 +83,11 @@ READERS: Mapping[str, Reader] = {
 
 
 def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequence[int] = ()) -> list[SuiteTask]:
-    """The tasks of ``builtin[:static|:dynamic]``, of a checkout (``NAME:CHECKOUT``) or of a folder, in order.
+    """Return the tasks of ``builtin[:static|:dynamic]``, of a checkout (``NAME:CHECKOUT``) or of a folder, in order.
 
     ``only`` keeps the tasks whose ``category/name`` (KernelBench: ``levelN/title``) matches the regular expression, or
-    whose title begins with one of its numbers where it is a list of them (``3,67,77-100``);
-    ``levels`` are KernelBench's, 1 by default.
+    whose title begins with one of its numbers if it is a list of numbers (``3,67,77-100``); ``levels`` are
+    KernelBench's, 1 by default.
 
     Raises:
         TaskError: no such suite or folder, nothing in it, or ``only`` is not a regular expression.
@@ -118,7 +118,7 @@ def load_suite(spec: str, only: str = "", limit: int | None = None, levels: Sequ
 
 
 def _numbers(only: str) -> set[int]:
-    """The numbers that ``3,67,77-100`` lists; none where it is no such list."""
+    """Return the numbers in a list such as ``3,67,77-100``; none if it is no such list."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", only):
         return set()
     ends = [part.split("-") for part in only.split(",")]

@@ -1,4 +1,4 @@
-"""What a reader makes of a suite: tasks, as texts that any process can run."""
+"""Records of a suite's reader: tasks, as texts that any process can run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _SYMBOLIC = re.compile(rf"\bDim\(|^def ({'|'.join(LISTS)})\(|\.cases$", re.M)
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """``name`` can name a session; ``title`` is what the suite calls it; no category means: see the graph.
+    """``name`` can name a session; ``title`` is the name in the suite; without a category the graph determines it.
 
-    A ``large`` task is meant for a GPU. ``note`` says what the reader decided, where the suite leaves something open.
-    """
+    A ``large`` task is for a GPU. ``note`` has the reader's decisions on what the suite leaves open."""
 
     name: str
     category: str
@@ -31,22 +30,22 @@ class SuiteTask:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells the task from others of its suite."""
+        """The task's unique key in its suite."""
         return self.shown, self.category
 
     @property
     def dynamic(self) -> bool:
-        """Whether the task declares symbolic dimensions, or lists cases that may differ in their extents."""
+        """Does the task declare symbolic dimensions, or list cases that may differ in their extents?"""
         return _SYMBOLIC.search(self.text) is not None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a reader: ``rest`` is what stands behind the suite's name, ``levels`` are KernelBench's."""
+    """The request to a reader: ``rest`` is the text after the suite's name, ``levels`` are KernelBench's."""
 
     rest: str
     levels: Sequence[int] = ()
 
 
-#: gives the tasks in order, each with the place that --only looks at
+#: yields the tasks in order, each with the path that --only matches
 Reader = Callable[[Asked], list[tuple[str, SuiteTask]]]

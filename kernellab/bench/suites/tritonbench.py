@@ -1,9 +1,8 @@
 """A checkout of TritonBench: files of functions, a line of number signs, and tests that call them.
 
-Part T has PyTorch functions, part G Triton kernels (which need a GPU). There the tests' output is compared, and few
-print any. Here the calls that they make are the task's cases: reference and kernel get the same tensors, and what they
-return is compared.
-"""
+Part T has PyTorch functions, part G Triton kernels (which need a GPU). TritonBench compares the tests' output, and few
+print any. Here the calls in the tests are the task's cases: reference and kernel get the same tensors, and their
+results are compared."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ cases = _recorded.cases
 
 
 def tritonbench(asked: Asked) -> list[tuple[str, SuiteTask]]:
-    """One task a file: the function that its tests call first. ``--only ^T/`` takes a part."""
+    """One task for each file: the function that its tests call first. ``--only ^T/`` takes a part."""
     checkout = Path(asked.rest)
     roots = [(part, base / name) for base in (checkout / "data", checkout) for part, name in _PARTS.items()]
     tasks = [t for part, root in roots for path in sorted(root.glob("*.py")) if (t := _task(path, part))]
@@ -58,7 +57,7 @@ def _task(path: Path, part: str) -> SuiteTask | None:
 
 
 def called_first(functions: str, tests: str) -> str | None:
-    """The function of ``functions`` (``Class.apply`` too) that ``tests`` call first; None where they call none."""
+    """Return the function of ``functions`` (``Class.apply`` too) that ``tests`` call first; None if they call none."""
     try:
         defined = ast.parse(functions).body
         calls = [node for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call)]

@@ -337,7 +337,7 @@ class GroupEmitter:
                         guards.append(f"kl::within({text}, {ints.cpp(size)})")
                     elif at in self.group.vars:
                         dim = self.group.vars.index(at)
-                        site.spans[dim] = self._span(dim, tensor.name, item.start, item.extent, item.step, size)
+                        site.spans[dim] = self._span(dim, item.start, item.extent, item.step, size)
                     else:
                         site.checks.append(f"kl::within({text}, {ints.cpp(size)})")
             site.address = _added(before, text, size, ints)
@@ -364,7 +364,7 @@ class GroupEmitter:
         self.w(f"const int64_t {end} = {name} ? {high} : {low};")
         site.spans[dim] = (low, end)
 
-    def _span(self, dim: int, tensor: str, start: IntExpr, extent: IntExpr, step: IntExpr, size: IntExpr) -> Span:
+    def _span(self, dim: int, start: IntExpr, extent: IntExpr, step: IntExpr, size: IntExpr) -> Span:
         ints = self.ints
         begin, count, stride, limit = (ints.cpp(e) for e in (start, extent, step, size))
         tail = "" if ints.is_one(step) else f", {stride}"

@@ -43,14 +43,16 @@ class Multiply:
             for s in self.plan.after
             if isinstance(s, Load) and s.tile.uid in self.plan.flat
         }
-        self.of = {id(p.stmt): p for p in self.plan.products}
+        #: products, and the loads that arrive together with their factors, by the id of the statement
+        self.product_of = {id(p.stmt): p for p in self.plan.products}
+        self.stream_of = {key: self._stream_of(product) for key, product in self.product_of.items()}
         #: the loop for the rows of a group: it begins where that of the whole tile does
         self.loop = self.plan.seen_from_shares() if self.plan.shares else self.plan.loop
-        self.group = {p_id: g for p_id, p in self.of.items() for g in [self._group_of(p)]}
         #: accumulators of products in flight, oldest first, each with the barrier to signal
-        self.flying: list[tuple[str, str]] = []
+        self.in_flight: list[tuple[str, str]] = []
 
-    def _group_of(self, product: Product) -> Sequence[Load] | None:
+    def _stream_of(self, product: Product) -> Sequence[Load] | None:
+        """Return the loads that arrive with the product's factors; None if all its factors are resident."""
         tiles = [o.tile for o in (product.a, product.b) if o.tile is not None]
         for group in self.plan.streams:
             if any(load.tile in tiles for load in group):
@@ -91,18 +93,18 @@ class Multiply:
         roles.end(self.writer)
         if p.async_store is not None:
             out.put("tma.store_wait(0)")
-        deep = 32 // p.products[0].a.value.type.dtype.bytes
-        head = [
-            (
-                f"    {name}: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {_columns(text)}, "
-                f"{deep}])",
-                0,
-            )
-            for text, name in self.layouts.columns.items()
-        ]
-        out.lines[begin:begin] = head
+        out.lines[begin:begin] = self._layout_lines()
         doc = "Four warps or eight with a share of a tile's rows: products and what is done with them."
         return Function(f"{roles.name}_multiplies", doc, out.lines)
+
+    def _layout_lines(self) -> list[tuple[str, int]]:
+        """Return the definitions of the layouts of products' results, at no sketch line."""
+        deep = 32 // self.plan.products[0].a.value.type.dtype.bytes
+        layout = "gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {columns}, {deep}])"
+        return [
+            (f"    {name}: gl.constexpr = {layout.format(columns=_columns(text), deep=deep)}", 0)
+            for text, name in self.layouts.columns.items()
+        ]
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -136,47 +138,49 @@ class Multiply:
 
     def _store(self, stmt: Store) -> None:
         writer, value, shape = self.writer, stmt.value, stmt.region.shape
-        across_rows = len(shape) > 2 and value.type.shape == turned(shape)
-        lanes = merged([range(1, len(shape)), [0]], shape) if across_rows else _rows_and_columns(shape)
-        shape = value.type.shape if across_rows else flat(shape) if len(shape) > 2 else shape
+        transposed = len(shape) > 2 and value.type.shape == turned(shape)
+        lanes = merged([range(1, len(shape)), [0]], shape) if transposed else _rows_and_columns(shape)
+        shape = value.type.shape if transposed else flat(shape) if len(shape) > 2 else shape
         self.layouts.now = self.layouts.of(shape) if len(shape) == 2 else self.layouts.name(self.layouts.home)
         code = writer.values.filled(value, shape)
         code = tidy(writer.values.cast(Text(code, shape), stmt.value.type.dtype, stmt.region.tensor.dtype).code)
         self.layouts.now = ""
         if stmt is self.plan.async_store:
-            source = self.roles.boxes[id(stmt)]
-            target = "result_buffer"
-            if self.plan.groups > 1:
-                target += ".index(who)"
-            self.out.put("tma.store_wait(0)  # the last tile's has been read")
-            self.out.put(f"{target}.store({code})")
-            self.out.put("fence_async_shared()")
-            if len(source.box.block) > 2:
-                target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
-            self.out.put(f"tma_store({source.name}, [{coordinates(writer, source.box)}], {target})")
+            self._engine_store(stmt, code)
             return
         writer.places.enter()
         place = writer.places.place(stmt.region, write=True, lanes=lanes)
         pointer, mask = tidy(place.pointer), tidy(place.mask) if place.mask else ""
+        layout = self.layouts.vector
         if len(shape) == 2:
-            width = writer.ints.const(shape[1]) or 1
-            each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
-            across = max(1, min(32, width // each))
-            layout = f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
-            if across_rows:  # neighbouring rows are contiguous
-                layout = "gl.BlockedLayout([1, 1], [32, 1], [WARPS, 1], [0, 1])"
-            stored = writer.names.fresh("STORED")
-            self.out.put(f"{stored}: gl.constexpr = {layout}")
-            code = f"gl.convert_layout({code}, {stored})"
-            pointer = f"gl.set_auto_layout({pointer}, {stored})"
-            mask = f", mask=gl.set_auto_layout({mask}, {stored})" if mask else ""
-        else:
-            pointer = (
-                f"gl.set_auto_layout({pointer}, {self.layouts.vector})" if self.layouts.is_rows(shape) else pointer
-            )
-            mask = f", mask=gl.set_auto_layout({mask}, {self.layouts.vector})" if mask else ""
+            layout = writer.names.fresh("STORED")
+            self.out.put(f"{layout}: gl.constexpr = {self._stored_layout(stmt, shape, transposed)}")
+            code = f"gl.convert_layout({code}, {layout})"
+        if len(shape) == 2 or self.layouts.is_rows(shape):
+            pointer = f"gl.set_auto_layout({pointer}, {layout})"
+        mask = f", mask=gl.set_auto_layout({mask}, {layout})" if mask else ""
         self.out.put(f"gl.store({pointer}, {code}{mask})")
         writer.places.leave(release=True)
+
+    def _engine_store(self, stmt: Store, code: str) -> None:
+        """Write a store of ``code`` through the copy engine, which reads it from shared memory."""
+        source = self.roles.boxes[id(stmt)]
+        target = "result_buffer.index(who)" if self.plan.groups > 1 else "result_buffer"
+        self.out.put("tma.store_wait(0)  # the last tile's has been read")
+        self.out.put(f"{target}.store({code})")
+        self.out.put("fence_async_shared()")
+        if len(source.box.block) > 2:
+            target += f".reshape([{', '.join(self.writer.int_text(b) for b in source.box.block)}])"
+        self.out.put(f"tma_store({source.name}, [{coordinates(self.writer, source.box)}], {target})")
+
+    def _stored_layout(self, stmt: Store, shape: Sequence[IntExpr], transposed: bool) -> str:
+        """Return the layout of a matrix of ``shape`` in which each thread stores 16 contiguous bytes."""
+        if transposed:  # neighbouring rows are contiguous
+            return "gl.BlockedLayout([1, 1], [32, 1], [WARPS, 1], [0, 1])"
+        width = self.writer.ints.const(shape[1]) or 1
+        each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
+        across = max(1, min(32, width // each))
+        return f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
 
     # -- products ------------------------------------------------------------------------------------------------------
 
@@ -211,7 +215,7 @@ class Multiply:
 
     def _ready(self, product: Product, t: str) -> str:
         """Wait for the factors of step ``t``. Returns the buffer's number."""
-        group = self.group[id(product.stmt)]
+        group = self.stream_of[id(product.stmt)]
         assert group is not None
         slot = f"{self.roles.count(t)} % STAGES"
         phase = f"{self.roles.count(t)} // STAGES & 1"
@@ -220,16 +224,16 @@ class Multiply:
 
     def _freed(self, product: Product, slot: str, pred: str = "") -> str:
         """Return the barrier that frees the product's buffers; "" if a later product of the step reads them too."""
-        group = self.group[id(product.stmt)]
+        group = self.stream_of[id(product.stmt)]
         assert group is not None
-        if product is not [q for q in self.plan.products if self.group[id(q.stmt)] is group][-1]:
+        if product is not [q for q in self.plan.products if self.stream_of[id(q.stmt)] is group][-1]:
             return ""
         return f"mbarrier.arrive({self.roles.barrier(group, 'free')}.index({slot}){pred})"
 
     def _land(self, keep: int = 0) -> None:
         """Wait until at most ``keep`` products are in flight, and free the buffers of those that are done."""
-        done = self.flying[: len(self.flying) - keep]
-        self.flying = self.flying[len(done) :]
+        done = self.in_flight[: len(self.in_flight) - keep]
+        self.in_flight = self.in_flight[len(done) :]
         for name, freed in done:
             self.out.put(f"{name} = warpgroup_mma_wait({keep}, [{name}])")
             if freed:
@@ -248,13 +252,13 @@ class Multiply:
         condition."""
         for i, stmt in enumerate(body):
             self.out.at = stmt.span.line
-            product = self.of.get(id(stmt))
+            product = self.product_of.get(id(stmt))
             if product is not None:
                 self._meet(stmt)
                 slot = self._ready(product, t)
                 name = self.writer.tile_name(product.acc)
                 self._issue(product, slot, name)
-                self.flying.append((name, self._freed(product, slot)))
+                self.in_flight.append((name, self._freed(product, slot)))
                 if not self.plan.ahead:
                     self._land()
             elif not is_view(stmt):
@@ -272,9 +276,9 @@ class Multiply:
         tiles = {v.tile for v in _reads(stmt)}
         tiles |= {stmt.acc} if isinstance(stmt, Gemm) else {stmt.tile} if isinstance(stmt, Assign) else set()
         names = {self.writer.tile_name(tile) for tile in tiles}
-        met = [n for n, (name, _) in enumerate(self.flying, 1) if name in names or isinstance(stmt, If)]
+        met = [n for n, (name, _) in enumerate(self.in_flight, 1) if name in names or isinstance(stmt, If)]
         if met:
-            self._land(len(self.flying) - met[-1])
+            self._land(len(self.in_flight) - met[-1])
 
     def _flow(self) -> None:
         """Write a loop that only adds products: those of the previous step are in flight while the next are issued."""
@@ -307,7 +311,7 @@ class Multiply:
         out.at = early.stmt.span.line
         slot = self._ready(early, "0")
         self._issue(early, slot, name)
-        self.flying.append((name, self._freed(early, slot)))
+        self.in_flight.append((name, self._freed(early, slot)))
         self._land()
 
         def body(guard: bool | None) -> Callable[[], None]:
@@ -317,7 +321,7 @@ class Multiply:
                 self._issue(early, slot, following)
                 self._steps(rest, "t", guard)
                 out.at = 0
-                out.put(f"{name} = warpgroup_mma_wait({len(self.flying)}, [{following}])")
+                out.put(f"{name} = warpgroup_mma_wait({len(self.in_flight)}, [{following}])")
                 if freed := self._freed(early, slot):
                     out.put(freed)
                 self._land()

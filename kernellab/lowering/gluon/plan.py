@@ -30,7 +30,7 @@ from kernellab.sketch.program.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import parallel_loops, statements, subvalues
+from kernellab.sketch.program.walk import is_tile_view, parallel_loops, statements, subvalues
 from kernellab.target import Backend, Target
 
 #: least rows that one group of four warps multiplies (PTX, wgmma)
@@ -364,19 +364,12 @@ def _plain_values(stmt: Statement) -> list[Value]:
     parts = product_of(stmt)
     if is_view(stmt):
         return []
-    roots = list(stmt.values) if parts is None else [v for v in parts[1:3] if not _is_seen(v)]
+    roots = list(stmt.values) if parts is None else [v for v in parts[1:3] if not is_tile_view(v)]
     inner = [v for root in roots for v in subvalues(root)]
     for body in stmt.bodies:
         for each in body:
             inner += _plain_values(each)
     return inner
-
-
-def _is_seen(value: Value) -> bool:
-    """Is it a tile, or its transposed or flattened view?"""
-    while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
-        value = value.args[0]
-    return isinstance(value, Read)
 
 
 def _rest(p: Plan) -> None:

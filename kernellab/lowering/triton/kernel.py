@@ -44,7 +44,7 @@ from kernellab.sketch.program.program import (
     Tile,
     Value,
 )
-from kernellab.sketch.program.walk import statements, subvalues, written_tiles
+from kernellab.sketch.program.walk import is_tile_view, statements, subvalues, written_tiles
 
 #: most warps of a program
 _MOST_WARPS = 32
@@ -260,8 +260,10 @@ class KernelWriter:
         inner = list(statements(loops[-1].body))
         if any(isinstance(s, Assign) and s.tile.uid == stmt.acc.uid for s in inner):
             return False  # a reader of the accumulator waits for them
-        assigned = {s.tile.uid for s in inner if isinstance(s, Assign) and not _is_moved(s.value)}
-        return not _is_moved(stmt.a) or any(isinstance(v, Read) and v.tile.uid in assigned for v in subvalues(stmt.a))
+        assigned = {s.tile.uid for s in inner if isinstance(s, Assign) and not is_tile_view(s.value)}
+        return not is_tile_view(stmt.a) or any(
+            isinstance(v, Read) and v.tile.uid in assigned for v in subvalues(stmt.a)
+        )
 
     def _is_small(self, pair: tuple[Value, Value]) -> bool:
         """Is it a product that tl.dot does not support? A dimension of 1 must keep broadcasting, and f64 has no dot
@@ -396,13 +398,6 @@ def _goes_on(loop: Loop) -> bool:
     stored = [s.region for s in inner if isinstance(s, Store)]
     loaded = [s.region for s in inner if isinstance(s, Load)]
     return any(a.tensor.name == b.tensor.name and a.index != b.index for a in stored for b in loaded)
-
-
-def _is_moved(value: Value) -> bool:
-    """Is it a tile, unchanged or with its elements in another order?"""
-    while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
-        value = value.args[0]
-    return isinstance(value, Read)
 
 
 def _scattered(region: Region) -> bool:

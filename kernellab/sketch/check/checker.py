@@ -75,15 +75,9 @@ def check(
         return CheckResult((too_deep(text),), None)
 
 
-def load_program(
-    text: str,
-    *,
-    chip: Chip | None = None,
-    constexpr: Mapping[str, int | float] | None = None,
-    parent: str | None = None,
-) -> Program:
+def load_program(text: str, *, constexpr: Mapping[str, int | float] | None = None) -> Program:
     """Return the resolved program of ``text``. Raises SketchError with the diagnostics if the sketch has errors."""
-    result = check(text, chip=chip, constexpr=constexpr, parent=parent)
+    result = check(text, constexpr=constexpr)
     if result.program is None:
         first = result.errors[0]
         raise SketchError(f"Line {first.line}: {first.message}", first.remedy, result.diagnostics)

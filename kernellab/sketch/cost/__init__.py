@@ -1,4 +1,4 @@
-"""What a sketch costs: FLOPs, bytes, footprint and a roofline time."""
+"""The cost of a sketch: FLOPs, bytes, footprint and a roofline time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a kernel: bytes of tiles that are alive at once, and bytes that a cache does not hold."""
+"""The memory of a kernel: bytes of tiles that are live at one time, and bytes that a cache does not hold."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ LINE_BYTES = 64
 
 
 def footprint(body: Sequence[Statement], env: Mapping[str, int]) -> int:
-    """Bytes of the tiles that are alive at once."""
+    """Return the largest bytes of tiles that are live at one time."""
     return most_alive(body, lambda tile: elements(tile.shape, env) * tile.dtype.bytes)[0]
 
 
 class Traffic:
-    """Bytes from the slowest level, with a last cache of ``capacity`` bytes: what fits together is fetched once."""
+    """Bytes from the slowest level, with a last cache of ``capacity`` bytes: data that fits into it is fetched once."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
     def block(self, body: Sequence[Statement], env: Mapping[str, int]) -> dict[tuple[str, bool], float]:
-        """Bytes by (tensor, is it written) of one execution of ``body`` with outer loops fixed in ``env``."""
+        """Return the bytes by (tensor, is it written) of one execution of ``body`` with outer loops fixed in
+        ``env``."""
         unique = self.unique(body, env)
         if sum(unique.values()) <= self.capacity:
             return unique
@@ -65,13 +66,13 @@ class Traffic:
         resident = sum(self.unique(stmt.body, inner).values()) <= self.capacity
         result = {}
         for key, count in once.items():
-            # what an iteration leaves in the cache serves the next one; else everything is fetched again
+            # data that an iteration leaves in the cache is reused; else everything is fetched again
             again = count * len(turns)
             result[key] = min(again, whole[key]) if resident else max(again, whole[key])
         return result
 
     def unique(self, body: Sequence[Statement], env: Mapping[str, int]) -> dict[tuple[str, bool], float]:
-        """Distinct bytes that ``body`` touches, by (tensor, is it written): the box round its regions."""
+        """Return the distinct bytes that ``body`` accesses, by (tensor, is it written): the box around its regions."""
         boxes: dict[tuple[str, bool], float] = {}
         apart: dict[tuple[str, bool], dict[tuple[Point | Range, ...], tuple[Covered, ...]]] = {}
         for region, is_write, ranges in _regions(body, env, {}):
@@ -80,7 +81,7 @@ class Traffic:
                 for dim, item in enumerate(region.index)
             ]
             if covered:
-                # memory moves whole lines: what lies between two elements of one line comes along
+                # memory moves whole lines, with all elements between two elements of one line
                 covered[-1] = covered[-1].widened(LINE_BYTES // region.tensor.dtype.bytes)
             key = (region.tensor.name, is_write)
             regions = apart.setdefault(key, {})
@@ -111,7 +112,8 @@ def _regions(
 def _picked(
     body: Sequence[Statement], env: Mapping[str, int], ranges: Mapping[str, range], times: int
 ) -> Iterator[tuple[Region, bool, float]]:
-    """Boxes that tile indices reach into, whether written, and the most distinct elements touched there."""
+    """Yield boxes of accesses at tile indices, whether they are written, and the most distinct elements accessed
+    there."""
     for stmt in body:
         if isinstance(stmt, If):
             yield from _picked((*stmt.then, *stmt.orelse), env, ranges, times)
@@ -129,7 +131,7 @@ def _picked(
 
 
 def _widest(loop: Loop, env: Mapping[str, int], ranges: Mapping[str, range]) -> range:
-    """The loop's turns over all iterations of the loops around it."""
+    """Return the loop's iterations over all iterations of the loops around it."""
     low = min(_corners(loop.start, env, ranges))
     high = max(_corners(loop.stop, env, ranges))
     return range(low, high, max(1, loop.step.evaluate(env)))
@@ -137,7 +139,8 @@ def _widest(loop: Loop, env: Mapping[str, int], ranges: Mapping[str, range]) -> 
 
 @dataclass(frozen=True)
 class Covered:
-    """One dimension of a region: distinct elements that are touched, and from the first of them to the last."""
+    """One dimension of a region: the number of distinct accessed elements, and of elements from the first to the
+    last."""
 
     count: float
     low: int
@@ -148,12 +151,13 @@ class Covered:
         return max(0, self.high - self.low)
 
     def widened(self, line: int) -> Covered:
-        """With the other elements of each line of ``line`` elements."""
+        """Return it with the other elements of each line of ``line`` elements."""
         return Covered(min(self.width, self.count * max(1, line)), self.low, self.high)
 
 
 def _together(regions: Sequence[tuple[Covered, ...]]) -> float:
-    """Distinct elements of several regions of one tensor: at most all of each, and at most the box round them."""
+    """Return the distinct elements of several regions of one tensor: at most the sum of all, and at most the box around
+    them."""
     each = sum(prod(c.count for c in region) for region in regions)
     if len(regions) == 1:
         return each
@@ -165,7 +169,7 @@ def _together(regions: Sequence[tuple[Covered, ...]]) -> float:
 
 
 def _covered(item: Point | Range, size: int, env: Mapping[str, int], ranges: Mapping[str, range]) -> Covered:
-    """What of one dimension is touched while the loops of ``ranges`` run."""
+    """Return the accessed part of one dimension while the loops of ``ranges`` run."""
     start = item.at if isinstance(item, Point) else item.start
     extent = 1 if isinstance(item, Point) else item.extent.evaluate(env)
     step = 1 if isinstance(item, Point) else max(1, item.step.evaluate(env))
@@ -182,18 +186,19 @@ def _corners(expr: IntExpr, env: Mapping[str, int], ranges: Mapping[str, range])
 
 
 def by_tensor(sides: Mapping[tuple[str, bool], float]) -> dict[str, float]:
-    """Bytes by tensor, reads and writes added."""
+    """Return the bytes by tensor, reads and writes added."""
     total: dict[str, float] = {}
     for (name, _), count in sides.items():
         total[name] = total.get(name, 0.0) + count
     return total
 
 
-# -- traffic at indices that are tiles: an element a place, and never more than the tensor holds -----------------------
+# -- traffic at indices that are tiles: one element for each index, at most the whole tensor ---------------------------
 
 
 def picks(stmt: Statement) -> Iterator[tuple[Region, tuple[IntExpr, ...], bool, bool]]:
-    """Each gather and scatter of ``stmt``: the box round what it may touch, its shape, is it written, is it read."""
+    """Yield each gather and scatter of ``stmt``: the box around its possible elements, its shape, is it written, is it
+    read."""
     for value in gathers(stmt):
         tensor, items = value.attr("tensor"), value.attr("items")
         assert isinstance(tensor, Tensor) and isinstance(items, tuple)

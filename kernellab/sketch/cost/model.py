@@ -34,11 +34,11 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.walk import statements, subvalues
 
-#: iterations of a loop that are looked at where something inside depends on them
+#: sampled iterations of a loop on which something inside depends
 _LOOKED_AT = 16
-#: combinations of loop variables that are looked at to average a clipped extent
+#: sampled combinations of loop variables for the average of a clipped extent
 _COMBINATIONS = 256
-#: loops of a region whose corners are looked at, two to the power of these
+#: most loops of a region whose corners are evaluated, two to the power of this
 _CORNERED = 4
 
 
@@ -48,7 +48,7 @@ Move = Load | Store | AtomicAdd
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store statement: bytes inside the tensor that it moves in the whole kernel."""
+    """One load or store statement: the bytes inside the tensor that it moves in the whole kernel."""
 
     tensor: str
     line: int
@@ -58,7 +58,7 @@ class Access:
 
 @dataclass
 class Node:
-    """One loop (or the kernel itself), everything inside included; counts are of the whole kernel."""
+    """One loop (or the kernel itself) with everything inside; counts are those of the whole kernel."""
 
     label: str
     line: int
@@ -82,12 +82,12 @@ class Model:
     parallelism: float
     #: FLOPs by operation and line
     operations: Mapping[tuple[str, int], float]
-    #: elements that parallel iterations add to what others may add to
+    #: elements that parallel iterations add at shared places
     atomics: float = 0.0
 
 
 def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
-    """The model of ``kernel`` with symbols and constexprs ``names`` and a last cache of ``cache_bytes``."""
+    """Return the model of ``kernel`` with symbols and constexprs ``names`` and a last cache of ``cache_bytes``."""
     env = dict(names)
     counter = _Counter(_control_variables(kernel.body))
     root = Node(kernel.name, kernel.span.line, False, 1.0, footprint=footprint(kernel.body, env))
@@ -107,7 +107,7 @@ def build(kernel: Kernel, names: Mapping[str, int], cache_bytes: int) -> Model:
 
 
 class _Counter:
-    """Walks the statements with a representative iteration of each loop, and several where control depends on it."""
+    """Counts statements with a representative iteration of each loop, and several if control depends on it."""
 
     def __init__(self, controls: frozenset[str]) -> None:
         self.controls = controls
@@ -120,7 +120,7 @@ class _Counter:
     def visit(
         self, body: Sequence[Statement], env: Env, ranges: Mapping[str, Sequence[int]], times: float, path: list[Node]
     ) -> None:
-        """Adds ``body``, run ``times`` in all, to every node of ``path``."""
+        """Add ``body``, executed ``times`` in total, to every node of ``path``."""
         for stmt in body:
             if isinstance(stmt, Loop):
                 self._loop(stmt, env, ranges, times, path)
@@ -160,7 +160,7 @@ class _Counter:
             self.visit(loop.body, inner, {**ranges, loop.var: turns}, times * len(turns), [*path, node])
             return
         for i, weight in _weighted(turns, _LOOKED_AT):
-            # a variable that is pinned here is averaged over nowhere else
+            # a variable that is fixed here is not averaged over elsewhere
             seen = {**ranges, loop.var: (i,)}
             self.visit(loop.body, {**env, loop.var: i}, seen, times * weight, [*path, node])
 
@@ -173,7 +173,7 @@ class _Counter:
             self.added += times * touched
         last = region.index[-1] if region.index else None
         if isinstance(last, Range):
-            # a step leaves out elements of a line that is moved all the same
+            # skipped elements of a line are moved too
             touched *= max(1, min(last.step.evaluate(env), LINE_BYTES // region.tensor.dtype.bytes))
         written = not isinstance(stmt, Load)
         self._count(id(stmt), stmt, region, times * touched, written, not isinstance(stmt, Store), path)
@@ -190,7 +190,7 @@ class _Counter:
 
 
 def _average_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[str, Sequence[int]]) -> float:
-    """Elements of one dimension of a region that lie inside the tensor, averaged over the loops that move it."""
+    """Return the elements of one dimension of a region inside the tensor, averaged over the loops that move it."""
     exprs = (item.at,) if isinstance(item, Point) else (item.start, item.step)
     moving = sorted(frozenset().union(*(e.loop_vars() for e in exprs)) & set(ranges))
     whole = _whole_inside(item, size, env, {name: ranges[name] for name in moving})
@@ -205,7 +205,7 @@ def _average_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[st
 
 
 def _whole_inside(item: Point | Range, size: int, env: Env, ranges: Mapping[str, Sequence[int]]) -> int | None:
-    """The extent, where the region lies inside at all corners of the loops and so everywhere; None where it may not."""
+    """Return the extent if the region is inside at all corners of the loops, and so everywhere, else None."""
     if len(ranges) > _CORNERED or not (item.at if isinstance(item, Point) else item.start).is_linear:
         return None
     if isinstance(item, Range) and (item.step.loop_vars() or item.extent.loop_vars()) & set(ranges):
@@ -227,7 +227,7 @@ def _inside(item: Point | Range, size: int, at: Env) -> int:
 
 
 def _control_variables(body: Sequence[Statement]) -> frozenset[str]:
-    """Loop variables on which an inner loop bound or condition depends."""
+    """Return the loop variables on which an inner loop bound or condition depends."""
     names: set[str] = set()
     for stmt in statements(tuple(body)):
         if isinstance(stmt, Loop):
@@ -238,7 +238,7 @@ def _control_variables(body: Sequence[Statement]) -> frozenset[str]:
 
 
 def _parallelism(body: Sequence[Statement], env: Env) -> float:
-    """The number of iterations of the grid (the nested parallel loops)."""
+    """Return the number of iterations of the grid (the nested parallel loops)."""
     for stmt in body:
         if isinstance(stmt, Loop):
             turns = range(*(e.evaluate(env) for e in (stmt.start, stmt.stop, stmt.step)))
@@ -248,7 +248,7 @@ def _parallelism(body: Sequence[Statement], env: Env) -> float:
 
 
 def _weighted(turns: Sequence[int], count: int) -> list[tuple[int, float]]:
-    """At most ``count`` of ``turns``, each with how many it stands for: both ends for themselves, the rest for more."""
+    """Return at most ``count`` of ``turns`` with weights: both ends have weight 1, the others represent more."""
     total = len(turns)
     if total <= count:
         return [(i, 1) for i in turns]
@@ -263,7 +263,7 @@ __all__ = ["Access", "Model", "Node", "build"]
 
 
 def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str, str, float]]:
-    """The operations of one execution of one statement (no loops): name, precision class, weighted FLOPs."""
+    """Yield the operations of one execution of one statement (no loops): name, precision class, weighted FLOPs."""
     values = stmt.values
     match stmt:
         case Gemm():
@@ -293,15 +293,15 @@ def operations_of(stmt: Statement, env: Mapping[str, int]) -> Iterator[tuple[str
 
 
 def _class(dtype: DType) -> str:
-    """The precision class in which pointwise arithmetic of ``dtype`` is counted."""
+    """Return the precision class of pointwise arithmetic in ``dtype``."""
     if dtype.is_float:
         return str(dtype.compute.value)
     return "i8" if dtype in (DType.I8, DType.U8) else "f32"
 
 
 def _matmul_class(a: Value, b: Value, precision: str) -> tuple[str, int]:
-    """f16, bf16 or f8 where both operands are stored so (matrix units), else what ``precision`` permits; and how many
-    products of that class make one: six of "bf16x6"."""
+    """Return f16, bf16 or f8 if both operands are stored so (matrix units), else the class that ``precision`` permits;
+    and the number of products of that class for one product: six for "bf16x6"."""
     dtypes = {_stored(a), _stored(b)}
     dtype = dtypes.pop() if len(dtypes) == 1 else DType.F32
     kind, count = _products(dtype, precision), precision.partition("x")[2]
@@ -309,7 +309,7 @@ def _matmul_class(a: Value, b: Value, precision: str) -> tuple[str, int]:
 
 
 def _products(dtype: DType, precision: str) -> str:
-    """The class of products of two values of ``dtype``."""
+    """Return the class of products of two values of ``dtype``."""
     if dtype in (DType.F16, DType.BF16):
         return str(dtype.value)
     if dtype in FLOAT8:
@@ -322,7 +322,7 @@ def _products(dtype: DType, precision: str) -> str:
 
 
 def _stored(value: Value) -> DType:
-    """The dtype below the casts and moves of an operand."""
+    """Return the dtype below the casts and moves of an operand."""
     moves = ("cast", "transpose", "reshape", "newaxis", "broadcast")
     while isinstance(value, Apply) and value.op in moves:
         value = value.args[0]

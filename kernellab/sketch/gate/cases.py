@@ -172,7 +172,7 @@ class _Small:
             if args is not None or input_bytes(self.task) > _LARGEST_INPUTS:
                 return args
             self.full = self.task.module().sample(seed=0)
-        return cut(self.task, self.full, sizes)
+        return cut(self.full, sizes)
 
 
 def _varied(task: Task, args: tuple[Any, ...], number: int) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from kernellab.sketch.program.program import (
     Loop,
     MultiAssign,
     Program,
+    Read,
     Scatter,
     Statement,
     Tile,
@@ -79,6 +80,13 @@ def subvalues(value: Value) -> Iterator[Value]:
     if isinstance(value, Apply):
         for arg in value.args:
             yield from subvalues(arg)
+
+
+def is_tile_view(value: Value) -> bool:
+    """Is it a tile, unchanged or with its elements in another order or shape?"""
+    while isinstance(value, Apply) and value.op in ("transpose", "reshape"):
+        value = value.args[0]
+    return isinstance(value, Read)
 
 
 def parallel_loops(

@@ -229,7 +229,7 @@ class Machine:
                 self._body(loop.body, inner, count)
             return
         for chunk in self._chunks(len(turns) * count):
-            inner = _widen(scope, loop.var, turns, chunk, count)
+            inner = _widen(scope, loop.var, turns, chunk)
             self._body(loop.body, inner, len(chunk))
 
     def _chunks(self, total: int) -> Iterator[range]:
@@ -348,7 +348,7 @@ def _column(index: IndexValue, rank: int) -> Tensor:
     return values.reshape(-1, *(1,) * rank)
 
 
-def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range, count: int) -> Scope:
+def _widen(scope: Scope, var: str, turns: Sequence[int], chunk: range) -> Scope:
     """Return the scope of a slice of (outer iterations x ``turns``) that is computed together; outer tiles are
     repeated."""
     import torch

@@ -82,7 +82,7 @@ def free_axes(task: Task) -> tuple[FreeAxis, ...]:
     return tuple(free)
 
 
-def cut(task: Task, args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...]:
+def cut(args: Sequence[Any], sizes: Mapping[FreeAxis, int]) -> tuple[Any, ...]:
     """Return ``args`` with each free axis of ``sizes`` cut to its first elements, contiguous."""
     result = list(args)
     for axis, size in sizes.items():
@@ -100,7 +100,7 @@ def shrunk(task: Task, seed: int = 0, limit_bytes: int = 4 << 20, most_bytes: in
         return None
     args = drawn(task, sizes, seed)
     if args is None and full <= _LARGEST_SAMPLE:
-        args = cut(task, task.module().sample(seed=seed), sizes)
+        args = cut(task.module().sample(seed=seed), sizes)
     if args is None:
         return None
     try:

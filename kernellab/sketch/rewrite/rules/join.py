@@ -1,9 +1,8 @@
-"""Launches whose grids differ as one: a producer's tiles are what the consumer reads, across reductions and orders.
+"""Fuses launches with different grids, also across reductions and sorts.
 
-The consumer takes the producer's tile of rows: iterations of one row become its lanes, another tile of the same rows
-becomes that tile, and loops that the producer's grid does not have run inside. A lane sees no other lane, and rows are
-the same rows, so each element is computed from what it was before.
-"""
+The consumer uses the producer's tile of rows: iterations over single rows become its lanes, another tile of the same
+rows becomes that tile, and loops that the producer's grid does not have run inside. Lanes are independent, and the rows
+are the same, so each element is computed from the same values as before."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from kernellab.sketch.syntax import tree
 
 
 def join(setting: Setting) -> Iterator[Change]:
-    """Two launches that follow each other over the same rows, in other tiles, become one."""
+    """Fuse two consecutive launches over the same rows in different tiles."""
     plain = dict(edit.launches(setting.tree))
     for number, first in plain.items():
         second = plain.get(number + 1)
@@ -40,7 +39,7 @@ def _joined(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, .
 
 
 def _aligned(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Sketch, tree.Sketch] | None:
-    """Both over one grid; None where they cannot be."""
+    """Return both over one grid; None if that is not possible."""
     ours, theirs = edit.grid(first), edit.grid(second)
     if not ours or len(theirs) < len(ours) or any(loop.pinned for loop in (*ours, *theirs)):
         return None
@@ -63,15 +62,15 @@ def _aligned(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Sketch, tree
                 return None
             first = wide
         elif isinstance(pace, tree.Name) and _whole(first, mine):
-            # a tile is a number of rows that anybody may choose; one that divides them reads no padding
-            second = _without(edit.rename(second, {pace.id: step}), pace.id, step)
+            # the number of rows of a tile may be chosen freely; one that divides all rows reads no padding
+            second = _without(edit.rename(second, {pace.id: step}), pace.id)
         else:
             return None
     return first, second
 
 
 def _wider(sketch: tree.Sketch, loop: tree.For, step: tree.Expr, other: tree.Sketch) -> tree.Sketch | None:
-    """``sketch`` with ``step`` iterations of ``loop`` as the lanes of one tile; ``other`` declares the step."""
+    """Return ``sketch`` with ``step`` iterations of ``loop`` as the lanes of one tile; ``other`` declares the step."""
     if not isinstance(step, tree.Name) or step.id in edit.used_names(sketch):
         return None
     const = edit.consts(other).get(step.id)
@@ -85,7 +84,7 @@ def _wider(sketch: tree.Sketch, loop: tree.For, step: tree.Expr, other: tree.Ske
 
 
 def _whole(sketch: tree.Sketch, loop: tree.For) -> bool:
-    """Does every value of the loop's step divide its extent?"""
+    """Does each choice of the loop's step divide its extent?"""
     _, stop, step = edit.bounds(loop)
     constants = edit.consts(sketch)
     extent = edit.value_of(stop, {})
@@ -96,8 +95,8 @@ def _whole(sketch: tree.Sketch, loop: tree.For) -> bool:
     return bool(values) and all(value > 0 and extent % value == 0 for value in values)
 
 
-def _without(sketch: tree.Sketch, gone: str, instead: tree.Expr) -> tree.Sketch:
-    """``sketch`` without the constexpr ``gone``; ``instead`` is declared by the launch that it is joined with."""
+def _without(sketch: tree.Sketch, gone: str) -> tree.Sketch:
+    """Return ``sketch`` without the constexpr ``gone``."""
     lines = (
         replace(d, items=tuple(i for i in d.items if not (isinstance(i, tree.ConstDecl) and i.name == gone)))
         for d in sketch.declarations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
@@ -19,9 +19,9 @@ _ALONG = frozenset((OpKind.REDUCE, OpKind.SCAN, OpKind.SORT))
 
 
 def vectorise(setting: Setting) -> Iterator[Change]:
-    """A parallel loop in steps of 1 takes several iterations at once: their values are one tile, a row an iteration.
+    """Compute several iterations of a parallel loop in steps of 1 at once: their values are one tile with a row each.
 
-    By construction: iterations of a parallel loop do not see each other, so lanes do not. A lane past the end of the
+    Iterations of a parallel loop are independent, so lanes are too. A lane past the end of the
     loop reads padding and writes nothing where the loop runs over the whole dimension of what it stores; elsewhere
     lanes divide the extent.
     """
@@ -48,8 +48,8 @@ def vectorise(setting: Setting) -> Iterator[Change]:
 
 
 def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequence[int]) -> edit.Body | None:
-    """The body of a parallel loop in steps of 1 with ``lanes`` iterations at once, which may have any of ``values``;
-    None where something in it has no meaning so, or a value does not suit the extent."""
+    """Return the body of a parallel loop in steps of 1 with ``lanes`` iterations at once, which may have any of
+    ``values``; None if something in it has no meaning with one more axis, or a value does not divide the extent."""
     trips = edit.trips(sketch, loop)
     fits = _ends_there(sketch, loop) or (trips and values and all(v > 0 and trips % v == 0 for v in values))
     if not fits:
@@ -61,7 +61,7 @@ def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequen
 
 
 def lifted_loop(var: str, lanes: tree.Name, tile_ranks: dict[str, int], used: set[str], body: edit.Body) -> edit.Body:
-    """``body`` with ``lanes`` values of ``var`` at once, from ``var`` on.
+    """Return ``body`` with ``lanes`` values of ``var`` at once, from ``var`` on.
 
     Raises:
         Unknown: a statement of the body has no meaning with one more axis.
@@ -70,7 +70,7 @@ def lifted_loop(var: str, lanes: tree.Name, tile_ranks: dict[str, int], used: se
 
 
 def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
-    """Does the loop run over the whole of the dimension of everything that it stores?"""
+    """Does the loop run over a whole dimension of each tensor that it stores to?"""
     shapes = {i.name: i.shape for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
     stop = edit.bounds(loop)[1]
     stores = [n for n in nodes(loop.body) if isinstance(n, tree.Move) and isinstance(n.dest, tree.Subscript)]
@@ -83,30 +83,38 @@ def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
 
 
 def _options(sketch: tree.Sketch, loop: tree.For) -> list[int]:
-    """How many lanes there may be: divisors of the extent, unless what is stored ends where the loop does."""
+    """Return the possible numbers of lanes: divisors of the extent, unless stored tensors end where the loop does."""
     trips = edit.trips(sketch, loop)
     if not _ends_there(sketch, loop):
         return [n for n in _LANES if trips and trips % n == 0]
     return [n for n in _LANES if trips is None or n <= trips]
 
 
+class _Lifted(NamedTuple):
+    """An expression of the new body, its rank without the lanes, and whether the lanes are its first axis."""
+
+    expr: tree.Expr
+    rank: int
+    has_lanes: bool
+
+
 @dataclass
 class _Lifting:
-    """Writes a loop's body with ``lanes`` iterations at once. ``lifted`` are the tiles that have the new axis."""
+    """Writes a loop's body with ``lanes`` iterations at once. ``lifted`` are the tiles that have the lanes as axis."""
 
     var: str
     lanes: tree.Name
-    #: tile -> its dimensions as they were
+    #: tile -> its rank without the lanes
     ranks: dict[str, int]
     taken: set[str]
     lifted: set[str] = field(default_factory=set)
-    #: the name of the iterations' numbers, once one is asked for
+    #: the name of the vector with the loop variable of each lane; "" while nothing reads it
     numbers: str = ""
-    #: what must stand before the statement that is being written
+    #: statements to insert before the current one
     before: list[tree.Stmt] = field(default_factory=list)
 
     def loop_body(self, body: edit.Body) -> edit.Body:
-        """Raises Unknown: something in ``body`` has no meaning with one more axis."""
+        """Return ``body`` with the lanes. Raises Unknown: something in it has no meaning with one more axis."""
         while True:
             size = len(self.lifted)
             self._mark(body)
@@ -122,6 +130,7 @@ class _Lifting:
     # -- which tiles differ between iterations
 
     def _mark(self, body: edit.Body) -> None:
+        """Add to ``lifted`` the tiles whose values differ between iterations."""
         for stmt in body:
             if isinstance(stmt, tree.For):
                 if edit.mentions(stmt.range, self.var):
@@ -164,13 +173,13 @@ class _Lifting:
             return stmt
         value = stmt.value
         if self._differs(value):
-            expr, _, wide = self.expr(value)
-            if not wide:
+            lifted = self.expr(value)
+            if not lifted.has_lanes:
                 raise Unknown
-            return replace(stmt, value=expr)
+            return replace(stmt, value=lifted.expr)
         if not isinstance(value, tree.Call):
             raise Unknown
-        # a tile that later gets what differs: the same start in every lane
+        # a tile that later gets values that differ: the same initial value in every lane
         if value.func in ("alloc", "full"):
             return replace(stmt, value=self._shaped(value))
         if value.func == "cast" and isinstance(value.args[0], tree.Num):
@@ -188,13 +197,12 @@ class _Lifting:
         if stmt.op not in ("store", "atomic_add") or not edit.mentions(stmt.dest, self.var):
             raise Unknown
         rank = region_rank(stmt.dest)
-        value, own, wide = self.expr(stmt.source)
-        if wide and own != rank:
-            value = self._spread(value, own, rank)
+        lifted = self.expr(stmt.source)
+        value = self._spread(lifted, rank) if lifted.has_lanes and lifted.rank != rank else lifted.expr
         return replace(stmt, source=value, dest=self._region(stmt.dest))
 
     def _region(self, region: tree.Expr) -> tree.Expr:
-        """A rectangle with the lanes as its first dimension."""
+        """Return a rectangle with the lanes as its first dimension."""
         if not isinstance(region, tree.Subscript) or any(edit.mentions(region, tile) for tile in self.ranks):
             raise Unknown
         items = list(region.items)
@@ -216,7 +224,7 @@ class _Lifting:
         return replace(region, items=tuple(items))
 
     def _places(self, region: tree.Expr) -> tree.Expr:
-        """Single elements at indices that are values, one a lane."""
+        """Return single elements at computed indices, one for each lane."""
         if not isinstance(region, tree.Subscript):
             raise Unknown
         items: list[Any] = []
@@ -231,68 +239,69 @@ class _Lifting:
 
     # -- expressions
 
-    def expr(self, expr: tree.Expr) -> tuple[tree.Expr, int, bool]:
-        """``expr`` with the new axis, its dimensions without it, and whether it has it."""
+    def expr(self, expr: tree.Expr) -> _Lifted:
+        """Return ``expr`` in the new body."""
         if not self._differs(expr):
-            return expr, rank_of(expr, self.ranks), False
+            return _Lifted(expr, rank_of(expr, self.ranks), False)
         match expr:
             case tree.Name(id=self.var):
                 self.numbers = self.numbers or edit.fresh(f"{self.var}_lanes", self.taken)
-                return tree.Name(self.numbers), 0, True
+                return _Lifted(tree.Name(self.numbers), 0, True)
             case tree.Name():
-                return expr, self.ranks[expr.id], True
+                return _Lifted(expr, self.ranks[expr.id], True)
             case tree.Subscript():
-                return replace(expr, items=(tree.Slice(), *expr.items)), len(expr.items), True
+                return _Lifted(replace(expr, items=(tree.Slice(), *expr.items)), len(expr.items), True)
             case tree.Unary():
-                inner, rank, wide = self.expr(expr.operand)
-                return replace(expr, operand=inner), rank, wide
+                inner = self.expr(expr.operand)
+                return inner._replace(expr=replace(expr, operand=inner.expr))
             case tree.Binary():
                 (left, right), rank = self._together((expr.left, expr.right))
-                return replace(expr, left=left, right=right), rank, True
+                return _Lifted(replace(expr, left=left, right=right), rank, True)
             case tree.Call():
                 return self._call(expr)
         raise Unknown
 
     def _together(self, operands: tuple[tree.Expr, ...]) -> tuple[tuple[tree.Expr, ...], int]:
-        """Operands of one operation, aligned at the right below the lanes."""
-        widened = [self.expr(e) for e in operands]
-        rank = max(r for _, r, _ in widened)
-        return tuple(self._spread(e, r, rank) if wide and r < rank else e for e, r, wide in widened), rank
+        """Return the operands of one operation, aligned at the right after the lanes, and their rank."""
+        lifted = [self.expr(e) for e in operands]
+        rank = max(e.rank for e in lifted)
+        spread = (self._spread(e, rank) if e.has_lanes and e.rank < rank else e.expr for e in lifted)
+        return tuple(spread), rank
 
-    def _spread(self, expr: tree.Expr, rank: int, target: int) -> tree.Expr:
-        """``expr`` with new axes behind the lanes: only a name can be indexed, so another value is given one."""
-        if rank > target:
+    def _spread(self, lifted: _Lifted, rank: int) -> tree.Expr:
+        """Return an expression with new axes after the lanes. Only a name can be indexed, so any other value is
+        assigned to a new tile first."""
+        if lifted.rank > rank:
             raise Unknown
-        if not isinstance(expr, tree.Name):
-            name = tree.Name(edit.fresh("wide", self.taken))
-            self.before.append(tree.Assign((name,), expr))
-            expr = name
+        tile = lifted.expr
+        if not isinstance(tile, tree.Name):
+            tile = tree.Name(edit.fresh("wide", self.taken))
+            self.before.append(tree.Assign((tile,), lifted.expr))
         items: list[tree.Expr | tree.Slice | tree.NewAxis] = [tree.Slice()]
-        items += [tree.NewAxis()] * (target - rank) + [tree.Slice()] * rank
-        return tree.Subscript(expr.id, tuple(items))
+        items += [tree.NewAxis()] * (rank - lifted.rank) + [tree.Slice()] * lifted.rank
+        return tree.Subscript(tile.id, tuple(items))
 
-    def _call(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:
+    def _call(self, call: tree.Call) -> _Lifted:
         if call.func in ("reshape", "broadcast") and self._differs(call.args[0]):
-            inner, _, _ = self.expr(call.args[0])
-            shaped = self._shaped(replace(call, args=(inner, *call.args[1:])))
-            return shaped, rank_of(call, self.ranks), True
+            shaped = self._shaped(replace(call, args=(self.expr(call.args[0]).expr, *call.args[1:])))
+            return _Lifted(shaped, rank_of(call, self.ranks), True)
         if call.func in ("cast", "bitcast"):
-            inner, rank, wide = self.expr(call.args[0])
-            return replace(call, args=(inner, *call.args[1:])), rank, wide
+            inner = self.expr(call.args[0])
+            return inner._replace(expr=replace(call, args=(inner.expr, *call.args[1:])))
         op = OPS.get(call.func)
         if op is not None and op.kind in (OpKind.POINTWISE, OpKind.COMPARE):
             if call.keywords:
                 raise Unknown
             args, rank = self._together(call.args)
-            return replace(call, args=args), rank, True
+            return _Lifted(replace(call, args=args), rank, True)
         if call.func == "transpose":
             return self._turned(call)
         if (op is not None and op.kind in _ALONG) or call.func in ("welford", "sort", "topk"):
             return self._along(call)
         raise Unknown
 
-    def _along(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:
-        """A reduction, a scan or an order along an axis, which is now the next one."""
+    def _along(self, call: tree.Call) -> _Lifted:
+        """Return a reduction, scan or sort, whose axes move by one."""
         inner, rank, _ = self.expr(call.args[0])
         axis = argument(call, 9, "axis")
         if axis is None or rank < 1 or any(self._differs(a) for a in call.args[1:]):
@@ -302,19 +311,19 @@ class _Lifting:
         keywords = tuple(replace(k, value=new) if k.name == "axis" else k for k in call.keywords)
         reduces = call.func == "welford" or (call.func in OPS and OPS[call.func].kind is OpKind.REDUCE)
         left = rank - len(moved) if reduces and not keeps(call) else rank
-        return replace(call, args=(inner, *call.args[1:]), keywords=keywords), left, True
+        return _Lifted(replace(call, args=(inner, *call.args[1:]), keywords=keywords), left, True)
 
-    def _turned(self, call: tree.Call) -> tuple[tree.Expr, int, bool]:
+    def _turned(self, call: tree.Call) -> _Lifted:
         inner, rank, _ = self.expr(call.args[0])
         perm = argument(call, 1, "perm")
         if not isinstance(perm, tree.List) or len(edit.integers(perm.items)) != rank:
             raise Unknown
         moved = [i.value + 1 for i in perm.items if isinstance(i, tree.Num)]
         items = tuple(edit.number(int(p)) for p in (0, *moved))
-        return tree.Call("transpose", (inner,), (tree.Keyword("perm", tree.List(items)),)), rank, True
+        return _Lifted(tree.Call("transpose", (inner,), (tree.Keyword("perm", tree.List(items)),)), rank, True)
 
     def _shaped(self, call: tree.Call) -> tree.Call:
-        """``call`` with the lanes before the shape that it writes out."""
+        """Return ``call`` with the lanes before its shape argument."""
         position = SHAPED[call.func]
         shape = call.args[position] if len(call.args) > position else None
         if not isinstance(shape, tree.List):
@@ -324,7 +333,7 @@ class _Lifting:
 
 
 def _factor(expr: tree.Expr, var: str) -> int | None:
-    """By how much ``expr`` grows with ``var``; None where that is no number."""
+    """Return the coefficient of ``var`` in ``expr``; None if it is not a number."""
     if not edit.mentions(expr, var):
         return 0
     if isinstance(expr, tree.Name):

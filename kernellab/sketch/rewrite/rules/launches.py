@@ -1,4 +1,4 @@
-"""One launch as two: what comes after a statement in a separate launch, or the parts of a long loop at once."""
+"""Splits one launch in two: at a statement, or a long loop into parallel parts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_statement
 from kernellab.sketch.syntax.walk import nodes
 
-#: tiles that pass from one launch to the next, at most; and places in which one launch is cut, at most
+#: most tiles between two launches, and most places at which one launch is cut
 _PASSED, _CUTS = 2, 3
 _PARTS = (2, 4, 8)
 _JOINS = {"max": "max", "min": "min"}
 
 
 def cut(setting: Setting) -> Iterator[Change]:
-    """A launch is cut between two statements: what is alive there is stored, and a second launch continues from it.
+    """Cut a launch between two statements: live tiles are stored, and a second launch continues from them.
 
-    What is only read from inputs, or made of indices, is read or made again instead.
-    """
+    Tiles that are only loaded from inputs, or computed from indices, are loaded or computed again instead."""
     for number, sketch in edit.launches(setting.tree):
         grid = edit.grid(sketch)
         if not grid or any(s.pinned for s in (*grid, *grid[-1].body)):
@@ -49,13 +48,13 @@ def cut(setting: Setting) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class _Step:
-    """One statement of a launch's body, what it writes and what it names, all inside it included."""
+    """One statement of a launch's body, with the names that it writes and uses, inner statements included."""
 
     stmt: tree.Stmt
     writes: frozenset[str]
     names: frozenset[str]
     stores: frozenset[str]
-    #: what a load or an assignment is made of; None for any other statement
+    #: the source of a load or an assignment; None for any other statement
     of: frozenset[str] | None
 
 
@@ -72,7 +71,7 @@ def _steps(body: edit.Body) -> list[_Step]:
 
 
 def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list[tree.Stmt], list[str]] | None:
-    """What the second launch does again, and the tiles that it gets; None where the cut is no use."""
+    """Return the statements that the second launch repeats, and the tiles that it loads; None if the cut has no use."""
     first, second = steps[:at], steps[at:]
     stored = frozenset().union(*(s.stores for s in first))
     written = frozenset().union(*(s.writes for s in first))
@@ -80,7 +79,7 @@ def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list
     needed = set(written & frozenset().union(*(s.names for s in second)))
     again: list[tree.Stmt] = []
     for step in reversed(first):
-        # written once, from an input or from indices alone
+        # written once, only from an input or from indices
         once = step.writes & needed and all(counts[name] == 1 for name in step.writes)
         if once and _cheap(step, written, stored):
             needed -= step.writes
@@ -89,14 +88,14 @@ def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list
     work = any(not _cheap(s, written, frozenset()) for s in first)
     if not work or len(passed) > _PASSED or any(name not in tiles for name in passed):
         return None
-    # the second must do more than store what it was given, the first must leave something behind
+    # the second must do more than store what it loads, and the first must store something
     busy = any(not (isinstance(s.stmt, tree.Move) and isinstance(s.stmt.source, tree.Name)) for s in second)
     bools = any(tiles[name].dtype is DType.BOOL for name in passed)
     return (again, passed) if (passed or stored) and busy and any(s.stores for s in second) and not bools else None
 
 
 def _cheap(step: _Step, written: frozenset[str], stored: frozenset[str]) -> bool:
-    """A load of what this launch does not write, or something made of indices alone."""
+    """Is it a load of a tensor that this launch does not write, or computed only from indices?"""
     return step.of is not None and not step.of & (written | stored)
 
 
@@ -112,10 +111,9 @@ def _halves(
 
 
 def split_k(setting: Setting) -> Iterator[Change]:
-    """A loop that sums up is done in parts at once, each in a separate program; a second launch adds them up.
+    """Split a summing loop into parts that run in parallel programs; a second launch adds them up.
 
-    What the loop carries must combine associatively and start from what changes nothing: only rounding differs.
-    """
+    Carried tiles must combine associatively and start from the neutral element, so that only rounding differs."""
     for number, sketch in edit.launches(setting.tree):
         grid = edit.grid(sketch)
         if not grid or any(s.pinned for s in grid):
@@ -179,7 +177,7 @@ def _parts(
 
 
 def _flat(loop: tree.For) -> tree.For:
-    """A grid whose axes are not numbered: one more loop stands around it."""
+    """Return a grid without numbered axes, since one more loop is around it."""
     words = {w.partition(".")[0] if w.startswith("grididx") else w: n for w, n in edit.words(loop).items()}
     args = tuple(a for w, n in words.items() for a in (tree.Str(w), n) if a is not None)
     body = tuple(_flat(s) if isinstance(s, tree.For) and edit.is_parallel(s) else s for s in loop.body)
@@ -187,7 +185,8 @@ def _flat(loop: tree.For) -> tree.For:
 
 
 def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
-    """How two parts of each tile that ``loop`` carries combine; empty where one does not start from nothing."""
+    """Return how two parts of each tile that ``loop`` carries combine; empty if one does not start from the neutral
+    element."""
     starts = {name: stmt for stmt in before if isinstance(stmt, tree.Assign) for name in written(stmt)}
     others = {name for stmt in before if not isinstance(stmt, tree.Assign) for name in written(stmt)}
     joins: dict[str, str] = {}
@@ -197,13 +196,13 @@ def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
                 return {}
             if name not in starts:
                 continue
-            join = _join(node, name)
+            join = _join(node)
             if join is None or joins.setdefault(name, join) != join or not _is_nothing(starts[name], join):
                 return {}
     return joins
 
 
-def _join(node: object, name: str) -> str | None:
+def _join(node: object) -> str | None:
     if isinstance(node, tree.CallStmt):
         return "+" if node.call.func == "gemm" else None
     value = node.value if isinstance(node, tree.Assign) else None
@@ -214,7 +213,7 @@ def _join(node: object, name: str) -> str | None:
     return None
 
 
-#: what a carried tile starts from so that the start adds nothing to a part
+#: the neutral element of each combination
 _NOTHING = {"+": "0", "*": "1", "max": "-inf", "min": "inf"}
 
 
