@@ -155,8 +155,7 @@ class Evidence(Record):
     mapped: tuple[int, int] | None = None
     repeats: Repeats | None = None
     compiler: list[CompilerLine] = Field(default_factory=list)
-    #: cases tried afterwards: the same sizes if the inputs were of another family; small cases and constant contents,
-    #: which are public
+    #: later cases: these sizes, if the family was another one; small cases and constant contents, which are public
     tried: list[Tried] = Field(default_factory=list)
     log: str = ""
     reproduction: str = ""
@@ -374,9 +373,8 @@ class Verdict(Record):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Return a sort key; the least is the best. It uses the lower end of the speedup's interval, so that few calls,
-        or a busy machine, make no kernel the best; paired ratios do not depend on the load, so they come before plain
-        times."""
+        """Return a sort key; the least is the best. The lower end of the speedup's interval makes no kernel the best by
+        few calls or a busy machine; paired ratios do not depend on the load, so they precede plain times."""
         eager = self.against("eager")
         if eager is not None:
             return 0, -eager.low
@@ -448,7 +446,7 @@ class Verdict(Record):
 
     @property
     def gap_closed(self) -> float | None:
-        """``(T_b - T) / (T_b - T_sol)``: the share of the gap between eager's time and the bound; negative if it is
+        """``(T_b - T) / (T_b - T_sol)``: the closed share of the gap between eager and the bound; negative if
         slower."""
         eager = self.against("eager")
         if eager is None or self.time is None or not self.sol_ms or self.bound_share is None:
@@ -458,8 +456,8 @@ class Verdict(Record):
 
     @property
     def sol_text(self) -> str:
-        """``62% of bound, SOL score 0.81, 77% of the gap closed``; unknown parts, and a gap without a gain, are left
-        out."""
+        """``62% of bound, SOL score 0.81, 77% of the gap closed``; without unknown parts, and without a gap that is not
+        closed."""
         parts = [self.bound_text]
         if self.sol_score is not None and self.gap_closed is not None and self.gap_closed >= 0:
             parts += [f"SOL score {self.sol_score:.2f}", f"{100 * self.gap_closed:.0f}% of the gap closed"]
@@ -474,7 +472,7 @@ class Verdict(Record):
 
 class Ranking(Record):
     """A search's result for a candidate, at trust T1: whether a few checks found an error, and its approximate speed
-    compared with eager. It is not a verdict: it makes nothing right, best or remembered."""
+    over eager. It is no verdict: it makes nothing right, best or remembered."""
 
     #: did the checks find no error, and was it timed?
     ranked: bool

@@ -1,4 +1,5 @@
-"""What a kernel was verified for, as guards: dtypes, devices, shapes, strides, alignment, numbers and values."""
+"""Guards: the calls for which a kernel was verified, by dtypes, devices, shapes, strides, alignment, numbers and
+values."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a kernel does not take a call; ``key`` names the kind of reason, so that each is said once."""
+    """The reason why a kernel does not accept a call; ``key`` is its kind, so that each is reported once."""
 
     key: str
     reason: str
@@ -39,7 +40,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class ShapeClass:
-    """One verified kernel, and the calls that it takes."""
+    """One verified kernel, and the calls that it accepts."""
 
     folder: str
     entry_file: str
@@ -54,23 +55,23 @@ class ShapeClass:
     expanded: bool = False
     #: may two arguments share memory?
     shared: bool = True
-    #: inputs must begin at a multiple of so many bytes
+    #: alignment of inputs in bytes
     alignment: int = 1
-    #: numbers that must be as they were verified
+    #: numbers that must have their verified values
     only: Mapping[str, Any] = field(default_factory=dict)
-    #: argument -> what its values may be, a word and its arguments: index N, unit, prob, positive, nonnegative, sorted,
+    #: argument -> domain of its values, a word and its arguments: index N, unit, prob, positive, nonnegative, sorted,
     #: range a b
     domain: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: argument -> least and greatest value of what it was found right for alone; None where there is no bound
+    #: argument -> least and greatest value for which the kernel is right; None without a bound
     intervals: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    #: argument -> smallest magnitude other than zero of what it was found right for
+    #: argument -> smallest nonzero magnitude for which the kernel is right
     magnitudes: Mapping[str, float] = field(default_factory=dict)
-    #: arguments for a NaN in which it is wrong
+    #: arguments in which a NaN gives a wrong result
     not_nan: Sequence[str] = ()
-    #: may its launches be repeated from C?
+    #: may its launches be replayed from C?
     repeatable: bool = False
     interpreted: bool = False
-    #: trust, figures and the source's hash, in words
+    #: trust, figures and the source's hash, as text
     verified: str = ""
 
     @classmethod
@@ -80,7 +81,7 @@ class ShapeClass:
         return cls(**{**facts, "parameters": parameters, "dims": dims})
 
     def refuses(self, args: Sequence[Any]) -> Refusal | None:
-        """The first reason against a call, read without looking at values; None where there is none."""
+        """Return the first reason against a call, without reading values; None if there is none."""
         sizes: dict[str, int] = {}
         for parameter, value in zip(self.parameters, args, strict=True):
             if not parameter.is_tensor:
@@ -135,7 +136,7 @@ class ShapeClass:
         return None
 
     def refuses_shared(self, args: Sequence[Any]) -> Refusal | None:
-        """The first two arguments that share memory, where none may; which calls share it, no strides say."""
+        """Return a reason if two arguments share memory and must not; strides alone do not show this."""
         if self.shared:
             return None
         ranges = [(p.name, *_ends(a)) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor and a.numel()]
@@ -145,7 +146,7 @@ class ShapeClass:
         return None
 
     def refuses_values(self, args: Sequence[Any]) -> Refusal | None:
-        """The first argument whose values lie outside what was verified; waits for a device to read them."""
+        """Return a reason for the first argument with values outside the verified ones; this waits for a device."""
         sizes = self.sizes(args)
         for parameter, value in zip(self.parameters, args, strict=True):
             if not parameter.is_tensor or not value.numel():
@@ -168,11 +169,11 @@ class ShapeClass:
 
     @property
     def limits_values(self) -> bool:
-        """Does whether it takes a call depend on values of tensors?"""
+        """Do the guards depend on values of tensors?"""
         return bool(self.domain or self.intervals or self.magnitudes or self.not_nan)
 
     def sizes(self, args: Sequence[Any]) -> dict[str, Any]:
-        """The Dims' sizes, each from the first shape that names it, or that has it as the one unknown of a sum."""
+        """Return the Dims' sizes, each from the first shape with its name, or with it as the only unknown of a sum."""
         sizes: dict[str, Any] = {}
         for parameter, value in zip(self.parameters, args, strict=True):
             if parameter.is_tensor:
@@ -184,7 +185,7 @@ class ShapeClass:
 
     @cached_property
     def _sums(self) -> tuple[tuple[int, int, str], ...]:
-        """The sizes that are formulas of Dims: parameter, dimension, formula."""
+        """Return the sizes that are formulas of Dims: parameter, dimension, formula."""
         return tuple(
             (at, dim, extent)
             for at, parameter in enumerate(self.parameters)
@@ -194,8 +195,8 @@ class ShapeClass:
         )
 
     def _solve(self, args: Sequence[Any], sizes: dict[str, Any]) -> None:
-        """Adds to ``sizes`` the Dims that are the one unknown of a formula."""
-        # a size that one formula gives may leave another with one unknown
+        """Add to ``sizes`` the Dims that are the only unknown of a formula."""
+        # a solved size may leave another formula with one unknown
         for _ in self._sums:
             for at, dim, formula in self._sums:
                 if dim < len(args[at].shape):
@@ -203,7 +204,7 @@ class ShapeClass:
 
     @property
     def breadth(self) -> float:
-        """How many shapes it takes: narrower classes are asked first."""
+        """Return the number of shapes that it accepts; narrower classes are tried first."""
         count = 1.0
         for low, high in self.dims.values():
             count *= high - low + 1
@@ -211,13 +212,13 @@ class ShapeClass:
 
 
 def _ends(x: torch.Tensor) -> tuple[int, int]:
-    """The addresses of its first byte and behind its last."""
+    """Return the addresses of its first byte and after its last."""
     span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     return x.data_ptr(), x.data_ptr() + span * x.element_size()
 
 
 def _between(x: torch.Tensor, low: float | None, high: float | None) -> bool:
-    """Do all values lie from ``low`` to ``high``? A NaN does not."""
+    """Are all values from ``low`` to ``high``? A NaN is not."""
     if low is None and high is None:
         return True
     least, greatest = (float(v) for v in torch.aminmax(x.float() if x.is_floating_point() else x))
@@ -249,7 +250,7 @@ def _inside(x: torch.Tensor, domain: Sequence[str], sizes: Mapping[str, Any]) ->
 
 
 def value_of(expression: Extent, sizes: Mapping[str, Any]) -> Any:
-    """An extent or a bound: a number, or ``+ - * // %`` over sizes; None where a size is not known."""
+    """Return an extent or a bound: a number, or ``+ - * // %`` over sizes; None if a size is unknown."""
     if not isinstance(expression, str):
         return expression
     try:
@@ -259,7 +260,8 @@ def value_of(expression: Extent, sizes: Mapping[str, Any]) -> Any:
 
 
 def _solved(expression: str, size: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """The one unknown of sums and products that come to ``size``, rounded down; empty unless there is just one."""
+    """Return the only unknown of sums and products that equal ``size``, rounded down; empty unless there is exactly
+    one."""
     nodes = list(ast.walk(_parsed(expression)))
     unknown = {n.id for n in nodes if isinstance(n, ast.Name)} - sizes.keys()
     if len(unknown) != 1 or any(isinstance(n, (ast.FloorDiv, ast.Mod)) for n in nodes):

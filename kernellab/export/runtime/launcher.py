@@ -1,4 +1,4 @@
-"""Launches what a host function launched before, without running it again.
+"""Replays the launches of a host function without running it.
 
 The first calls with new shapes run the host function as it is, and watch what it does: which tensors it makes and which
 compiled Triton kernels it launches with which parameters. Where two calls did the same, and a replay gave the same
@@ -30,11 +30,11 @@ import torch
 
 from .recording import Recording, Refused, Unavailable, listed, watched
 
-#: shapes that one launcher keeps plans for
+#: most shapes with plans in one launcher
 MOST_PLANS = 512
-#: calls with one shape that are watched before it is given up
+#: most recorded calls with one shape before it is given up
 MOST_TRIES = 4
-#: relative Frobenius error up to which a replay is the same: sums by atomics come in another order
+#: relative Frobenius error up to which a replay is equal: atomics sum in another order
 _SAME = 1e-2
 
 # -- the C half --------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ _SAME = 1e-2
 
 @lru_cache(maxsize=1)
 def extension() -> Any:
-    """launcher.c as a module, compiled once for this Python and kept in the user's cache.
+    """Return launcher.c as a module, compiled once for this Python and stored in the user's cache.
 
     Raises:
         Unavailable: there is no C compiler, no Python.h, or the compiler fails.
@@ -52,7 +52,7 @@ def extension() -> Any:
     tag = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     digest = hashlib.sha256(f"{text}\0{tag}\0{sys.version}".encode()).hexdigest()[:16]
     name = f"kernel_launcher-{digest}.so"
-    with contextlib.suppress(ImportError):  # there is none, or it is for another libc
+    with contextlib.suppress(ImportError):  # missing, or for another libc
         return _loaded(source.with_name(name))
     built = _cache() / name
     with contextlib.suppress(ImportError):
@@ -81,7 +81,7 @@ def extension() -> Any:
 
 
 def _loaded(built: Path) -> Any:
-    """Raises ImportError where there is no such file, or this process cannot load it."""
+    """Return the module of the file. Raises ImportError: there is no such file, or this process cannot load it."""
     loader = importlib.machinery.ExtensionFileLoader("kernel_launcher", str(built))
     spec = importlib.util.spec_from_file_location("kernel_launcher", built, loader=loader)
     assert spec is not None
@@ -91,7 +91,7 @@ def _loaded(built: Path) -> Any:
 
 
 def _cache() -> Path:
-    """A folder of this user's own for compiled files."""
+    """Return this user's folder for compiled files."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "kernels"
     try:
@@ -191,7 +191,7 @@ class Launcher:
 
 
 def _here(args: Sequence[Any]) -> bool:
-    """Does nothing else watch, is nothing captured, and do the tensors lie on the current device?"""
+    """Are there no other modes, no capture, and all tensors on the current device?"""
     devices = {a.device for a in args if isinstance(a, torch.Tensor)}
     if len(devices) != 1 or any(ask() for ask in quiet()):
         return False
@@ -202,7 +202,7 @@ def _here(args: Sequence[Any]) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Are two results the same, but for the order of sums?"""
+    """Are two results equal except for the order of sums?"""
     if one is NotImplemented:
         return False
     for a, b in zip(listed(one), listed(other), strict=True):
@@ -217,10 +217,9 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def quick(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """``function`` with its launches repeated from C where that can be; itself, said once, where it cannot.
+    """Return ``function`` with launches replayed from C if possible; else itself, with one warning.
 
-    Never for a function that writes into its arguments: a replay that is compared would write twice.
-    """
+    A function that writes into its arguments is never replayed: the comparison would write twice."""
     try:
         launcher = Launcher(lambda *args: launcher.run(function, *args), **options)
     except Unavailable as error:
@@ -233,7 +232,7 @@ _SAID: set[str] = set()
 
 
 def said(message: str, key: str = "") -> None:
-    """A warning, once a process for each ``key``."""
+    """Warn once in each process for each ``key``."""
     if (key or message) not in _SAID:
         _SAID.add(key or message)
         warnings.warn(message, RuntimeWarning, stacklevel=_callers_level())

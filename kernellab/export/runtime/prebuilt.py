@@ -1,5 +1,4 @@
-"""Kernels that were compiled elsewhere: used where the machine is such a one, compiled from source, and said, where
-not."""
+"""Kernels that were compiled elsewhere: used if this machine matches, else compiled from source, with a message."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ import torch
 
 LIBRARY = "prebuilt.so"
 MACHINE = "prebuilt.json"
-#: compiled GPU code: a folder for each entry of Triton's cache, and files of CUDA C++; and the chip that it is for
+#: compiled GPU code: a folder for each entry of Triton's cache, and files of CUDA C++; and its chip
 CUBINS = "cubins"
 CHIP = "cubins.json"
-#: words of /proc/cpuinfo that name instructions a compiler may emit
+#: fields of /proc/cpuinfo with instruction sets that a compiler may use
 _INSTRUCTIONS = re.compile(
     r"(?:sse|avx|fma|bmi|f16c|popcnt|lzcnt|abm|movbe|adx|aes|vaes|sha|gfni|vpclmul|pclmul|amx|asimd|sve|fphp|crc32)"
 )
@@ -30,7 +29,7 @@ _LOCK = threading.RLock()
 
 
 def machine_text() -> str:
-    """This machine as prebuilt.json keeps it."""
+    """Return this machine's description, in the form of prebuilt.json."""
     return json.dumps({"machine": platform.machine(), "system": platform.system(), "flags": sorted(_flags())}) + "\n"
 
 
@@ -44,7 +43,7 @@ def _flags() -> set[str]:
 
 
 def usable(folder: Path) -> bool:
-    """Is the compiled library in ``folder`` one that this machine can run?"""
+    """Can this machine run the compiled library in ``folder``?"""
     try:
         facts = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -54,7 +53,7 @@ def usable(folder: Path) -> bool:
 
 
 def load(path: Path, name: str, report: Callable[[str], None] = lambda _: None) -> ModuleType:
-    """A kernel's module; the compiled code next to it is taken for what it would build. ``report`` gets why not."""
+    """Return a kernel's module; compiled code next to it replaces its build. Otherwise ``report`` gets the reason."""
     folder = path.parent
     if (folder / MACHINE).exists():
         if not usable(folder):
@@ -62,7 +61,7 @@ def load(path: Path, name: str, report: Callable[[str], None] = lambda _: None) 
         else:
             try:
                 return loaded_by(lambda *args, **options: str(folder / LIBRARY), path, name)
-            except Exception as error:  # another libc or runtime: whatever the loader raises
+            except Exception as error:  # with another libc or runtime the loader may raise anything
                 report(f"its library cannot be loaded here ({type(error).__name__})")
     elif (folder / CHIP).exists():
         facts = json.loads((folder / CHIP).read_text(encoding="utf-8"))
@@ -80,14 +79,14 @@ def load(path: Path, name: str, report: Callable[[str], None] = lambda _: None) 
 
 
 def triton_version() -> str:
-    """Triton reads the cubins of its own version alone."""
+    """Return Triton's version, since it reads only cubins of its version."""
     import triton  # type: ignore[import-untyped]
 
     return f"Triton {triton.__version__}"
 
 
 def _fill_cache(folder: Path) -> None:
-    """Puts the entries of a Triton cache, each a folder named by its key, into this user's."""
+    """Copy the entries of a Triton cache, folders named by key, into this user's cache."""
     from triton.runtime.cache import get_cache_manager  # type: ignore[import-untyped]
 
     for entry in folder.iterdir():
@@ -102,7 +101,7 @@ def _fill_cache(folder: Path) -> None:
 
 
 def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
-    """A kernel's module, imported while a Program of cuda-core takes the cubin of its text where ``folder`` has it."""
+    """Import a kernel's module while cuda-core's Program uses the cubin of its text in ``folder``, if there is one."""
     from cuda import core  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     compiler: Any = core.Program
@@ -113,7 +112,7 @@ def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
 
         def compile(self, target_type: str = "cubin", *args: Any, **more: Any) -> Any:
             options = core.ProgramOptions(**self.options) if isinstance(self.options, dict) else self.options
-            # other options make another cubin of the same text
+            # other options give another cubin for the same text
             plain = options is None or (
                 options == core.ProgramOptions(name=options.name, std=options.std, arch=options.arch)
             )
@@ -130,12 +129,12 @@ def _with_programs(folder: Path, path: Path, name: str) -> ModuleType:
 
 
 def cubin_name(code: str) -> str:
-    """The file that holds what a text of CUDA C++ becomes."""
+    """Return the name of the cubin's file for a text of CUDA C++."""
     return f"{hashlib.sha256(code.encode()).hexdigest()[:32]}.cubin"
 
 
 def loaded_by(build: Callable[..., Any], path: Path, name: str = "_kernel_being_built") -> ModuleType:
-    """A kernel's module, imported while ``build`` stands for tvm_ffi.cpp.build."""
+    """Import a kernel's module while ``build`` replaces tvm_ffi.cpp.build."""
     import tvm_ffi.cpp
 
     with _LOCK:
@@ -148,7 +147,7 @@ def loaded_by(build: Callable[..., Any], path: Path, name: str = "_kernel_being_
 
 
 def imported(path: Path, name: str) -> ModuleType:
-    """The module of a file, under ``name``."""
+    """Import a file as a module named ``name``."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

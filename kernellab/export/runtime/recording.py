@@ -1,4 +1,4 @@
-"""What a host function does in one call: the tensors that it makes, the compiled Triton kernels that it launches."""
+"""Records one call of a host function: the tensors that it makes, and its launches of compiled Triton kernels."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FORMATS = {
 
 
 class Unavailable(Exception):
-    """Why calls cannot be launched from C here, in a sentence."""
+    """Calls cannot be launched from C here; the message is the reason."""
 
 
 class Refused(Exception):
-    """Why a call's work cannot be repeated without its host function; ``final``: nor can any later call's."""
+    """A call cannot be replayed without its host function; ``final``: later calls cannot be either."""
 
     def __init__(self, reason: str, final: bool = True) -> None:
         super().__init__(reason)
@@ -40,10 +40,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel's launch, or a fill of memory. ``patches``: (place in the parameters, buffer, shift in bytes)."""
+    """A kernel's launch, or a fill of memory. ``patches``: (index of the parameter, buffer, offset in bytes)."""
 
     fill: bool = False
-    #: a launch whose programs wait for each other: all run at once
+    #: a cooperative launch: its programs wait for each other
     together: bool = False
     function: int = 0
     grid: tuple[int, int, int] = (0, 0, 0)
@@ -58,7 +58,7 @@ class Step:
 
     @property
     def given(self) -> tuple[Any, ...]:
-        """As the C half takes it."""
+        """Return the step in the form of the C half."""
         return (
             self.fill, self.together, self.function, *self.grid, self.threads, self.shared, self.data, self.offsets,
             self.patches, self.value, self.width, self.items,
@@ -67,7 +67,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Recording:
-    """What one call did: tensors made (size, stride, dtype), steps, and results as (made, size, stride, offset)."""
+    """The record of one call: new tensors (size, stride, dtype), steps, and results as (tensor, size, stride,
+    offset)."""
 
     makes: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
     steps: tuple[Step, ...]
@@ -77,20 +78,20 @@ class Recording:
 
 @dataclass
 class _Launch:
-    """One launch as Triton makes it; ``kernel`` is known when it returns."""
+    """One launch by Triton; ``kernel`` is set when it returns."""
 
     grid: tuple[int, int, int]
     function: int
     launcher: Any
     args: tuple[Any, ...]
     kernel: Any = None
-    #: what Triton asked its allocator for: the kernel's memory for all its programs
+    #: memory from Triton's allocator for all programs of the kernel
     scratch: Sequence[torch.Tensor] = ()
 
 
 @dataclass
 class _Watch:
-    """Everything seen of one call, in order."""
+    """All events of one call, in order."""
 
     thread: int = field(default_factory=threading.get_ident)
     made: list[torch.Tensor] = field(default_factory=list)
@@ -108,7 +109,7 @@ class _Fill:
 
 
 class _Ops(TorchDispatchMode):
-    """Sees every operator of torch that a call uses."""
+    """A mode that records every operator of torch in a call."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
@@ -143,13 +144,13 @@ def _value(name: str, args: Any, kwargs: Any) -> float:
     return 1.0 if "ones" in name else 0.0
 
 
-#: one call is watched at a time: what is put in Triton's place is the process's
+#: one call is recorded at a time, since Triton's replaced functions belong to the process
 _WATCHING = threading.Lock()
 
 
 @contextmanager
 def _launches(watch: _Watch) -> Iterator[None]:
-    """While it holds, each launch by Triton in this thread is noted, and done."""
+    """While active, each launch by Triton in this thread is recorded and executed."""
     try:
         from triton.runtime import driver  # type: ignore[import-untyped]
         from triton.runtime.jit import JITFunction  # type: ignore[import-untyped]
@@ -166,7 +167,7 @@ def _launches(watch: _Watch) -> Iterator[None]:
             watch.events.append(event)
             before, events = len(watch.made), len(watch.events)
             result = original(self, x, y, z, stream, function, *rest)
-            # an allocator that fills what it makes would be replayed after the launch
+            # a fill by the allocator would be replayed after the launch
             event.scratch = watch.made[before:] if len(watch.events) == events else []
             return result
         return original(self, x, y, z, stream, function, *rest)
@@ -188,12 +189,11 @@ def _launches(watch: _Watch) -> Iterator[None]:
 
 
 def watched(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Recording, tuple[Any, ...]]:
-    """The result of ``function(*args)``, what it did, and what must live while its kernels are launched.
+    """Return the result of ``function(*args)``, its record, and the objects that its launches need.
 
     Raises:
-        Refused: it did what cannot be repeated without it; the call was done all the same, and its result is the
-            exception's ``result``.
-        Unavailable: Triton's launcher is not as it is known.
+        Refused: the call cannot be replayed; it was executed, and the exception's ``result`` is its result.
+        Unavailable: Triton's launcher is not a known version.
     """
     watch = _Watch()
     with _WATCHING, _launches(watch), _Ops(watch):
@@ -227,7 +227,7 @@ def _recorded(watch: _Watch, args: Sequence[Any], result: Any) -> Recording:
         out = listed(result)[i]
         same = out.dtype == whole.dtype and offset == 0 and out.numel() == whole.numel() and out.is_contiguous()
         if size is not None and same and whole.is_contiguous() and sum(o[0] == at for o in outs) == 1:
-            # a result that is its tensor under another shape is made under that shape
+            # a result that is a new tensor in another shape is made in that shape
             makes[at] = (size, stride, whole.dtype)
             outs[i] = (at, None, None, None)
     return Recording(tuple(makes), tuple(steps), container, tuple(outs))
@@ -270,7 +270,8 @@ def _launch_step(event: _Launch, inputs: list[tuple[int, Any]], temporaries: lis
 
 
 def _flat(types: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Each parameter's type and value: constants are compiled in, a tuple is as many as it has members."""
+    """Yield each parameter's type and value; constants are compiled in, and a tuple's members are separate
+    parameters."""
     if len(types) != len(values):
         raise Refused("a kernel's arguments are not those of its signature")
     for kind, value in zip(types, values, strict=True):
@@ -297,7 +298,7 @@ def _parameter(
 
 
 def _place(address: int, inputs: list[tuple[int, Any]], temporaries: list[tuple[int, Any]]) -> tuple[int, int]:
-    """The buffer that an address lies in, and how many bytes behind its beginning."""
+    """Return the buffer that contains an address, and the offset in bytes."""
     places = [(i, address - t.data_ptr()) for i, t in (*temporaries, *inputs) if 0 <= address - t.data_ptr() < _span(t)]
     if not places:
         raise Refused("a kernel reads memory that is neither an input nor made in the call")
@@ -307,7 +308,7 @@ def _place(address: int, inputs: list[tuple[int, Any]], temporaries: list[tuple[
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """Bytes from a tensor's first element to behind its last."""
+    """Return the bytes from a tensor's first element to the end of its last."""
     if not tensor.numel():
         return 0
     reach = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
@@ -334,7 +335,8 @@ def listed(result: Any) -> list[Any]:
 
 
 def _outs(result: Any, tensors: list[torch.Tensor]) -> tuple[int, list[tuple[int, Any, Any, Any]]]:
-    """The result's container (0 a tensor, 1 a tuple, 2 a list, 3 None) and its tensors as parts of those made."""
+    """Return the result's container (0 a tensor, 1 a tuple, 2 a list, 3 None) and its tensors as parts of the new
+    ones."""
     container = 3 if result is None else 1 if type(result) is tuple else 2 if type(result) is list else 0
     outs: list[tuple[int, Any, Any, Any]] = []
     for out in listed(result):
