@@ -94,8 +94,11 @@ def verify_subject(
     began = time.perf_counter()
     start = Result(name=subject.name, kind=subject.kind, state=State.UNCHECKED)
 
-    def result(**changes: object) -> Result:
-        return start.model_copy(update={**changes, "seconds": time.perf_counter() - began})
+    def result(begun: Result = start, **changes: object) -> Result:
+        return begun.model_copy(update={**changes, "seconds": time.perf_counter() - began})
+
+    def wrong(verdict: Verdict) -> Result:
+        return result(_begun(subject, verdict, lock), state=State.WRONG, reason=verdict.reason)
 
     try:
         task = load_task(subject.task, subject.task_name)
@@ -108,13 +111,13 @@ def verify_subject(
     try:
         verdict = verifier.verify(task, subject.source, target, options=options, progress=stages)
         if not verdict.passed:
-            return result(state=State.WRONG, reason=verdict.reason, trust=verdict.trust.value)
+            return wrong(verdict)
         judged = _judged(subject, verdict, least, lock, accept)
         if judged.state.fails:
             # a busy machine makes one measurement slow, seldom two
             again = verifier.verify(task, subject.source, target, options=options, progress=stages)
             if not again.passed:
-                return result(state=State.WRONG, reason=again.reason, trust=again.trust.value)
+                return wrong(again)
             judged = _judged(subject, again, least, lock, accept, judged.figure)
     except TaskError as error:
         return result(state=State.BROKEN, reason=error.message)
@@ -123,15 +126,21 @@ def verify_subject(
     return judged.model_copy(update={"seconds": time.perf_counter() - began})
 
 
+def _begun(subject: Subject, verdict: Verdict, lock: Lock) -> Result:
+    """The kernel with what the lock has of it for the verdict's class of machine, whatever the verdict says."""
+    machine = machine_class(verdict.environment)
+    history = lock.history(machine, subject.name)
+    return Result(
+        name=subject.name, kind=subject.kind, state=State.UNCHECKED, machine=machine, history=history,
+        locked=history[-1] if history else None, trust=verdict.trust.value,
+    )  # fmt: skip
+
+
 def _judged(
     subject: Subject, verdict: Verdict, least: float | None, lock: Lock, accept: bool, before: Figure | None = None
 ) -> Result:
-    machine = machine_class(verdict.environment)
-    history = lock.history(machine, subject.name)
-    right = Result(
-        name=subject.name, kind=subject.kind, state=State.PASSED, machine=machine, history=history,
-        locked=history[-1] if history else None, trust=verdict.trust.value, measured=1 if before is None else 2,
-    )  # fmt: skip
+    measured = 1 if before is None else 2
+    right = _begun(subject, verdict, lock).model_copy(update={"state": State.PASSED, "measured": measured})
     eager = verdict.against("eager")
     if eager is None or verdict.time is None:
         return right.model_copy(update={"not_checked": "its speed is not measured here"})

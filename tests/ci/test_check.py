@@ -215,8 +215,8 @@ def test_a_repository_is_checked_recorded_and_fails_when_a_kernel_becomes_wrong(
     repository = tmp_path / "repository"
     _folder(repository / "good", source)
     _folder(repository / "other", source)
-    lock, report = tmp_path / "kernels.lock", tmp_path / "report.xml"
-    arguments = ["check", str(repository), "--lock", str(lock), "--junit", str(report), "--level", "T2"]
+    lock, report, summary = tmp_path / "kernels.lock", tmp_path / "report.xml", tmp_path / "summary.md"
+    arguments = ["check", str(repository), "--lock", str(lock), "--junit", str(report), "--summary", str(summary)]
     assert main([*arguments, "--update"]) == 0
     (kernels,) = json.loads(lock.read_text())["machines"].values()
     assert set(kernels) == {"good/kernel.py", "other/kernel.py"}
@@ -226,6 +226,9 @@ def test_a_repository_is_checked_recorded_and_fails_when_a_kernel_becomes_wrong(
     assert main(arguments) == 1
     failed = [c.get("name") for c in ElementTree.fromstring(report.read_text()) if c.find("failure") is not None]
     assert failed == ["other/kernel.py"]
+    # a kernel that became wrong keeps what was recorded of it
+    (row,) = (line for line in summary.read_text().splitlines() if line.startswith("| `other/kernel.py`"))
+    assert row.count("x [") == 1 and "**wrong**" in row
 
 
 def test_a_kernel_is_a_test_of_a_persons_own_suite(source: Source, tmp_path: Path) -> None:
