@@ -15,6 +15,7 @@ from typing import Any
 
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief
 from kernellab.agents.model import ModelCoder, ModelDesigner
+from kernellab.agents.model.options import Options
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.knowledge import Knowledge
@@ -36,8 +37,9 @@ def prompts(path: Path) -> dict[str, list[tuple[str, int]]]:
     task = load_task(path)
     knowledge: Any = Knowledge.load(CPU, None)
     design = DesignBrief(task=task, target=CPU)
-    coder = ModelCoder(None, knowledge)  # type: ignore[arg-type]
-    found = {"designer": ModelDesigner(None, knowledge).prompt(design)}  # type: ignore[arg-type]
+    no_talk: Any = None
+    coder = ModelCoder(no_talk, knowledge, Options())
+    found = {"designer": ModelDesigner(no_talk, knowledge, Options()).prompt(design)}
     reply: Any = RulesDesigner().design(design)
     code = CodeBrief(task=task, target=CPU, sketch=reply.sketch, constexpr=dict(reply.constexpr))
     found["coder"] = coder.prompt(code)

@@ -204,6 +204,10 @@ def test_a_failing_kernel_shows_where_it_is_right_and_the_smallest_size_where_it
     assert contrast_lines(Evidence()) == []
     same = Evidence(sizes={"S": 900}, family="normal", tried=[Tried(sizes={"S": 900}, family="inputs", right=False)])
     assert contrast_lines(same) == ["With the task's own inputs it is wrong at these sizes, too."]
+    both = [*same.tried, *(Tried(sizes={"S": n}, family="inputs", right=False) for n in (8, 1))]
+    assert contrast_lines(same.model_copy(update={"tried": both})) == [
+        "It is wrong at each of 2 small sizes that were tried, S=1 too."
+    ]
     assert "small" in contrast_lines(same.model_copy(update={"sizes": {"S": 901}}))[0]
 
 
@@ -507,13 +511,13 @@ ELSEWHERE = {
         "of the speed-of-light bound", "limit of turns", "sketch's roofline", "was not asked", "--tune",
         "could not be costed", "Change one thing at a time", "times the arithmetic", "earlier kernel",
         "keep eager", "must do without", "call of the framework's library", "on chip",
-        "make them smaller", "mark a loop", "Only ",  "The hot operation is",
+        "make them smaller", "Make a sketch of the steps", "mark a loop", "Only ",  "The hot operation is",
     ),
     "tests/session/test_model_roles.py": ("save launches",),
     "tests/lens/test_hot_lines.py": (
         "Begin at ", "around the lines", "No line of the kernel has more than",
         "so by the cost model the time goes into",
-        "look at the calls of them", "the compiler makes vectors", "begin there",
+        "look at the calls of them", "look at what its", "the compiler makes vectors", "begin there",
         "was not sampled", "threads that start or wait", "Faster lines change", "in the call and its host code",
     ),
 }  # fmt: skip

@@ -47,6 +47,7 @@ from kernellab.task import load_task
 from kernellab.verifier.compare.records import Limits
 from tests.agents.model_parts import CPU, SKETCH, fenced, line
 from tests.agents.planted.cases import TASKS
+from tests.agents.prompt_sizes import BUILTIN, prompts
 
 NORM = load_task(TASKS / "normalisation" / "rms_norm.py")
 NORM_SKETCH = """sketch rms_norm {
@@ -324,6 +325,32 @@ def test_a_sketch_of_more_arithmetic_than_the_reference_says_how_much_and_where(
     said = next(line for line in cost_lines(brief, wasteful, {}) if "exp in line" in line)
     suggestion = f"The sketch does {said.removeprefix('It does ').partition(' (')[0]}, most of it exp."
     assert "arithmetic" not in "\n".join(cost_lines(brief, wasteful, {}, suggestion)), "the suggestion says it"
+
+
+def test_a_coder_is_told_how_much_more_than_the_reference_unjudged_code_by_rule_does(knowledge: Knowledge) -> None:
+    wasteful = NORM_SKETCH.replace("row * row", "row * row + exp(row) - exp(row + 1)")
+    brief = briefs(CPU)["code"]
+    more = replace(brief, sketch=wasteful, history=(), previous=None)
+    assert "times the arithmetic of the reference" in prompt(more, knowledge).messages[-1].content
+    assert "times the arithmetic of the reference" not in prompt(brief, knowledge).messages[-1].content
+    lowered = RulesCoder().code(more).source
+    tried = Attempt(Candidate(id="c", source=lowered, sketch=wasteful), wasteful, GATE, FAILED)
+    judged = replace(more, previous=lowered, previous_sketch=wasteful, history=(tried,))
+    assert "times the arithmetic of the reference" not in prompt(judged, knowledge).messages[-1].content
+
+
+def test_code_that_an_answer_is_made_from_is_the_last_to_be_cut(knowledge: Knowledge) -> None:
+    """The code by rule has the interface of its host code, which no document tells: edits of it need all of it."""
+    whole = prompt(briefs(CPU)["code"], knowledge)
+    kept = {section.name: section for section in whole.within(whole.tokens - 300).sections}
+    assert kept["code"].note == "" and "KL_EXPORT" in whole.within(whole.tokens - 300).messages[-1].content
+    assert any("budget" in section.note for section in kept.values())
+
+
+def test_the_sizes_of_prompts_can_be_listed() -> None:
+    found = prompts(BUILTIN / "softmax" / "softmax.py")
+    assert set(found) == {"designer", "coder", "coder, wrong values"}
+    assert all(dict(sections)["task"] > 0 for sections in found.values())
 
 
 def test_the_same_brief_gives_the_same_prompt(knowledge: Knowledge) -> None:

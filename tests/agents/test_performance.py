@@ -208,6 +208,19 @@ def test_the_end_is_where_the_kernel_is_at_a_roofline_that_no_sketch_betters(tas
     assert route(task, passed(2.0, ms=0.55, sol=0.1), improvers=coder).to is RouteKind.CODER, "it was not asked yet"
 
 
+def test_handwritten_code_that_is_faster_than_its_sketch_allows_goes_to_the_coder(task: Any) -> None:
+    """Its sketch, lowered again, would be slower: what the loops by hand do, no sketch states."""
+    cost = cost_at(SKETCH, task, Target("cpp", Backend.CPU, CHIP), {})
+    assert cost.time_ms is not None
+    source = Source(dsl="cpp", files={"kernel.cpp": ""}, entry_file="kernel.py")
+    for author, share, to in ((Author.MODEL, 0.25, "coder"), (Author.RULES, 0.25, "designer"),
+                              (Author.MODEL, 1.05, "designer")):  # fmt: skip
+        took = passed(2.0, ms=share * cost.time_ms, sol=share * cost.time_ms / 20)
+        made = Candidate(id="c1", source=source, sketch=SKETCH, author=author)
+        asked = replace(brief(task, took), candidate=made, improvers=frozenset({Role.DESIGNER, Role.CODER}))
+        assert RulesConductor().route(asked).to.value == to, (author, share)
+
+
 def sent(to: str, speed: float) -> Attempt:
     route = Route(to=to, error_class="performance", reason="slow")
     return Attempt(sketch=SKETCH, gate=RIGHT, verdict=passed(speed), route=route)
@@ -473,6 +486,7 @@ def test_tiles_of_a_sketch_are_not_blamed_for_code_that_is_faster_than_the_sketc
         )
         assert ("make them smaller" in said) is told, said
         assert any("it takes other steps" in fact.text for fact in facts) is not told
+        assert ("Make a sketch of the steps" in said) is not told
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.7, "most of it"), (0.1, "the largest part of it, 10%,")])

@@ -286,10 +286,12 @@ def contrast_lines(evidence: Evidence) -> list[str]:
     if wrong and not right and all(case.sizes == evidence.sizes for case in wrong):
         return ["With the task's own inputs it is wrong at these sizes, too."]
     if not right:
+        small = [case for case in wrong if case.sizes != evidence.sizes]
+        least = _sizes(min(small, key=_elements).sizes)
         return [
-            f"It is wrong at each of {counted(len(wrong), 'small size')} that were tried, {_sizes(wrong[0].sizes)} too."
-            if len(wrong) > 1
-            else f"It is wrong at the small size that was tried, {_sizes(wrong[0].sizes)}, too."
+            f"It is wrong at each of {counted(len(small), 'small size')} that were tried, {least} too."
+            if len(small) > 1
+            else f"It is wrong at the small size that was tried, {least}, too."
         ]
     lines = []
     if wrong:

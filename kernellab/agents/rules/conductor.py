@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernellab.agents.briefs import Attempt, RouteBrief, design_of
-from kernellab.agents.rules.advice import advise, is_verbatim, route_facts
+from kernellab.agents.rules.advice import advise, follows_sketch, is_verbatim, route_facts
 from kernellab.agents.rules.classify import CODE_ERRORS, LATE, ErrorClass, classify, is_of_judge, key_of
 from kernellab.agents.rules.performance import (
     hot_of,
@@ -116,8 +116,10 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
     roles_left = unasked(brief)
     is_design = brief.sketch is not None and Role.DESIGNER in brief.improvers
     standing = standing_of(brief)
-    if is_design and Role.CODER in brief.improvers and standing is not None and standing.code_costs_more:
-        is_design = False
+    if is_design and Role.CODER in brief.improvers and standing is not None:
+        # a new sketch would be lowered without what makes handwritten code faster than its sketch allows
+        is_beyond = standing.is_beyond_sketch and not follows_sketch(brief)
+        is_design = not (standing.code_costs_more or is_beyond)
     to = RouteKind.DESIGNER if is_design else RouteKind.CODER
     if no_gain(brief) and roles_left and Role(to.value) not in roles_left:
         # the role that was asked found nothing faster

@@ -267,6 +267,10 @@ def _by_what(best: Verdict | None, last: Verdict | None) -> str:
     return ", though noise may hide which is faster" if tied(best, last) else ""
 
 
+#: For a Designer, of code that takes other steps than its sketch and is faster than that allows.
+_BEYOND = "Make a sketch of the steps that make the code faster than its sketch, where the language can state them."
+
+
 def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple[str, list[RouteFact]]:
     """Suggest what the role ``to`` should change to make a right kernel faster, and return the facts for it."""
     verdict = brief.verdict
@@ -316,7 +320,7 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
                 own_facts, cost_facts = [], []  # the sketch's traffic does not describe other code's
         elif standing.is_beyond_sketch:
             # its tiles and loops are not the sketch's, so the cost model does not describe them
-            advice_parts = [hot] if hot else ["Change one thing at a time."]
+            advice_parts = [hot] if hot else [_BEYOND]
             own_facts, cost_facts = (
                 [],
                 ["the code takes less time than its sketch would by the cost model: it takes other steps"],

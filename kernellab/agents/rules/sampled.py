@@ -74,7 +74,10 @@ def _hot_sketch_line(lines: Sequence[HotLine]) -> str:
     if not shares[number]:
         return "The samples are at code that belongs to no sketch line."
     if shares[number] < _BEGIN_SHARE:
-        return f"The code of no line of the sketch has more than {shares[number]:.0%} of the samples."
+        return (
+            f"The code of no line of the sketch has more than {shares[number]:.0%} of the samples: look at what its "
+            "loops load, keep and repeat, and not at one line."
+        )
     code_lines = [line for line in lines if line.sketch == number]
     single = sum(line.share for line in code_lines if line.single)
     sentence = f"The code of sketch line {number} has {shares[number]:.0%} of the samples"

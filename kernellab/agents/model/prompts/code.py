@@ -17,6 +17,7 @@ from kernellab.agents.model.prompts.facts import (
     hot_of_kernel,
     hot_text,
     limit_lines,
+    lowered_work,
     numbered,
     time_lines,
 )
@@ -181,7 +182,8 @@ def code_prompt(brief: CodeBrief, library: Library, options: Options, base: Base
     parts += code_parts(brief)
     last = brief.history[-1].candidate if brief.history else None
     put_back = verdict is not None and last is not None and not same_code(last.source, base.source or last.source)
-    parts += _code_parts(base, verdict is not None, put_back)
+    work = lowered_work(brief) if base.lowered is not None and verdict is None else ""
+    parts += _code_parts(base, verdict is not None, put_back, work)
     parts += _best_parts(brief, options, base)
     parts += _feedback(brief, verdict, put_back or by_rule(base), hot_text(brief, options.ablation))
     parts += _reading_errors(documents, verdict)
@@ -265,7 +267,7 @@ def operations_of(sketch: str) -> list[str]:
     return ["launch", *sorted(words & {*OPS, *LOOP_HINTS, "load", "store", "atomic_add", "gather", "scatter"})]
 
 
-def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
+def _code_parts(base: Base, judged_before: bool, put_back: bool, work: str) -> list[Part]:
     if base.source is None:
         if not base.why_not_lowered:
             return []
@@ -283,12 +285,12 @@ def _code_parts(base: Base, judged_before: bool, put_back: bool) -> list[Part]:
     )
     text = render(
         "coder", "base", title=title, files=sorted(base.shown.items()), hidden=hidden, marked=bool(base.in_short),
-        zeroed=base.zeroed, entry=base.source.entry_file,
+        zeroed=base.zeroed, entry=base.source.entry_file, work=work if is_lowered else "",
         fences={name: _FENCES.get("." + name.rpartition(".")[2], "") for name in base.shown},
     )  # fmt: skip
     source = "kernellab.lowering" if is_lowered else "the journal"
-    # edits refer to it, so it is complete or omitted
-    return [Part("code", source, text, rank=9 if is_lowered and not judged_before else 0)]
+    # edits and the interface of its host code refer to it, so it is complete, and the last part to be omitted
+    return [Part("code", source, text, rank=1 if is_lowered and not judged_before else 0)]
 
 
 def by_rule(base: Base) -> bool:
@@ -320,7 +322,8 @@ def _best_parts(brief: CodeBrief, options: Options, base: Base) -> list[Part]:
         files=sorted(files.items()), fences={n: _FENCES.get("." + n.rpartition(".")[2], "") for n in files},
         lines=[] if "profile" in options.ablation | brief.ablation else hot_of_kernel(best), marked=marked,
     )  # fmt: skip
-    return [Part("best code", "the journal", text, rank=2, trims=True)]
+    # an answer may go on from it, so it is complete or omitted
+    return [Part("best code", "the journal", text, rank=2)]
 
 
 def _feedback(brief: CodeBrief, verdict: Verdict | None, others: bool, hot: list[str]) -> list[Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, most_of, work_of
@@ -19,6 +20,9 @@ from kernellab.verifier.audit.bound import Rates, Roofline, roofline
 from kernellab.verifier.cases import device
 from kernellab.verifier.cases.device import runs_tf32
 from kernellab.verifier.compare.records import Limits
+
+if TYPE_CHECKING:
+    from kernellab.sketch.cost import Cost
 
 #: What determines a time, by the cost model's term.
 DECIDES = {"compute": "arithmetic", "memory": "memory traffic"}
@@ -208,6 +212,25 @@ def chip_lines(chip: Chip) -> list[str]:
     return lines
 
 
+def _times_the_work(ratio: float, estimate: Cost) -> str:
+    largest = estimate.operations[0]
+    return (
+        f"{ratio:.1f} times the arithmetic of the reference ({operations(sum(estimate.flops.values()))}); "
+        f"{most_of(largest.share)} is {largest.operation} in line {largest.line}"
+    )
+
+
+def lowered_work(brief: CodeBrief) -> str:
+    """How much more arithmetic than the reference the code by rule of a sketch does, in a sentence; empty if it does
+    not certainly do more, or if its cost is unknown."""
+    try:
+        estimate = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr)
+    except KernellabError:
+        return ""
+    ratio = more_work(brief.task, estimate)
+    return f"It does {_times_the_work(ratio, estimate)} of the sketch." if ratio is not None else ""
+
+
 def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], told: str = "") -> list[str]:
     """Where a sketch's bytes and FLOPs go, by the cost model; empty if its cost is unknown. The arithmetic is omitted
     if ``told``, a suggestion elsewhere in the prompt, states it."""
@@ -248,11 +271,7 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
             lines.append("By the same model the sketch allows the bound: it finds nothing to gain in another sketch.")
     ratio = more_work(task, estimate)
     if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
-        largest = estimate.operations[0]
-        lines.append(
-            f"It does {ratio:.1f} times the arithmetic of the reference ({operations(sum(estimate.flops.values()))}); "
-            f"{most_of(largest.share)} is {largest.operation} in line {largest.line}."
-        )
+        lines.append(f"It does {_times_the_work(ratio, estimate)}.")
     if is_ideal:
         return lines  # the bound's section has each tensor's bytes
     if estimate.bound == "memory" and sum(t.unique for t in estimate.tensors) <= _cache(brief.target.chip):
