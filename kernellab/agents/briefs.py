@@ -258,7 +258,7 @@ class DesignBrief(Brief):
         """The pins and constraints that a revision of ``previous`` keeps."""
         from kernellab.sketch.syntax.pins import Kept
 
-        return self.kept if self.kept is not None else Kept.of(self.previous or "")
+        return self.kept if self.kept is not None else Kept.of(self.previous or "") or Kept()
 
 
 @dataclass(frozen=True)

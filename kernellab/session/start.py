@@ -32,11 +32,12 @@ _LIVE: dict[tuple[Path, str], Session] = {}
 _LOCK = threading.RLock()
 
 
-def begin(request: DesignRequest) -> Session:
+def begin(request: DesignRequest, *, take_name: bool = True) -> Session:
     """Start designing a kernel for the request's task and return at once.
 
     The same call again returns the same session, which continues where it stopped. A changed call, or ``fresh``,
-    starts a new session of that name and keeps the old one.
+    starts a new session of that name and keeps the old one, unless ``take_name`` is False: what a person calls by that
+    name would then be the new one.
 
     Raises:
         TaskError, TargetError, SessionError: the call is invalid. An error that appears only when the task runs ends
@@ -58,6 +59,10 @@ def begin(request: DesignRequest) -> Session:
     with _LOCK:
         newest = _latest(journal, name)
         repeated = None if request.fresh else _latest(journal, name, created.key)
+        if newest is not None and repeated is None and not take_name:
+            raise SessionError(
+                f"A session {name} is there already, for another task, DSL or roles.", "Give this one another name."
+            )
         earlier, is_same = repeated or newest, repeated is not None
         if earlier is not None and is_same and not earlier.status.ended:
             session = open_session(earlier.id, journal.workspace, objects=objects, stops=stops)

@@ -89,15 +89,20 @@ class SessionResult(Result):
 @tool(changes=True, opens=True)
 def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question. The
-    same request under a name that is there shows that session, or lets it go on."""
-    from kernellab.session import design, sessions
+    same request under a name that is there shows that session, or lets it go on; another request is refused."""
+    from kernellab.session import sessions
+    from kernellab.session.request import DesignRequest
+    from kernellab.session.start import begin
 
     task = context.task(request.task)
     before = set(sessions(context.workspace))
     with context.counted():
-        session = design(
-            task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
-            workspace=context.workspace,
+        session = begin(
+            DesignRequest(
+                task=task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
+                workspace=context.workspace,
+            ),
+            take_name=False,
         )  # fmt: skip
     if session.id not in before:
         return _rested(context, session, session.stop)

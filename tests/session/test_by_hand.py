@@ -186,6 +186,33 @@ def test_code_is_not_written_from_a_sketch_that_was_refused_for_a_pin(begin: Beg
         session.edit_sketch(refused.sketch, Author.MODEL)
 
 
+def test_a_decision_that_fails_is_its_callers_error_and_the_session_stays(begin: Begin) -> None:
+    session = begin()
+    session.wait(120)
+    count = len(session.turns)
+
+    def broken(state: Any) -> list[Any]:
+        raise RecursionError("too deep")
+
+    with pytest.raises(SessionError, match="RecursionError"):
+        session._requests.decide(broken)
+    assert session.status is SessionStatus.FINISHED and len(session.turns) == count
+    session.redirect("coder", "once more")
+    assert session.wait(120).status is SessionStatus.FINISHED
+
+
+def test_a_persons_pin_outlives_a_text_whose_layout_is_broken(begin: Begin) -> None:
+    session = begin(approve="all")
+    session.wait(120)
+    session.pin(LOAD)
+    pinned = session.sketch
+    session.edit_sketch(str(pinned).removesuffix("}\n"))
+    session.wait(60)
+    with pytest.raises(SessionError, match=r"changes or unpins a pinned line|mark `#: pin` is missing"):
+        session.edit_sketch(SKETCH, Author.MODEL)
+    session.edit_sketch(str(pinned), Author.MODEL)
+
+
 def test_a_pin_at_an_open_question_leaves_it_open(begin: Begin) -> None:
     session = begin(approve="routing", coder=Clumsy(1))
     session.wait(120)

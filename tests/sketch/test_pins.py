@@ -67,11 +67,14 @@ def test_only_a_person_changes_constraints(child: str) -> None:
 def test_of_pins_and_constraints_only_those_that_a_person_left_or_added_are_a_persons() -> None:
     """Else an agent could not drop its own again, nor would a person's copy of a sketch make its marks the person's."""
     nothing, written = Kept(), Kept.of(PARENT)
+    assert written is not None
     load = "load(X[m, n:n+T] -> x, pad=0)"
     assert nothing.by_person(written, written) == nothing, "a person handed on an agent's sketch"
     assert nothing.by_person(nothing, written) == written, "a person wrote all of it"
     unpinned = PARENT.replace("pad=0)  #: pin", "pad=0)").replace("T >= 8", "T >= 4")
-    left = nothing.by_person(nothing, written).by_person(written, Kept.of(unpinned))
+    changed = Kept.of(unpinned)
+    assert changed is not None
+    left = nothing.by_person(nothing, written).by_person(written, changed)
     loop = '@llm_hint("parallel", "grididx") for m in range(M):'
     assert ([text for text, _ in left.pins], left.constraints) == ([loop], ("T >= 4",))
     assert check_pins(PARENT, unpinned, Author.MODEL, left) == []
@@ -148,3 +151,21 @@ def test_a_pin_on_a_loops_hint_is_the_loops() -> None:
         pinned_lines(set_pin(LAID_OUT, 5)) == pinned_lines(by_hand) == [(6, '@llm_hint("parallel") for m in range(M):')]
     )
     assert set_pin(by_hand, 6, on=False) == LAID_OUT
+
+
+@pytest.mark.parametrize(
+    "deep", ["x" + " + x" * 3000, "relu(" * 200 + "x" + ")" * 200, "(" * 900 + "x" + " + x)" * 900]
+)
+def test_pins_of_a_text_that_is_nested_too_deeply_are_looked_for_without_an_error(deep: str) -> None:
+    """An agent's sketch of this kind would end the session in which it is placed."""
+    child = PARENT.replace("x * 2", deep)
+    assert rules(child) == [] and pinned_lines(child) == pinned_lines(PARENT) and Kept.of(child) == Kept.of(PARENT)
+    pinned = PARENT.replace("load(X[m, n:n+T] -> x, pad=0)", f"load(X[m, n:n+T] -> x, pad={deep})")
+    assert rules(pinned) == ["pin"]
+    assert [d.rule for d in check(child).errors] == ["too-deep"]
+
+
+def test_blocks_that_are_nested_too_deeply_are_a_fault() -> None:
+    loops = "".join(f"{'  ' * (n + 3)}for i{n} in range(1):\n" for n in range(400))
+    child = PARENT.replace("      store(x * 2 -> Y[m, n:n+T])\n", f"{loops}{'  ' * 403}store(x * 2 -> Y[m, n:n+T])\n")
+    assert [d.rule for d in check(child).errors] == ["too-deep"] and rules(child) and Kept.of(child) is None

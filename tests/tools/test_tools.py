@@ -35,7 +35,7 @@ from kernellab.memory.records import Provenance, Skill
 from kernellab.model_integration import ranked
 from kernellab.models.tokens import estimate
 from kernellab.records import Author, Comparison, Evidence, Role, Stage, StageResult, StageState, Timing, Verdict
-from kernellab.session import open_session
+from kernellab.session import design, open_session
 from kernellab.session.record.records import Note
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -1010,6 +1010,18 @@ def test_an_agents_own_pin_and_requirement_bind_it_to_nothing_and_a_persons_do(c
     for sketch in (more, demanding):
         told = call("submit_sketch", {"session": "own", "sketch": sketch}, context).model_dump()
         assert "sketch right" in told["summary"], "what it adds it may drop"
+
+
+def test_an_agent_takes_no_name_of_another_session(context: Context) -> None:
+    """What a person calls by that name, and pinned there, would be the agent's session."""
+    theirs = design(TASK, dsl="cpp", name="mine", roles={"designer": "human"}, workspace=context.workspace)
+    asked = {"task": "twice.py", "dsl": "cpp", "name": "mine"}
+    with pytest.raises(KernellabError, match="A session mine is there already") as refused:
+        call("begin_session", {**asked, "roles": {"designer": "human", "coder": "human"}}, context)
+    assert "another name" in refused.value.remedy
+    assert open_session("mine", context.workspace).id == theirs.id
+    shown = call("begin_session", {**asked, "roles": {"designer": "human"}}, context).model_dump()
+    assert "was there already" in shown["summary"]
 
 
 def test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after(context: Context) -> None:

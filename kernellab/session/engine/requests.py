@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, SessionError
 from kernellab.session.engine.driver import Decision, Driver
 from kernellab.session.engine.engine import Engine
+
+log = logging.getLogger(__name__)
 
 #: Seconds that a call waits for its decision to be in the journal; the engine may be slow while torch is imported.
 _ACKNOWLEDGE = 5.0
@@ -39,6 +42,11 @@ class Requests:
             except KernellabError as error:
                 problem.append(error)
                 raise
+            except Exception as error:
+                # nothing was written: a text that cannot be handled must not end the session that it is given to
+                log.exception("a request to a session failed")
+                problem.append(SessionError(f"That failed: {type(error).__name__}: {error}", "Nothing was changed."))
+                raise problem[0] from error
             finally:
                 self.pending -= 1
                 done.set()

@@ -40,10 +40,12 @@ def held(state: State, to: str | None) -> Held:
     for turn in state.path(to) if to else ():
         if turn.sketch is None or _is_refused(turn):
             continue
-        now = Kept.of(turn.sketch)
+        standing, now = turn, Kept.of(turn.sketch)
+        if now is None:
+            continue  # with a layout that is broken, a person drops nothing
         if turn.author is Author.HUMAN:
             kept = kept.by_person(before, now)
-        standing, before = turn, now
+        before = now
     return Held(standing, kept)
 
 

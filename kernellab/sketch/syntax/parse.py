@@ -28,6 +28,11 @@ from kernellab.sketch.syntax.words import DECLARATION, DECLARATIONS
 _LOCK = threading.RLock()
 #: cached lines: those of three schedules of a network of two hundred layers, each of which is read more than once
 _CACHE_LINES = 1 << 16
+#: how deep a line's expressions, and blocks in each other, may be: printing, resolving and running recurse into them,
+#: with up to six frames for a level of calls and four for one of operators, and Python allows 1,000 in all
+_DEEPEST = 400
+_OF_A_CALL, _OF_ANOTHER = 3, 2
+_BLOCKS = 60
 
 
 def parse(text: str) -> tree.SketchFile:
@@ -61,6 +66,8 @@ def _parse(text: str) -> tuple[tree.SketchFile | None, list[Diagnostic]]:
         first = layout.lines[0].line if layout.lines else 1
         return tree.SketchFile((), layout.trailing), [diagnostic("no-sketch", first, 1)]
     faults = [diagnostic("bracket", line, col, what=what) for line, col, what in layout.faults]
+    if (deep := _deep_block(layout.lines)) is not None:
+        return None, [diagnostic("too-deep", deep.line, deep.indent + 1)]
     read = [(line, _read_line(line, faults)) for line in layout.lines]
     try:
         sketches: Any = _file_parser().parse(Lines(read, faults))
@@ -126,8 +133,37 @@ def _read_line(line: LogicalLine, faults: list[Diagnostic]) -> Any:
     except UnexpectedInput as error:
         faults.append(diagnostic("syntax", line.line, 1, what=str(error)))
         return None
+    if _depth(node) > _DEEPEST:
+        faults.append(diagnostic("too-deep", line.line, line.indent + 1))
+        return None
     _keep(place, node)
     return node
+
+
+def _depth(node: Any) -> int:
+    """How deep the parts of a line lie in each other, weighed by what recursion into them takes."""
+    deepest, left = 0, [(node, 0)]
+    while left:
+        one, depth = left.pop()
+        if isinstance(one, tuple | list):
+            left += [(part, depth) for part in one]
+        elif hasattr(one, "__dict__"):
+            depth += _OF_A_CALL if isinstance(one, tree.Call) else _OF_ANOTHER
+            deepest = max(deepest, depth)
+            left += [(part, depth) for part in vars(one).values()]
+    return deepest
+
+
+def _deep_block(lines: Sequence[LogicalLine]) -> LogicalLine | None:
+    """The first line that more blocks lie around than are read."""
+    around: list[int] = []
+    for line in lines:
+        while around and around[-1] >= line.indent:
+            around.pop()
+        around.append(line.indent)
+        if len(around) > _BLOCKS:
+            return line
+    return None
 
 
 def _keep(place: tuple[str, int], node: Any) -> None:

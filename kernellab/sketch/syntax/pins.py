@@ -30,11 +30,11 @@ class Kept:
     constraints: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> Kept:
-        """All pins and constraints of a sketch; nothing of a text without a layout."""
+    def of(cls, text: str) -> Kept | None:
+        """All pins and constraints of a sketch; None of a text without a layout, in which none can be found."""
         file, _ = parse_with_faults(text)
         if file is None:
-            return cls()
+            return None
         return cls(Counter(pin for pin, _ in _pins(file)), tuple(condition for condition, _ in _requires(file)))
 
     def by_person(self, before: Kept, now: Kept) -> Kept:
@@ -67,7 +67,7 @@ def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | N
         return []
     parent, _ = parse_with_faults(parent_text)
     child, faults = parse_with_faults(child_text)
-    kept = kept if kept is not None else Kept.of(parent_text)
+    kept = (Kept.of(parent_text) or Kept()) if kept is None else kept
     if child is None:  # in a text without a layout no line can be found, and the next revision would be held to it
         return list(faults) if kept != Kept() else []
     there = Counter(pin for pin, _ in _pins(child))
