@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
@@ -32,10 +33,7 @@ class Kept:
     @classmethod
     def of(cls, text: str) -> Kept | None:
         """All pins and constraints of a sketch; None of a text without a layout, in which none can be found."""
-        file, _ = parse_with_faults(text)
-        if file is None:
-            return None
-        return cls(Counter(pin for pin, _ in _pins(file)), tuple(condition for condition, _ in _requires(file)))
+        return _kept_of(text)
 
     def by_person(self, before: Kept, now: Kept) -> Kept:
         """What is a person's, if this was before a revision by a person. ``before`` and ``now`` are all pins and
@@ -54,6 +52,14 @@ class Kept:
         """The pinned lines among these as they stand in ``text``: number (from 1) and canonical text, in order."""
         file, _ = parse_with_faults(text)
         return sorted((span.line, pin[0]) for pin, span in _pins(file) if pin in self.pins) if file is not None else []
+
+
+@lru_cache(maxsize=512)  # what a line of turns holds asks for each of its sketches again
+def _kept_of(text: str) -> Kept | None:
+    file, _ = parse_with_faults(text)
+    if file is None:
+        return None
+    return Kept(Counter(pin for pin, _ in _pins(file)), tuple(condition for condition, _ in _requires(file)))
 
 
 def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | None = None) -> list[Diagnostic]:
