@@ -54,10 +54,10 @@ class Goals(_Data):
     """What an answer has to be, apart from right; None asks nothing. None is a time: a busy machine changes no score.
 
     ``traffic``: bytes that all loads and stores name, over those of the inputs and outputs, at most. ``launches``: at
-    most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations, at least.
-    ``choices``: designs that the sketch's tunables span, at least. ``packed``: of the instructions that compute with
-    floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least; not asked where the
-    compiler makes no x86 code.
+    most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations that share
+    the work, at least. ``choices``: designs that the sketch's tunables span, at least. ``packed``: of the instructions
+    that compute with floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least;
+    not asked where the compiler makes no x86 code.
     ``uses``: an operation, a type or temp, without which the sketch would be wrong. ``avoids``: words that it does
     without, of a kernel in Triton functions of its library that are to be written out. ``flops``: floating-point
     operations at the task's own sizes, at most.

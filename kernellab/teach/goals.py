@@ -21,7 +21,7 @@ from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals
 from kernellab.teach.measure import least_bytes
-from kernellab.teach.uses import moved, needs, pruned
+from kernellab.teach.uses import moved, needs, pruned, shared
 
 #: counts of bytes at ragged tiles differ a little from those at whole ones
 _SLACK = 1.03
@@ -31,7 +31,8 @@ _ITERATIONS = 1e7
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sketch does at the task's own sizes. ``parallel``: iterations of its heaviest launch that may run at once.
+    """What a sketch does at the task's own sizes. ``parallel``: iterations of its heaviest launch that may run at once;
+    ``sharing``: bytes that this launch moves, over those of the busiest of them.
     ``traffic``: bytes that loads and stores name over those of inputs
     and outputs; ``footprint`` in bytes, the larger of that at these sizes and at the largest that the task declares."""
 
@@ -39,6 +40,7 @@ class Facts:
     launches: int
     footprint: int
     parallel: int
+    sharing: float
     least_bytes: float
     flops: float
 
@@ -57,6 +59,9 @@ def facts(program: Program, task: Task) -> Facts | None:
     try:
         found = _cost(program, task, module.default_sizes())
         largest = _cost(program, task, largest_sizes(task)) if module.dims else found
+        names, constexpr = _names(program, task, module.default_sizes(), {})
+        kernel = next(one for one in program.kernels if one.name == _heaviest(found))
+        sharing = shared(kernel, {**names, **constexpr})
     except (KernellabError, ArithmeticError, KeyError, IndexError):
         return None
     least = least_bytes(task)
@@ -65,6 +70,7 @@ def facts(program: Program, task: Task) -> Facts | None:
         launches=len(program.kernels),
         footprint=max(found.footprint, largest.footprint),
         parallel=_parallel(found),
+        sharing=sharing,
         least_bytes=least,
         flops=sum(found.flops.values()),
     )
@@ -94,9 +100,13 @@ def largest_sizes(task: Task) -> dict[str, int]:
     return {**module.default_sizes(), **{dim.name: dim.max for dim in module.dims}}
 
 
+def _heaviest(found: Cost) -> str:
+    """The launch that moves most: a small last step may well have few parallel iterations."""
+    return max(found.loops, key=lambda loop: loop.bytes_total).kernel
+
+
 def _parallel(found: Cost) -> int:
-    """Parallel iterations of the launch that moves most: a small last step may well have few."""
-    heaviest = max(found.loops, key=lambda loop: loop.bytes_total).kernel
+    heaviest = _heaviest(found)
     rows = [loop for loop in found.loops if loop.kernel == heaviest and loop.parallel]
     return int(max((loop.iterations for loop in rows), default=1))
 
@@ -145,6 +155,10 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
                 "goal-parallel",
                 f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} are asked.",
             )
+        # those at the edges may have less to do
+        elif goals.parallel is not None and found.sharing < goals.parallel / 3:
+            said = f"Its busiest parallel iteration moves {1 / max(found.sharing, 1):.0%} of what all of them move"
+            yield Missed("goal-parallel", f"{said}; at least {goals.parallel} are to share the work.")
     if goals.asynchronous and (why := _synchronous(program, task, goals.asynchronous)):
         yield Missed("goal-asynchronous", f"For an {goals.asynchronous} it becomes no asynchronous kernel: {why}.")
     spanned = choices(program, task) if goals.choices is not None else 0

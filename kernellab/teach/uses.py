@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 from typing import Any, TypeVar
 
-from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.cost.model import build
+from kernellab.sketch.program.ints import IntExpr, num
 from kernellab.sketch.program.program import (
     Apply,
     AtomicAdd,
@@ -20,6 +21,7 @@ from kernellab.sketch.program.program import (
     Loop,
     Program,
     Read,
+    Statement,
     Store,
     TensorRole,
     Value,
@@ -199,3 +201,44 @@ def pruned(program: Program) -> Program:
         return part
 
     return _rebuilt(program, change)
+
+
+def shared(kernel: Kernel, names: Mapping[str, Any]) -> float:
+    """Bytes that ``kernel`` moves at the sizes and constants ``names``, over those of the busiest of its parallel
+    iterations: how many share the work. 0 where no iteration is found that moves any."""
+
+    def bytes_of(part: Kernel) -> float:
+        return build(part, names, 0).root.bytes_total
+
+    busiest, at = kernel, dict(names)
+    for loop in _parallel_loops(kernel.body):
+        turns = range(*(end.evaluate(at) for end in (loop.start, loop.stop, loop.step)))
+        while len(turns) > 1:
+            halves = turns[: len(turns) // 2], turns[len(turns) // 2 :]
+            parts = [_narrowed(busiest, loop.var, half) for half in halves]
+            heavier = bytes_of(parts[1]) > bytes_of(parts[0])
+            busiest, turns = parts[heavier], halves[heavier]
+        if not turns:
+            return 0.0
+        at[loop.var] = turns[0]
+    most = bytes_of(busiest)
+    return bytes_of(kernel) / most if most else 0.0
+
+
+def _parallel_loops(body: Sequence[Statement]) -> Iterator[Loop]:
+    """The parallel loops of a nest, the outermost first."""
+    for stmt in body:
+        if isinstance(stmt, Loop) and stmt.hints.parallel:
+            yield stmt
+            yield from _parallel_loops(stmt.body)
+
+
+def _narrowed(kernel: Kernel, name: str, turns: range) -> Kernel:
+    """The kernel with the parallel loop over ``name`` making ``turns`` alone."""
+
+    def change(part: Any) -> Any:
+        if isinstance(part, Loop) and part.hints.parallel and part.var == name:
+            return replace(part, start=num(turns.start), stop=num(turns.stop), step=num(turns.step))
+        return part
+
+    return _rebuilt(kernel, change)

@@ -288,7 +288,7 @@ def test_an_operation_is_doubled_under_the_name_that_it_is_imported_by() -> None
 
 def test_what_to_try_next_follows_from_the_figures() -> None:
     own = Figures(ms=1.0, speedup=None, against="about 2.00x eager", least_bytes=5e6, bandwidth=1e10)
-    facts = Facts(traffic=1.0, launches=1, footprint=64, parallel=8, least_bytes=5e6, flops=1.0)
+    facts = Facts(traffic=1.0, launches=1, footprint=64, parallel=8, sharing=8.0, least_bytes=5e6, flops=1.0)
     told = Timed(own, "the reference answer", 0.5, facts, cores=2)
     assert "the reference answer: 0.5 ms; its bytes at a copy's rate: 0.5 ms" in told.text
     assert "2.0 times as fast" in told.next_step

@@ -119,6 +119,14 @@ def _tricks() -> Iterator[tuple[str, str, str]]:
     stores = "store(best -> y[m, 0:N])", "store(best - a -> d[m, 0:N])"
     yield "exam-running-max", "whole row", _by_rows(both, load, "best = cummax(a, axis=0)", *stores)
     yield "online-attention", "whole row", _own("online-attention", ("BN = 32 in {8, 32}", "BN = 1024"))
+    # parallel iterations of which one does all
+    for idle in ("for n in range(p * N, N, 64):", "if p == 37:"):
+        column = ["acc = full([64], 0.0)", "for m in range(M):", "    load(x[m, n:n+64] -> a)", "    acc = acc + a"]
+        column += ["store(acc -> y[n:n+64])"]
+        if idle.startswith("if"):
+            column = ["for n in range(0, N, 64):", *("    " + line for line in column)]
+        sketch = _by_rows("x[M, N]: f32; y[N]: f32 out", idle, *("    " + line for line in column))
+        yield "column-sum", idle, sketch.replace("for m in range(M):", "for p in range(64):", 1)
     # the operation that the exercise is about
     soft = "store(softmax(-a, axis=0) -> y[m, 0:N])"
     yield "safe-softmax", "softmax", _by_rows(rows, load, soft)
