@@ -26,7 +26,11 @@ function ask(model) {
   if (held.taken || Date.now() < held.next) return;
   held.next = Date.now() + AGAIN[Math.min(held.asks, AGAIN.length - 1)];
   held.asks += 1;
-  model.send({ id: `bundle-${held.asks}`, body: { ask: "bundle" } });
+  try {
+    model.send({ id: `bundle-${held.asks}`, body: { ask: "bundle" } });
+  } catch {
+    // this view's kernel is gone, and its saved view is shown; a view of another kernel asks for itself
+  }
 }
 
 async function take({ js, css }) {
