@@ -547,6 +547,7 @@ class Route(Record):
     facts: tuple[RouteFact, ...] = ()
     #: the end of the verdict's reason, too
     quotes: str = ""
+    measure: str = ""  #: limit within which the rules' designs are measured: points (20) or seconds (20s); "": none
 
     @property
     def evidence(self) -> list[str]:

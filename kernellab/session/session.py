@@ -240,6 +240,12 @@ class Session:
         Raises SessionError if ``to`` is none of these."""
         self._requests.decide(lambda state: decisions.redirect(state, to, suggestion, author))
 
+    def tune(self, limit: int | str = 20, author: Author = Author.HUMAN) -> None:
+        """Have the rules Designer measure its designs against each other, at most ``limit`` points (20) or seconds
+        ("20s"), and verify the fastest; the session ends again where that was tried already.
+        Raises SessionError if another plays the Designer or lines are pinned, KernellabError for a wrong limit."""
+        self._requests.decide(lambda state: decisions.tune(state, str(limit), author))
+
     def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:
         """Place a Designer's turn; code and verification follow. An agent's ``author`` may not change pinned lines."""
         self._requests.decide(lambda state: decisions.place_sketch(state, text, author))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kernellab import tuning
-from kernellab.agents.briefs import Attempt, DesignBrief, RouteBrief
+from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply, RouteBrief
 from kernellab.agents.rules import performance
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.designer import RulesDesigner
@@ -140,6 +140,37 @@ def test_a_session_whose_kernel_stays_slower_ends_with_the_advice_to_keep_eager(
     assert isinstance(ended, Route) and ended.to is RouteKind.FINISH
     assert ended.reason.startswith("Right at T2") and ended.reason.endswith("Eager is faster here: keep eager.")
     assert route(task, passed(0.98), improve=False, measures=True).to is RouteKind.FINISH
+
+
+def test_a_person_has_the_designs_measured_and_the_session_ends_where_none_is_faster(
+    task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, bench, channel = Target("cpp", Backend.CPU, CHIP), cast(Any, None), cast(Any, None)
+    asked = Route(to=RouteKind.DESIGNER, error_class="none", reason="A person has them measured.", measure="20")
+    replies = RulesDesigner().designs(DesignBrief(task, target))
+    fastest, limits = replies[-1].sketch, list[str]()
+
+    def measured(*arguments: Any) -> Tuned:
+        limits.append(arguments[3])
+        points = [Point.of(reply.sketch, {}) for reply in replies]
+        times = [Measured(point, passed(0.5).time) for point in points]
+        return Tuned(Point.of(fastest, {}), times)
+
+    monkeypatch.setattr(tuned, "_measured", measured)
+    brief = DesignBrief(task, target, route=asked)
+    reply = tuned.measured_design(bench, RulesDesigner(), brief, channel, "20")
+    assert isinstance(reply, DesignReply) and reply.sketch == fastest and limits == ["20"]
+    assert f"Tuned: {len(replies)} point" in reply.rationale
+    # no other design is left: the verdict that is there is the answer
+    source = Source(dsl="cpp", files={"kernel.py": ""})
+    candidate = Candidate(id="c1", source=source, constexpr=reply.constexpr)
+    tried = Attempt(sketch=fastest, candidate=candidate, gate=RIGHT, verdict=passed(0.5))
+    ended = tuned.measured_design(bench, RulesDesigner(), replace(brief, history=(tried,)), channel, "20")
+    assert isinstance(ended, Route) and ended.to is RouteKind.FINISH
+    assert ended.reason.endswith("measured, and this one stays the fastest.")
+    monkeypatch.setattr(tuned, "_measured", lambda *_: Tuned(None))
+    nothing = tuned.measured_design(bench, RulesDesigner(), brief, channel, "20")
+    assert isinstance(nothing, Route) and nothing.reason == "Nothing could be measured, so the defaults stay."
 
 
 def test_the_rules_say_which_design_they_time(task: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

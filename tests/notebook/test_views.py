@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.errors import CaptureError, names_of
+from kernellab.errors import CaptureError, KernellabError, SessionError, names_of
 from kernellab.models.chat import WAITING
 from kernellab.notebook.saved.receipt import summary, turns_text
 from kernellab.notebook.saved.shared import shared_page
@@ -52,6 +52,7 @@ from kernellab.records import (
     Verdict,
 )
 from kernellab.session.engine.comparing import Timed
+from kernellab.session.engine.decisions import tune
 from kernellab.session.record.records import (
     ELSEWHERE,
     Compared,
@@ -63,6 +64,7 @@ from kernellab.session.record.records import (
     RoleSet,
     SessionStatus,
     StatusChanged,
+    TargetFound,
     Turn,
     TurnEnded,
     TurnStarted,
@@ -339,6 +341,37 @@ def test_what_rules_would_answer_the_same_again_is_not_offered_again(fault: str,
     assert card["retry"] is retry and ("would answer the same again" in card["hint"]) is not retry
     # the title says who it was
     assert (card["title"], card["text"]) == ("The Designer could not go on.", "No rule for svd. Write the sketch.")
+
+
+def test_the_designs_can_be_measured_once_where_rules_end_a_session() -> None:
+    finish = turn(4, Role.CONDUCTOR, "t3", route=ROUTE.model_copy(update={"to": RouteKind.FINISH}))
+    ended: list[Event] = [StatusChanged(status=SessionStatus.FINISHED)]
+    chip = Chip(name="test", kind="cpu", cores=2, simd_bits=256, bandwidth=1e10, peak_flops={"f32": 1e12})
+    found: list[Event] = [TargetFound.of(Target("cpp", Backend.CPU, chip))]
+
+    def may(*events: list[Event]) -> bool:
+        return can(state(found, *events))["tune"]
+
+    assert may(DESIGN, CODE, PASS, finish, ended)
+    assert not may(DESIGN, CODE, PASS), "it goes on by itself"
+    assert not may(DESIGN, CODE, finish, ended), "nothing has passed"
+    measured = ROUTE.model_copy(update={"to": RouteKind.DESIGNER, "measure": "20"})
+    sent = turn(5, Role.CONDUCTOR, "t4", author=Author.HUMAN, route=measured)
+    again = turn(6, Role.CONDUCTOR, "t5", route=ROUTE.model_copy(update={"to": RouteKind.FINISH}))
+    assert not may(DESIGN, CODE, PASS, finish, sent, again, ended)
+    assert not may(DESIGN, CODE, PASS, finish, [RoleSet(role=Role.DESIGNER, spec="human")], ended)
+
+    now = state(DESIGN, CODE, PASS, finish, ended)
+    placed = next(event.turn for event in tune(now, "20s") if isinstance(event, TurnStarted))
+    assert placed.route is not None and (placed.route.to, placed.route.measure) == (RouteKind.DESIGNER, "20s")
+    for limit in ("0", "many", ""):
+        with pytest.raises(KernellabError):
+            tune(now, limit)
+    with pytest.raises(SessionError, match="Only the rules' designs"):
+        tune(state(DESIGN, CODE, PASS, [RoleSet(role=Role.DESIGNER, spec="human")]), "20")
+    pinned = turn(1, Role.DESIGNER, None, sketch="sketch a {\n    symbols: M;  #: pin\n}")
+    with pytest.raises(SessionError, match="Line 2 is pinned"):
+        tune(state(pinned), "20")
 
 
 def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None:

@@ -35,7 +35,8 @@ export function ConductorCard({ view }: { view: View }) {
   const elsewhere = status === "waiting" && !card?.pending && !view.following.value;
   return (
     <>
-      {card && (card.pending ? <Question key={card.id} view={view} card={card} /> : <Proposed card={card} />)}
+      {card &&
+        (card.pending ? <Question key={card.id} view={view} card={card} /> : <Proposed view={view} card={card} />)}
       {elsewhere && (
         <div class="kl-card kl-card-away">
           <span>The session waits for your answer at its newest turn.</span>
@@ -49,12 +50,32 @@ export function ConductorCard({ view }: { view: View }) {
 }
 
 /** What was proposed at a turn that is looked back at. */
-function Proposed({ card }: { card: Card }) {
+function Proposed({ view, card }: { view: View; card: Card }) {
   return (
     <section class="kl-card kl-card-past" aria-label="the Conductor's proposal at this turn">
       <Heading card={card} />
       {card.suggestion && <blockquote class="kl-suggested">{card.suggestion}</blockquote>}
+      <div class="kl-row">
+        <Tune view={view} card={card} />
+      </div>
     </section>
+  );
+}
+
+/** What a session that ends has not tried: the rules' designs, measured against each other. */
+function Tune({ view, card }: { view: View; card: Card }) {
+  const { can, status } = view.state.head.value;
+  const last = card.to === "finish" && (card.pending || (status === "finished" && view.following.value));
+  if (!can.tune || !last) return null;
+  return (
+    <Button
+      action="tune"
+      busy={view.sending.value.has("tune")}
+      title="The rules' designs race, at most 20 points of them, and the fastest is verified: about a minute, no tokens"
+      onClick={() => void view.send({ action: "tune" })}
+    >
+      Measure the designs
+    </Button>
   );
 }
 
@@ -180,6 +201,7 @@ function Question({ view, card }: { view: View; card: Card }) {
             {ELSEWHERE[to]}
           </Button>
         ))}
+      <Tune view={view} card={card} />
       {card.kind === "permission" &&
         Object.entries(PERMISSIONS).map(([to, words]) => (
           <Button key={to} action={`permit-${to}`} busy={!free} onClick={() => approve(to)}>

@@ -34,7 +34,7 @@ export interface Head {
   roles: Record<string, string>;
   role_choices: Record<string, string[]>;
   notes: Record<string, string[]>;
-  can: Record<"step" | "run" | "pause" | "fork" | "undo" | "stop" | "approve" | "edit", boolean>;
+  can: Record<"step" | "run" | "pause" | "fork" | "undo" | "stop" | "approve" | "edit" | "tune", boolean>;
   card: Card | null;
   best: BestFigures | null;
   ledger: LedgerFigures | null;
@@ -674,6 +674,11 @@ export interface Judge {
   pinned: boolean;
 }
 
+/** The rules' designs are measured against each other, and the fastest is verified. */
+export interface Tune {
+  action: "tune";
+}
+
 /** Two to eight verified candidates, by their turns, timed in one run at sizes of the task's Dims ({}: its own). */
 export interface TimeAgain {
   action: "time_again";
@@ -706,6 +711,7 @@ export type Act =
   | Forget
   | Judge
   | TimeAgain
+  | Tune
   | Insert;
 
 /** A check that a newer one has overtaken is answered by the error "superseded". */
@@ -923,6 +929,7 @@ export const EMPTY: Traits = {
       stop: false,
       approve: false,
       edit: false,
+      tune: false,
     },
     card: null,
     best: null,

@@ -52,6 +52,18 @@ describe("the header", () => {
     expect(shown.find("[role=meter]").getAttribute("aria-valuetext")).toContain("of bound");
   });
 
+  it("offers to measure the designs where a session ends without it", async () => {
+    const ended: Card = { ...ROUTE, title: "The Conductor proposed: finish.", to: "finish", pending: false };
+    const { can } = dump("designed").head;
+    await open("designed", { card: ended, can: { ...can, tune: false } });
+    expect(shown.all("[data-action=tune]")).toHaveLength(0);
+    await shown.change(() => shown.kernel.head({ can: { ...can, tune: true } }));
+    await shown.click("[data-action=tune]");
+    expect(shown.kernel.acts()).toEqual([{ action: "tune" }]);
+    await shown.change(() => shown.kernel.head({ card: { ...ended, to: "coder" } }));
+    expect(shown.all("[data-action=tune]")).toHaveLength(0);
+  });
+
   it("speaks the question together with the word that somebody is asked", async () => {
     await open("designed", waiting({ title: "The Coder is done.", text: "source kernel.cpp" }));
     expect(shown.text("[role=status]")).toBe("waiting for you. The Coder is done. source kernel.cpp");
@@ -85,7 +97,17 @@ describe("the header", () => {
 describe("the buttons", () => {
   it("send their decision once, however often they are clicked", async () => {
     await open("designed", {
-      can: { step: true, run: true, pause: false, fork: true, undo: false, stop: true, approve: false, edit: true },
+      can: {
+        step: true,
+        run: true,
+        pause: false,
+        fork: true,
+        undo: false,
+        stop: true,
+        approve: false,
+        edit: true,
+        tune: false,
+      },
     });
     await shown.click("[data-action=step]");
     await shown.click("[data-action=step]");
@@ -717,7 +739,17 @@ describe("the panels after Stop", () => {
 describe("the keyboard", () => {
   it("steps, opens panels and shows its keys", async () => {
     await open("designed", {
-      can: { step: true, run: true, pause: false, fork: true, undo: true, stop: true, approve: false, edit: true },
+      can: {
+        step: true,
+        run: true,
+        pause: false,
+        fork: true,
+        undo: true,
+        stop: true,
+        approve: false,
+        edit: true,
+        tune: false,
+      },
     });
     await shown.key(".kl", "s");
     expect(shown.kernel.acts()).toEqual([{ action: "step" }]);

@@ -167,6 +167,7 @@ _ACTS: Mapping[str, Callable[[Desk, Body], object]] = {
     "budget": lambda desk, body: desk.session.set_budget(words(body, "value")),
     "analyse": _analyse,
     "time_again": _time_again,
+    "tune": lambda desk, _: desk.session.tune(),
     "remember": _remember,
     "forget": _forget,
     "judge": _judge,

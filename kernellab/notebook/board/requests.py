@@ -129,6 +129,12 @@ class Judge(TypedDict):
     pinned: bool
 
 
+class Tune(TypedDict):
+    """The rules' designs are measured against each other, and the fastest is verified."""
+
+    action: Literal["tune"]
+
+
 class TimeAgain(TypedDict):
     """Two to eight verified candidates, by their turns, timed in one run at sizes of the task's Dims ({}: its own)."""
 
@@ -146,7 +152,7 @@ class Insert(TypedDict):
 
 Act = (
     Move | Approve | AnswerCard | EditSketch | EditSource | Fork | SetApproval | SetRole | Note | Pin | Predict
-    | SetBudget | Analyse | Remember | Forget | Judge | TimeAgain | Insert
+    | SetBudget | Analyse | Remember | Forget | Judge | TimeAgain | Tune | Insert
 )  # fmt: skip
 """A person's decision. Answered by ``Done``; the same id sent twice is carried out once."""
 

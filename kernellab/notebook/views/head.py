@@ -29,6 +29,8 @@ from kernellab.session.manual import ledger_line
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State, gate_refuses
 from kernellab.session.record.view import outcome, stopped, target_words
+from kernellab.sketch.syntax.pins import pinned_lines
+from kernellab.target import Backend
 from kernellab.verifier.protocol.stats import one_line_each
 
 STATUS_WORDS = {
@@ -182,7 +184,23 @@ def can(state: State) -> dict[Button, bool]:
         "stop": not state.status.ended,
         "approve": state.status is SessionStatus.WAITING and state.question is not None,
         "edit": bool(state.turns) or state.status is SessionStatus.WAITING,
+        "tune": _may_tune(state),
     }
+
+
+def _may_tune(state: State) -> bool:
+    """Is a finish reached or proposed, and could the rules' designs still be measured against each other?"""
+    head = state.head_turn
+    ends = head is not None and head.route is not None and head.route.to is RouteKind.FINISH
+    rests = state.status in (SessionStatus.FINISHED, SessionStatus.WAITING)
+    if not (ends and rests) or state.roles.get(Role.DESIGNER, "rules") != "rules" or state.created.tune:
+        return False
+    if state.target is None or state.target.backend is Backend.INTERPRETER or state.best() is None:
+        return False
+    if any(turn.route is not None and turn.route.measure for turn in state.turns.values()):
+        return False
+    designed = state.sketch_turn()
+    return designed is None or not pinned_lines(designed.sketch or "")
 
 
 # -- the card ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernellab.errors import SessionError
 from kernellab.models import TIME_LIMITS, Budget
+from kernellab.options.design import tuning_limit
 from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
 from kernellab.session.edits import edited
 from kernellab.session.engine.approval import START, Stops
@@ -205,6 +206,28 @@ def redirect(state: State, to: str, suggestion: str, author: Author = Author.HUM
         raise SessionError(f"Unknown route {to!r}.", f"Choose one of {routes}.") from None
     author_text = "A person" if author is Author.HUMAN else "An agent"
     route = Route(to=kind, error_class="none", reason=f"{author_text} sent the work here.", suggestion=suggestion)
+    return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
+
+
+def tune(state: State, limit: str, author: Author = Author.HUMAN) -> list[Event]:
+    """Have the rules Designer measure its designs within ``limit``, and take the fastest.
+
+    Raises:
+        KernellabError: the limit is neither points nor seconds.
+        SessionError: another plays the Designer, or lines are pinned.
+    """
+    points, _ = tuning_limit(limit)
+    if not points:
+        raise SessionError("No point would be measured.", "Give a number of points, as 20, or seconds, as 20s.")
+    if state.roles.get(Role.DESIGNER, "rules") != "rules":
+        raise SessionError("Only the rules' designs are measured.", "Give the Designer to rules: set_role.")
+    design_turn = state.sketch_turn()
+    if pinned := pinned_lines((design_turn.sketch or "") if design_turn else ""):
+        line, _ = min(pinned)
+        raise SessionError(f"Line {line} is pinned: the rules' designs may not change it.", f"Unpin line {line}.")
+    author_text = "A person" if author is Author.HUMAN else "An agent"
+    reason = f"{author_text} has the rules' designs measured against each other."
+    route = Route(to=RouteKind.DESIGNER, error_class="none", reason=reason, measure=limit)
     return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
 
 

@@ -124,6 +124,7 @@ def _measures(bench: Bench, state: State, designed: Turn | None) -> bool:
         and designed is not None
         and designed.author is Author.RULES
         and not state.created.tune
+        and not any(turn.route is not None and turn.route.measure for turn in state.turns.values())
         and bench.target().backend is not Backend.INTERPRETER
     )
 

@@ -210,6 +210,10 @@ def _designed(
         talk = bench.talk(Role.DESIGNER, spec, channel)
         return lift(source, brief.task, brief.target, talk, bench.knowledge())
     designer = bench.role(Role.DESIGNER, spec, channel)
+    if spec == "rules" and brief.route is not None and brief.route.measure:
+        from kernellab.session.turn.tuned import measured_design
+
+        return measured_design(bench, designer, brief, channel, brief.route.measure)
     if (bench.created.tune or brief.allow_library) and spec == "rules" and brief.previous is None:
         from kernellab.session.turn.tuned import tuned_design
 

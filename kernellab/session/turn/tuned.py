@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.agents.rules.slow import KEEP_EAGER
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, counted
 from kernellab.options.design import tuning_limit
 from kernellab.records import Candidate, Route, RouteKind
 from kernellab.session.engine.engine import engine
@@ -79,16 +79,39 @@ def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, cha
         return designer.design(brief)
     if tuned.best is None:
         return designer.design(brief)
+    reason = brief.route.reason if brief.route is not None else ""
+    return _new_or_end(brief, replies, tuned, lambda tried: f"{reason} {tried} {KEEP_EAGER}")
+
+
+def measured_design(
+    bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel, limit: str
+) -> DesignReply | Route:  # fmt: skip
+    """Return the fastest of all schedules and their tuned tunables, as measured within ``limit``; a route to FINISH if
+    that design was tried already, or nothing ran.
+
+    Raises:
+        DesignError, CaptureError: from the Designer.
+        KernellabError: the designs cannot be measured.
+    """
+    replies = designer.designs(brief)
+    tuned = _measured(bench, brief, replies, limit, channel, ())
+    if tuned.best is None:
+        return Route(to=RouteKind.FINISH, error_class="none", reason=tuned.words())
+    return _new_or_end(brief, replies, tuned, lambda tried: tried)
+
+
+def _new_or_end(
+    brief: DesignBrief, replies: list[DesignReply], tuned: Tuned, reason: Callable[[str], str]
+) -> DesignReply | Route:  # fmt: skip
+    """The measured best; if that was tried already, a route to FINISH, for a ``reason`` that holds what was tried."""
+    assert tuned.best is not None
     reply = _chosen(replies, tuned.best, tuned.words())
     if not any(a.sketch == reply.sketch and a.candidate and _same(a.candidate, reply) for a in brief.history):
         return reply
-    tried = f"{len(tuned.measured)} points of {len(replies)} designs were measured, and this one stays the fastest."
-    reason = brief.route.reason if brief.route is not None else ""
-    return Route(
-        to=RouteKind.FINISH,
-        error_class=brief.route.error_class if brief.route else "",
-        reason=f"{reason} {tried} {KEEP_EAGER}",
-    )
+    points, designs = counted(len(tuned.measured), "point"), counted(len(replies), "design")
+    were = "was" if len(tuned.measured) == 1 else "were"
+    tried = f"{points} of {designs} {were} measured, and this one stays the fastest."
+    return Route(to=RouteKind.FINISH, error_class=brief.route.error_class if brief.route else "", reason=reason(tried))
 
 
 def _same(candidate: Candidate, reply: DesignReply) -> bool:
