@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kernellab.verifier.cases.survey import Drawn
 
 _DRAW = secrets.SystemRandom()
+#: End of a condition in words.
+_NOT = " not handled"
 
 
 class Kind(Enum):
@@ -158,24 +160,26 @@ class Factors:
 
     def add_contents(self, drawn: Sequence[Drawn], orders: Sequence[tuple[int, str]]) -> None:
         """Each argument: patterns of the ``drawn`` cases, and rows in order or equal of those in ``orders``."""
-        levels: dict[int, dict[str, Level]] = {}
+        levels: dict[int, dict[tuple[str, str], Level]] = {}
         for one in drawn:
             change = one.case.change
             if not change or change[0] != "pattern" or self.task.args[change[1]].kind is not ArgKind.TENSOR:
                 continue
-            name, kind = self.task.args[change[1]].name, change[2]
-            told = None
+            kind, told = change[2], None
+            words = f"{kind} in {self.task.args[change[1]].name}"
             if one.grade is not Grade.REFUSED or one.beyond:
                 told = one.right.model_copy(update={"argument": one.argument, "values": one.condition})
-            level = Level(f"{kind} in {name}", partial(tuple, change), told, masks=kind in _OF_ONE_VALUE)
-            levels.setdefault(change[1], {}).setdefault(kind, level)
+                # large and tiny numbers are one pattern
+                words = one.condition.removesuffix(_NOT) if one.condition.endswith(_NOT) else words
+            level = Level(words, partial(tuple, change), told, masks=kind in _OF_ONE_VALUE)
+            levels.setdefault(change[1], {}).setdefault((kind, words), level)
         for position, name in orders:
             for kind in ("ascending", "descending", "equal"):
                 change = pattern_at(position, kind, 0, 0)
                 level = Level(f"{kind} rows of {name}", partial(tuple, change), masks=kind in _OF_ONE_VALUE)
-                levels.setdefault(position, {}).setdefault(kind, level)
+                levels.setdefault(position, {}).setdefault((kind, level.words), level)
         for position, kinds in levels.items():
-            first = [level for kind, level in kinds.items() if kind in COMBINED.contents_first]
+            first = [level for (kind, _), level in kinds.items() if kind in COMBINED.contents_first]
             rest = [level for level in kinds.values() if level not in first]
             more = _DRAW.sample(rest, min(len(rest), max(COMBINED.contents - len(first), 0)))
             self._add(Kind.CONTENTS, position, [*first, *more])

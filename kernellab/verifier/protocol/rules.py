@@ -503,8 +503,8 @@ class CombinedRule:
     bytes: int = 2 * MIB
     #: contents of an argument, and those that are always among them; arguments that get another layout, pairs that are
     #: one tensor; teams of threads; from where a scalar is large, and numbers of the source that part its values
-    contents: int = 5
-    contents_first: tuple[str, ...] = ("NaN", "inf", "zero", "low", "high")
+    contents: int = 6
+    contents_first: tuple[str, ...] = ("NaN", "inf", "zero", "low", "high", "scaled")
     arguments: int = 4
     pairs: int = 1
     teams: tuple[int, ...] = (2, 3, 4, 8)
