@@ -154,7 +154,8 @@ def _traced(tmp_path: Path, text: str, script: str) -> list[Gap]:
     whole = f"{head}inside.watch({root!r})\nimport kernel, torch\n{script}{tail}"
     subprocess.run([sys.executable, "-c", whole], check=True)
     told = json.loads((tmp_path / "work" / "covered.json").read_text())
-    return python.Code({"kernel.py": text}).gaps(told["python"])
+    code = python.Code({"kernel.py": text})
+    return code.gaps(code.ran(told["python"]))
 
 
 def test_statements_of_python_that_did_not_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -70,7 +71,7 @@ def call(function: Callable[..., Any], args: Sequence[Any], how: Mapping[str, An
 
 
 def write(root: str, compared: bool) -> None:
-    """Write what ran so far to :data:`ANSWER`, and with ``compared`` the operands of comparisons since the last call.
+    """Write what Python ran since the last call to :data:`ANSWER`, and with ``compared`` the operands of comparisons.
     The counts of native code go to GCC's own files."""
     scratch = Path(root).parent
     answer = {"python": _python(root), "compared": _compared(str(scratch), compared)}
@@ -78,14 +79,20 @@ def write(root: str, compared: bool) -> None:
 
 
 def _python(root: str) -> dict[str, list[list[int]]]:
-    """Each file below ``root`` with the places of what ran: line, column, last line, last column (columns are -1 where
-    this Python does not know them)."""
+    """Each file below ``root`` with the places of what ran since the last call: line, column, last line, last column
+    (columns are -1 where this Python does not know them)."""
     found: dict[str, set[tuple[int, int, int, int]]] = {}
     for code, offsets in list(_ran.items()):
         name = os.path.relpath(os.path.realpath(code.co_filename), os.path.realpath(root))
         held = found.setdefault(name, set())
-        held.update(place for offset, place in places(code) if offset in offsets)
+        held.update(place for offset, place in _places(code) if offset in offsets)
+        offsets.clear()
     return {name: [list(place) for place in sorted(held)] for name, held in found.items()}
+
+
+@cache
+def _places(code: CodeType) -> tuple[tuple[int, tuple[int, int, int, int]], ...]:
+    return tuple(places(code))
 
 
 def places(code: CodeType) -> Iterator[tuple[int, tuple[int, int, int, int]]]:

@@ -21,7 +21,13 @@ class CoverageRule:
     #: seconds for the rest of the build, for the calls, and for inputs that reach more
     build_seconds: float = 60.0
     replay_seconds: float = 4.0
-    reach_seconds: float = 1.0
+    reach_seconds: float = 1.5
+    #: inputs that may be tried, bytes of their arguments, pairs of operands of a comparison that lead to
+    #: some, and inputs that are tried at once
+    proposals: int = 400
+    reach_bytes: int = 64 * _MIB
+    pairs: int = 6
+    at_once: int = 8
     #: places that a verdict names
     told: int = 6
 

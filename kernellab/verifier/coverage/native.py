@@ -127,6 +127,19 @@ def gaps(found: Sequence[tuple[Path, gcov.Notes]], places: Places) -> list[Gap]:
     return [Gap(file, tuple(sorted(lines)), guard, part) for (file, guard, part), lines in merged.items()]
 
 
+def near(found: Sequence[tuple[Path, gcov.Notes]]) -> set[tuple[int, tuple[int, int, int], int]]:
+    """Return the ways into conditions that have decided one way only: number of the compiled file, key of the function,
+    number of the arc."""
+    result = set[tuple[int, tuple[int, int, int], int]]()
+    for number, (_, notes) in enumerate(found):
+        for key, function in notes.functions.items():
+            ran = function.ran()
+            pairs = list(zip(function.arcs, function.taken, strict=True))
+            decides = {a.source for a, taken in pairs if not taken and not a.fake and ran[a.source]}
+            result |= {(number, key, i) for i, (a, taken) in enumerate(pairs) if taken and a.target in decides}
+    return result
+
+
 class _Inside:
     """One function's blocks, with the lines of the candidate's files."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -27,18 +27,30 @@ class Code:
                     self.places[name] = {place for _, place in _all(compile(text, name, "exec", dont_inherit=True))}
                 except (SyntaxError, ValueError, RecursionError):
                     continue
+        self.entry = entry
         self.trees = reached(trees, (entry,))
 
-    def gaps(self, told: Any) -> list[Gap]:
-        """Return what did not run, where ``told`` is the process's report: the places that ran in each file."""
-        ran = told if isinstance(told, dict) else {}
+    def ran(self, told: Any) -> set[tuple[Any, ...]]:
+        """Return file and place of what ran, by the process's report of the places in each file."""
+        found = set[tuple[Any, ...]]()
+        for name, places_of in told.items() if isinstance(told, dict) else ():
+            if name in self.trees and isinstance(places_of, list):
+                found |= {(name, *p) for p in places_of if isinstance(p, list) and len(p) == 4 and _are_whole(p)}
+        return found
+
+    def gaps(self, ran: Collection[tuple[Any, ...]]) -> list[Gap]:
+        """Return what did not run, where ``ran`` holds file and place of what did."""
         found: list[Gap] = []
         for name, tree in self.trees.items():
-            known = {tuple(p) for p in ran.get(name, ()) if isinstance(p, list) and len(p) == 4}
+            known = {r[1:] for r in ran if r[0] == name}
             # a file that was never imported ran nowhere: its importer says so
             if known:
-                found += _Walk(name, self.places[name], known).gaps(tree)
+                found += _Walk(name, self.places[name], known, self.entry).gaps(tree)
         return found
+
+
+def _are_whole(numbers: Collection[Any]) -> bool:
+    return all(isinstance(n, int) for n in numbers)
 
 
 def _all(code: CodeType) -> Iterator[tuple[int, Place]]:
@@ -51,14 +63,13 @@ def _all(code: CodeType) -> Iterator[tuple[int, Place]]:
 class _Walk:
     """A walk through the statements of one file."""
 
-    def __init__(self, file: str, every: set[Place], ran: set[tuple[Any, ...]]) -> None:
-        self.file, self.every, self.ran = file, every, ran
-        self.lines = {place[0] for place in ran}
+    def __init__(self, file: str, every: set[Place], ran: set[tuple[Any, ...]], entry: str) -> None:
+        self.file, self.every, self.ran, self.entry = file, every, ran, entry
         self.found: list[Gap] = []
 
     def gaps(self, tree: ast.Module) -> list[Gap]:
         self._block(tree.body, 0)
-        named = {
+        named = {self.entry} | {
             node.id if isinstance(node, ast.Name) else node.attr
             for node in ast.walk(tree)
             if isinstance(node, (ast.Name, ast.Attribute)) and self._did(node)

@@ -22,6 +22,7 @@ from kernellab.verifier.coverage import build, gcov, inside, native, python
 from kernellab.verifier.coverage.calls import Calls, Made, together
 from kernellab.verifier.coverage.limits import COVERAGE
 from kernellab.verifier.coverage.native import Gap
+from kernellab.verifier.coverage.reach import Reach
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.process_stats import crowding
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
+#: a way between blocks: number of the compiled file, key of the function, number of the arc; or a file and a place
+Ran = tuple[Any, ...]
+
+
 class Covered:
     """The process that counts, and what it has counted."""
 
@@ -44,6 +49,8 @@ class Covered:
         source = stages.source
         self.places = native.Places(worker.scratch, source.files, headers())
         self.compiled: list[tuple[Any, gcov.Notes]] = []
+        #: the ways between native blocks and the places of Python that ran
+        self.ran = set[Ran]()
         self.is_native = stages.context.request.backend is Backend.CPU
         #: where nothing compiles Python, its instructions say what ran
         reads_python = stages.context.interpreted or not stages.context.adapter.makes_code
@@ -81,19 +88,44 @@ class Covered:
             raise ValueError("the answer is none")
         return told
 
-    def gaps(self, told: dict[str, Any]) -> list[Gap]:
-        """Return what has not run so far, where ``told`` is the process's last answer. Raises ValueError or OSError for
-        counts that cannot be read."""
-        found: list[Gap] = []
-        if self.is_native:
-            for counts, notes in self.compiled:
-                gcov.clear(notes)
-                with contextlib.suppress(FileNotFoundError):  # none of it has run
-                    gcov.add_counts(notes, native.plain(counts))
-            found += native.gaps(self.compiled, self.places)
+    def run(self, calls: Sequence[Made], compared: bool = False) -> tuple[frozenset[Ran], dict[str, Any]]:
+        """Make calls as :meth:`make` does; return what ran in them, and the process's answer. Adds it to ``ran``."""
+        for counts, _ in self.compiled:
+            counts.unlink(missing_ok=True)
+        told = self.make(calls, compared)
+        found = set[Ran]()
+        for number, (counts, notes) in enumerate(self.compiled):
+            gcov.clear(notes)
+            with contextlib.suppress(FileNotFoundError):  # none of it has run
+                gcov.add_counts(notes, native.plain(counts))
+            found |= {
+                (number, key, i)
+                for key, function in notes.functions.items()
+                for i, count in enumerate(function.taken)
+                if count
+            }
         if self.python is not None:
-            found += self.python.gaps(told.get("python"))
-        return found
+            found |= self.python.ran(told.get("python"))
+        self.ran |= found
+        return frozenset(found), told
+
+    def gaps(self) -> list[Gap]:
+        """Return what has not run so far."""
+        self._restore()
+        found = native.gaps(self.compiled, self.places)
+        return found + (self.python.gaps(self.ran) if self.python is not None else [])
+
+    def near(self, gaps: Sequence[Gap]) -> set[Ran]:
+        """Return what runs just before the conditions that decided against ``gaps``."""
+        self._restore()
+        guards = {(gap.file, gap.guard) for gap in gaps}
+        return {*native.near(self.compiled), *(r for r in self.ran if isinstance(r[0], str) and r[:2] in guards)}
+
+    def _restore(self) -> None:
+        """Set the counts of the graphs to 1 where anything ran in any call."""
+        for number, (_, notes) in enumerate(self.compiled):
+            for key, function in notes.functions.items():
+                function.taken = [int((number, key, i) in self.ran) for i in range(len(function.arcs))]
 
 
 def begin(stages: Stages) -> Covered | None:
@@ -156,13 +188,18 @@ def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int]:
         stages.context.findings.add(CoverageUnknown(reason="it is compiled in a way that counts nothing"))
         return None, 0
     made = calls.in_order()
-    gaps = covered.gaps(covered.make([]))
     end = time.monotonic() + COVERAGE.replay_seconds * crowding()
+    gaps: list[Gap] = []
     done = 0
-    while gaps and done < len(made) and time.monotonic() < end:
+    while done < len(made) and time.monotonic() < end:
         some = list(together(made[done:]))
-        gaps = covered.gaps(covered.make(some))
+        ran, _ = covered.run(some)
         done += len(some)
+        gaps = covered.gaps() if ran else gaps
+        if ran and not gaps:
+            break
+    if gaps and made:
+        gaps = Reach(covered, gaps).run()
     if gaps and (done < len(made) or calls.dropped):
         every = len(made) + calls.dropped
         stages.context.findings.add(CoverageUnknown(reason=f"{every - done} of {every} calls were not made again"))
