@@ -59,7 +59,7 @@ class Layouts:
             return self.name(shape[1])
         return self.vector if len(shape) == 1 and self.is_rows(shape) else ""
 
-    def beside(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
+    def for_new_axes(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
         wanted = f"gl.SliceLayout(1, {self.now})" if self.now else ""
         if axes == (1,) and len(shape) == 1 and self.is_rows(shape) and wanted not in ("", self.vector):
             return f"gl.convert_layout({code}, {wanted})"

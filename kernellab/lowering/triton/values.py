@@ -45,7 +45,7 @@ class Layouts(Protocol):
     def of(self, shape: tuple[IntExpr, ...]) -> str:
         """Return the layout of a tile of that shape; "" if the compiler chooses it."""
 
-    def beside(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
+    def for_new_axes(self, code: str, shape: tuple[IntExpr, ...], axes: tuple[int, ...]) -> str:
         """Return ``code``, of that shape, in the layout that it needs before ``axes`` of extent 1 are added."""
 
 
@@ -167,7 +167,7 @@ class Values:
 
     def _beside(self, code: str, shape: tuple[IntExpr, ...], rank: int) -> str:
         assert self.layouts is not None
-        return self.layouts.beside(code, shape, tuple(range(rank - len(shape))))
+        return self.layouts.for_new_axes(code, shape, tuple(range(rank - len(shape))))
 
     def ranked(self, text: Text, shape: tuple[IntExpr, ...]) -> str:
         """Return ``text`` for an operation of ``shape``: with all dimensions if layouts are explicit."""
@@ -306,7 +306,7 @@ def _newaxis(values: Values, value: Apply) -> Text:
         shape.append(num(1) if k in axes else next(rest))
     if not text.shape:
         return Text(values.full(tuple(shape), text.code, value.type.dtype), tuple(shape))
-    code = f"({text.code})" if values.layouts is None else values.layouts.beside(text.code, text.shape, axes)
+    code = f"({text.code})" if values.layouts is None else values.layouts.for_new_axes(text.code, text.shape, axes)
     return Text(f"{code}[{index}]", tuple(shape))
 
 
