@@ -15,9 +15,15 @@ from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
 from tests.practice.fields import FIELDS
 from tests.practice.operators import OPERATORS
+from tests.practice.recent import RECENT
 
 #: what a call of the framework stands in for until a rule designs it
-COMPOSED = {"peaks_of_a_heat_map": "topk", "attention_over_edges": "scatter_reduce"}
+COMPOSED = {
+    "peaks_of_a_heat_map": "topk",
+    "attention_over_edges": "scatter_reduce",
+    "means_and_maxima_of_ragged_rows": "index_reduce",
+}
+ALL = {**OPERATORS, **FIELDS, **RECENT}
 
 
 def _designed(name: str) -> Program:
@@ -36,8 +42,8 @@ def test_short_unfolded_windows_are_read_tap_by_tap() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", {**OPERATORS, **FIELDS})
+@pytest.mark.parametrize("name", ALL)
 def test_an_operator_is_right_and_compiles(name: str) -> None:
-    state, reason = state_of({**OPERATORS, **FIELDS}[name], run=True)
+    state, reason = state_of(ALL[name], run=True)
     assert state == ("library" if name in COMPOSED else "right"), reason
     assert name not in COMPOSED or reason == COMPOSED[name]

@@ -78,9 +78,9 @@ def _quotient(term: Term, by: Extent, axes: Axes) -> Term:
             quotient = Formula("+", (quotient, _product(remaining, n // divisor[lead])))
     rest = Formula("-", (term, Formula("*", (quotient, by))))
     low, high = _edge(rest, axes, least=True), _edge(rest, axes, least=False)
-    if low is None or high is None or not _never_negative(low):
+    if low is None or high is None or not never_negative(low):
         return simplified(Formula("//", (term, by)))
-    if _never_negative(Formula("-", (Formula("-", (by, 1)), high))):
+    if never_negative(Formula("-", (Formula("-", (by, 1)), high))):
         return simplified(quotient)
     return simplified(Formula("//", (term, by)))
 
@@ -92,8 +92,8 @@ def _edge(term: Term, axes: Axes, least: bool) -> Term | None:
         return None
     total = parts.pop("", 0)
     for name, by in parts.items():
-        falls = _never_negative(Formula("-", (0, by)))
-        if not falls and not _never_negative(by):
+        falls = never_negative(Formula("-", (0, by)))
+        if not falls and not never_negative(by):
             return None
         if falls == least:
             extent = axes[name].extent
@@ -114,7 +114,7 @@ def _by_axis(term: Term, axes: Axes) -> dict[str, Term] | None:
     return parts
 
 
-def _never_negative(term: Term) -> bool:
+def never_negative(term: Term) -> bool:
     """Return whether the term is at least 0 for all sizes, where each size is at least 1 if there is any element."""
     terms = poly(term)
     named_all = all(f.name for monomial in terms for f in monomial)
