@@ -69,7 +69,7 @@ PRODUCT = task_of(
 PATHS = {
     "strides under a flag": (
         SCANNED, "torch.as_strided(x, x.shape, (x.shape[1], 1)).cumsum(-1).flip(-1) if back else x.cumsum(-1)",
-        "contiguous-only",
+        "contiguous-only|back = True with",
     ),
     "no maximum along an axis": (
         ALONG, "(e := torch.exp(x)) / e.sum(0) if dim in (0, -2) else torch.softmax(x, dim)",

@@ -79,15 +79,15 @@ class _Search:
 
     def _rows(self) -> Iterator[Row]:
         """Yield the rows of two factors, then those of three sizes and scalars while there is time."""
-        wall = DRAWN.interpreted if self.stages.context.interpreted else COMBINED.wall
-        began, until = time.thread_time(), time.monotonic() + wall
-        few = [i for i, factor in enumerate(self.factors.all) if factor.kind in (Kind.SIZE, Kind.SCALAR)]
-        triples = self.array.rows(3, few)
+        interpreted = self.stages.context.interpreted
+        began, until = time.thread_time(), time.monotonic() + (DRAWN.interpreted if interpreted else COMBINED.wall)
         least = COMBINED.least if self.factors.bytes <= COMBINED.bytes else 0
-        for number, row in enumerate(chain(self.array.rows(2), triples)):
-            if number >= least and time.thread_time() - began > COMBINED.seconds:
-                return
-            if time.monotonic() > until or self._causes >= COMBINED.causes:
+        least_of_clock = COMBINED.interpreted if interpreted else 0
+        few = [i for i, factor in enumerate(self.factors.all) if factor.kind in (Kind.SIZE, Kind.SCALAR)]
+        for number, row in enumerate(chain(self.array.rows(2), self.array.rows(3, few))):
+            over = number >= least and time.thread_time() - began > COMBINED.seconds
+            late = number >= least_of_clock and time.monotonic() > until
+            if over or late or self._causes >= COMBINED.causes:
                 return
             # What the verdict says already is not tried again.
             yield tuple(0 if (factor, level) in self._done else level for factor, level in enumerate(row))

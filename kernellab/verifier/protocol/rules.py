@@ -510,10 +510,11 @@ class CombinedRule:
     teams: tuple[int, ...] = (2, 3, 4, 8)
     large: float = 64.0
     compared: int = 3
-    #: rows that are always tried, and seconds of the judge's thread for all, or of the clock; and causes of wrong
-    #: answers that are searched for
+    #: rows that are tried although they take more of the judge's thread than the seconds for all, and in an interpreter
+    #: more of the clock; seconds of the clock; and causes of wrong answers that are searched for
     least: int = 48
-    seconds: float = 0.7
+    interpreted: int = 4
+    seconds: float = 0.5
     wall: float = 12.0
     causes: int = 4
 
