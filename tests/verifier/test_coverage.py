@@ -15,6 +15,7 @@ from kernellab.conditions import of
 from kernellab.records import Verdict
 from kernellab.verifier.coverage import gcov, native, python
 from kernellab.verifier.coverage.native import Gap
+from kernellab.verifier.static.native import in_file
 
 from .kit import RMS_CPP, Judge
 
@@ -169,6 +170,21 @@ def test_python_that_ran_leaves_no_gap(tmp_path: Path) -> None:
     assert _traced(tmp_path, text, calls) == []
 
 
+@pytest.mark.parametrize("code", [
+    "__attribute__((no_profile_instrument_function)) int f() { return 1; }", "[[gnu::no_sanitize_coverage]] int f();",
+    'extern "C" void __gcov_reset();', "#ifdef __OPTIMIZE__\nint x;\n#endif", '#line 1 "/usr/include/cmath"\nint x;',
+    '# 7 "/usr/include/cmath"\nint x;', "#pragma GCC optimize(\"O0\")\nint x;",
+    'int f(long n) { long q; asm("cmp $7, %1; sete %b0" : "=q"(q) : "r"(n)); return q; }',
+])  # fmt: skip
+def test_ways_around_the_count_are_flagged_by_name(code: str) -> None:
+    assert "hidden-code" in {finding.rule for finding in in_file(code, "k.cpp")}
+
+
+def test_plain_assembly_and_directives_are_not_flagged() -> None:
+    code = '#include <cmath>\n#define LINE 3\nvoid f() { asm volatile("vmovaps %ymm0, %ymm1; mfence"); jump(); }'
+    assert not in_file(code, "k.cpp")
+
+
 BRANCH = "float r = 1.0f"
 NEVER = "if (N == 5003) { s *= 1.5f; }\n    float r = 1.0f"
 
@@ -182,6 +198,13 @@ def test_a_verdict_names_a_branch_that_no_checked_call_takes(judge: Judge) -> No
     verdict = judge(RMS_CPP.replace(BRANCH, NEVER), judge.scale)
     assert verdict.passed
     assert any("5003" in condition for condition in _unreached(verdict))
+
+
+@needs_gcc
+def test_two_sizes_and_a_remainder_that_decide_at_once_are_met(judge: Judge) -> None:
+    code = RMS_CPP.replace(BRANCH, "if (N % 97 == 41 && M == 913) { s *= 1.5f; }\n    float r = 1.0f")
+    verdict = judge(code, judge.scale)
+    assert not verdict.passed and "M=913" in verdict.reason
 
 
 @needs_gcc

@@ -44,6 +44,15 @@ _FLAGGED = (
      "cuts an offset to 32 bits, so that it is wrong from 2^31 elements on, which a view's strides may reach"),
     ("environment", r"\b(?:setenv|putenv|unsetenv|clearenv)\s*\(", "changes the environment of its process"),
     *(("surroundings", pattern, message) for pattern, message in IN_CPP),
+    # what a build that counts its runs cannot see, or would show to the source (verifier/coverage)
+    ("hidden-code", r"\b(?:__)?no_(?:profile_instrument_function|sanitize\w*|instrument_function)\b|"
+                    r"\b__attribute__\s*\(\(\s*(?:__)?optimize\b|^[ \t]*#[ \t]*pragma[ \t]+GCC[ \t]+optimize\b",
+     "keeps code out of the count of what runs"),
+    ("hidden-code", r"\b(?:__gcov\w*|__sanitizer_\w+|__OPTIMIZE(?:_SIZE)?__|__NO_INLINE__|"
+                    r"kernellab_(?:counted|compared))\b", "tells builds apart"),
+    ("hidden-code", r"^[ \t]*#[ \t]*(?:line\b|\d+[ \t]*\")", "gives its lines to another file"),
+    ("hidden-code", r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?[\"\s;](?:j(?!mp)|set|cmov)[a-z]{1,3}\s+[%.\w]",
+     "decides in assembly, of which nothing shows what ran"),
     ("hidden-code", r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)\n]*\)[^\n]*##", "pastes tokens together"),
 )  # fmt: skip
 #: externally visible definitions of functions that all of a process calls by name (C library, OpenMP)
