@@ -163,7 +163,7 @@ def begin(stages: Stages) -> Covered | None:
 def check(stages: Stages, covered: Covered, calls: Calls) -> str:
     """Make the stages' calls once more and record what never ran. Returns the note; "" where nothing is known."""
     stages.worker.seen = None
-    findings = stages.context.findings
+    findings, began = stages.context.findings, time.monotonic()
     try:
         gaps, made = _replayed(covered, calls)
     except (WorkerFailure, OSError, ValueError, RecursionError) as error:
@@ -171,6 +171,8 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
         return ""
     finally:
         covered.worker.close()
+        # what the judge adds does not count against the candidate's deadline
+        stages.context.end += time.monotonic() - began
     if gaps is None:
         return ""
     regions = list(_regions(covered, gaps))
