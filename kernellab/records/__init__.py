@@ -16,6 +16,7 @@ from kernellab import conditions as texts
 from kernellab.conditions import Condition, MarkKind
 from kernellab.content import inside
 from kernellab.errors import told_apart
+from kernellab.records.counters import HotSpots, KernelCounters
 from kernellab.records.repeats import Repeats
 from kernellab.records.tried import Tried
 
@@ -283,44 +284,6 @@ class Coverage(Record):
         edges = f"{self.reached} of {self.edges} edges of the reference reached by " if self.edges else ""
         rest = [f"{n} {word}" for n, word in ((self.dropped, "dropped"), (self.untried, "not tried")) if n]
         return ", ".join([f"{edges}{self.cases} drawn inputs", *rest])
-
-
-class HotSpot(Record):
-    """A place of machine code: the function's mangled name, the offset in bytes, and samples there."""
-
-    function: str
-    offset: int
-    count: int
-
-
-class HotSpots(Record):
-    """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first;
-    ``further`` ones lie at places not listed there, ``waiting`` ones in OpenMP's runtime (None: not counted)."""
-
-    samples: int
-    spots: tuple[HotSpot, ...] = ()
-    further: int = 0
-    waiting: int | None = None
-
-
-class KernelCounters(Record):
-    """What a GPU counted of one launch of a kernel; None where it has no such counter. Shares are percentages:
-    ``occupancy`` of an SM's warps; ``limit`` keeps further blocks off it; ``stalls``: cycles by ncu's names."""
-
-    kernel: str
-    us: float | None = None
-    memory: float | None = None
-    sm: float | None = None
-    read_bytes: float | None = None
-    written_bytes: float | None = None
-    occupancy: float | None = None
-    registers: float | None = None
-    limit: str = ""
-    l1_hits: float | None = None
-    l2_hits: float | None = None
-    tensor: float | None = None
-    bank_conflicts: float | None = None
-    stalls: dict[str, float] = Field(default_factory=dict)
 
 
 class Verdict(Record):

@@ -33,14 +33,13 @@ from kernellab.records import (
     Environment,
     GateResult,
     GateState,
-    HotSpot,
-    HotSpots,
     RouteKind,
     Source,
     Stage,
     Timing,
     Verdict,
 )
+from kernellab.records.counters import HotSpot, HotSpots
 from kernellab.verifier import Verifier, VerifyOptions
 from tests.agents.test_model_prompts import NORM, NORM_SKETCH
 

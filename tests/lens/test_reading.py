@@ -9,7 +9,8 @@ from kernellab.lens.counters import read
 from kernellab.lens.counters.read import Preflight, count, counted, facts_of, preflight, rows, told
 from kernellab.lens.gpu.facts import static_shared
 from kernellab.lens.read import llvm, mlir, ptx, sass
-from kernellab.records import KernelCounters, Source
+from kernellab.records import Source
+from kernellab.records.counters import KernelCounters
 from kernellab.task import load_task
 
 LLVM = """define void @f() !dbg !6 {

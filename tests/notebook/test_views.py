@@ -37,7 +37,6 @@ from kernellab.records import (
     Evidence,
     GateResult,
     GateState,
-    KernelCounters,
     Ranking,
     Role,
     Route,
@@ -51,6 +50,7 @@ from kernellab.records import (
     Trust,
     Verdict,
 )
+from kernellab.records.counters import KernelCounters
 from kernellab.session.engine.comparing import Timed
 from kernellab.session.engine.decisions import tune
 from kernellab.session.record.records import (

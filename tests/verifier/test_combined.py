@@ -8,7 +8,7 @@ from itertools import combinations, product
 import pytest
 
 from kernellab.task import load_task
-from kernellab.verifier.cases.covering import Array
+from kernellab.verifier.boundary_checks.covering import Array
 
 from .kit import SCALE, Judge
 

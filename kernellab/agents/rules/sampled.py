@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import RouteBrief
 from kernellab.errors import counted
-from kernellab.records import Author, HotSpots, RouteKind, Source, Verdict
+from kernellab.records import Author, RouteKind, Source, Verdict
+from kernellab.records.counters import HotSpots
 
 if TYPE_CHECKING:
     from kernellab.lens.cpp.hot import HotLine

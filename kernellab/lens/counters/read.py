@@ -20,7 +20,8 @@ from kernellab.dsls.cuda_c import toolkit
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import SessionError
 from kernellab.lens.records import Fact
-from kernellab.records import KernelCounters, Source
+from kernellab.records import Source
+from kernellab.records.counters import KernelCounters
 
 if TYPE_CHECKING:
     from kernellab.task import Task

@@ -14,7 +14,8 @@ from textwrap import shorten
 from kernellab.errors import SessionError
 from kernellab.lens.cpp.build import compiled, flags_of, main_cpp
 from kernellab.lens.cpp.facts import ARITHMETIC, STACK, vector_bits
-from kernellab.records import HotSpots, Source
+from kernellab.records import Source
+from kernellab.records.counters import HotSpots
 
 #: a function of the helpers' namespace: the length of its name, and the name itself
 _HELPER = re.compile(r"_Z+NK?2klL?(\d{1,3})(\w+)")

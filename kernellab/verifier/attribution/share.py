@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from kernellab.records import HotSpot, HotSpots
+from kernellab.records.counters import HotSpot, HotSpots
 from kernellab.target.threads import is_openmp
 from kernellab.verifier.attribution.counters import Sample, Sampler, Unseen, executable
 from kernellab.verifier.attribution.objects import (

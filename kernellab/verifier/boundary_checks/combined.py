@@ -15,9 +15,9 @@ from kernellab.conditions import Condition, DrawnLimit
 from kernellab.errors import TaskError, counted
 from kernellab.target import Backend
 from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
+from kernellab.verifier.boundary_checks.covering import Row
 from kernellab.verifier.boundary_checks.factors import Combination, Factor, Factors, Kind, Level
 from kernellab.verifier.cases import answers, cases
-from kernellab.verifier.cases.covering import Row
 from kernellab.verifier.cases.extents import compared_by
 from kernellab.verifier.cases.survey import is_noise
 from kernellab.verifier.protocol.rules import COMBINED, CORRECT, DRAWN

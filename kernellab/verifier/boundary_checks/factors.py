@@ -18,9 +18,9 @@ from kernellab.task import ArgKind
 from kernellab.task.sample.draw import Family
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks import layouts
+from kernellab.verifier.boundary_checks.covering import Array, Partial, Row
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.cases.covering import Array, Partial, Row
 from kernellab.verifier.cases.extents import Sizes
 from kernellab.verifier.cases.proposals import Grade, pattern_at
 from kernellab.verifier.protocol.memory import Layout

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import Condition
 from kernellab.dsls import get_adapter
 from kernellab.dsls.base import Adapter
-from kernellab.records import Comparison, Coverage, Evidence, HotSpots, Replay, Source, Timing
+from kernellab.records import Comparison, Coverage, Evidence, Replay, Source, Timing
+from kernellab.records.counters import HotSpots
 from kernellab.target import Backend
 from kernellab.task import Task
 from kernellab.verifier.protocol.options import VerifyOptions
