@@ -64,7 +64,7 @@ def symbolic_sizes(
 
 
 def _module(own: Mapping[Any, Any]) -> ModuleType:
-    """Return ``math`` with functions in place of its own."""
+    """Return a copy of ``math`` that has the functions ``own`` instead."""
     module = ModuleType(math.__name__)
     vars(module).update({name: own[value] if _among(value, own) else value for name, value in vars(math).items()})
     return module
