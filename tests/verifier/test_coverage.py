@@ -48,9 +48,10 @@ int main() { std::vector<float> x(800, 1.f), y(8); return sums(x.data(), y.data(
 """
 
 
-def _counted(folder: Path, code: str) -> list[Gap]:
+def _counted(folder: Path, code: str, header: str = "") -> list[Gap]:
     source = folder / "src"
     source.mkdir()
+    (source / "k.h").write_text(header)
     (source / "k.cpp").write_text(code)
     (source / "main.cpp").write_text(MAIN)
     for command in (
@@ -79,6 +80,44 @@ def test_all_code_that_ran_leaves_no_gap(tmp_path: Path) -> None:
     code = code.replace("s += (n == 12345) * 1e-3f;", "").replace("twice(T x)", "twice(T x, long i)")
     code = code.replace("twice(x[i * n + j])", "twice(x[i * n + j], j)").replace("n > 3 && m == 8", "i > 2")
     assert _counted(tmp_path, code) == []
+
+
+EXPORT = """\
+#include <exception>
+#define EXPORT(name) static void name##_body(const float*, float*, long, long); \
+  extern "C" int name(const float* x, float* y, long m, long n) { \
+    try { name##_body(x, y, m, n); } catch (const std::exception&) { return -1; } return 0; } \
+  static void name##_body(const float* x, float* y, long m, long n)
+"""
+EXPORTED = """\
+#include "k.h"
+#include <stdexcept>
+EXPORT(sums) {
+  if (n > 300) throw std::runtime_error("too long");
+  #pragma omp parallel for
+  for (long once = 0; once < 1; once++) y[0] = x[0];
+}
+"""
+
+
+@needs_gcc
+def test_what_a_header_does_after_an_exception_is_no_gap_of_a_candidate_that_catches_none(tmp_path: Path) -> None:
+    assert _counted(tmp_path, EXPORTED, EXPORT) == []
+
+
+@needs_gcc
+def test_what_a_candidate_does_after_an_exception_that_it_catches_is_a_gap(tmp_path: Path) -> None:
+    own = """
+#include <stdexcept>
+static float far(long n) { if (n > 300) throw 1; return 0; }
+extern "C" int sums(const float* x, float* y, long m, long n) {
+  try { y[0] = far(n); } catch (int) {
+    y[0] = 7;
+  }
+  return 0;
+}
+"""
+    assert any(6 in gap.lines for gap in _counted(tmp_path, own))
 
 
 @needs_gcc
@@ -162,6 +201,44 @@ def _traced(tmp_path: Path, text: str, script: str) -> list[Gap]:
 def test_statements_of_python_that_did_not_run(tmp_path: Path) -> None:
     gaps = {(g.lines, g.guard, g.part) for g in _traced(tmp_path, PYTHON, "kernel.kernel(torch.ones(2, 2))")}
     assert gaps == {((16, 17), 15, False), ((18,), 18, True), ((20,), 19, False), ((22,), 21, False)}
+
+
+CHECKS = """
+import platform
+
+def fits(x, shape):
+    if x.shape == shape:
+        return
+    count = 1
+    for extent in shape:
+        count *= extent
+    if x.numel() != count:
+        raise ValueError("another shape")
+
+def flags():
+    if platform.system() == "Darwin":
+        return ["-Xpreprocessor"]
+    return []
+
+def kernel(x):
+    flags()
+    fits(x, SHAPE)
+    return x
+"""
+
+
+@pytest.mark.parametrize("shape", ["(2, 2)", "(4,)"])
+def test_checks_and_code_for_another_system_are_no_gap(tmp_path: Path, shape: str) -> None:
+    assert _traced(tmp_path, CHECKS.replace("SHAPE", shape), "kernel.kernel(torch.ones(2, 2))") == []
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("count *= extent", "count = x.mul_(1)"), ("import platform", "class platform: system = str"),
+    ("        return\n    count", "        return 7\n    count = 1\n    count"),
+])  # fmt: skip
+def test_code_that_may_do_more_is_a_gap(tmp_path: Path, old: str, new: str) -> None:
+    text = CHECKS.replace("SHAPE", "(4,)" if "7" in new else "(2, 2)").replace(old, new)
+    assert _traced(tmp_path, text, "kernel.kernel(torch.ones(2, 2))")
 
 
 def test_python_that_ran_leaves_no_gap(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Made:
     op: str
     layout: Layout
     args: tuple[Any, ...]
-    bytes: int
+    is_large: bool = False
 
 
 class Calls:
@@ -34,18 +34,24 @@ class Calls:
         self.dropped = 0
         self._small = self._large = 0
         self._forms = set[tuple[Any, ...]]()
+        #: large arguments by their shapes and dtypes
+        self._contents: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def saw(self, layout: Layout, args: Sequence[Any], op: str) -> None:
-        """Keep a call. Of large ones only the first of each form is kept."""
+        """Keep a call. Of large ones only the first of each form is kept, with the contents of an earlier one where
+        memory does not suffice."""
         if op in _REPEATED:
             return
         size = sum(a.numel() * a.element_size() for a in args if isinstance(a, torch.Tensor))
         form = tuple((p.shape, p.strides, p.dtype, repr(p.value)) for p in layout.places)
         is_large = size > COVERAGE.small_bytes
+        shapes = tuple((p.shape, p.dtype, repr(p.value)) for p in layout.places)
         if is_large:
             if (op, form) in self._forms:
                 return
             is_full = self._large + size > COVERAGE.kept_bytes
+            if is_full and shapes in self._contents:
+                is_full, size = False, 0
         else:
             is_full = self._small + size > COVERAGE.kept_bytes or len(self.made) >= COVERAGE.calls
         if is_full:
@@ -54,12 +60,17 @@ class Calls:
         self._forms.add((op, form))
         self._large += size * is_large
         self._small += size * (not is_large)
-        kept = tuple(a.contiguous().clone() if isinstance(a, torch.Tensor) else a for a in args)
-        self.made.append(Made(op, replace(layout, fences=(), sealed=False), kept, size))
+        if is_large and not size:
+            kept = self._contents[shapes]
+        else:
+            kept = tuple(a.contiguous().clone() if isinstance(a, torch.Tensor) else a for a in args)
+        if is_large:
+            self._contents[shapes] = kept
+        self.made.append(Made(op, replace(layout, fences=(), sealed=False), kept, is_large))
 
     def in_order(self) -> list[Made]:
         """Return the calls, the small ones first."""
-        return sorted(self.made, key=lambda made: made.bytes > COVERAGE.small_bytes)
+        return sorted(self.made, key=lambda made: made.is_large)
 
 
 def together(calls: Sequence[Made]) -> Iterator[Made]:

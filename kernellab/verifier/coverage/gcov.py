@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _NOTE, _DATA = b"gcno", b"gcda"
 _FUNCTION, _BLOCKS, _ARCS, _LINES, _COUNTS = 0x01000000, 0x01410000, 0x01430000, 0x01450000, 0x01A10000
-#: bits of an arc: left out of the counts, since the flow gives it; not in the source (a call that does not return)
-_ON_TREE, _FAKE = 1, 2
+#: bits of an arc: left out of the counts, since the flow gives it; not in the source (a call that does not return); the
+#: usual way on
+_ON_TREE, _FAKE, _FALLS_THROUGH = 1, 2, 4
 #: largest number of blocks of one function and of bytes of one file
 _MOST_BLOCKS, _MOST_BYTES = 1 << 16, 1 << 26
 
 
 @dataclass(frozen=True)
 class Arc:
-    """A way from the block ``source`` to the block ``target``; ``fake``: taken only where a call does not return."""
+    """A way from the block ``source`` to the block ``target``; ``fake``: taken only where a call does not return;
+    ``throws``: taken by an exception of a call."""
 
     source: int
     target: int
     fake: bool
     on_tree: bool
+    throws: bool = False
 
 
 @dataclass
@@ -143,7 +146,8 @@ def notes(data: bytes) -> Notes:
                 target, flags = reader.word(), reader.word()
                 if max(source, target) >= current.blocks:
                     raise ValueError("an arc leads to no block")
-                current.arcs.append(Arc(source, target, bool(flags & _FAKE), bool(flags & _ON_TREE)))
+                arc = Arc(source, target, bool(flags & _FAKE), bool(flags & _ON_TREE), not flags & _FALLS_THROUGH)
+                current.arcs.append(arc)
         elif tag == _LINES:
             block, where = reader.word(), current.file
             places = current.lines.setdefault(block, [])
@@ -156,6 +160,11 @@ def notes(data: bytes) -> Notes:
                 else:
                     break
     for function in functions.values():
+        # only a block that ends in a call has a fake arc, and such a block decides nothing
+        calls = {arc.source for arc in function.arcs if arc.fake}
+        function.arcs = [
+            replace(arc, throws=arc.throws and not arc.fake and arc.source in calls) for arc in function.arcs
+        ]
         function.taken = [0] * len(function.arcs)
     return Notes(stamp, folder, functions)
 

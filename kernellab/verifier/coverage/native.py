@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from kernellab.verifier.coverage.build import FOLDER
 _MOST_FILES, _MOST_ENTRIES = 64, 20000
 #: shortest text of a line by which a generated file is found in the source
 _LONG = 8
+_CATCH = re.compile(r"\bcatch\b")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Places:
         self.scratch, self.files = scratch, files
         skipped = set(left_out)
         self.texts = {name: text.split("\n") for name, text in files.items() if text not in skipped}
+        #: whether code of the candidate's own runs after an exception
+        self.catches = any(_CATCH.search(text) for text in files.values() if text not in skipped)
         self._maps: dict[str, dict[int, tuple[str, int]]] = {}
 
     def of(self, folder: str, file: str, line: int) -> tuple[str, int] | None:
@@ -147,27 +151,26 @@ class _Inside:
         self.function, self.places = function, places
         self.count = function.ran()
         self.lines: dict[int, list[tuple[str, int]]] = {}
+        self.conditions: dict[int, tuple[str, int]] = {}
         for block, lines in function.lines.items():
             own = [at for file, line in lines if (at := places.of(folder, file, line)) is not None]
             if own:
                 self.lines[block] = own
+            # a condition stands at a block's end; a header's may be inlined after the candidate's lines
+            if lines and (last := places.of(folder, *lines[-1])) is not None:
+                self.conditions[block] = last
         self.real: list[list[int]] = [[] for _ in range(function.blocks)]
         self.before: list[list[int]] = [[] for _ in range(function.blocks)]
         for arc in function.arcs:
-            if not arc.fake:
+            if self._counts(arc):
                 self.real[arc.source].append(arc.target)
                 self.before[arc.target].append(arc.source)
-        self.ends = self._that_return()
+        # blocks from which the function may return, and that it reaches without an exception
+        self.ends = _reached(self.before, 1) & _reached(self.real, 0)
 
-    def _that_return(self) -> set[int]:
-        """The blocks from which the function may return."""
-        found, waiting = {1}, [1]
-        while waiting:
-            for block in self.before[waiting.pop()]:
-                if block not in found:
-                    found.add(block)
-                    waiting.append(block)
-        return found
+    def _counts(self, arc: gcov.Arc) -> bool:
+        """Is an arc a way that an input should take? An exception is one where the candidate catches some."""
+        return not arc.fake and (self.places.catches or not arc.throws)
 
     def ran_lines(self) -> set[tuple[str, int]]:
         return {at for block, lines in self.lines.items() if self.count[block] for at in lines}
@@ -182,10 +185,14 @@ class _Inside:
                 yield file, line, guard[1] if guard and guard[0] == file else 0, False
             if block not in self.lines and guard is not None and guard[2] and not self._of_compiler(guard):
                 yield guard[0], guard[1], guard[1], True
+        # OpenMP's loop over a thread's share may have one iteration however many threads there are
+        is_share = "._omp_fn." in self.function.name
         for arc, taken in zip(self.function.arcs, self.function.taken, strict=True):
-            decided = self.count[arc.source] and not taken and not arc.fake and len(self.real[arc.source]) > 1
-            if decided and arc.target in self.ends and arc.target not in unreached and arc.source in self.lines:
-                file, line = self.lines[arc.source][-1]
+            if is_share and arc.target <= arc.source:
+                continue
+            decided = self.count[arc.source] and not taken and self._counts(arc) and len(self.real[arc.source]) > 1
+            if decided and arc.target in self.ends and arc.target not in unreached and arc.source in self.conditions:
+                file, line = self.conditions[arc.source]
                 if not self._of_compiler((file, line)):
                     yield file, line, line, True
 
@@ -202,9 +209,19 @@ class _Inside:
             for one in waiting:
                 for source in self.before[one]:
                     if self.count[source] and source in self.lines:
-                        return (*self.lines[source][-1], near)
+                        return (*self.lines[source][-1], near and source in self.conditions)
                     if source not in seen:
                         seen.add(source)
                         after.append(source)
             waiting, near = after, False
         return None
+
+
+def _reached(ways: Sequence[Sequence[int]], start: int) -> set[int]:
+    found, waiting = {start}, [start]
+    while waiting:
+        for block in ways[waiting.pop()]:
+            if block not in found:
+                found.add(block)
+                waiting.append(block)
+    return found

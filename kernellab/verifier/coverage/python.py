@@ -12,6 +12,9 @@ from kernellab.verifier.coverage.native import Gap
 from kernellab.verifier.static.reached import reached
 
 Place = tuple[int, int, int, int]
+#: what is one value on a machine, and the modules that say it
+_MACHINE = frozenset(("platform.system()", "platform.machine()", "sys.platform", "os.name"))
+_MODULES = frozenset(("platform", "sys", "os"))
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -66,8 +69,13 @@ class _Walk:
     def __init__(self, file: str, every: set[Place], ran: set[tuple[Any, ...]], entry: str) -> None:
         self.file, self.every, self.ran, self.entry = file, every, ran, entry
         self.found: list[Gap] = []
+        self._bound: set[str] = set()
 
     def gaps(self, tree: ast.Module) -> list[Gap]:
+        self._bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self._bound |= {n.name for n in ast.walk(tree) if isinstance(n, (*_DEFINITIONS, ast.ClassDef))}
+        self._bound |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+        self._bound |= {n.asname for n in ast.walk(tree) if isinstance(n, ast.alias) and n.asname}
         self._block(tree.body, 0)
         named = {self.entry} | {
             node.id if isinstance(node, ast.Name) else node.attr
@@ -76,7 +84,7 @@ class _Walk:
         }
         for function in (n for n in ast.walk(tree) if isinstance(n, _DEFINITIONS)):
             body = [s for s in function.body if self._has(s)]
-            if body and function.name in named and not any(self._did(s) for s in body) and not _raises(function.body):
+            if body and function.name in named and not any(self._did(s) for s in body) and not _checks(function.body):
                 lines = tuple(sorted({line for s in body for line in range(s.lineno, (s.end_lineno or s.lineno) + 1)}))
                 self.found.append(Gap(self.file, lines, 0, False))
         return self.found
@@ -95,8 +103,9 @@ class _Walk:
         """Has a node instructions?"""
         return self._inside(node, self.every)
 
-    def _block(self, body: Sequence[ast.stmt], guard: int) -> None:
-        """Look at statements, of which the first is run if the condition in the line ``guard`` decides for them."""
+    def _block(self, body: Sequence[ast.stmt], guard: int, whole: bool = False) -> None:
+        """Look at statements, of which the first is run if the condition in the line ``guard`` decides for them.
+        ``whole``: they are a function's, so that no name of theirs is read later."""
         with_code = [s for s in body if self._has(s)]
         if not with_code:
             return
@@ -106,10 +115,13 @@ class _Walk:
                 self.found.append(Gap(self.file, tuple(sorted(lines)), guard, False))
             return
         for number, statement in enumerate(with_code):
+            if whole and _leaves_checks(statement, with_code[number + 1 :]):
+                # neither way does anything but raise
+                return
             if not self._did(statement):
                 # the statements before it left the block: the last condition in them decided
                 rest = with_code[number:]
-                if not _raises(rest):
+                if not (_checks(rest) if whole else _raises(rest)):
                     lines = {line for s in rest for line in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
                     before = with_code[number - 1].lineno if number else guard
                     self.found.append(Gap(self.file, tuple(sorted(lines)), before, False))
@@ -119,7 +131,7 @@ class _Walk:
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, _DEFINITIONS):
             if any(self._did(s) for s in node.body):
-                self._block(node.body, 0)
+                self._block(node.body, 0, whole=True)
             return
         if isinstance(node, ast.ClassDef):
             self._block(node.body, 0)
@@ -127,6 +139,8 @@ class _Walk:
         for name in ("body", "orelse", "finalbody"):
             inner = getattr(node, name, None)
             if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt):
+                if isinstance(node, ast.If) and self._asks_machine(node.test) and not any(map(self._did, inner)):
+                    continue
                 self._block(inner, node.lineno)
         imports = isinstance(node, ast.Try) and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in node.body)
         for handler in getattr(node, "handlers", ()) if not imports else ():
@@ -134,6 +148,15 @@ class _Walk:
         for case in getattr(node, "cases", ()):
             self._block(case.body, case.pattern.lineno)
         self._parts(node)
+
+    def _asks_machine(self, test: ast.expr) -> bool:
+        """Does a condition compare the system or the machine with a constant? It decides in one way here."""
+        if not isinstance(test, ast.Compare) or _MODULES & self._bound:
+            return False
+        asked, *rest = (ast.unparse(side) for side in (test.left, *test.comparators))
+        constants = all(isinstance(n, (ast.Constant, ast.Tuple, ast.expr_context)) for c in test.comparators
+                        for n in ast.walk(c))  # fmt: skip
+        return asked in _MACHINE and bool(rest) and constants
 
     def _parts(self, node: ast.stmt) -> None:
         """Find the sides of a conditional expression of a statement that did not run."""
@@ -165,3 +188,29 @@ def _raises(body: Sequence[ast.stmt]) -> bool:
     if isinstance(last, ast.Assert):
         return len(body) == 1
     return isinstance(last, ast.Raise)
+
+
+def _checks(body: Sequence[ast.stmt]) -> bool:
+    """Does a function's end do nothing but raise, or compute what a last condition needs that raises?"""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If) and not last.orelse and _raises(last.body):
+        return all(map(_computes, body[:-1]))
+    return _raises(body)
+
+
+def _computes(node: ast.stmt) -> bool:
+    """Does a statement only assign to names, without a call?"""
+    if any(isinstance(n, (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
+        return False
+    if isinstance(node, ast.For):
+        return isinstance(node.target, ast.Name) and not node.orelse and all(map(_computes, node.body))
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, ast.Name) for target in node.targets)
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+
+
+def _leaves_checks(node: ast.stmt, rest: Sequence[ast.stmt]) -> bool:
+    """Does a statement return nothing at once, or go on to a function's end that does nothing but raise?"""
+    if not (isinstance(node, ast.If) and len(node.body) == 1 and not node.orelse and rest and _checks(rest)):
+        return False
+    return isinstance(node.body[0], ast.Return) and node.body[0].value is None

@@ -131,8 +131,7 @@ class Reach:
         accepted = self.covered.stages.worker.accepted
         layout = lay_out(args)
         places = layout.places[:accepted]
-        size = sum(a.numel() * a.element_size() for a in args if isinstance(a, torch.Tensor))
-        return Made("call", type(layout)(places, layout.size), tuple(args[:accepted]), size)
+        return Made("call", type(layout)(places, layout.size), tuple(args[:accepted]))
 
     def _reach(self, proposals: Sequence[Start]) -> list[Start]:
         """Call at some proposals and compare the kernel's answers to those that reach anything new, which it

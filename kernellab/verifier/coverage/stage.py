@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.dsls.text import CPP_ENDINGS
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, counted
 from kernellab.target import Backend
 from kernellab.verifier.coverage import build, gcov, inside, native, python
 from kernellab.verifier.coverage.calls import Calls, Made, together
@@ -165,7 +165,7 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
     stages.worker.seen = None
     findings, began = stages.context.findings, time.monotonic()
     try:
-        gaps, made = _replayed(covered, calls)
+        gaps, made, left = _replayed(covered, calls)
     except (WorkerFailure, OSError, ValueError, RecursionError) as error:
         findings.add(CoverageUnknown(reason=_words(error)))
         return ""
@@ -176,19 +176,26 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
     if gaps is None:
         return ""
     regions = list(_regions(covered, gaps))
+    if regions and left:
+        places = "; ".join(region.text for region in regions[: COVERAGE.told])
+        findings.add(
+            CoverageUnknown(reason=f"not made again: {counted(left, 'call')}; never run in the others: {places}")
+        )
+        return ""
     if regions:
         findings.add(NeverRan(regions=tuple(regions[: COVERAGE.told]), more=max(len(regions) - COVERAGE.told, 0)))
         return ""
     return f"all of its code ran ({made} calls)"
 
 
-def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int]:
+def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int, int]:
+    """Return what never ran (None if nothing is known), and the numbers of calls that were and were not made again."""
     stages, worker = covered.stages, covered.worker
     worker.finish_build(stages.context.left(COVERAGE.build_seconds))
     covered.compiled = native.compiled(worker.scratch) if covered.is_native else []
     if covered.is_native and not covered.compiled and _has_native(stages):
         stages.context.findings.add(CoverageUnknown(reason="it is compiled in a way that counts nothing"))
-        return None, 0
+        return None, 0, 0
     made = calls.in_order()
     end = time.monotonic() + COVERAGE.replay_seconds * crowding()
     gaps: list[Gap] = []
@@ -202,10 +209,7 @@ def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int]:
             break
     if gaps and made:
         gaps = Reach(covered, gaps).run()
-    if gaps and (done < len(made) or calls.dropped):
-        every = len(made) + calls.dropped
-        stages.context.findings.add(CoverageUnknown(reason=f"{every - done} of {every} calls were not made again"))
-    return gaps, done
+    return gaps, done, len(made) - done + calls.dropped
 
 
 def _has_native(stages: Stages) -> bool:
