@@ -36,13 +36,13 @@ def begin(request: DesignRequest, *, take_name: bool = True) -> Session:
     """Start designing a kernel for the request's task and return at once.
 
     The same call again returns the same session, which continues where it stopped. A changed call, or ``fresh``,
-    starts a new session of that name and keeps the old one, unless ``take_name`` is False: what a person calls by that
-    name would then be the new one.
+    starts a new session of that name and keeps the old one.
 
     Raises:
         TaskError, TargetError, SessionError: the call is invalid. An error that appears only when the task runs ends
             the session instead, and :meth:`Session.wait` raises it.
     """
+    # take_name: whether a person's session of that name may give it up
     place = Path(request.workspace) if request.workspace is not None else find_workspace()
     request = request.filled(defaults(place))
     if "memory" not in request.model_fields_set:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import threading
@@ -293,8 +294,20 @@ def has_values(value: Any) -> bool:
 def called(func: Any, instead: Mapping[str, Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
     """Return the result of ``func``, or that of the function in ``instead`` for its name, if that supports the call."""
     other = instead.get(getattr(func, "__name__", ""))
-    result = other(*args, **kwargs) if other is not None else NotImplemented
+    if other is None:
+        return func(*args, **kwargs)
+    if "input" in kwargs and not args:  # torch's name of the first argument
+        args, kwargs = (kwargs["input"],), {name: value for name, value in kwargs.items() if name != "input"}
+    result = other(*args, **kwargs) if _takes(other, args, kwargs) else NotImplemented
     return func(*args, **kwargs) if result is NotImplemented else result
+
+
+def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 @contextmanager

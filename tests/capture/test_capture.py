@@ -329,3 +329,15 @@ def test_a_trace_whose_numbers_do_not_fit_other_sizes_is_refused_in_a_sentence()
     )
     with pytest.raises(CaptureError, match="does not agree with its reference at N = 8"):
         capture(load_task(text, "halves"))
+
+
+@pytest.mark.parametrize("call", [
+    "torch.topk(input=x, k=3)[0]", "torch.tensor_split(x, sections=2, dim=1)[0]", "torch.fft.fftshift(input=x)",
+    "torch.nn.functional.pdist(input=x)",
+])  # fmt: skip
+def test_torchs_own_names_of_arguments_are_taken(call: str) -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM = Dim('M', 2, 64)\n"
+        f"def reference(x):\n    return {call}\ndef inputs(M=8):\n    return (torch.randn(M, 16),)\n"
+    )
+    assert capture(task).outputs

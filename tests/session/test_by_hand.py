@@ -186,6 +186,20 @@ def test_code_is_not_written_from_a_sketch_that_was_refused_for_a_pin(begin: Beg
         session.edit_sketch(refused.sketch, Author.MODEL)
 
 
+def test_a_pin_in_a_refused_sketch_keeps_the_pin_that_the_sketch_broke(begin: Begin) -> None:
+    session = begin(designer=Reviser(lambda text: text.replace("-> x)", "-> x, pad=1)")))
+    session.wait(120)
+    session.pin(LOAD)
+    session.set_approval("all")
+    session.redirect("designer", "again")
+    session.wait(120)
+    refused = session.state.refusals[-1]
+    lines = str(refused.sketch).split("\n")
+    session.pin(next(i for i, line in enumerate(lines, 1) if "store" in line))
+    with pytest.raises(SessionError, match="changes or unpins a pinned line"):
+        session.edit_sketch(session.sketch, Author.MODEL)
+
+
 def test_a_decision_that_fails_is_its_callers_error_and_the_session_stays(begin: Begin) -> None:
     session = begin()
     session.wait(120)

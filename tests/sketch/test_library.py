@@ -298,6 +298,12 @@ def test_a_sketch_with_the_hint_of_before_runs_as_its_loops_with_a_warning() -> 
         ("split.Tensor(x0, 1)", "several results"),
         ("sort.default(x0)", "several results"),
         ("add.Tensor(x0, from_file.default('made', True, 3))", "from_file.default does not compute tensors"),
+        ("to_dense.default(_sparse_coo_tensor_unsafe.default(x0, x0, [8]))", "_unsafe.default does not check its op"),
+        (
+            "max_pool2d_with_indices_backward.default(x0, x0, [2], [2], [0], [1], False, x0)",
+            "does not check its operands",
+        ),
+        ("empty_like.default(x0)", "empty_like.default does not check its operands"),
         ("add.Tensor(x0, save.default(x0, 'made'))", "save.default does not compute tensors"),
         ("relu.default(_assert_async.default(x0))", "_assert_async.default does not compute tensors"),
         ("__class__.mro(x0)", "has no operation __class__.mro"),

@@ -37,6 +37,8 @@ def _places(
     # away from the middle the triangle has fewer rows, across it it is a trapezium
     if not isinstance(offset, int) or (offset > 0 if lower else offset < 0):
         return NotImplemented
+    if not statically_known_true(row - abs(offset) >= -1):
+        return NotImplemented
     at, across = (_lower if lower else _upper)(row - abs(offset), device)
     return torch.stack((at - offset, across) if lower else (at, across + offset)).to(dtype)
 

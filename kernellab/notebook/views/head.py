@@ -26,10 +26,10 @@ from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.comparing import Timed
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
+from kernellab.session.record.held import held
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State, gate_refuses
 from kernellab.session.record.view import outcome, stopped, target_words
-from kernellab.sketch.syntax.pins import pinned_lines
 from kernellab.target import Backend
 from kernellab.verifier.protocol.stats import one_line_each
 
@@ -199,8 +199,7 @@ def _may_tune(state: State) -> bool:
         return False
     if any(turn.route is not None and turn.route.measure for turn in state.turns.values()):
         return False
-    designed = state.sketch_turn()
-    return designed is None or not pinned_lines(designed.sketch or "")
+    return not held(state, state.standing_on).kept.pins
 
 
 # -- the card ----------------------------------------------------------------------------------------------------------

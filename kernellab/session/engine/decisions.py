@@ -221,9 +221,9 @@ def tune(state: State, limit: str, author: Author = Author.HUMAN) -> list[Event]
         raise SessionError("No point would be measured.", "Give a number of points, as 20, or seconds, as 20s.")
     if state.roles.get(Role.DESIGNER, "rules") != "rules":
         raise SessionError("Only the rules' designs are measured.", "Give the Designer to rules: set_role.")
-    design_turn = state.sketch_turn()
-    if pinned := pinned_lines((design_turn.sketch or "") if design_turn else ""):
-        line, _ = min(pinned)
+    holds = held(state, state.standing_on)
+    if holds.kept.pins:
+        line = min((number for number, _ in holds.kept.lines(holds.sketch)), default=1)
         raise SessionError(f"Line {line} is pinned: the rules' designs may not change it.", f"Unpin line {line}.")
     author_text = "A person" if author is Author.HUMAN else "An agent"
     reason = f"{author_text} has the rules' designs measured against each other."

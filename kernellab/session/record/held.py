@@ -36,16 +36,22 @@ def held(state: State, to: str | None) -> Held:
     broke.
     """
     standing: Turn | None = None
-    before = kept = Kept()
+    seen = kept = Kept()  # seen: all of the sketch before, a refused one too, that a person edits or pins next
     for turn in state.path(to) if to else ():
-        if turn.sketch is None or _is_refused(turn):
+        if turn.sketch is None:
             continue
-        standing, now = turn, Kept.of(turn.sketch)
+        now = Kept.of(turn.sketch)
+        if _is_refused(turn):
+            seen = now or seen
+            continue
+        standing = turn
         if now is None:
             continue  # with a layout that is broken, a person drops nothing
-        if turn.author is Author.HUMAN:
-            kept = kept.by_person(before, now)
-        before = now
+        if turn.only_pins:  # perhaps in a sketch that was refused, without lines that are kept
+            kept = kept.marked(seen, now)
+        elif turn.author is Author.HUMAN:
+            kept = kept.by_person(seen, now)
+        seen = now
     return Held(standing, kept)
 
 

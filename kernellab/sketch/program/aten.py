@@ -19,6 +19,12 @@ from kernellab.operations.aten import Role, named
 _TAGS = ("nondeterministic_seeded", "data_dependent_output", "dynamic_output_shape")
 #: operations that draw random numbers only for dropout, with the position of that argument
 _DROPOUT = {f"{name}.input": 5 for name in named(Role.RECURRENT) if not name.endswith("_cell")}
+#: operations that trust their operands' indices, give memory that nothing has written, or are of formats other than a
+#: tensor's elements in memory: with wrong operands they read and write elsewhere in the process of the gate
+_UNCHECKED = re.compile(
+    r"unsafe(?!_view)|sparse|coalesce|nested|jagged|empty|resize|convert_indices|segment_reduce|with_indices_backward"
+    r"|embedding_bag|(?<!fake_)quantize|mkldnn|cudnn|nnpack|_pack_|unpool|efficientzerotensor"
+)
 _OPERAND = re.compile(r"x(\d+)")
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -190,6 +196,8 @@ def _operation(name: str, overload: str) -> Any:
     results = [str(result.type) for result in function._schema.returns]
     if not results or not all("Tensor" in result for result in results) or ("str" in given and "Tensor" not in given):
         raise BadCall(f"{name}.{overload} does not compute tensors from its operands.", "Name an operation that does.")
+    if _UNCHECKED.search(name) or re.search(r"\bunsafe\b", str(function._schema)):
+        raise BadCall(f"{name}.{overload} does not check its operands.", "Name an operation that does.")
     tags = () if f"{name}.{overload}" in _DROPOUT else _TAGS
     if function._schema.is_mutable or any(getattr(torch.Tag, tag) in function.tags for tag in tags):
         raise BadCall(

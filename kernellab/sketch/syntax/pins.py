@@ -43,6 +43,13 @@ class Kept:
         left = [text for text in now.constraints if text in self.constraints or text not in before.constraints]
         return Kept({pin: count for pin, count in pins.items() if count}, tuple(left))
 
+    def marked(self, before: Kept, now: Kept) -> Kept:
+        """What is a person's after the person only set or removed pins. ``before`` and ``now`` are all of the two
+        texts; those need not hold what is kept: one that was refused does not."""
+        every = [*self.pins, *now.pins, *before.pins]
+        pins = {pin: self.pins.get(pin, 0) + now.pins.get(pin, 0) - before.pins.get(pin, 0) for pin in every}
+        return Kept({pin: count for pin, count in pins.items() if count > 0}, self.constraints)
+
     def missing_in(self, other: Kept) -> Kept:
         """What of it ``other`` does not keep."""
         pins = {pin: count for pin, count in self.pins.items() if other.pins.get(pin, 0) < count}
