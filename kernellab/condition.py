@@ -72,6 +72,7 @@ class NeverRan(ConditionBase):
 class CoverageUnknown(ConditionBase):
     """Which of the kernel's code runs in the checked calls could not be found out, or only in part."""
 
+    _concern: ClassVar[Concern] = "measurement"
     kind: Literal["coverage-unknown"] = "coverage-unknown"
     reason: str
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernellab.conditions import OwnShareUnseen, other_clock
+from kernellab.condition import NeverRan
+from kernellab.conditions import Condition, OwnShareUnseen, other_clock
 from kernellab.errors import JournalError
 from kernellab.evolve.records import (
     RULES,
@@ -265,7 +266,7 @@ class RunState:
     def why_none(self) -> str:
         """Why no candidate passes: the verdicts' reasons, otherwise those of earlier steps."""
         verdict_reasons = [v.reason for v in self.verdicts.values() if not v.passed]
-        flag_reasons = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in v.charges]
+        flag_reasons = [f"Its verdict has the flag {c.flag}" for v in self.verdicts.values() for c in _charges(v)]
         evaluation_reasons = [e.reason for e in self.evaluations.values() if not e.passed and e.same_as is None]
         return next(
             (
@@ -425,8 +426,13 @@ def _verified(state: RunState, event: Verified) -> None:
 def _is_clean(state: RunState, event: Verified) -> bool:
     is_external = state.proposals[event.number].source is not None
     # if program counters cannot be read, the rules' own code still cannot cheat
-    charges = [c for c in event.verdict.charges if is_external or not isinstance(c, OwnShareUnseen)]
+    charges = [c for c in _charges(event.verdict) if is_external or not isinstance(c, OwnShareUnseen)]
     return event.verdict.passed and not charges
+
+
+def _charges(verdict: Verdict) -> list[Condition]:
+    """What counts against a candidate that passes. Code that no checked call ran is a label: many a kernel has some."""
+    return [c for c in verdict.charges if not isinstance(c, NeverRan)]
 
 
 def _advanced(state: RunState, number: int) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.conditions import DisturbedCalls, StaticFinding, WeakTask
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.policies.islands import stratified
@@ -117,7 +118,12 @@ def test_a_flagged_pass_is_no_elite_and_a_failed_verdict_ends_a_line() -> None:
         found,
         2,
         1.5,
-        conditions=[WeakTask(rule="constant", reason="its output hardly varies"), DisturbedCalls(share=0.09)],
+        conditions=[
+            WeakTask(rule="constant", reason="its output hardly varies"),
+            DisturbedCalls(share=0.09),
+            NeverRan(regions=(CodeRegion(file="kernel.cpp", first=7, last=8),)),
+            CoverageUnknown(reason="no GCC"),
+        ],
     )
     assert found.best() == 2, "a flag of the task or the machine is no fault of a candidate"
     assert found.elites(1) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -489,3 +490,18 @@ def test_an_ordinary_processs_arguments_lie_as_a_users_do(tmp_path: Path, stride
         found[way] = (x.untyped_storage().nbytes() > 64 * x.nbytes, x._version > 3, x.is_shared())
     assert found["alone"] == (False, False, False)
     assert [found["view"][0], found["written"][1], found["shared"][2]] == [True, True, True]
+
+
+def test_a_kernel_is_called_at_other_shapes_only_with_values_that_a_caller_may_have() -> None:
+    shapes: list[list[list[int] | None]] = [[[3]], [[5]]]
+    seen: list[int] = []
+
+    def kernel(x: torch.Tensor) -> None:
+        seen.append(x.numel())
+
+    for values in (torch.tensor([4, 7]), torch.zeros(0)):  # divisors, and nothing to repeat
+        ordinary._at_shapes(kernel, [values], shapes, inf)
+    assert seen == []
+    for values in (torch.tensor([4, 0]), torch.ones(2)):
+        ordinary._at_shapes(kernel, [values], shapes, inf)
+    assert seen == [3, 5, 3, 5]

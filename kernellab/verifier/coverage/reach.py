@@ -27,10 +27,12 @@ from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks.attempt import is_right
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.proposals import value_bounds
+from kernellab.verifier.cases.survey import is_noise
 from kernellab.verifier.coverage.calls import Made
 from kernellab.verifier.coverage.limits import COVERAGE
 from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.timing.contents import independent, loose_arguments
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
@@ -207,11 +209,16 @@ class Reach:
             yield from self._sizes(start, name, wanted)
 
     def _by_value(self, start: Start, case: Case, a: float, b: float) -> Iterator[Start]:
-        """The same, as far as the operand is made from a scalar or the contents of a tensor."""
+        """The same, as far as the operand is made from a scalar or the contents of a tensor whose elements are
+        independent."""
+        other = cases.Case(self.task, case.sizes, Family.OWN, secrets.randbits(31))
+        is_loose = loose_arguments(self.task, case.args)
         for position, (spec, value) in enumerate(zip(self.task.args, case.args, strict=True)):
             if spec.kind is ArgKind.SCALAR and not isinstance(value, bool):
                 yield from self._scalars(start, position, value, a, b)
             elif isinstance(value, torch.Tensor) and spec.kind is ArgKind.TENSOR and not spec.static and value.numel():
+                if not is_loose[position] and not independent(case.args, other.args, position):
+                    continue
                 yield from self._contents(start, position, value, a, b)
 
     def _sizes(self, start: Start, name: str, wanted: Sequence[int]) -> Iterator[Start]:
@@ -285,21 +292,24 @@ class Reach:
         case = start.case(self.covered)
         if not cases.has_answer(case) or not all(map(finite, case.native)):
             return
-        changed = dict(start.changes)
-        beyond = {p: value for p, value in changed.items() if not self._is_own(case, p, value)}
-        scalars = [p for p in changed if self.task.args[p].kind is ArgKind.SCALAR]
+        if start.changes:
+            case = case.judged_as(Family.EDGES)
+            if is_noise(case):
+                return
+        beyond = [change for change in start.changes if not self._is_own(case, *change)]
+        scalars = [p for p, _ in start.changes if self.task.args[p].kind is ArgKind.SCALAR]
         if not beyond and not scalars:
             stages.check(case)
             return
         if is_right(stages, case, lay_out(case.args)):
             return
         stages.restart_ended()
-        for position, value in changed.items():
+        for position, value in start.changes:
             name = self.task.args[position].name
             if position in scalars:
                 default = cases.Case(self.task, start.sizes, Family.OWN, start.seed).args[position]
                 stages.context.findings.add(ScalarLimit(argument=name, value=default, refuted=True))
-            elif position in beyond:
+            elif (position, value) in beyond:
                 stages.context.findings.add(DrawnLimit(argument=name, values=f"{value[1]:.6g} in {name} not handled"))
 
     def _is_own(self, case: Case, position: int, value: Any) -> bool:

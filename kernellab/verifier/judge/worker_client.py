@@ -128,11 +128,10 @@ class Worker(WorkerProcess):
         is refused. With ``awake``, in an uncounted call, the judge waits without sleep and sees the answer within
         microseconds. ``private``: the arguments are in the worker's own memory, as a user's are.
         """
+        values = self._values(layout, slots[-1], late) if self.seen is not None else []
         try:
             call = self._call(layout, slots, deadline, poison, op, late, awake, private)
             if self.seen is not None:
-                views = self.arenas[slots[-1]].views()
-                values = [p.value if view is None else view for p, view in zip(layout.places, views, strict=False)]
                 self.seen(layout, values, op)
         finally:
             if private:
@@ -140,6 +139,15 @@ class Worker(WorkerProcess):
         # arguments that the call writes into are the judge's own memory
         self.access.see(call.answer.outputs)
         return call
+
+    def _values(self, layout: Layout, slot: int, late: Sequence[Any] | None) -> list[Any]:
+        """Return the arguments of a call that comes; copies of those that it writes into."""
+        values: list[Any] = [p.value for p in layout.places]
+        views = self.arenas[slot].views() if late is None else late
+        for i, (place, view) in enumerate(zip(layout.places, views, strict=False)):
+            if view is not None and place.dtype:
+                values[i] = view.clone() if i in self.written else view
+        return values
 
     def _call(
         self, layout: Layout, slots: Sequence[int], deadline: float, poison: bool, op: str, late: Sequence[Any] | None,

@@ -67,6 +67,9 @@ def _at_shapes(kernel: Callable[..., Any], args: list[Any], shapes: list[list[li
     """Call a kernel at other shapes of its arguments (None: as they are) until ``end``, a wall-clock time: what it
     keeps for each shape may run out of room. Floats repeat the values of the arguments; integers are 0, which are
     indices at every size."""
+    changed = [a for a, shape in zip(args, shapes[0] if shapes else (), strict=False) if shape is not None]
+    if any(not a.numel() or not (a.is_floating_point() or bool((a == 0).any())) for a in changed):
+        return  # integers that are never 0 may be divisors
     for shape_of in shapes:
         others = [arg if shape is None else _resized(arg, shape) for arg, shape in zip(args, shape_of, strict=True)]
         with contextlib.suppress(Exception):  # only the answers after these calls are compared
