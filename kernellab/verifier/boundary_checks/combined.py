@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import Condition, DrawnLimit
 from kernellab.errors import TaskError, counted
 from kernellab.target import Backend
+from kernellab.task.dtypes import finite
 from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
 from kernellab.verifier.boundary_checks.covering import Row
 from kernellab.verifier.boundary_checks.factors import Combination, Factor, Factors, Kind, Level
@@ -98,15 +99,18 @@ class _Search:
         made = self._made(combination)
         if made is None:
             return False
+        alone = any(combination.of(Kind.SCALAR)) and not any(combination.of(Kind.CONTENTS))
+        if alone and not all(map(finite, made[0].native)):
+            return False  # numbers that together have no answer: each alone is only tried where it has one
         if self._is_right(combination, *made):
             return True
         if is_noise(made[0]):
             return False
         self._causes += 1
         cause = self._cause(combination)
-        made = self._made(cause)
-        assert made is not None
-        self._tell(cause, *made)
+        again = self._made(cause)
+        # the reference may be too late this time
+        self._tell(*((cause, *again) if again is not None else (combination, *made)))
         return True
 
     def _made(self, combination: Combination) -> tuple[Case, Layout] | None:

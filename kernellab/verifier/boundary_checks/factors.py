@@ -154,7 +154,7 @@ class Factors:
             for value in values:
                 classes.setdefault(_class_of(value, ends), []).append(value)
             self._add(Kind.SCALAR, position, [
-                Level(f"{name} {words}", partial(_DRAW.choice, of), told, masks=words == "= 0")
+                Level(f"{name} {words}", partial(_DRAW.choice, of), told, masks=all(map(_is_zero, of)))
                 for words, of in classes.items()
             ])  # fmt: skip
 
@@ -246,12 +246,12 @@ class Factors:
         changes = list(args)
         for position, value in one.of(Kind.SCALAR):
             changes[position] = value
-        for first, second in (pair for pair, _ in one.of(Kind.TWICE)):
-            if changes[first].shape == changes[second].shape:
-                changes[second] = changes[first]
         placed = dict(one.of(Kind.LAYOUT))
         for position, place in placed.items():
             changes[position] = layouts.repeated(changes[position]) if place.repeats else changes[position]
+        for first, second in (pair for pair, _ in one.of(Kind.TWICE)):
+            if changes[first].shape == changes[second].shape:
+                changes[second] = changes[first]
         layout = layouts.mixed(changes, placed, [pair for pair, _ in one.of(Kind.TWICE)])
         case = plain.given(tuple(changes))
         usual = not {factor.kind for factor, _, _ in one.factors} & {Kind.CONTENTS, Kind.SCALAR}
@@ -260,6 +260,10 @@ class Factors:
 
 def _placed(words: str, place: layouts.Placed, told: Condition | None = None) -> Level:
     return Level(words, lambda: place, told)
+
+
+def _is_zero(value: Any) -> bool:
+    return not isinstance(value, bool) and bool(value == 0)
 
 
 def _class_of(value: Any, ends: Sequence[float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -15,6 +16,7 @@ Place = tuple[int, int, int, int]
 #: what is one value on a machine, and the modules that say it
 _MACHINE = frozenset(("platform.system()", "platform.machine()", "sys.platform", "os.name"))
 _MODULES = frozenset(("platform", "sys", "os"))
+_NO_MODULE = ("ImportError", "ModuleNotFoundError")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -67,7 +69,7 @@ class _Walk:
     """A walk through the statements of one file."""
 
     def __init__(self, file: str, every: set[Place], ran: set[tuple[Any, ...]], entry: str) -> None:
-        self.file, self.every, self.ran, self.entry = file, every, ran, entry
+        self.file, self.every, self.ran, self.entry = file, sorted(every), sorted(ran), entry
         self.found: list[Gap] = []
         self._bound: set[str] = set()
 
@@ -89,11 +91,11 @@ class _Walk:
                 self.found.append(Gap(self.file, lines, 0, False))
         return self.found
 
-    def _inside(self, node: ast.AST, among: set[Any]) -> bool:
+    def _inside(self, node: ast.AST, among: list[Any]) -> bool:
+        """Does one of the places, in order, lie in a node?"""
         first, last = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-        return any(
-            first <= (p[0], p[1]) and (p[2], p[3]) <= last if p[1] >= 0 else first[0] <= p[0] <= last[0] for p in among
-        )
+        places = among[bisect_left(among, (first[0],)) : bisect_left(among, (last[0] + 1,))]
+        return any(first <= (p[0], p[1]) and (p[2], p[3]) <= last if p[1] >= 0 else True for p in places)
 
     def _did(self, node: ast.AST) -> bool:
         """Did an instruction of a node run? Of one whose columns another parser moved, the line says so."""
@@ -141,16 +143,25 @@ class _Walk:
             if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt):
                 if isinstance(node, ast.If) and self._asks_machine(node.test) and not any(map(self._did, inner)):
                     continue
+                if name == "body" and self._misses_module(node):
+                    continue
                 self._block(inner, node.lineno)
-        imports = isinstance(node, ast.Try) and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in node.body)
-        for handler in getattr(node, "handlers", ()) if not imports else ():
-            self._block(handler.body, handler.lineno)
+        for handler in getattr(node, "handlers", ()):
+            if not _is_of_module(handler) or any(map(self._did, handler.body)):
+                self._block(handler.body, handler.lineno)
         for case in getattr(node, "cases", ()):
             self._block(case.body, case.pattern.lineno)
         self._parts(node)
 
+    def _misses_module(self, node: ast.stmt) -> bool:
+        """Has a try statement ended because this machine has no such module?"""
+        handlers = node.handlers if isinstance(node, ast.Try) else []
+        return any(_is_of_module(handler) and any(map(self._did, handler.body)) for handler in handlers)
+
     def _asks_machine(self, test: ast.expr) -> bool:
         """Does a condition compare the system or the machine with a constant? It decides in one way here."""
+        if isinstance(test, ast.Name):
+            return test.id == "TYPE_CHECKING" and test.id not in self._bound
         if not isinstance(test, ast.Compare) or _MODULES & self._bound:
             return False
         asked, *rest = (ast.unparse(side) for side in (test.left, *test.comparators))
@@ -168,6 +179,10 @@ class _Walk:
                 sides = part.values[1:]
             if self._did(part) and any(self._has(s) and not self._did(s) for s in sides):
                 self.found.append(Gap(self.file, (part.lineno,), part.lineno, True))
+
+
+def _is_of_module(handler: ast.ExceptHandler) -> bool:
+    return handler.type is not None and ast.unparse(handler.type) in _NO_MODULE
 
 
 def _expressions(node: ast.stmt) -> Iterator[ast.expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -134,6 +135,10 @@ def begin(stages: Stages) -> Covered | None:
     if context.request.backend is Backend.CUDA:
         return None
     backend = context.request.backend
+    if context.adapter.makes_code and not context.interpreted and not _has_native(stages):
+        context.findings.add(CoverageUnknown(reason=f"what {source.dsl} compiles is not counted"))
+        stages.calls = stages.worker.seen = None
+        return None
     try:
         worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, counting=True)
     except KernellabError as error:
@@ -162,17 +167,18 @@ def begin(stages: Stages) -> Covered | None:
 
 def check(stages: Stages, covered: Covered, calls: Calls) -> str:
     """Make the stages' calls once more and record what never ran. Returns the note; "" where nothing is known."""
-    stages.worker.seen = None
-    findings, began = stages.context.findings, time.monotonic()
+    stages.calls = stages.worker.seen = None
+    findings, began, end = stages.context.findings, time.monotonic(), stages.context.end
+    stages.context.end = math.inf
     try:
         gaps, made, left = _replayed(covered, calls)
-    except (WorkerFailure, OSError, ValueError, RecursionError) as error:
+    except (WorkerFailure, OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         findings.add(CoverageUnknown(reason=_words(error)))
         return ""
     finally:
         covered.worker.close()
         # what the judge adds does not count against the candidate's deadline
-        stages.context.end += time.monotonic() - began
+        stages.context.end = end + time.monotonic() - began
     if gaps is None:
         return ""
     regions = list(_regions(covered, gaps))
@@ -208,7 +214,11 @@ def _replayed(covered: Covered, calls: Calls) -> tuple[list[Gap] | None, int, in
         if ran and not gaps:
             break
     if gaps and made:
-        gaps = Reach(covered, gaps).run()
+        reach = Reach(covered, gaps)
+        try:
+            gaps = reach.run()
+        except WorkerFailure:  # what is known so far stays
+            gaps = reach.gaps
     return gaps, done, len(made) - done + calls.dropped
 
 

@@ -514,7 +514,7 @@ class CombinedRule:
     #: more of the clock; seconds of the clock; and causes of wrong answers that are searched for
     least: int = 48
     interpreted: int = 4
-    seconds: float = 0.5
+    seconds: float = 0.8
     wall: float = 12.0
     causes: int = 4
 

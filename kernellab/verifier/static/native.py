@@ -45,8 +45,7 @@ _FLAGGED = (
     ("environment", r"\b(?:setenv|putenv|unsetenv|clearenv)\s*\(", "changes the environment of its process"),
     *(("surroundings", pattern, message) for pattern, message in IN_CPP),
     # what a build that counts its runs cannot see, or would show to the source (verifier/coverage)
-    ("hidden-code", r"\b(?:__)?no_(?:profile_instrument_function|sanitize\w*|instrument_function)\b|"
-                    r"\b__attribute__\s*\(\(\s*(?:__)?optimize\b|^[ \t]*#[ \t]*pragma[ \t]+GCC[ \t]+optimize\b",
+    ("hidden-code", r"\b(?:__)?no_(?:profile_instrument_function|sanitize\w*|instrument_function)\b",
      "keeps code out of the count of what runs"),
     ("hidden-code", r"\b(?:__gcov\w*|__sanitizer_\w+|__OPTIMIZE(?:_SIZE)?__|__NO_INLINE__|"
                     r"kernellab_(?:counted|compared))\b", "tells builds apart"),
