@@ -380,8 +380,9 @@ def _overtaken(state: State) -> list[Event]:
 
 def _keep_as_it_is(state: State, role: Role) -> list[Event]:
     """Keep the current sketch or source: place a person's turn with the same content."""
-    if role is Role.DESIGNER and (design_turn := state.sketch_turn()) is not None and design_turn.sketch:
-        return place_sketch(state, design_turn.sketch)
+    # not one that was refused for a pin: it would drop the pin without a word
+    if role is Role.DESIGNER and (sketch := held(state, state.standing_on).sketch):
+        return place_sketch(state, sketch)
     if role is Role.CODER and (candidate := state.candidate()) is not None:
         return place_source(state, candidate.source)
     question = state.question

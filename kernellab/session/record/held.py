@@ -44,16 +44,23 @@ def held(state: State, to: str | None) -> Held:
         if _is_refused(turn):
             seen = now or seen
             continue
+        if turn.only_pins and now is not None:
+            kept, seen = kept.marked(seen, now), now
+            # pins in a sketch that was refused make it no other sketch
+            standing = standing if _breaks(turn) else turn
+            continue
         standing = turn
         if now is None:
             continue  # with a layout that is broken, a person drops nothing
-        if turn.only_pins:  # perhaps in a sketch that was refused, without lines that are kept
-            kept = kept.marked(seen, now)
-        elif turn.author is Author.HUMAN:
+        if turn.author is Author.HUMAN:
             kept = kept.by_person(seen, now)
         seen = now
     return Held(standing, kept)
 
 
 def _is_refused(turn: Turn) -> bool:
-    return turn.author is not Author.HUMAN and turn.gate is not None and bool(breaches(turn.gate))
+    return turn.author is not Author.HUMAN and _breaks(turn)
+
+
+def _breaks(turn: Turn) -> bool:
+    return turn.gate is not None and bool(breaches(turn.gate))

@@ -22,7 +22,7 @@ _DROPOUT = {f"{name}.input": 5 for name in named(Role.RECURRENT) if not name.end
 #: operations that trust their operands' indices, give memory that nothing has written, or are of formats other than a
 #: tensor's elements in memory: with wrong operands they read and write elsewhere in the process of the gate
 _UNCHECKED = re.compile(
-    r"unsafe(?!_view)|sparse|coalesce|nested|jagged|empty|resize|convert_indices|segment_reduce|with_indices_backward"
+    r"unsafe(?!_view)|sparse|coalesce|nested|jagged|empty|resize|convert_indices|segment_reduce|backward|weight_norm_int"
     r"|embedding_bag|(?<!fake_)quantize|mkldnn|cudnn|nnpack|_pack_|unpool|efficientzerotensor"
 )
 _OPERAND = re.compile(r"x(\d+)")
