@@ -303,6 +303,8 @@ def test_a_sketch_with_the_hint_of_before_runs_as_its_loops_with_a_warning() -> 
             "max_pool2d_with_indices_backward.default(x0, x0, [2], [2], [0], [1], False, x0)",
             "does not check its operands",
         ),
+        ("add.Tensor(x0, x0, alpha=1, alpha=2)", "has an argument twice"),
+        ("relu.default(**x0)", "has an argument twice, or one without"),
         ("empty_like.default(x0)", "empty_like.default does not check its operands"),
         ("add.Tensor(x0, save.default(x0, 'made'))", "save.default does not compute tensors"),
         ("relu.default(_assert_async.default(x0))", "_assert_async.default does not compute tensors"),

@@ -71,6 +71,7 @@ def test_of_pins_and_constraints_only_those_that_a_person_left_or_added_are_a_pe
     load = "load(X[m, n:n+T] -> x, pad=0)"
     assert nothing.by_person(written, written) == nothing, "a person handed on an agent's sketch"
     assert nothing.by_person(nothing, written) == written, "a person wrote all of it"
+    assert written.by_person(nothing, written) == written, "a person restored what a refused sketch had broken"
     unpinned = PARENT.replace("pad=0)  #: pin", "pad=0)").replace("T >= 8", "T >= 4")
     changed = Kept.of(unpinned)
     assert changed is not None

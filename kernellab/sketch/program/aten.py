@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from kernellab.operations.aten import Role, named
@@ -51,7 +52,7 @@ def read_call(text: str) -> ast.expr:
     """
     try:
         tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, MemoryError) as error:
         raise BadCall(f"The text of the call cannot be read: {error}") from None
     inner = tree.value if isinstance(tree, ast.Subscript) else tree
     if not isinstance(inner, ast.Call):
@@ -98,7 +99,7 @@ def call_text(tree: ast.expr, operands: Sequence[str], size: Callable[[str], str
             case ast.Constant(value=str() as word):
                 return word if word.startswith("torch.") else repr(word)
             case ast.Constant(value=value):
-                return repr(value)
+                return f'float("{value}")' if value in (inf, -inf) else repr(value)
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return f"[{', '.join(map(text, items))}]"
             case ast.BinOp(left=left, op=op, right=right):
@@ -147,6 +148,9 @@ def _known(node: ast.expr) -> None:
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=overload)):
             _operation(name, overload)
+            names = [keyword.arg for keyword in node.keywords]
+            if None in names or len(set(names)) < len(names):
+                raise BadCall(f"{name}.{overload} has an argument twice, or one without a name after **.")
             if (at := _DROPOUT.get(f"{name}.{overload}")) and not _is_zero(node.args[at : at + 1]):
                 raise BadCall(f"{name}.{overload} draws numbers for its dropout.", "Write 0.0 as its dropout.")
             parts: list[ast.expr] = [*node.args, *(k.value for k in node.keywords)]

@@ -38,7 +38,7 @@ class Kept:
     def by_person(self, before: Kept, now: Kept) -> Kept:
         """What is a person's, if this was before a revision by a person. ``before`` and ``now`` are all pins and
         constraints of its two texts: a person's are those that the person left, or added."""
-        pins = {pin: min(count, self.pins.get(pin, 0)) + max(0, count - before.pins.get(pin, 0))
+        pins = {pin: min(count, self.pins.get(pin, 0) + max(0, count - before.pins.get(pin, 0)))
                 for pin, count in now.pins.items()}  # fmt: skip
         left = [text for text in now.constraints if text in self.constraints or text not in before.constraints]
         return Kept({pin: count for pin, count in pins.items() if count}, tuple(left))
