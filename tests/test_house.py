@@ -100,6 +100,7 @@ PATTERNS = {
         "task.call_inputs.randomness",
         "verifier.seal.native",
         "verifier.static.check",
+        "verifier.coverage.native",
         "verifier.coverage.reach",
         "verifier.static.native",
         "verifier.static.surroundings",
