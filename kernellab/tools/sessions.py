@@ -88,8 +88,8 @@ class SessionResult(Result):
 
 @tool(changes=True, opens=True)
 def begin_session(context: Context, request: BeginRequest) -> SessionResult:
-    """Begin a design session for a task: by rules unless roles say otherwise. Waits for its end, or its question. The
-    same request under a name that is there shows that session, or lets it go on; another request is refused."""
+    """Begin a design session for a task, by rules unless roles say otherwise, and wait for its end or question. The
+    same request under a name continues that session; another one is refused."""
     from kernellab.session import sessions
     from kernellab.session.request import DesignRequest
     from kernellab.session.start import begin

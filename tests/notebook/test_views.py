@@ -369,9 +369,11 @@ def test_the_designs_can_be_measured_once_where_rules_end_a_session() -> None:
             tune(now, limit)
     with pytest.raises(SessionError, match="Only the rules' designs"):
         tune(state(DESIGN, CODE, PASS, [RoleSet(role=Role.DESIGNER, spec="human")]), "20")
-    pinned = turn(1, Role.DESIGNER, None, sketch="sketch a {\n    symbols: M;  #: pin\n}")
+    text = "sketch a {\n    symbols: M;  #: pin\n}"
+    pinned = turn(1, Role.DESIGNER, None, sketch=text, author=Author.HUMAN)
     with pytest.raises(SessionError, match="Line 2 is pinned"):
         tune(state(pinned), "20")
+    assert tune(state(turn(1, Role.DESIGNER, None, sketch=text)), "20"), "an agent's own pin binds no one"
 
 
 def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None:
