@@ -318,10 +318,10 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     if refused:
         said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
         return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
-    if ended := next((call.ran.error for call in calls if call.ran is not None and call.kernels), ""):
-        said = (
-            f"Right on small shapes. At the task's own sizes Triton's interpreter ends with {ended.removesuffix('.')}."
-        )
+    for place, call in zip(("At the task's own sizes", "At its largest sizes"), calls, strict=False):
+        if call.ran is None or not call.kernels or not call.ran.error:
+            continue
+        said = f"Right on small shapes. {place} Triton's interpreter ends with {call.ran.error.removesuffix('.')}."
         return Outcome(Reached.REFUSED, said, ("goal-runs", "refused"))
     for call in calls:
         if found := list(missed_by_call(goals, call)) if call.kernels else []:

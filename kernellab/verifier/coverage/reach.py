@@ -123,7 +123,10 @@ class Reach:
             apart = {d.name: min(max(_APART[i % len(_APART)], d.min), d.max) for i, d in enumerate(self.task.dims)}
             if runs_at(self.task, tuple(apart.items())):
                 yield Start(tuple(apart.items()), secrets.randbits(31))
-        yield Start(tuple(full.items()), secrets.randbits(31))
+        if self.covered.stages.context.interpreted:
+            full = dict(cases.drawn_base(self.task, True).sizes)
+        if input_bytes(self.task, full) <= COVERAGE.reach_bytes:
+            yield Start(tuple(full.items()), secrets.randbits(31))
 
     def _made(self, start: Start) -> Made | None:
         try:
