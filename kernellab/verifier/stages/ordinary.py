@@ -107,7 +107,8 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         shutil.copy2(path, target)
     calls = []
     # On a device a new shape may be compiled for seconds.
-    shapes = other_shapes(stages.task) if stages.context.request.backend is Backend.CPU else []
+    on_host = stages.context.request.backend is Backend.CPU and not stages.context.interpreted
+    shapes = other_shapes(stages.task) if on_host else []
     for number, case in enumerate(cases):
         specs: list[dict[str, Any]] = []
         for arg in case.args[: stages.worker.accepted]:
@@ -125,7 +126,8 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         calls.append({
             "args": specs, "answers": [path.name for path in process.answers(number)],
             "earlier": draw.randrange(CORRECT.earlier_calls // 2, CORRECT.earlier_calls) if first else 0,
-            "shapes": [row[: stages.worker.accepted] for row in shapes] if first else [],
+            # last: what a kernel keeps is full after them, and would not be stale for the cases before
+            "shapes": [row[: stages.worker.accepted] for row in shapes] if number == len(cases) - 1 else [],
             "seconds": CORRECT.earlier_seconds,
         })  # fmt: skip
     message = stages.build_message(source)
