@@ -101,6 +101,7 @@ PATTERNS = {
         "verifier.seal.native",
         "verifier.static.check",
         "verifier.coverage.native",
+        "verifier.coverage.python",
         "verifier.coverage.reach",
         "verifier.static.native",
         "verifier.static.surroundings",

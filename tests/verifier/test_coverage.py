@@ -205,6 +205,7 @@ def test_statements_of_python_that_did_not_run(tmp_path: Path) -> None:
 
 CHECKS = """
 import platform
+import torch
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -234,6 +235,10 @@ def flags():
     return []
 
 def kernel(x):
+    if x.dtype == torch.float64:
+        return x * 1.0
+    if x.dtype in (torch.bfloat16, torch.float16):
+        x = x.float()
     flags()
     fits(x, SHAPE)
     return x

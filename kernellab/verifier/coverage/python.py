@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
@@ -16,6 +17,7 @@ Place = tuple[int, int, int, int]
 #: what is one value on a machine, and the modules that say it
 _MACHINE = frozenset(("platform.system()", "platform.machine()", "sys.platform", "os.name"))
 _MODULES = frozenset(("platform", "sys", "os"))
+_DTYPE = re.compile(r"(?:torch|tl|triton\.language)\.b?(?:u?int|float|complex)\w*")
 _NO_MODULE = ("ImportError", "ModuleNotFoundError")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -159,10 +161,16 @@ class _Walk:
         return any(_is_of_module(handler) and any(map(self._did, handler.body)) for handler in handlers)
 
     def _asks_machine(self, test: ast.expr) -> bool:
-        """Does a condition compare the system or the machine with a constant? It decides in one way here."""
+        """Does a condition compare the system, the machine or a dtype with a constant? It decides in one way here: a
+        verdict holds for the task's dtypes."""
         if isinstance(test, ast.Name):
             return test.id == "TYPE_CHECKING" and test.id not in self._bound
-        if not isinstance(test, ast.Compare) or _MODULES & self._bound:
+        if not isinstance(test, ast.Compare):
+            return False
+        if isinstance(test.left, ast.Attribute) and test.left.attr == "dtype":
+            every = [c.elts if isinstance(c, ast.Tuple) else [c] for c in test.comparators]
+            return all(_DTYPE.fullmatch(ast.unparse(one)) for some in every for one in some)
+        if _MODULES & self._bound:
             return False
         asked, *rest = (ast.unparse(side) for side in (test.left, *test.comparators))
         constants = all(isinstance(n, (ast.Constant, ast.Tuple, ast.expr_context)) for c in test.comparators
