@@ -218,7 +218,7 @@ _ADDRESS = 1 << 20
 
 
 @contextlib.contextmanager
-def gpu(request: Request, tensors: Callable[[str], AbstractContextManager[Any]]) -> Iterator[None]:
+def gpu(request: Request, tensors: Callable[[str], AbstractContextManager[Any]] = _fake) -> Iterator[None]:
     """While it holds, torch makes tensors without contents (``tensors`` of a device), and says that there is a GPU as
     the request describes."""
     import torch
