@@ -26,6 +26,7 @@ from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
+from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
@@ -143,12 +144,21 @@ def _as_tensor(stages: Stages, base: Case, position: int) -> None:
         scalar = torch.tensor(same.args[position])
         case = base.given(tuple(scalar if i == position else arg for i, arg in enumerate(base.args)))
         if cases.has_answer(case) and cases.has_answer(same) and all(map(alike, case.native, same.native)):
-            got = outputs_of(stages, case, lay_out(case.args)) if all(map(finite, case.native)) else None
-            if got is not None and not is_within(stages, case, got):
+            if all(map(finite, case.native)) and not _takes_tensor(stages, case):
                 name = stages.task.args[position].name
                 limit = DrawnLimit(argument=name, values=f"{name} as a tensor of no dimensions not handled")
                 stages.context.findings.add(limit)
             return
+
+
+def _takes_tensor(stages: Stages, case: Case) -> bool:
+    """Return whether a kernel is right for a case, or does not take its arguments."""
+    try:
+        got = outputs_of(stages, case, lay_out(case.args))
+    except Refused:
+        stages.restart()  # it took a tensor's address for a number
+        return False
+    return got is None or is_within(stages, case, got)
 
 
 def _at_ends(stages: Stages, position: int) -> bool:
