@@ -267,7 +267,7 @@ class _Run:
         zeros, as where its model's server counted none.
 
         The protocol's figures are those of all prompts so far (``Usage`` of its schema), and some agents give those of
-        one prompt alone, or of its last request (OpenCode 1.18). The two are told apart by ``in_context``, the tokens
+        one prompt alone, or of its last request (OpenCode 1.18). The two differ by ``in_context``, the tokens
         that the agent's context holds (0: not reported): each prompt sends at least that much, so a sum grows by it.
         """
         if told is None or not told.total_tokens:

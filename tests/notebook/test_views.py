@@ -353,7 +353,7 @@ def test_the_designs_can_be_measured_once_where_rules_end_a_session() -> None:
         return can(state(found, *events))["tune"]
 
     assert may(DESIGN, CODE, PASS, finish, ended)
-    assert not may(DESIGN, CODE, PASS), "it goes on by itself"
+    assert not may(DESIGN, CODE, PASS), "it continues by itself"
     assert not may(DESIGN, CODE, finish, ended), "nothing has passed"
     measured = ROUTE.model_copy(update={"to": RouteKind.DESIGNER, "measure": "20"})
     sent = turn(5, Role.CONDUCTOR, "t4", author=Author.HUMAN, route=measured)

@@ -28,7 +28,7 @@ class Array:
     """Factors of ``counts`` levels each.
 
     ``fits``: whether a row, parts of which may be None, is possible. It must hold for any part of a row for which it
-    holds. ``masks``: levels beside which a fault of others does not show (no element, a factor of 0): of a row that has
+    holds. ``masks``: levels that hide a fault of others (no element, a factor of 0): of a row that has
     some, the combinations with all of these count.
     """
 

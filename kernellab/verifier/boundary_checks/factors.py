@@ -53,7 +53,7 @@ class Level:
     told: Condition | None = None
     #: Of sizes, the largest one.
     most: int = 0
-    #: Whether a fault of other levels may not show beside this one.
+    #: Whether a fault of other levels may not show next to this one.
     masks: bool = False
 
 
