@@ -15,6 +15,7 @@ from kernellab.records import Author, Role, RouteKind
 from kernellab.session import QuestionKind, Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.driver import Driver
 from kernellab.session.record.journal import Journal
+from kernellab.session.record.records import Turn
 from kernellab.session.record.view import outcome
 from tests.waiting import until
 
@@ -169,14 +170,19 @@ def test_pins_are_set_while_a_turn_runs_and_hold_for_its_result(begin: Begin) ->
     assert "pad=1" not in session.sketch and "-> x)  #: pin" in session.sketch
 
 
-def test_code_is_not_written_from_a_sketch_that_was_refused_for_a_pin(begin: Begin) -> None:
+def refused_for_a_pin(begin: Begin) -> tuple[Session, Turn]:
+    """A session in which a person pinned a line, and the Designer's sketch that changed it."""
     session = begin(designer=Reviser(lambda text: text.replace("-> x)", "-> x, pad=1)")))
     session.wait(120)
     session.pin(LOAD)
     session.set_approval("all")
     session.redirect("designer", "again")
     session.wait(120)
-    refused = session.state.refusals[-1]
+    return session, session.state.refusals[-1]
+
+
+def test_code_is_not_written_from_a_sketch_that_was_refused_for_a_pin(begin: Begin) -> None:
+    session, refused = refused_for_a_pin(begin)
     session.redirect("coder", "write it all the same")
     session.wait(120)
     coded = session.state.source_turn()
@@ -187,13 +193,7 @@ def test_code_is_not_written_from_a_sketch_that_was_refused_for_a_pin(begin: Beg
 
 
 def test_a_pin_in_a_refused_sketch_keeps_the_pin_that_the_sketch_broke(begin: Begin) -> None:
-    session = begin(designer=Reviser(lambda text: text.replace("-> x)", "-> x, pad=1)")))
-    session.wait(120)
-    session.pin(LOAD)
-    session.set_approval("all")
-    session.redirect("designer", "again")
-    session.wait(120)
-    refused = session.state.refusals[-1]
+    session, refused = refused_for_a_pin(begin)
     lines = str(refused.sketch).split("\n")
     session.pin(next(i for i, line in enumerate(lines, 1) if "store" in line))
     with pytest.raises(SessionError, match="changes or unpins a pinned line"):

@@ -32,7 +32,8 @@ class Calls:
         self.made: list[Made] = []
         #: number of calls that could not be kept
         self.dropped = 0
-        self._small = self._large = 0
+        #: bytes of the copies, by whether a call is large
+        self._bytes = {False: 0, True: 0}
         self._forms = set[tuple[Any, ...]]()
         #: large arguments by their shapes and dtypes
         self._contents: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -45,25 +46,19 @@ class Calls:
         size = sum(a.numel() * a.element_size() for a in args if isinstance(a, torch.Tensor))
         form = tuple((p.shape, p.strides, p.dtype, repr(p.value)) for p in layout.places)
         is_large = size > COVERAGE.small_bytes
+        if is_large and (op, form) in self._forms:
+            return
         shapes = tuple((p.shape, p.dtype, repr(p.value)) for p in layout.places)
-        if is_large:
-            if (op, form) in self._forms:
-                return
-            is_full = self._large + size > COVERAGE.kept_bytes
-            if is_full and shapes in self._contents:
-                is_full, size = False, 0
+        kept: tuple[Any, ...] | None
+        if self._bytes[is_large] + size > COVERAGE.kept_bytes or (not is_large and len(self.made) >= COVERAGE.calls):
+            kept = self._contents.get(shapes) if is_large else None
         else:
-            is_full = self._small + size > COVERAGE.kept_bytes or len(self.made) >= COVERAGE.calls
-        if is_full:
+            self._bytes[is_large] += size
+            kept = tuple(a.contiguous().clone() if isinstance(a, torch.Tensor) else a for a in args)
+        if kept is None:
             self.dropped += (op, form) not in self._forms
             return
         self._forms.add((op, form))
-        self._large += size * is_large
-        self._small += size * (not is_large)
-        if is_large and not size:
-            kept = self._contents[shapes]
-        else:
-            kept = tuple(a.contiguous().clone() if isinstance(a, torch.Tensor) else a for a in args)
         if is_large:
             self._contents[shapes] = kept
         self.made.append(Made(op, replace(layout, fences=(), sealed=False), kept, is_large))

@@ -12,7 +12,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -175,10 +175,11 @@ class Reach:
         numbers = sorted({n for file, line in lines for n in _numbers(self.covered.places.text(file, line))})
         # a number of the source is more often the end of a branch than one that was made
         pairs.sort(key=lambda pair: pair[1] not in numbers)
+        free = self._free(case)
         found = [p for a, b in pairs for p in self._by_size(start, a, b)]
         found += [p for number in numbers for p in self._named_sizes(start, number)]
-        values = [p for a, b in pairs for p in self._by_value(start, case, a, b)]
-        values += [p for number in numbers for p in self._named_values(start, case, number)]
+        values = [p for a, b in pairs for p in self._by_value(start, case, free, a, b)]
+        values += [p for number in numbers for p in self._named_values(start, case, free, number)]
         scalars = [i for i, spec in enumerate(self.task.args) if spec.kind is ArgKind.SCALAR]
         values.sort(key=lambda p: p.changes[-1][0] not in scalars)
         return list(dict.fromkeys([*found, *values]))
@@ -211,17 +212,23 @@ class Reach:
                 wanted += [-(-int(b) // rest), int(b) // rest + 1, int(b) // rest]
             yield from self._sizes(start, name, wanted)
 
-    def _by_value(self, start: Start, case: Case, a: float, b: float) -> Iterator[Start]:
-        """The same, as far as the operand is made from a scalar or the contents of a tensor whose elements are
-        independent."""
+    def _free(self, case: Case) -> set[int]:
+        """Return the positions of the tensors of which one element may change without the others."""
         other = cases.Case(self.task, case.sizes, Family.OWN, secrets.randbits(31))
-        is_loose = loose_arguments(self.task, case.args)
+        loose = loose_arguments(self.task, case.args)
+        return {
+            i for i, (spec, value) in enumerate(zip(self.task.args, case.args, strict=True))
+            if isinstance(value, torch.Tensor) and spec.kind is ArgKind.TENSOR and not spec.static and value.numel()
+            and (loose[i] or independent(case.args, other.args, i))
+        }  # fmt: skip
+
+    def _by_value(self, start: Start, case: Case, free: Collection[int], a: float, b: float) -> Iterator[Start]:
+        """The same, as far as the operand is made from a scalar, or from an element of a tensor at a ``free``
+        position."""
         for position, (spec, value) in enumerate(zip(self.task.args, case.args, strict=True)):
             if spec.kind is ArgKind.SCALAR and not isinstance(value, bool):
                 yield from self._scalars(start, position, value, a, b)
-            elif isinstance(value, torch.Tensor) and spec.kind is ArgKind.TENSOR and not spec.static and value.numel():
-                if not is_loose[position] and not independent(case.args, other.args, position):
-                    continue
+            elif position in free:
                 yield from self._contents(start, position, value, a, b)
 
     def _sizes(self, start: Start, name: str, wanted: Sequence[int]) -> Iterator[Start]:
@@ -279,13 +286,14 @@ class Reach:
             for name, _ in start.sizes:
                 yield from self._sizes(start, name, [int(number), int(number) + 1, int(number) - 1])
 
-    def _named_values(self, start: Start, case: Case, number: float) -> Iterator[Start]:
+    def _named_values(self, start: Start, case: Case, free: Collection[int], number: float) -> Iterator[Start]:
         """Yield cases in which a scalar or an element is a number of the source's condition."""
         for signed in (number, -number):
             for position, (spec, value) in enumerate(zip(self.task.args, case.args, strict=True)):
                 if spec.kind is ArgKind.SCALAR and not isinstance(value, bool):
                     yield from self._scalars(start, position, value, float(value), signed)
-            yield from (p for p in self._by_value(start, case, math.nan, signed) if isinstance(p.changes[-1][1], tuple))
+            by_value = self._by_value(start, case, free, math.nan, signed)
+            yield from (p for p in by_value if isinstance(p.changes[-1][1], tuple))
 
     # -- what was reached
 

@@ -137,7 +137,6 @@ def begin(stages: Stages) -> Covered | None:
     backend = context.request.backend
     if context.adapter.makes_code and not context.interpreted and not _has_native(stages):
         context.findings.add(CoverageUnknown(reason=f"what {source.dsl} compiles is not counted"))
-        stages.calls = stages.worker.seen = None
         return None
     try:
         worker = context.pool.worker(source.dsl, backend, "candidate", stages.threads, counting=True)
@@ -146,6 +145,7 @@ def begin(stages: Stages) -> Covered | None:
         return None
     try:
         worker.memory_limit = memory_limit(stages.task, backend)
+        worker.processor_limit = context.options.processor
         worker.written = stages.written
         if backend is Backend.CPU and not build.install(worker.scratch, worker.scratch) and _has_native(stages):
             context.findings.add(CoverageUnknown(reason="no GCC is found here"))

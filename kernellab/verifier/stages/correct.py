@@ -73,6 +73,8 @@ def _smoke(stages: Stages) -> str:
     if stages.context.options.level.value > Trust.T1.value:
         stages.ordinary = ordinary.begin(stages)
         stages.covered = coverage.begin(stages)
+        if stages.covered is None:  # no process makes the calls again
+            stages.calls = stages.worker.seen = None
     return f"{case.words}"
 
 
