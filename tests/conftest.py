@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.breadth import NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, chosen, everything, rows, seed
-from tests.rerun import SECONDS, last_seconds
+from tests.rerun import SECONDS, SLOWEST, last_seconds
 
 if TYPE_CHECKING:
     from kernellab.verifier import Verifier
@@ -143,15 +143,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class _Seconds:
-    """Keeps the seconds of each file's tests, and those that processes waited for their turns, for the log of runs."""
+    """Keeps the seconds of each file, of the slowest tests, and those that processes waited for their turns."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.files: Counter[str] = Counter()
+        self.tests: Counter[str] = Counter()
         self.waited = 0.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.files[report.nodeid.partition("::")[0]] += report.duration
+        self.tests[report.nodeid] += report.duration
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -161,7 +163,8 @@ class _Seconds:
         cache = getattr(self.config, "cache", None)
         if cache is not None:
             files = {name: round(seconds, 1) for name, seconds in self.files.most_common() if seconds >= 0.1}
-            cache.set(SECONDS, {"files": files, "waited": round(self.waited)})
+            tests = {name: round(seconds, 1) for name, seconds in self.tests.most_common(SLOWEST)}
+            cache.set(SECONDS, {"files": files, "tests": tests, "waited": round(self.waited)})
 
 
 class _Turns:

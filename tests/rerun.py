@@ -7,7 +7,8 @@ named, counted, and written with the run to a log outside of the tree (``KERNELL
 
 STATUS is the first run's exit status; what was not only failed tests (an interrupt, an error of pytest's own) is handed
 on. The log has a line for every run: its day, commit, seconds, whether it passed, the flaky and failed tests, the
-seconds of each file, and those that processes waited for their turns. The next run begins with the longest files.
+seconds of each file and of the slowest tests, and those that processes waited for their turns. The next run begins
+with the longest files.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ FAILED = 1
 CACHE = Path(".pytest_cache/v/cache/lastfailed")
 #: where a run leaves its files' seconds in pytest's cache
 SECONDS = "kernellab/seconds"
+#: so many tests of a run are in the log with their seconds
+SLOWEST = 200
 #: failed tests of more files than this are no accident
 MOST = 12
 SHOWN = 10
@@ -41,7 +44,7 @@ def log_file() -> Path:
 
 
 def file_seconds(cache: Path = Path(".pytest_cache/v") / SECONDS) -> dict[str, Any]:
-    """``files``: the seconds of each in the last run, ``waited``: those that processes waited; empty without a run."""
+    """``files`` and ``tests``: their seconds in the last run; ``waited``: those of processes. Empty without a run."""
     try:
         found: dict[str, Any] = json.loads(cache.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -49,13 +52,13 @@ def file_seconds(cache: Path = Path(".pytest_cache/v") / SECONDS) -> dict[str, A
     return found
 
 
-def last_seconds() -> dict[str, float]:
-    """The seconds of each file in the last run of the log that has them."""
+def last_seconds(kind: str = "files") -> dict[str, float]:
+    """The seconds of each file (or of the slowest ``tests``) in the last run of the log that has them."""
     try:
         rows = [json.loads(line) for line in log_file().read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         return {}
-    return next((row["files"] for row in reversed(rows) if row.get("files")), {})
+    return next((row[kind] for row in reversed(rows) if row.get(kind)), {})
 
 
 def write(status: int, seconds: float, flaky: list[str], wrong: list[str], files: dict[str, Any]) -> None:
@@ -82,8 +85,9 @@ def last(count: int = SHOWN) -> str:
         for row in rows
     ]
     names = [name for row in rows for name in row["flaky"]]
-    slowest = sorted(last_seconds().items(), key=lambda item: -item[1])[:SHOWN]
-    lines += [f"{seconds:6.0f} s  {name}" for name, seconds in slowest]
+    for kind in ("files", "tests"):
+        slowest = sorted(last_seconds(kind).items(), key=lambda item: -item[1])[:SHOWN]
+        lines += [f"{seconds:6.0f} s  {name}" for name, seconds in slowest]
     return "\n".join([*lines, *(f"flaky {names.count(name)} of {len(rows)}: {name}" for name in dict.fromkeys(names))])
 
 

@@ -67,6 +67,8 @@ def test_what_is_to_run_alone_does_so_last_and_the_longest_files_come_first(tmp_
     kept = file_seconds(tmp_path / ".pytest_cache/v" / SECONDS)
     assert kept["files"].keys() == {"test_one.py", "test_two.py", "test_three.py", "zoo/test_zoo.py"}
     assert all(0.3 < seconds < 60 for seconds in kept["files"].values()) and kept["waited"] >= 0
+    slowest = max(kept["tests"], key=kept["tests"].__getitem__)
+    assert len(kept["tests"]) == 28 and 0 < kept["tests"][slowest] <= kept["files"][slowest.partition("::")[0]]
 
 
 def test_a_run_takes_a_fixed_sample_of_the_broad_tests_and_any_that_is_named(tmp_path: Path) -> None:
