@@ -66,8 +66,10 @@ class Wrong:
 
 def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
     """The map at the gate's failing ``sizes``; at a failing size that shows more where these are too small to show a
-    pattern. None where none fails again."""
+    pattern, or too large to draw each element. None where none fails again."""
     best = next(_failures(program, task, sizes), None)
+    if best is not None and not _drawn_whole(best):
+        return _smaller(best, program, task, sizes)
     if best is not None and prod(best.shape) >= _FEW:
         return best
     for wrong in _failures(program, task):
@@ -76,6 +78,38 @@ def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wr
         if prod(best.shape) >= _ENOUGH:
             break  # a learner waits
     return best
+
+
+def _drawn_whole(wrong: Wrong) -> bool:
+    """Has each element of the output a mark?"""
+    wide = wrong.shape[-1] if wrong.shape else 1
+    return wide <= COLUMNS and prod(wrong.shape) // wide <= ROWS
+
+
+def _smaller(wrong: Wrong, program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong:
+    """The map at sizes below ``sizes`` where as much fails, at least half as large a share: each is halved until it
+    fits, or no smaller one does. With the signature of ``wrong``, which shows more of the fault's kind."""
+    best, kept = wrong, dict(sizes)
+    least = wrong.count / prod(wrong.shape) / 2
+    for dim in sorted(task.dims, key=lambda one: -kept.get(one.name, 0)):
+        right = dim.min - 1
+        while kept.get(dim.name, 0) > ROWS and kept[dim.name] - right > 1 and not _drawn_whole(best):
+            tried = {**kept, dim.name: (kept[dim.name] + right) // 2}
+            found = _failure_at(program, task, tried)
+            if found is None or prod(found.shape) < _FEW or found.count < least * prod(found.shape):
+                right = tried[dim.name]
+            else:
+                best, kept = replace(found, signature=wrong.signature), tried
+    return best
+
+
+def _failure_at(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
+    for binding in _bindings(program, task):
+        with suppress(KernellabError, RuntimeError):
+            case = Case(task.module().sample(sizes, seed=0), sizes)
+            if (found := _compared(program, binding, task, case)) is not None:
+                return found
+    return None
 
 
 def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = None) -> Iterator[Wrong]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from math import prod
 from typing import NoReturn
 
 import pytest
 from teach_parts import ROOT, WrongAnswer, tasks, wrong_answers
 
 from kernellab.dsls.machine import detect_target
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
 from kernellab.teach.exercise import course, solution
+from kernellab.teach.grading import starters
 from kernellab.teach.hints import hint_for, row_for
 from kernellab.teach.judge import Reached, is_sketch, judge, judge_sketch
 from kernellab.teach.progress import Attempt, Progress, tried_hash
+from kernellab.teach.wrong import COLUMNS, ROWS, wrong_elements
 from kernellab.verifier import Verifier
 
 WRONG = list(wrong_answers())
@@ -59,6 +64,19 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer, verifier: 
     again = before.model_copy(update={"text": tried_hash(wrong.text)})
     second = hint_for(exercise, outcome, found, Progress((before, again, again)), wrong.text)
     assert second is not None and second.text == row.says[min(1, len(row.says) - 1)]
+
+
+def test_a_large_failing_case_is_drawn_at_smaller_sizes_where_each_row_has_its_own_mark() -> None:
+    """Rows that a later block corrects are wrong as a whole, and the others right: in bands of rows all would be."""
+    found = course(ROOT)
+    task = found.task(found.exercise("online-softmax"))
+    program = load_program(next(starters("05_softmax", "online-softmax")))
+    at_gate = gate(program, task, whole=True)
+    assert prod(at_gate.sizes.values()) > 2 * ROWS * COLUMNS, "it is too small a case for this test"
+    wrong = wrong_elements(program, task, at_gate.sizes)
+    assert wrong is not None and len(wrong.rows) == wrong.shape[0] <= ROWS
+    assert {"x" in row for row in wrong.rows} == {True, False}
+    assert 0.2 < wrong.count / prod(wrong.shape) < 0.8
 
 
 @pytest.mark.parametrize("text", ["y = 3 * x + z", "y = 3 *", ""])
