@@ -268,11 +268,9 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
 
 
 def library_faster(verdict: Verdict | None) -> str:
-    """One sentence where the framework's own kernel is faster for certain; "" elsewhere."""
-    eager = verdict.against("eager") if verdict is not None and verdict.slower_than_eager else None
-    if eager is None:
-        return ""
-    return f"Eager is faster here: this kernel runs at {eager.speedup:.2f}x its speed, so keep eager."
+    """The advice with its figure where the framework's own kernel is faster, or no gain is shown; "" elsewhere."""
+    eager = verdict.against("eager") if verdict is not None and verdict.keeps_eager else None
+    return f"{verdict.advice} This kernel: {eager.text}." if verdict is not None and eager is not None else ""
 
 
 def usage(session: Session) -> dict[str, Any]:

@@ -237,6 +237,7 @@ def verdict_dict(verdict: Verdict, source: Source | None = None) -> dict[str, An
         "baseline_ms": eager.baseline_time.median_ms if eager else None,
         "compile_ms": compiled.baseline_time.median_ms if compiled else None,
         "speedup": verdict.speedup,
+        "advice": verdict.advice,
         "speedups": {c.baseline: [c.speedup, c.low, c.high] for c in verdict.comparisons},
         "baselines": {
             c.baseline: {
@@ -279,6 +280,7 @@ def verdict_text(verdict: Verdict) -> str:
             f"  {verdict.time.median_ms:.4g} ms (quartiles {verdict.time.q1_ms:.4g} to {verdict.time.q3_ms:.4g})"
         )
     lines += [f"  {c.text} (it takes {_ms(c.baseline_time.median_ms)})" for c in verdict.comparisons]
+    lines += [f"  {verdict.advice}"] if verdict.advice else []
     if verdict.sol_ms:
         share = f": {verdict.sol_text}" if verdict.sol_text else ""
         lines.append(f"  bound on this chip {_ms(verdict.sol_ms)}{share}")

@@ -61,7 +61,7 @@ class Head(TypedDict):
     prediction: Prediction | None
     comparing: bool
     sol_ms: float | None
-    #: how the best kernel is called from a cell, "" while none is as fast as eager
+    #: how the best kernel is called from a cell, "" while eager is to be kept
     call: str
 
 

@@ -18,6 +18,7 @@ from kernellab.content import inside
 from kernellab.errors import told_apart
 from kernellab.records.counters import HotSpots, KernelCounters
 from kernellab.records.repeats import Repeats
+from kernellab.records.standing import ADVICE, ADVICE_IN_SHORT, Standing
 from kernellab.records.tried import Tried
 
 
@@ -195,6 +196,10 @@ class Comparison(Record):
     def distinguishable(self) -> bool:
         return not self.low <= 1.0 <= self.high
 
+    @property
+    def standing(self) -> Standing:
+        return Standing.of(self.speedup, self.low, self.high)
+
     def overlaps(self, other: Comparison) -> bool:
         """Are the two speedups indistinguishable?"""
         return self.low <= other.high and other.low <= self.high
@@ -329,10 +334,25 @@ class Verdict(Record):
         return next((c for c in self.comparisons if c.baseline == baseline), None)
 
     @property
-    def slower_than_eager(self) -> bool:
-        """Did it pass with the whole interval of its speedup over eager below 1?"""
-        eager = self.against("eager")
-        return self.passed and eager is not None and eager.high < 1
+    def standing(self) -> Standing | None:
+        """Of a kernel that passed, against eager; None if it failed or was not timed next to eager."""
+        eager = self.against("eager") if self.passed else None
+        return None if eager is None else eager.standing
+
+    @property
+    def keeps_eager(self) -> bool:
+        """Did it pass, and is it slower than eager or not shown to be as fast?"""
+        return self.standing is not None and self.standing.keeps_baseline
+
+    @property
+    def advice(self) -> str:
+        """The sentence of a kernel that passed and should not replace eager; "" for others."""
+        return "" if self.standing is None else ADVICE.get(self.standing, "")
+
+    @property
+    def short_advice(self) -> str:
+        """``keep eager`` or ``not recommended``; "" for others."""
+        return "" if self.standing is None else ADVICE_IN_SHORT.get(self.standing, "")
 
     @property
     def rank(self) -> tuple[int, float]:

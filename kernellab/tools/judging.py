@@ -223,8 +223,8 @@ def _told(context: Context) -> Callable[[StageResult], None]:
 def verdict_result(task: Task, verdict: Verdict) -> VerifyResult:
     """A verdict as an agent sees it."""
     eager = verdict.against("eager")
-    if verdict.slower_than_eager:
-        following = "Eager is faster: improve it, or keep eager."
+    if verdict.advice:
+        following = f"{verdict.advice} Improve it, or measure again when the machine is quiet."
     elif eager is not None and not eager.distinguishable:
         following = "No faster than eager as measured: improve it, or measure again when the machine is quiet."
     else:

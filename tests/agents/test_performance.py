@@ -302,6 +302,27 @@ def test_where_the_framework_is_faster_it_is_said(task: Any) -> None:
     assert "framework" not in route(task, passed(1.1), improve=False).reason
 
 
+def unsure(speedup: float, low: float, high: float, ms: float = 1.0) -> Verdict:
+    verdict = passed(speedup, ms=ms)
+    against = verdict.comparisons[0].model_copy(update={"low": low, "high": high})
+    return verdict.model_copy(update={"comparisons": [against]})
+
+
+def test_a_kernel_that_may_be_slower_is_right_and_not_recommended(task: Any) -> None:
+    doubtful = unsure(0.8, 0.6, 1.1)
+    found = route(task, doubtful, improve=False).reason
+    assert found.startswith("Right at T2. No faster than eager as measured: not recommended.")
+    assert "Verified" not in found and "keep eager" not in found
+    # the rules measure their other designs first, as for one that is certainly slower
+    sent_back = route(task, doubtful, improve=False, measures=True)
+    assert sent_back.to is RouteKind.DESIGNER and "by its median slower" in sent_back.reason
+    going = route(task, unsure(0.8, 0.6, 1.1, ms=40.0))
+    assert "Eager may be faster so far" in going.reason and "not recommended" not in going.reason
+    # neither near 1 nor where a call takes most of the time
+    assert "Verified" in route(task, unsure(0.96, 0.8, 1.1), improve=False, measures=True).reason
+    assert route(task, unsure(0.8, 0.6, 1.1, ms=0.01), improve=False, measures=True).to is RouteKind.FINISH
+
+
 def test_rounds_without_a_gain_end_it(task: Any) -> None:
     rounds = tuple(sent(to, s) for to, s in (("designer", 2.0), ("coder", 2.01)))
     assert route(task, passed(2.02), history=rounds).to is RouteKind.FINISH

@@ -473,7 +473,9 @@ def test_what_the_sandbox_refuses_has_its_remedy(context: Context) -> None:
 def test_what_follows_a_verdict_goes_by_its_interval(context: Context) -> None:
     for (low, high), words in {
         (1.1, 1.4): "Submit it",
-        (0.7, 1.8): "No faster than eager",
+        (0.7, 1.8): "No faster than eager as measured: improve it",
+        (0.9, 1.08): "No faster than eager as measured: improve it",
+        (0.6, 1.1): "not recommended",
         (0.5, 0.8): "keep eager",
     }.items():
         time = Timing(median_ms=1.0, q1_ms=1.0, q3_ms=1.0, samples=9)

@@ -23,7 +23,7 @@ export function Header({ view }: { view: View }) {
         </code>
       )}
       <div class="kl-figures">
-        {head.best ? <Best view={view} best={head.best} /> : <span class="kl-dim">no verified candidate yet</span>}
+        {head.best ? <Best view={view} best={head.best} slower={!head.call} /> : <span class="kl-dim">no verified candidate yet</span>}
         {head.ledger && <Ledger ledger={head.ledger} />}
       </div>
       {head.best && (
@@ -72,14 +72,14 @@ function Status({ view, head }: { view: View; head: Head }) {
 
 const workOf = (role: string) => (role === "verifier" ? "verifying" : `${role} at work`);
 
-function Best({ view, best }: { view: View; best: BestFigures }) {
-  const slower = best.speedups.some(({ baseline, high }) => baseline === "eager" && high < 1);
+/** `slower`: eager is to be kept, so the fastest kernel is not the best choice. */
+function Best({ view, best, slower }: { view: View; best: BestFigures; slower: boolean }) {
   return (
     <>
       <Button
         quiet
         onClick={() => view.look(best.turn)}
-        title={`The ${slower ? "fastest candidate so far, slower than eager," : "best candidate so far"} is turn ${best.number}. Click to look at it.`}
+        title={`The ${slower ? "fastest candidate so far, no faster than eager," : "best candidate so far"} is turn ${best.number}. Click to look at it.`}
         action="look-best"
       >
         {slower ? "fastest" : "best"} #{best.number}

@@ -42,7 +42,7 @@ export interface Head {
   prediction: Prediction | null;
   comparing: boolean;
   sol_ms: number | null;
-  /** how the best kernel is called from a cell, "" while none is as fast as eager */
+  /** how the best kernel is called from a cell, "" while eager is to be kept */
   call: string;
 }
 

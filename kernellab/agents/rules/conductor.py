@@ -24,9 +24,10 @@ from kernellab.agents.rules.performance import (
     untried,
     why_finish,
 )
-from kernellab.agents.rules.slow import KEEP_EAGER, is_slow, may_measure
+from kernellab.agents.rules.slow import is_slow, may_measure
 from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
+from kernellab.records.standing import Standing
 
 #: Number of repetitions of the same failure that count as a loop.
 SAME = 3
@@ -139,15 +140,16 @@ def _right(brief: RouteBrief, verdict: Verdict) -> Route:
 
 
 def _back(brief: RouteBrief, verdict: Verdict) -> Route:
-    """Route to the rules Designer, which has not measured its designs yet, with a kernel that is certainly slow."""
+    """Route to the rules Designer, which has not measured its designs yet, with a kernel that is slow."""
     eager = verdict.against("eager")
     assert eager is not None
+    certainty = "certainly" if eager.standing is Standing.SLOWER else "by its median"
     suggestion, facts = slow_because(brief)
     hot = hot_of(brief)
     return Route(
         to=RouteKind.DESIGNER,
         error_class=ErrorClass.PERFORMANCE.value,
-        reason=f"Right at {verdict.trust.value}, and certainly slower: {eager.text}. {hot}".strip(),
+        reason=f"Right at {verdict.trust.value}, and {certainty} slower: {eager.text}. {hot}".strip(),
         suggestion=f"Measure the designs and their tunables against each other. {suggestion}",
         facts=(*route_facts(brief), *facts),
     )
@@ -246,18 +248,17 @@ def _same_sketch(brief: RouteBrief, streak: Sequence[Attempt]) -> bool:
 
 def _passed(verdict: Verdict, allowed: bool = False, ends: bool = True, best: Verdict | None = None) -> str:
     """The text about a kernel that passed; ``best`` is the best of its session, possibly an earlier one."""
-    eager = verdict.against("eager")
     # the verdict has the figures, which a later measurement of the same kernel refines
-    is_slower = eager is not None and eager.high < 1
+    is_slower = verdict.keeps_eager
     text = f"{'Right' if is_slower else 'Verified'} at {verdict.trust.value}."
     has_library = bool(of(verdict.conditions, LibraryShare))
     if has_library:
         share = f", which has {1 - verdict.own_share:.0%} of its time" if verdict.own_share is not None else ""
         text += f" It composes with the library{share}."
     if is_slower:
-        fastest = best.against("eager") if best is not None else None
-        so_far = "so far" if fastest is None or fastest.high < 1 else "than this one, and not than an earlier one"
-        text += f" {KEEP_EAGER}" if ends else f" Eager is faster {so_far}."
+        so_far = "so far" if best is None or best.keeps_eager else "than this one, and not than an earlier one"
+        faster = "is" if verdict.standing is Standing.SLOWER else "may be"
+        text += f" {verdict.advice}" if ends else f" Eager {faster} faster {so_far}."
     if is_slower and ends and not (has_library or allowed):
         text += " With --allow-library a kernel may call the framework's own, labelled so."
     return text

@@ -1,4 +1,4 @@
-"""A kernel that is right and certainly slower than the framework: whether to try more, and its hot operation."""
+"""A kernel that is right and slower than the framework: whether to try more, and its hot operation."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING
 from kernellab.agents.briefs import Brief, RouteBrief
 from kernellab.agents.rules.classify import ErrorClass
 from kernellab.records import RouteKind, Verdict
+from kernellab.records.standing import Standing
 
 if TYPE_CHECKING:
     from kernellab.sketch.cost import Cost, LaunchCost
 
-#: Certainly slower: the whole interval of the speedup is below this.
+#: Certainly slower by enough to try more: the whole interval of the speedup is below this.
 SLOW = 0.97
-#: The final sentence of a session with such a kernel.
-KEEP_EAGER = "Eager is faster here: keep eager."
 #: A kernel below this time in ms is mostly its own call, which no schedule shortens.
 MOSTLY_CALL_MS = 0.05
 
 
 def is_slow(verdict: Verdict | None) -> bool:
-    """Whether it passed and is certainly slower than eager, by more than a call's cost."""
+    """Whether it passed, and is slower than eager by more than a call's cost: for certain, or by its median."""
     eager = verdict.against("eager") if verdict is not None and verdict.passed else None
-    if verdict is None or eager is None or verdict.time is None:
+    if verdict is None or eager is None or verdict.time is None or verdict.time.median_ms <= MOSTLY_CALL_MS:
         return False
-    return eager.high < SLOW and verdict.time.median_ms > MOSTLY_CALL_MS
+    return eager.high < SLOW or eager.standing is Standing.DOUBTFUL
 
 
 def was_sent_back(brief: Brief) -> bool:
@@ -75,7 +74,6 @@ def hot_operation(cost: Cost, code_costs_more: bool = False) -> str:
 
 
 __all__ = [
-    "KEEP_EAGER",
     "MOSTLY_CALL_MS",
     "SLOW",
     "hot_launch",

@@ -22,6 +22,7 @@ from kernellab.notebook.views.verdict import (
     time_text,
 )
 from kernellab.records import Author, Role, Route, RouteKind, StageResult, StageState
+from kernellab.records.standing import Standing
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.comparing import Timed
 from kernellab.session.engine.steps import Ask, Do, End, next_action
@@ -49,11 +50,12 @@ CHOICES = ("rules", "human", "model")
 
 
 def status_words(state: State) -> str:
-    """Where the session stands; of one that has finished, also that its best is slower than eager."""
+    """Where the session stands; of one that has finished, also that eager is to be kept."""
     if state.elsewhere:
         return state.status_words
     best = state.best() if state.status is SessionStatus.FINISHED else None
-    return f"{STATUS_WORDS[state.status]}{', keep eager' if best and best.verdict.slower_than_eager else ''}"
+    advice = best.verdict.short_advice if best else ""
+    return ", ".join(filter(None, [STATUS_WORDS[state.status], advice]))
 
 
 def head(
@@ -101,8 +103,8 @@ def head(
         "prediction": predictions.view(state) if predictions is not None else None,
         "comparing": comparing is not None,
         "sol_ms": state.bound_ms,
-        # a kernel that is slower than eager is not offered: one keeps eager
-        "call": _call(state, facts) if standings and not standings[0].verdict.slower_than_eager else "",
+        # a kernel that should not replace eager is not offered
+        "call": _call(state, facts) if standings and not standings[0].verdict.keeps_eager else "",
     }
 
 
@@ -254,7 +256,7 @@ def _since(state: State, turn: Turn) -> list[str]:
     if turn.route is None or turn.route.to is not RouteKind.FINISH:
         return []
     verdict = verdict_at(state, turn.id)
-    slower = [c for c in verdict.comparisons if c.high < 1] if verdict and verdict.passed else []
+    slower = [c for c in verdict.comparisons if c.standing is Standing.SLOWER] if verdict and verdict.passed else []
     return [f"Slower than {c.against}: {c.text}." for c in slower]
 
 

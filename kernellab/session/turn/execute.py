@@ -232,7 +232,7 @@ def _designed(
 
 
 def _is_slow(brief: DesignBrief) -> bool:
-    """Whether the work returned because the kernel is certainly slower, not because there is headroom."""
+    """Whether the work returned because the kernel is slower than eager, not because there is headroom."""
     last = brief.history[-1].verdict if brief.history else None
     for_speed = brief.route is not None and brief.route.error_class == ErrorClass.PERFORMANCE
     return for_speed and not brief.pins and is_slow(last)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.agents.rules.slow import KEEP_EAGER
 from kernellab.errors import KernellabError, counted
 from kernellab.options.design import tuning_limit
 from kernellab.records import Candidate, Route, RouteKind
@@ -66,7 +65,7 @@ def tuned_design(
 
 
 def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, channel: Channel) -> DesignReply | Route:
-    """Return the design after a kernel that is certainly slower than eager: the fastest of all schedules and their
+    """Return the design after a kernel that is slower than eager: the fastest of all schedules and their
     tuned tunables, as measured; a route to FINISH if that design was tried already.
 
     Raises:
@@ -80,7 +79,9 @@ def faster_design(bench: Bench, designer: RulesDesigner, brief: DesignBrief, cha
     if tuned.best is None:
         return designer.design(brief)
     reason = brief.route.reason if brief.route is not None else ""
-    return _new_or_end(brief, replies, tuned, lambda tried: f"{reason} {tried} {KEEP_EAGER}")
+    last = brief.history[-1].verdict if brief.history else None
+    advice = last.advice if last is not None else ""
+    return _new_or_end(brief, replies, tuned, lambda tried: f"{reason} {tried} {advice}".strip())
 
 
 def measured_design(
