@@ -9,6 +9,7 @@ from kernellab.evolve.records import Status
 from kernellab.evolve.state import RunState
 from kernellab.evolve.vary.bandit import arms
 from kernellab.models.exchanges import Usage
+from kernellab.models.ledger import reported
 from kernellab.records import Comparison, Record
 
 
@@ -21,13 +22,15 @@ class StepFigures(Record):
 
 
 class OperatorFigures(Record):
-    """The totals of an operator: children evaluated, those faster than their parent, seconds and tokens."""
+    """The totals of an operator: children evaluated, the sum of their gains, seconds and tokens; ``untold`` counts
+    answers whose tokens no one reported."""
 
     name: str
     tries: int
     gain: float
     seconds: float
     tokens: int
+    untold: int = 0
 
 
 class RoundFigures(Record):
@@ -104,7 +107,9 @@ def summary(run: str, state: RunState) -> Summary:
             for step, tally in state.tallies.items()
         },
         operators=tuple(
-            OperatorFigures(name=name, tries=arm.tries, gain=arm.gain, seconds=arm.seconds, tokens=arm.tokens)
+            OperatorFigures(
+                name=name, tries=arm.tries, gain=arm.gain, seconds=arm.seconds, tokens=arm.tokens, untold=arm.untold
+            )
             for name, arm in sorted(arms(state).items(), key=lambda pair: -pair[1].gain)
         ),
         rounds=tuple(
@@ -144,7 +149,8 @@ def words(found: Summary) -> str:
     ]
     lines.append(f"Refused by step: {', '.join(refusals) or 'nothing yet'}.")
     for operator in found.operators:
-        tokens = f", {operator.tokens:,} tokens" if operator.tokens else ""
+        told = reported(f"{operator.tokens:,} tokens" if operator.tokens else "", operator.tokens, operator.untold)
+        tokens = f", {told}" if told else ""
         lines.append(
             f"  {operator.name}: {operator.tries} tried, gain {operator.gain:.2f}, {operator.seconds:.1f} s{tokens}"
         )

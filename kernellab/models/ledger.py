@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,14 +74,19 @@ class Ledger:
         return {"total": self.total.as_dict(), **split}
 
 
+def usage_of(totals: Mapping[str, Any]) -> Usage:
+    """The usage in what :meth:`Totals.as_dict` gives."""
+    return Usage(**{name: totals[name] for name in Usage.model_fields})
+
+
 def tokens(usage: Usage) -> int:
     """Tokens that count against a budget: all input and all output."""
     return usage.input_tokens + usage.output_tokens
 
 
-def reported(usage: Usage, figures: str) -> str:
-    """``figures``, which say the tokens of ``usage``, with what is missing of them: where an agent reported none, 0 is
-    no figure."""
-    if not usage.untold:
+def reported(figures: str, known: int, untold: int) -> str:
+    """``figures``, which say the ``known`` tokens, with what is missing of them: where an agent reported none
+    (``untold`` of its answers), 0 is no figure."""
+    if not untold:
         return figures
-    return f"{figures}, others not reported" if tokens(usage) else "tokens not reported"
+    return f"{figures}, others not reported" if known else "tokens not reported"

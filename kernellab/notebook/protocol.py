@@ -105,10 +105,10 @@ class BestFigures(TypedDict):
 
 
 class LedgerFigures(TypedDict):
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    usd: float | None
+    #: input, cached and output, or "tokens not reported"
+    tokens: str
+    #: in dollars, or "cost not reported"; "" before the first token
+    cost: str
     seconds: float
     budget: str
     #: what is odd about the models' answers

@@ -10,8 +10,7 @@ from kernellab.agents.briefs import CodeReply, DesignReply
 from kernellab.agents.roles import parse_role
 from kernellab.errors import SessionError
 from kernellab.models import Ledger
-from kernellab.models.exchanges import Usage
-from kernellab.models.ledger import reported, tokens
+from kernellab.models.ledger import reported, tokens, usage_of
 from kernellab.records import Role, Route
 from kernellab.session.engine import decisions
 from kernellab.session.engine.driver import Decision
@@ -108,9 +107,9 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
     total = ledger["total"]
     if not total["requests"]:
         return ""
-    usage = Usage(**{name: total[name] for name in Usage.model_fields})
+    usage = usage_of(total)
     figures = f"{tokens(usage):,} tokens" + (f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else "")
-    parts = [reported(usage, figures)]
+    parts = [reported(figures, tokens(usage), usage.untold)]
     if total["usd"] is not None:
         parts.append(f"${total['usd']:.4f}" + (" and unpriced ones" if total["unpriced"] else ""))
     count = total["requests"]

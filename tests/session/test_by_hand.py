@@ -200,6 +200,25 @@ def test_a_pin_in_a_refused_sketch_keeps_the_pin_that_the_sketch_broke(begin: Be
         session.edit_sketch(session.sketch, Author.MODEL)
 
 
+def test_a_line_that_replaced_a_pinned_one_is_not_pinned_too(begin: Begin) -> None:
+    """No sketch could keep both; the error names two ways out, and both are ways out."""
+    session, refused = refused_for_a_pin(begin)
+    count = len(session.turns)
+    with pytest.raises(SessionError, match=r"no sketch could keep both.*fork\(5\)") as error:
+        session.pin(LOAD)
+    assert len(session.turns) == count and "edit_sketch(session.sketch)" in error.value.remedy
+    session.edit_sketch(session.sketch)
+    session.wait(60)
+    session.pin(LOAD)
+    session.edit_sketch(session.sketch, Author.MODEL)  # it keeps the new line, which is all that holds
+    session.wait(60)
+    with pytest.raises(SessionError, match="changes or unpins a pinned line"):
+        session.edit_sketch(str(session.sketch).replace("pad=1", "pad=0"), Author.MODEL)
+    session.fork(5)
+    session.edit_sketch(session.sketch, Author.MODEL)
+    assert refused.number == 7
+
+
 def test_a_decision_that_fails_is_its_callers_error_and_the_session_stays(begin: Begin) -> None:
     session = begin()
     session.wait(120)

@@ -251,6 +251,17 @@ def test_padding_is_followed_through_values(use: str, warned: bool) -> None:
     assert bool(found) is warned
 
 
+@pytest.mark.parametrize(
+    ("use", "remedy"),
+    [("reduce_max(x)", "Load it with pad=-inf"), ("reduce_sum(exp(x))", "Mask it with where before reduce_sum")],
+)
+def test_another_pad_at_the_load_is_the_remedy_only_for_what_was_loaded(use: str, remedy: str) -> None:
+    """``pad=0`` was the remedy for a tile that was loaded with it, and whose exponentials are 1 past the edge."""
+    body = f"  for n in range(0, N, T):\n    load(X[0, n:n+T] -> x, pad=0)\n    y = {use}\n"
+    found = [d for d in check(sketch(body, HEAD.replace(" out", ""))).diagnostics if d.rule == "pad-identity"]
+    assert [d.remedy.startswith(remedy) for d in found] == [True]
+
+
 def test_a_whole_row_has_no_padding() -> None:
     body = "  for m in range(M):\n    load(X[m, 0:N] -> x)\n    y = reduce_mean(x)\n"
     assert [d.rule for d in check(sketch(body, HEAD.replace(" out", ""))).diagnostics] == ["unused-name"]

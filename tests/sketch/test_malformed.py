@@ -83,6 +83,12 @@ def test_odd_texts(text: str) -> None:
     assert result.ok or result.errors
 
 
+@pytest.mark.parametrize("declared", ["symbols: N, cap: f32;", "tensors: cap: f32;", "constexpr: cap: f32 = 2.5;"])
+def test_a_number_among_the_arguments_is_told_as_a_constexpr(declared: str) -> None:
+    (found,) = check(f"sketch s {{\n  {declared}\n}}").errors
+    assert "constexpr: eps;" in found.remedy and found.line == 2
+
+
 #: a name that a plain assignment or a store reads
 _READ = re.compile(r"^\s*(?:\w+ = |store\()[^\"#\n]*?\b([a-z]\w*)\b(?!\s*[(=.])", re.MULTILINE)
 _PLAIN = [text for text in SAMPLES if _READ.search(text)]

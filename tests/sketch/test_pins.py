@@ -7,7 +7,7 @@ import pytest
 from kernellab.errors import SketchError
 from kernellab.records import Author
 from kernellab.sketch.check import check
-from kernellab.sketch.syntax.pins import Kept, check_pins, pinned_lines, set_pin
+from kernellab.sketch.syntax.pins import Kept, check_pins, pinned_lines, set_pin, with_constraints
 
 PARENT = """sketch s {
   symbols: M, N;
@@ -64,6 +64,20 @@ def test_only_a_person_changes_constraints(child: str) -> None:
     assert rules(child, Author.HUMAN) == []
 
 
+def test_a_constraint_stays_in_the_sketch_that_it_restricts() -> None:
+    other = "sketch t {\n  constexpr: T = 8;\n}\n"
+    moved = PARENT.replace("  require: T >= 8;\n", "") + other.replace("= 8;\n", "= 8;\n  require: T >= 8;\n")
+    assert rules(PARENT + other) == []
+    assert rules(moved) == ["require-author"]
+    assert "sketch s" in check_pins(PARENT, moved, Author.MODEL)[0].message
+    written = Kept.of(PARENT)
+    assert written is not None
+    bare = PARENT.replace("  require: T >= 8;\n", "") + other
+    assert Kept.of(with_constraints(bare, written.constraints)) == written
+    assert with_constraints(PARENT, written.constraints) == PARENT
+    assert with_constraints(other, written.constraints) == other, "there is no such sketch"
+
+
 def test_of_pins_and_constraints_only_those_that_a_person_left_or_added_are_a_persons() -> None:
     """Else an agent could not drop its own again, nor would a person's copy of a sketch make its marks the person's."""
     nothing, written = Kept(), Kept.of(PARENT)
@@ -77,7 +91,7 @@ def test_of_pins_and_constraints_only_those_that_a_person_left_or_added_are_a_pe
     assert changed is not None
     left = nothing.by_person(nothing, written).by_person(written, changed)
     loop = '@llm_hint("parallel", "grididx") for m in range(M):'
-    assert ([text for text, _ in left.pins], left.constraints) == ([loop], ("T >= 4",))
+    assert ([text for text, _ in left.pins], left.constraints) == ([loop], (("s", "T >= 4"),))
     assert check_pins(PARENT, unpinned, Author.MODEL, left) == []
     assert [d.rule for d in check_pins(unpinned, PARENT, Author.MODEL, left)] == ["require-author"]
     free = PARENT.replace("#: pin", "").replace("  require: T >= 8;\n", "")

@@ -81,8 +81,13 @@ def test_dtype_of_values(expr: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("expr", "written"),
-    [("x.sum(0)", "reduce_sum(x, axis=...)"), ("x.t()", "transpose(x)"), ("torch.exp(x)", "exp(tile)")],
-)
+    [
+        ("x.sum(0)", "reduce_sum(x, axis=...)"), ("x.t()", "transpose(x)"), ("torch.exp(x)", "exp(tile)"),
+        ("x.max()", "reduce_max(x, axis=...)"), ("torch.amax(x, -1)", "reduce_max(tile, axis=...)"),
+        ("sum(x)", "reduce_sum(tile, axis=...)"), ("mean(x)", "reduce_mean(tile, axis=...)"),
+        ("max(x)", "max(a, b) for two values; of one tile, reduce_max(x, axis=...)"), ("maximum(x, 0)", "max."), ("x.maximum(y)", "max(x, ...)"),
+    ],
+)  # fmt: skip
 def test_pytorch_s_methods_are_told_as_operations(expr: str, written: str) -> None:
     with pytest.raises(SketchError, match=re.escape(f"Write {written}")):
         last(f"y = {expr}")

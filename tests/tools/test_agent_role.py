@@ -22,7 +22,7 @@ from kernellab.errors import SessionError
 from kernellab.models import write_replay
 from kernellab.models.exchanges import Exchange, Finish, Step
 from kernellab.notebook.views.detail import exchange_head
-from kernellab.notebook.views.head import card, upcoming
+from kernellab.notebook.views.head import card, ledger_figures, upcoming
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.notebook.views.texts import partial
 from kernellab.records import Author, Role
@@ -200,6 +200,8 @@ def test_tokens_that_an_agent_does_not_report_are_not_told_as_none(start: Start,
     assert (exchange.usage.input_tokens, exchange.usage.untold) == (0, 1)
     assert "tokens not reported" in session.trace.ledger()["text"] and "0 tokens" not in session.trace.ledger()["text"]
     assert exchange_head(exchange)["tokens"] == "tokens not reported"
+    told = ledger_figures(session.trace.ledger())
+    assert (told["tokens"], told["cost"]) == ("tokens not reported", "cost not reported")
 
 
 def test_what_an_agent_keeps_lies_in_the_workspace_unless_the_home_has_it(

@@ -158,13 +158,8 @@ function Headroom({ share, text, title }: HeadroomFigure) {
 
 function Ledger({ ledger }: { ledger: LedgerFigures }) {
   const title = [
-    `${ledger.input_tokens.toLocaleString("en")} tokens in (${ledger.cached_tokens.toLocaleString("en")} cached)`,
-    `${ledger.output_tokens.toLocaleString("en")} tokens out`,
-    ledger.usd !== null
-      ? `${ledger.usd.toFixed(4)} USD, by the price table or as an agent tells`
-      : ledger.output_tokens > 0
-        ? "cost not reported"
-        : "",
+    ledger.tokens,
+    ledger.cost,
     ledger.seconds > 0 ? `${duration(ledger.seconds)} waited for models` : "",
     ledger.budget ? `budget ${ledger.budget}` : "",
   ];

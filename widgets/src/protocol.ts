@@ -84,10 +84,10 @@ export interface BestFigures {
 }
 
 export interface LedgerFigures {
-  input_tokens: number;
-  cached_tokens: number;
-  output_tokens: number;
-  usd: number | null;
+  /** input, cached and output, or "tokens not reported" */
+  tokens: string;
+  /** in dollars, or "cost not reported"; "" before the first token */
+  cost: string;
   seconds: number;
   budget: string;
   /** what is odd about the models' answers */

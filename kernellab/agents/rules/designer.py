@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import DesignBrief, DesignReply
 from kernellab.capture import Graph, capture
@@ -18,6 +19,9 @@ from kernellab.errors import DesignError, KernellabError, NodeError
 from kernellab.records import Author, RouteKind
 from kernellab.target import Target
 from kernellab.task import Task
+
+if TYPE_CHECKING:
+    from kernellab.sketch.syntax.pins import Kept
 
 _FALLBACK = "No rule designs all of it, so calls of the framework stand between its own launches:"
 #: Divisors of the usual tiles that are tried if these do not fit.
@@ -86,7 +90,7 @@ class RulesDesigner:
                     # every style has the same nodes
                     break
                 continue
-            reply = _reply(style, result, brief.held.constraints)
+            reply = _reply(style, result, brief.held)
             replies.setdefault(reply.sketch, reply)
         annotated = (replace(reply, rationale=" ".join((reply.rationale, *omitted))) for reply in replies.values())
         return list(annotated), refused
@@ -113,7 +117,7 @@ class RulesDesigner:
     def _with_library(self, brief: DesignBrief, graph: Graph, own: list[DesignReply]) -> list[DesignReply]:
         """Return ``own`` and the design with library calls, which comes first if its model time is lower."""
         for style, result in composed(brief.task, graph, brief.target, self.algebra):
-            reply = _reply(style, result, brief.held.constraints)
+            reply = _reply(style, result, brief.held)
             if own and not _fits(reply.sketch, brief.target):
                 continue
             times = [model_time(brief.task, r.sketch, brief.target) for r in (reply, *own[:1])]
@@ -154,10 +158,13 @@ def _unforeseen(brief: DesignBrief, error: Exception) -> DesignError:
     )
 
 
-def _reply(style: Style, found: Scheduled, constraints: tuple[str, ...]) -> DesignReply:
-    """Return one schedule as a reply, with the ``constraints`` that a person wrote."""
+def _reply(style: Style, found: Scheduled, kept: Kept) -> DesignReply:
+    """Return one schedule as a reply, with the constraints that a person wrote."""
+    from kernellab.sketch.syntax.pins import with_constraints
+
     sentences = [f"{style.title.capitalize()}.", style.why, *([_ALGEBRA] if found.algebra else [])]
-    return DesignReply(_with_requires(found.text, constraints), rationale=" ".join(sentences), rewritten=found.algebra)
+    text = with_constraints(found.text, kept.constraints)
+    return DesignReply(text, rationale=" ".join(sentences), rewritten=found.algebra)
 
 
 def _fitting_first(replies: list[DesignReply], target: Target) -> list[DesignReply]:
@@ -177,28 +184,21 @@ def _plain(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"#.*", "", text)).strip()
 
 
-def _with_requires(text: str, constraints: tuple[str, ...]) -> str:
-    """Add ``require:`` lines of a person, in canonical text, to a sketch."""
-    missing = [line for line in (f"require: {text};" for text in constraints) if line not in text]
-    if not missing:
-        return text
-    lines = text.splitlines()
-    position = max(
-        (i for i, line in enumerate(lines) if line.strip().startswith(("constexpr:", "tensors:"))), default=0
-    )
-    lines[position + 1 : position + 1] = [f"    {w}" for w in missing]
-    return "\n".join(lines) + "\n"
-
-
 def _keeping_pins(replies: list[DesignReply], brief: DesignBrief) -> list[DesignReply]:
     previous = brief.previous
-    if previous is None or not brief.held.pins:
+    if previous is None:
         return replies
     from kernellab.sketch.syntax.pins import check_pins
 
     keeping = [reply for reply in replies if not check_pins(previous, reply.sketch, Author.RULES, brief.held)]
     if not keeping:
         pinned = [f"{number} ({text})" for number, text in brief.held.lines(previous)]
+        if not pinned:
+            written = ", ".join(f"`require: {one.text};` of sketch {one.sketch}" for one in brief.held.constraints)
+            raise DesignError(
+                f"The Designer by rules has no schedule with a place for {written}.",
+                "Drop it from the sketch, or edit the sketch by hand.",
+            )
         lines = f"line{'s' if len(pinned) > 1 else ''} {', '.join(pinned)}"
         raise DesignError(
             f"The Designer by rules has no schedule that keeps the pinned {lines} of the sketch.",

@@ -41,13 +41,15 @@ TOKENS_A_SECOND = 200
 class Arm:
     """The totals of an operator: children evaluated, the sum of their gains, seconds, tokens, and cost.
 
-    ``cost`` is in seconds, including the equivalent of its tokens.
+    ``cost`` is in seconds, including the equivalent of its tokens. ``untold`` counts answers whose tokens no one
+    reported.
     """
 
     tries: int = 0
     gain: float = 0.0
     seconds: float = 0.0
     tokens: int = 0
+    untold: int = 0
     cost: float = 0.0
 
     @property
@@ -60,6 +62,7 @@ class Arm:
         self.gain += other.gain
         self.seconds += other.seconds
         self.tokens += other.tokens
+        self.untold += other.untold
         self.cost += other.cost
 
 
@@ -79,7 +82,8 @@ def arms(state: RunState) -> dict[str, Arm]:
         arm_by_name.setdefault(proposal.operator, Arm()).add(
             Arm(
                 tries=1, gain=min(1.0, max(0.0, math.log(worth_after / worth_before))) if is_comparable else 0.0,
-                seconds=seconds, tokens=tokens, cost=(seconds if is_measured else 1.0) + tokens / TOKENS_A_SECOND,
+                seconds=seconds, tokens=tokens, untold=proposal.usage.untold,
+                cost=(seconds if is_measured else 1.0) + tokens / TOKENS_A_SECOND,
             )
         )  # fmt: skip
     return arm_by_name

@@ -10,7 +10,7 @@ from kernellab.evolve.state import RunState
 from kernellab.evolve.summary import summary
 from kernellab.evolve.vary.memory import may_remember
 from kernellab.models.budget import Budget
-from kernellab.models.ledger import reported
+from kernellab.models.ledger import reported, tokens
 from kernellab.notebook.monitor.follow import Follower
 from kernellab.notebook.monitor.protocol import PROTOCOL, Cell, Figures, Head, Knob, Line, Round
 from kernellab.notebook.monitor.rows import value
@@ -24,7 +24,7 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
     state, run = follower.state, follower.run
     begun, knobs, best = state.begun, state.knobs, state.best()
     going = not state.status.ended
-    done = len(state.evaluations)
+    done, used = len(state.evaluations), tokens(state.usage)
     return {
         "protocol": PROTOCOL, "run": run, "name": begun.name, "dsl": begun.dsl, "target": begun.chip or "",
         "status": state.status.value, "status_text": _status(state, works_here, worker), "reason": state.reason,
@@ -49,7 +49,7 @@ def head(follower: Follower, works_here: bool, worker: str = "", message: str = 
         "lines": lines(state), "improvements": [[at, number] for at, number in state.improvements],
         "suggestion": state.suggestion.text if state.suggestion and going else "",
         "began": begun.time + state.idle, "spent": round(state.spent, 1), "left": left(state),
-        "tokens": state.usage.input_tokens + state.usage.output_tokens,
+        "tokens": reported(f"{used:,} tokens" if used else "", used, state.usage.untold),
     }  # fmt: skip
 
 
@@ -110,7 +110,10 @@ def figures(follower: Follower) -> Figures:
             for name, step in totals.stages.items()
         ],
         "operators": [
-            {"name": one.name, "tries": one.tries, "gain": one.gain, "seconds": one.seconds, "tokens": one.tokens}
+            {
+                "name": one.name, "tries": one.tries, "gain": one.gain, "seconds": one.seconds,
+                "tokens": reported(f"{one.tokens:,}" if one.tokens else "", one.tokens, one.untold),
+            }
             for one in totals.operators
         ],
         "cells": cells(state), "knobs": knobs_of(state.knobs), "ledger": ledger(state),
@@ -150,7 +153,7 @@ def ledger(state: RunState) -> list[NamedText]:
     rows = [
         ("wall clock", f"{spent / 60:.1f} min"),
         ("measuring", f"{state.device_seconds:.1f} s"),
-        ("tokens", reported(usage, f"{usage.input_tokens:,} in, {usage.output_tokens:,} out")),
+        ("tokens", reported(f"{usage.input_tokens:,} in, {usage.output_tokens:,} out", tokens(usage), usage.untold)),
         ("exchanges with models", str(sum(state.exchanges.values()))),
         ("budget", _budget(state.knobs)),
         ("seed", str(state.knobs.seed)),

@@ -57,7 +57,8 @@ class Head(TypedDict):
     spent: float
     #: seconds that its further rounds take, about: at the pace of its work up to now; None where it is not known
     left: float | None
-    tokens: int
+    #: "12,400 tokens", "tokens not reported", or ""
+    tokens: str
     #: a direction that the run proposes and a person decides on, "" for none
     suggestion: str
 
@@ -149,7 +150,7 @@ class OperatorTotal(TypedDict):
     tries: int
     gain: float
     seconds: float
-    tokens: int
+    tokens: str
 
 
 class Cell(TypedDict):

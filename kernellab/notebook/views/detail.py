@@ -109,7 +109,7 @@ def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], 
 
 
 def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
-    usage, told = exchange.usage, bool(tokens([exchange]) or exchange.usage.untold)
+    usage, known = exchange.usage, tokens([exchange])
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return {
         "id": exchange.id,
@@ -118,7 +118,9 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
         "model": exchange.model,
         "finish": exchange.finish.value,
         "error": exchange.error,
-        "tokens": reported(usage, f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out") if told else "",
+        "tokens": reported(
+            f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if known else "", known, usage.untold
+        ),
         "seconds": round(usage.seconds, 2),
         "recorded": f"recorded on {exchange.recorded_at}" if exchange.recorded_at else "",
     }

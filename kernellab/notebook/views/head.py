@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from kernellab.errors import CaptureError, DesignError, LoweringError, SketchError, names_of
 from kernellab.models.chat import WAITING
+from kernellab.models.ledger import reported, tokens, usage_of
 from kernellab.notebook.board.predictions import Predictions
 from kernellab.notebook.protocol import PROTOCOL, BestFigures, Button, Card, Head, Headroom, LedgerFigures
 from kernellab.notebook.views.at_turn import looked_at, verdict_at
@@ -407,12 +408,17 @@ def best_figures(best: Best, others: Sequence[Best] = ()) -> BestFigures:
 def ledger_figures(ledger: Mapping[str, Any]) -> LedgerFigures:
     """``LedgerFigures`` from what :meth:`kernellab.session.trace.Trace.ledger` gives."""
     total, budget = ledger["total"], str(ledger["budget"] or "")
-    text = ledger_line(ledger) or "0 tokens"
+    text, usage = ledger_line(ledger) or "0 tokens", usage_of(total)
+    cost = "cost not reported" if tokens(usage) or usage.untold else ""
+    if usage.usd is not None:
+        cost = f"{usage.usd:.4f} USD, by the price table or as an agent tells"
     return {
-        "input_tokens": total["input_tokens"],
-        "cached_tokens": total["cached_tokens"],
-        "output_tokens": total["output_tokens"],
-        "usd": total["usd"],
+        "tokens": reported(
+            f"{usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached); {usage.output_tokens:,} tokens out",
+            tokens(usage),
+            usage.untold,
+        ),
+        "cost": cost,
         "seconds": total["seconds"],
         "budget": budget,
         "warning": ledger["warning"],

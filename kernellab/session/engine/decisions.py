@@ -17,7 +17,7 @@ from kernellab.records import Author, Candidate, Role, Route, RouteKind, Source
 from kernellab.session.edits import edited
 from kernellab.session.engine.approval import START, Stops
 from kernellab.session.engine.steps import NO_BUDGET, Ask, failed_for_a_person, next_action
-from kernellab.session.record.held import held
+from kernellab.session.record.held import Held, held
 from kernellab.session.record.records import (
     ApprovalSet,
     Approved,
@@ -39,7 +39,7 @@ from kernellab.session.record.records import (
     Undone,
 )
 from kernellab.session.record.state import State, apply
-from kernellab.sketch.syntax.pins import Kept, check_pins, pinned_lines, set_pin
+from kernellab.sketch.syntax.pins import Kept, check_pins, line_of_pin, pinned_lines, replaced, set_pin
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
 #: Questions that continuing answers.
@@ -119,7 +119,7 @@ def fork(state: State, turn: int | str, author: Author = Author.HUMAN) -> list[E
     missing = now.missing_in(held(state, base.id).kept)
     if missing != Kept() and author is not Author.HUMAN:
         by_pin = [text for text, _ in missing.pins]
-        what = f"pinned the line `{by_pin[0]}`" if by_pin else f"wrote the constraint `{missing.constraints[0]}`"
+        what = f"pinned the line `{by_pin[0]}`" if by_pin else f"wrote the constraint `{missing.constraints[0].text}`"
         others = (t for t in state.turns.values() if t.state is not TurnState.RUNNING)
         keeping = [t.number for t in others if now.missing_in(held(state, t.id).kept) == Kept()]
         raise SessionError(
@@ -293,21 +293,47 @@ def pin(state: State, line: int, on: bool, reason: str) -> list[Event]:
     design_turn = state.sketch_turn(base) if base else None
     if design_turn is None or design_turn.sketch is None:
         raise SessionError("There is no sketch to pin a line of.", "Wait for one, or write it.")
-    text = set_pin(design_turn.sketch, line, on, reason)
+    holds = held(state, base)
+    taken = _of_an_agent(holds, design_turn.sketch, line) if on else None
+    text = design_turn.sketch if taken else set_pin(design_turn.sketch, line, on, reason)
+    if on:
+        _refuse_both(holds, design_turn, text, taken)
     # the line that is marked: for a decorator, the line of its statement
     lines_before, lines_after = (
         {number for number, _ in pinned_lines(sketch)} for sketch in (design_turn.sketch, text)
     )
-    pinned_line = min(lines_before ^ lines_after, default=line)
+    pinned_line = taken or min(lines_before ^ lines_after, default=line)
     rationale = f"{'Pinned' if on else 'Unpinned'} line {pinned_line}." + (f" {reason}" if reason and on else "")
     turn = new_turn(
         state, Role.DESIGNER, Author.HUMAN, sketch=text, rationale=rationale, gate=design_turn.gate,
-        constexpr=design_turn.constexpr, only_pins=True, state=TurnState.DONE,
+        constexpr=design_turn.constexpr, only_pins=True, taken=taken, state=TurnState.DONE,
     ).model_copy(update={"parent": base})  # fmt: skip
     events: list[Event] = [TurnStarted(turn=turn)]
     if head is not None and head.state is TurnState.RUNNING:
         events.append(TurnStarted(turn=head.model_copy(update={"parent": turn.id})))
     return events
+
+
+def _of_an_agent(holds: Held, text: str, line: int) -> int | None:
+    """The line of the pin around ``line`` that an agent set in ``text``, and that binds no one."""
+    marked = line_of_pin(text, line)
+    return marked if marked is not None and marked not in {number for number, _ in holds.kept.lines(text)} else None
+
+
+def _refuse_both(holds: Held, turn: Turn, text: str, taken: int | None) -> None:
+    """Raises SessionError if the pin that ``text`` adds to the turn's sketch, or that is taken, is on a line that
+    stands, in this refused sketch, where a pinned line stood: no sketch could keep both."""
+    before, now = Kept.of(turn.sketch or "") or Kept(), Kept.of(text) or Kept()
+    instead = replaced(holds.kept, holds.sketch, turn.sketch or "")
+    for new in (Kept().taking(text, taken) if taken else now.missing_in(before)).pins:
+        if holds.turn is None or new not in instead:
+            continue
+        raise SessionError(
+            f"This line stands where the pinned line `{instead[new][0]}` stood, and the sketch of turn {turn.number} "
+            "was refused for that: no sketch could keep both.",
+            f"To keep the pinned line, pin in turn {holds.turn.number}: fork({holds.turn.number}). To keep this one, "
+            "make the sketch your own edit first, which drops the old pin: edit_sketch(session.sketch); then pin it.",
+        )
 
 
 def placed(state: State, role: Role, author: Author = Author.HUMAN, /, **fields: Any) -> list[Event]:

@@ -25,7 +25,8 @@ class Held:
     def lines(self) -> tuple[str, ...]:
         """The lines that agents keep, each in a sentence."""
         pins = (f"A person pinned line {number}, `{text}`." for number, text in self.kept.lines(self.sketch))
-        return (*pins, *(f"A person wrote `require: {text};`." for text in self.kept.constraints))
+        written = (f"A person wrote `require: {one.text};` in sketch {one.sketch}." for one in self.kept.constraints)
+        return (*pins, *written)
 
 
 def held(state: State, to: str | None) -> Held:
@@ -45,7 +46,7 @@ def held(state: State, to: str | None) -> Held:
             seen = now or seen
             continue
         if turn.only_pins and now is not None:
-            kept, seen = kept.marked(seen, now), now
+            kept, seen = kept.marked(seen, now).taking(turn.sketch, turn.taken), now
             # pins in a sketch that was refused make it no other sketch
             standing = standing if _breaks(turn) else turn
             continue

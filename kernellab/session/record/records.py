@@ -118,6 +118,8 @@ class Turn(Record):
     note: str = ""
     #: A person changed only pins: the turns before it remain valid.
     only_pins: bool = False
+    #: The line of a pin that an agent had set and that the person pinned, too: it is the person's from here.
+    taken: int | None = None
     #: An agent placed it in the session from outside, with a tool.
     by_tool: bool = False
     #: Memory entries that the role received, or from which it began.

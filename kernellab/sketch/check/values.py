@@ -55,11 +55,12 @@ def check_values(program: Program, constexpr: Mapping[str, int | float]) -> list
 @dataclass(frozen=True)
 class _Lanes:
     """The values past the edge along each padded axis (None: unknown), the tile that they come from, and a constant
-    value."""
+    value. ``loaded``: they are what the load put there."""
 
     pads: Mapping[int, float | None] = field(default_factory=dict)
     source: str = ""
     constant: float | None = None
+    loaded: bool = False
 
 
 _PLAIN = _Lanes()
@@ -120,7 +121,7 @@ class _Padding:
         lanes = self.lanes(stmt.args[0])
         pad = lanes.pads.get(attrs["axis"], last)  # type: ignore[call-overload]
         if pad is None or not (math.isnan(pad) or pad == last):
-            self._note("pad-identity", tile=lanes.source, pad=_word(pad), op=stmt.op, identity=_word(last))
+            self._differs(lanes, pad, stmt.op, last)
 
     def scatter(self, stmt: Scatter) -> None:
         """Report an index whose padding is an element of the tensor: padded values would be written there."""
@@ -157,7 +158,7 @@ class _Padding:
             if isinstance(item, Range) and not self._inside(item, dim, self.loops):
                 axis = rank - len(arg.type.shape)
                 pads[axis] = pad
-        return _Lanes(pads, source or tensor.name)
+        return _Lanes(pads, source or tensor.name, loaded=True)
 
     def _load(self, stmt: Load, loops: tuple[Loop, ...]) -> _Lanes:
         ranges = [
@@ -166,7 +167,7 @@ class _Padding:
             if isinstance(item, Range)
         ]
         padded = {axis: stmt.pad for axis, (item, dim) in enumerate(ranges) if not self._inside(item, dim, loops)}
-        return _Lanes(padded, stmt.tile.name)
+        return _Lanes(padded, stmt.tile.name, loaded=True)
 
     def _inside(self, item: Range, dim: IntExpr, loops: tuple[Loop, ...]) -> bool:
         """Is the range proved to stay inside ``dim`` in every iteration?"""
@@ -284,8 +285,7 @@ class _Padding:
         numbers = [p for p in pads if p is not None]
         harmless = any(math.isnan(p) for p in numbers) or (0.0 in numbers and not any(math.isinf(p) for p in numbers))
         if pads and not harmless:
-            source = left.source if x in left.pads else right.source
-            self._note("pad-identity", tile=source, pad=_word(pads[0]), op="gemm", identity="0")
+            self._differs(left if x in left.pads else right, pads[0], "gemm", 0.0)
 
     def _reduce(self, op: str, lanes: _Lanes, axes: tuple[int, ...], dtype: DType | None = None) -> None:
         """Report padding along ``axes`` that is not the identity of ``op``."""
@@ -302,7 +302,16 @@ class _Padding:
             identity = 0.0  # the smallest number of the dtype
         wrong = [p for p in reached if p is None or not (math.isnan(p) or p == identity)]
         if wrong:
-            self._note("pad-identity", tile=lanes.source, pad=_word(wrong[0]), op=op, identity=_word(identity))
+            self._differs(lanes, wrong[0], op, identity)
+
+    def _differs(self, lanes: _Lanes, pad: float | None, op: str, identity: float) -> None:
+        """Report a tile whose padded part holds ``pad`` where ``op`` needs ``identity``."""
+        remedy = f"Load it with pad={_word(identity)}, or mask it with where."
+        if not lanes.loaded:  # another pad at the load is what operations make of it
+            remedy = f"Mask it with where before {op}, or load with a pad that has become {_word(identity)} there."
+        self._note(
+            "pad-identity", tile=lanes.source, pad=_word(pad), op=op, identity=_word(identity), remedy=remedy,
+        )  # fmt: skip
 
     def _note(self, rule: str, **fields: object) -> None:
         key = (self.span.line, self.span.col, rule)

@@ -7,9 +7,10 @@ from kernellab.sketch.program.ints import IntExpr
 from kernellab.sketch.program.program import DType, Value
 from kernellab.sketch.resolve.expr import read_index, read_operand
 from kernellab.sketch.resolve.operands import Operand, Weak, default_dtype, shape_of, typed
-from kernellab.sketch.resolve.scope import Scope
+from kernellab.sketch.resolve.scope import Scope, reduction
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.messages import nearest
+from kernellab.sketch.syntax.printer import format_expr
 
 _DTYPES = {d.value: d for d in DType}
 
@@ -34,7 +35,10 @@ def bind_arguments(scope: Scope, expr: tree.Call, parameters: tuple[str, ...]) -
     missing = [p for p in parameters if not p.endswith("?") and p not in bound]
     if missing:
         what = f"'{expr.func}' has no {', '.join(missing)}."
-        raise scope.refuse("arguments", expr.span, what=what, remedy=f"Write {shown}.")
+        remedy = f"Write {shown}."
+        if (over := reduction(expr.func)) and expr.args:
+            remedy = f"Write {shown} for two values; of one tile, {over}({format_expr(expr.args[0])}, axis=...)."
+        raise scope.refuse("arguments", expr.span, what=what, remedy=remedy)
     return bound
 
 

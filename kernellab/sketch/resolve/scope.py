@@ -178,10 +178,9 @@ class Scope:
         if "." in name:
             return self.refuse("unknown-operation", span, name=name, remedy=_as_call(name) or _near_library(name))
         operations = [*OPS, "alloc", "load", "store", "atomic_add", *self.names.opaques]
-        remedy = (
-            nearest(name, operations)
-            or "Write it with known operations, or declare it: opaque: name(x[N]: f32) -> [N]: f32;"
-        )
+        over = reduction(name)
+        other = f"Write {over}(tile, axis=...)." if over else f"Write {_OF_TORCH.get(name)}."
+        remedy = other if over or name in _OF_TORCH else nearest(name, operations) or f"Write {_UNKNOWN}"
         at = tree.Span(span.line, span.col, span.line, span.col + len(name))
         return self.refuse("unknown-operation", at, name=name, remedy=remedy)
 
@@ -234,20 +233,28 @@ class Scope:
         return [name for block in self.blocks for name in block]
 
 
+def reduction(name: str) -> str:
+    """Return the operation that reduces a tile as PyTorch's function ``name`` does; "" if there is none."""
+    return next((op for op in (f"reduce_{name}", f"reduce_{name.removeprefix('a')}") if op in OPS), "")
+
+
 def _as_call(name: str) -> str:
     """Return the operation for PyTorch's ``tile.sum()`` or ``torch.exp(tile)``; "" if there is none."""
     owner, _, method = name.partition(".")
-    candidates = (method, f"reduce_{method}", f"reduce_{method.removeprefix('a')}", _OF_TORCH.get(method, ""))
-    op = next((op for op in candidates if op in OPS), None)
+    op = next((op for op in (reduction(method), method, _OF_TORCH.get(method, "")) if op in OPS), None)
     if op is None or f"{owner}." == PREFIX or method in LIBRARY:
         return ""
-    arguments = ("tile" if owner in _LIBRARIES else owner) + (", axis=..." if op.startswith("reduce_") else "")
+    arguments = ("tile" if owner in _LIBRARIES else owner) + (
+        ", axis=..." if op.startswith("reduce_") else ", ..." * (OPS[op].arity > 1)
+    )
     return f"Write {op}({arguments}): operations are called by their names alone."
 
 
 def _near_library(name: str) -> str | Nearest:
     """Return the remedy for ``name``, which has a dot."""
     member = name.rpartition(".")[2]
+    if not name.startswith(PREFIX) and member not in LIBRARY:
+        return f"Operations are called by their names alone: write {_UNKNOWN}"
     near = [member] if member in LIBRARY else difflib.get_close_matches(member, LIBRARY, n=3, cutoff=0.5)
     if len(near) == 1:
         return Nearest(name, f"{PREFIX}{near[0]}")
@@ -260,7 +267,11 @@ def _near_library(name: str) -> str | Nearest:
 _FILLED = {"zeros": "0.0", "zeros_like": "0.0", "ones": "1.0", "ones_like": "1.0", "full_like": "value"}
 #: names of modules before a function
 _LIBRARIES = ("torch", "np", "numpy", "math", "tl", "F")
-#: methods of tensors whose operations have other names
-_OF_TORCH = {"t": "transpose", "matmul": "dot", "to": "cast"}
+#: functions of other libraries whose operations have other names
+_OF_TORCH = {
+    "t": "transpose", "permute": "transpose", "matmul": "dot", "mm": "dot", "to": "cast", "maximum": "max",
+    "minimum": "min", "clip": "clamp", "cat": "concat", "view": "reshape", "expand": "broadcast",
+}  # fmt: skip
+_UNKNOWN = "it with known operations, or declare it: opaque: name(x[N]: f32) -> [N]: f32;"
 #: resolves one kind of expression; for a wrong one it records a diagnostic and raises Refused
 Rule = Callable[[Scope, Any], Operand]

@@ -119,8 +119,8 @@ MESSAGES: dict[str, Message] = {
     ),
     "pad-identity": _warning(
         311,
-        "'{tile}' is padded with {pad}, and {op} has the identity {identity}: the edge changes the result.",
-        "Load it with pad={identity}, or mask it with where.",
+        "Past the edge '{tile}' has come to {pad}, and {op} has the identity {identity}: the edge changes the result.",
+        "{remedy}",
     ),
     "pad-mean": _error(
         312,

@@ -258,6 +258,10 @@ _FOREIGN = (
     (re.compile(r"\s*return\b"), "A sketch returns nothing.", "Write store(tile -> Y[...])."),
     (re.compile(r"\s*(?:break|continue|pass)\b"), "Loops run to their end.", "Use if on an index condition."),
     (re.compile(r"[^=!<>]*(?:[-+*/&|^]|<<|>>)=[^=]"), "There is no in-place operator in a sketch.", "Write x = x + ... instead."),
+    (
+        re.compile(r"\s*(?:symbols|tensors|constexpr)\s*:.*\b[^\W\d]\w*\s*:\s*[^\W\d]"), "A name without a shape has a type.",
+        "A tensor has its shape in brackets: X[M, N]: f32. A number among the arguments is a constexpr of its name, without a type and a value: constexpr: eps;",
+    ),
     (re.compile(r".*\w\.m?T\b(?!\s*\()"), "A tile has no attributes.", "Write transpose(tile)."),
     (re.compile(r".*[\w\])]\s*@\s*(?!llm_hint)\w"), "There is no operator '@' in a sketch.", "Write gemm(a, b, acc), or dot(a, b)."),
     (re.compile(r"\s*for\b(?!.*\brange\b)"), "A loop runs over range(...).", "Write for i in range(start, stop, step):."),

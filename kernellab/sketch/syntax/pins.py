@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from kernellab.errors import SketchError
 from kernellab.records import Author, Diagnostic
@@ -23,12 +25,19 @@ _ELSE = re.compile(r"\s*else\b")
 _Pin = tuple[str, tuple[str, ...]]
 
 
+class Constraint(NamedTuple):
+    """A ``require:`` in canonical text, and the name of the sketch that it restricts."""
+
+    sketch: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Kept:
-    """What a revision by an agent keeps: pinned lines with how often each stands, and constraints in canonical text."""
+    """What a revision by an agent keeps: pinned lines with how often each stands, and constraints."""
 
     pins: Mapping[_Pin, int] = field(default_factory=dict)
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Kept | None:
@@ -40,7 +49,7 @@ class Kept:
         constraints of its two texts: a person's are those that the person left, or added."""
         pins = {pin: min(count, self.pins.get(pin, 0) + max(0, count - before.pins.get(pin, 0)))
                 for pin, count in now.pins.items()}  # fmt: skip
-        left = [text for text in now.constraints if text in self.constraints or text not in before.constraints]
+        left = [one for one in now.constraints if one in self.constraints or one not in before.constraints]
         return Kept({pin: count for pin, count in pins.items() if count}, tuple(left))
 
     def marked(self, before: Kept, now: Kept) -> Kept:
@@ -50,10 +59,16 @@ class Kept:
         pins = {pin: self.pins.get(pin, 0) + now.pins.get(pin, 0) - before.pins.get(pin, 0) for pin in every}
         return Kept({pin: count for pin, count in pins.items() if count > 0}, self.constraints)
 
+    def taking(self, text: str, line: int | None) -> Kept:
+        """With the pin at ``line`` of ``text`` once more; None: as it is."""
+        file, _ = parse_with_faults(text)
+        new = next((pin for pin, span in _pins(file) if span.line == line), None) if file is not None else None
+        return self if new is None else Kept({**self.pins, new: self.pins.get(new, 0) + 1}, self.constraints)
+
     def missing_in(self, other: Kept) -> Kept:
         """What of it ``other`` does not keep."""
         pins = {pin: count for pin, count in self.pins.items() if other.pins.get(pin, 0) < count}
-        return Kept(pins, tuple(text for text in self.constraints if text not in other.constraints))
+        return Kept(pins, tuple(one for one in self.constraints if one not in other.constraints))
 
     def lines(self, text: str) -> list[tuple[int, str]]:
         """The pinned lines among these as they stand in ``text``: number (from 1) and canonical text, in order."""
@@ -67,6 +82,22 @@ def _kept_of(text: str) -> Kept | None:
     if file is None:
         return None
     return Kept(Counter(pin for pin, _ in _pins(file)), tuple(condition for condition, _ in _requires(file)))
+
+
+def replaced(kept: Kept, before: str, after: str) -> dict[_Pin, _Pin]:
+    """For each statement of ``after`` that stands where a kept pin of ``before`` stood, and is no longer that: the pin.
+
+    A statement inside a loop that has another header is another one, too.
+    """
+    old, new = (parse_with_faults(text)[0] for text in (before, after))
+    if old is None or new is None:
+        return {}
+    lines, now = [pin for pin, _ in _all(old)], [pin for pin, _ in _all(new)]
+    found = dict[_Pin, _Pin]()
+    for what, start, end, new_start, new_end in difflib.SequenceMatcher(None, lines, now, autojunk=False).get_opcodes():
+        gone = [pin for pin in lines[start:end] if pin in kept.pins] if what == "replace" else []
+        found |= {pin: gone[0] for pin in now[new_start:new_end] if gone}
+    return found
 
 
 def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | None = None) -> list[Diagnostic]:
@@ -95,10 +126,13 @@ def check_pins(parent_text: str, child_text: str, author: Author, kept: Kept | N
             found.append(diagnostic("pin-mark", bare[pin], 1, what=f"'{pin[0]}'"))
         else:
             found.append(diagnostic("pin", _near(child, before), 1, what=f"'{pin[0]}' (line {before} before)"))
-    after = {text for text, _ in _requires(child)}
-    places = {text: span.line for text, span in _requires(parent)}
-    gone = ((text, places.get(text, 1)) for text in kept.constraints if text not in after)
-    return found + [diagnostic("require-author", _near(child, line), 1, what=f"'{text}'") for text, line in gone]
+    after = {one for one, _ in _requires(child)}
+    places = {one: span.line for one, span in _requires(parent)}
+    gone = ((one, places.get(one, 1)) for one in kept.constraints if one not in after)
+    return found + [
+        diagnostic("require-author", _near(child, line), 1, what=f"'{one.text}' of sketch {one.sketch}")
+        for one, line in gone
+    ]
 
 
 def pinned_lines(text: str) -> list[tuple[int, str]]:
@@ -107,9 +141,27 @@ def pinned_lines(text: str) -> list[tuple[int, str]]:
     return sorted((span.line, pin[0]) for pin, span in _pins(file)) if file is not None else []
 
 
+def with_constraints(text: str, constraints: Iterable[Constraint]) -> str:
+    """``text`` with each of the ``constraints`` below the declarations of its sketch, where such a sketch is there."""
+    file, _ = parse_with_faults(text)
+    missing = [one for one in constraints if one not in {here for here, _ in _requires(file)}]
+    lines = text.split("\n")
+    for sketch in reversed(file.sketches if file is not None else ()):
+        after = max((d.span.end_line for d in sketch.declarations), default=sketch.span.line)
+        lines[after:after] = [f"    require: {one.text};" for one in missing if one.sketch == sketch.name]
+    return "\n".join(lines)
+
+
 def without_pins(text: str) -> str:
     """``text`` with the marks of pins turned into comments."""
     return text.replace(_MARK, "#")
+
+
+def line_of_pin(text: str, line: int) -> int | None:
+    """The line of the statement around ``line`` as :func:`pinned_lines` names it; None if it is not pinned."""
+    group = _statement(text, line)
+    first, last = (group[0].line, _last(group[-1])) if group else (0, 0)
+    return next((number for number, _ in pinned_lines(text) if first <= number <= last), None)
 
 
 def set_pin(text: str, line: int, on: bool = True, reason: str = "") -> str:
@@ -162,13 +214,13 @@ def _near(child: tree.SketchFile, line: int) -> int:
     return min(line, max((s.span.end_line for s in child.sketches), default=1))
 
 
-def _requires(file: tree.SketchFile | None) -> Iterator[tuple[str, tree.Span]]:
+def _requires(file: tree.SketchFile | None) -> Iterator[tuple[Constraint, tree.Span]]:
     for sketch in file.sketches if file is not None else ():
         for declaration in sketch.declarations:
             if declaration.kind == "require":
                 for item in declaration.items:
                     if not isinstance(item, (tree.SymbolDecl, tree.TensorDecl, tree.ConstDecl, tree.OpaqueDecl)):
-                        yield format_expr(item), item.span
+                        yield Constraint(sketch.name, format_expr(item)), item.span
 
 
 def _pins(file: tree.SketchFile | None) -> Iterator[tuple[_Pin, tree.Span]]:

@@ -315,7 +315,7 @@ export function LedgerPanel({ view }: { view: MonitorView }) {
                 <td>{one.tries}</td>
                 <td>{one.gain.toFixed(2)}</td>
                 <td>{duration(one.seconds) || NONE}</td>
-                <td>{one.tokens ? count(one.tokens) : NONE}</td>
+                <td>{one.tokens || NONE}</td>
               </tr>
             ))}
           </tbody>

@@ -46,7 +46,8 @@ export interface Head {
   spent: number;
   /** seconds that its further rounds take, about: at the pace of its work up to now; null where it is not known */
   left: number | null;
-  tokens: number;
+  /** "12,400 tokens", "tokens not reported", or "" */
+  tokens: string;
   /** a direction that the run proposes and a person decides on, "" for none */
   suggestion: string;
 }
@@ -137,7 +138,7 @@ export interface OperatorTotal {
   tries: number;
   gain: number;
   seconds: number;
-  tokens: number;
+  tokens: string;
 }
 
 /** The best candidate of one kind: on-chip bytes are in powers of four, flop/byte in powers of two. */
@@ -297,7 +298,7 @@ export const EMPTY: Traits = {
     began: 0,
     spent: 0,
     left: null,
-    tokens: 0,
+    tokens: "",
     suggestion: "",
   },
   figures: {

@@ -2,7 +2,7 @@
 import type { ComponentChild } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { save } from "../download";
-import { count, duration, guess, plural } from "../format";
+import { duration, guess, plural } from "../format";
 import { keepFocus, nameOf, passSave, typing } from "../keys";
 import { Notices } from "../notices";
 import { Tooltip } from "../tooltip";
@@ -104,7 +104,7 @@ function Pace({ view }: { view: MonitorView }) {
   const parts = [
     running ? `${duration(elapsed)} so far` : duration(spent),
     ...(running && left !== null && left >= 1 ? [`about ${guess(left)} left`] : []),
-    ...(tokens > 0 ? [`${count(tokens)} tokens`] : []),
+    ...(tokens ? [tokens] : []),
   ];
   return <span class="kl-dim kl-mon-pace">{parts.join(", ")}</span>;
 }

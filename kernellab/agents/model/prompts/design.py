@@ -117,4 +117,4 @@ def kept_lines(brief: DesignBrief) -> tuple[list[str], list[str]]:
     """The lines that a person pinned in the sketch to revise, as they stand, and a person's ``require:`` lines."""
     lines = (brief.previous or "").splitlines()
     pinned = [lines[number - 1].strip() for number, _ in brief.held.lines(brief.previous or "")]
-    return pinned or list(brief.pins), [f"require: {text};" for text in brief.held.constraints]
+    return pinned or list(brief.pins), [f"require: {one.text};" for one in brief.held.constraints]

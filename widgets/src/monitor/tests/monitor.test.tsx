@@ -110,11 +110,14 @@ describe("rows", () => {
 
   it("says how long it has worked and about how long it still takes", async () => {
     const { kernel, find, does } = await show();
-    const pace = { began: Date.now() / 1000 - 65, spent: 60, left: 120, tokens: 0 };
+    const pace = { began: Date.now() / 1000 - 65, spent: 60, left: 120, tokens: "" };
     await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "running" }));
     expect(find(".kl-mon-pace").textContent).toMatch(/^1 min 0\d s so far, about 2 min left$/);
     await does(() => kernel.put("head" as never, { ...head(all), ...pace, status: "finished", left: null }));
     expect(find(".kl-mon-pace").textContent).toBe("1 min 00 s");
+    const untold = { status: "finished", left: null, tokens: "tokens not reported" };
+    await does(() => kernel.put("head" as never, { ...head(all), ...pace, ...untold }));
+    expect(find(".kl-mon-pace").textContent).toBe("1 min 00 s, tokens not reported");
   });
 
   it("leaves no listener behind", async () => {
