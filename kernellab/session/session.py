@@ -243,7 +243,8 @@ class Session:
     def tune(self, limit: int | str = 20, author: Author = Author.HUMAN) -> None:
         """Have the rules Designer measure its designs against each other, at most ``limit`` points (20) or seconds
         ("20s"), and verify the fastest; the session ends again where that was tried already.
-        Raises SessionError if another plays the Designer or lines are pinned, KernellabError for a wrong limit."""
+        Raises SessionError if another plays the Designer, lines are pinned or kernels run in Triton's interpreter, and
+        KernellabError for a wrong limit."""
         self._requests.decide(lambda state: decisions.tune(state, str(limit), author))
 
     def edit_sketch(self, text: str, author: Author = Author.HUMAN) -> None:

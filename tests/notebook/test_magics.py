@@ -34,7 +34,7 @@ from tests.models.fake_server import FakeServer, answer
 LINE = [
     "approve", "ask", "attack", "budget", "challenge", "compare", "config", "doctor", "evolve", "exercise", "explain",
     "export", "fork", "grade", "help", "insert", "lens", "measure", "memory", "note", "pause", "pin", "predict",
-    "progress", "replay", "run", "share", "show", "step", "stop", "undo", "watch",
+    "progress", "replay", "run", "share", "show", "step", "stop", "tune", "undo", "watch",
 ]  # fmt: skip
 CELL = [
     "answer", "attack", "challenge", "code", "design", "evolve", "exercise", "measure", "profile", "sketch", "task",

@@ -367,6 +367,11 @@ def test_the_designs_can_be_measured_once_where_rules_end_a_session() -> None:
     for limit in ("0", "many", ""):
         with pytest.raises(KernellabError):
             tune(now, limit)
+    interpreted: list[Event] = [TargetFound.of(Target("triton", Backend.INTERPRETER, chip))]
+    with pytest.raises(SessionError, match="its interpreter here, whose times say nothing about a GPU") as refused:
+        tune(state(interpreted, DESIGN, CODE, PASS, finish, ended), "20")
+    assert refused.value.message.count(".") == 1, "one sentence"
+    assert not can(state(interpreted, DESIGN, CODE, PASS, finish, ended))["tune"]
     with pytest.raises(SessionError, match="Only the rules' designs"):
         tune(state(DESIGN, CODE, PASS, [RoleSet(role=Role.DESIGNER, spec="human")]), "20")
     text = "sketch a {\n    symbols: M;  #: pin\n}"

@@ -14,7 +14,7 @@ ROLES = ("designer", "coder", "conductor", "analyst")
 
 @magics_class
 class TurnMagics(KernelMagic):
-    """step, run, pause, stop, fork, undo, approve, role, note, pin."""
+    """step, run, pause, stop, fork, undo, tune, approve, note, budget, ask, pin."""
 
     @line_command
     @argument("name", nargs="?", help=ONE)
@@ -52,6 +52,13 @@ class TurnMagics(KernelMagic):
     def kernel_undo(self, args: argparse.Namespace) -> None:
         """Take your last approval, edit, pin, redirection or fork back."""
         self.session(args.name).undo()
+
+    @line_command
+    @argument("name", nargs="?", help=ONE)
+    @argument("--limit", default="20", help="at most so many points (20) or seconds (20s)")
+    def kernel_tune(self, args: argparse.Namespace) -> None:
+        """Measure the rules' designs against each other, and verify the fastest; no tokens."""
+        self.session(args.name).tune(args.limit)
 
     @line_command
     @argument("name", nargs="?", help=ONE)

@@ -26,13 +26,12 @@ from kernellab.records import Author, Role, Route, RouteKind, StageResult, Stage
 from kernellab.records.standing import Standing
 from kernellab.session.engine.approval import Expected, expected
 from kernellab.session.engine.comparing import Timed
+from kernellab.session.engine.decisions import not_tunable
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
-from kernellab.session.record.held import held
 from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
 from kernellab.session.record.state import Best, State, gate_refuses
 from kernellab.session.record.view import outcome, stopped, target_words
-from kernellab.target import Backend
 from kernellab.verifier.protocol.stats import one_line_each
 
 STATUS_WORDS = {
@@ -196,13 +195,11 @@ def _may_tune(state: State) -> bool:
     head = state.head_turn
     ends = head is not None and head.route is not None and head.route.to is RouteKind.FINISH
     rests = state.status in (SessionStatus.FINISHED, SessionStatus.WAITING)
-    if not (ends and rests) or state.roles.get(Role.DESIGNER, "rules") != "rules" or state.created.tune:
-        return False
-    if state.target is None or state.target.backend is Backend.INTERPRETER or state.best() is None:
+    if not (ends and rests) or state.created.tune or state.target is None or state.best() is None:
         return False
     if any(turn.route is not None and turn.route.measure for turn in state.turns.values()):
         return False
-    return not held(state, state.standing_on).kept.pins
+    return not_tunable(state) is None
 
 
 # -- the card ----------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from kernellab.session.record.records import (
 )
 from kernellab.session.record.state import State, apply
 from kernellab.sketch.syntax.pins import Kept, check_pins, line_of_pin, pinned_lines, replaced, set_pin
+from kernellab.target import Backend
 
 RUNNING = StatusChanged(status=SessionStatus.RUNNING)
 #: Questions that continuing answers.
@@ -214,21 +215,31 @@ def tune(state: State, limit: str, author: Author = Author.HUMAN) -> list[Event]
 
     Raises:
         KernellabError: the limit is neither points nor seconds.
-        SessionError: another plays the Designer, or lines are pinned.
+        SessionError: another plays the Designer, lines are pinned, or kernels run in the interpreter.
     """
     points, _ = tuning_limit(limit)
     if not points:
         raise SessionError("No point would be measured.", "Give a number of points, as 20, or seconds, as 20s.")
-    if state.roles.get(Role.DESIGNER, "rules") != "rules":
-        raise SessionError("Only the rules' designs are measured.", "Give the Designer to rules: set_role.")
-    holds = held(state, state.standing_on)
-    if holds.kept.pins:
-        line = min((number for number, _ in holds.kept.lines(holds.sketch)), default=1)
-        raise SessionError(f"Line {line} is pinned: the rules' designs may not change it.", f"Unpin line {line}.")
+    if (refused := not_tunable(state)) is not None:
+        raise refused
     author_text = "A person" if author is Author.HUMAN else "An agent"
     reason = f"{author_text} has the rules' designs measured against each other."
     route = Route(to=RouteKind.DESIGNER, error_class="none", reason=reason, measure=limit)
     return placed(state, Role.CONDUCTOR, author, route=route, state=TurnState.DONE)
+
+
+def not_tunable(state: State) -> SessionError | None:
+    """Why the rules' designs cannot be measured against each other here; None where they can be."""
+    if state.roles.get(Role.DESIGNER, "rules") != "rules":
+        return SessionError("Only the rules' designs are measured.", "Give the Designer to rules: set_role.")
+    holds = held(state, state.standing_on)
+    if holds.kept.pins:
+        line = min((number for number, _ in holds.kept.lines(holds.sketch)), default=1)
+        return SessionError(f"Line {line} is pinned: the rules' designs may not change it.", f"Unpin line {line}.")
+    if state.target is not None and Backend(state.target.backend) is Backend.INTERPRETER:
+        text = "Triton runs in its interpreter here, whose times say nothing about a GPU: no design is measured."
+        return SessionError(text, "Open the session on a machine with a GPU.")
+    return None
 
 
 #: A person's possible answers to an agent's permission request.
