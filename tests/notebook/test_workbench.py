@@ -191,8 +191,8 @@ def test_a_double_click_is_carried_out_once(session: Session, page: Page) -> Non
 
 def test_an_answer_while_nothing_is_asked_is_refused(session: Session, page: Page) -> None:
     page.act("stop")
-    assert "No question is open" in page.act("approve", card="brief-start-designer")
-    assert "No question is open" in page.act("answer", card="brief-start-designer", text=SKETCH)
+    assert "question is closed" in page.act("approve", card="brief-start-designer")
+    assert "question is closed" in page.act("answer", card="brief-start-designer", text=SKETCH)
     assert session.status is SessionStatus.STOPPED
 
 
@@ -204,7 +204,19 @@ def test_of_two_browsers_that_answer_one_card_the_second_is_told(session: Sessio
     card = page.bench.head["card"]["id"]
     assert page.act("source", files={"kernel.py": "def kernel(x): return x\n"}, base="") == ""
     refused = other.act("approve", card=card)
-    assert "question is closed" in refused or "No question is open" in refused
+    assert "question is closed" in refused
+    session.wait(60)
+    page.act("note", role="coder", text="rows whole")
+    assert until(lambda: page.bench.head["notes"].get("coder")) and page.bench.head["message"] == ""
+
+
+def test_what_was_refused_is_not_said_of_a_session_that_has_moved_since(session: Session, page: Page) -> None:
+    """By another way than this workbench, whose decisions each begin with nothing to say."""
+    refused = page.act("approve", card="long ago")
+    assert until(lambda: page.bench.head["message"] == refused)
+    session.note("coder", "rows whole")
+    assert until(lambda: page.bench.head["notes"].get("coder"))
+    assert page.bench.head["message"] == ""
 
 
 def test_an_edit_of_a_text_that_has_changed_since_is_refused_with_who_changed_it(session: Session, page: Page) -> None:

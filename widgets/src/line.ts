@@ -12,6 +12,7 @@ interface Kernel {
   connectionStatus?: string;
   supportsSubshells?: boolean;
   commsOverSubshells?: string;
+  serverSettings?: { baseUrl?: string };
   statusChanged?: { connect(slot: Slot): void; disconnect(slot: Slot): void };
 }
 
@@ -25,11 +26,16 @@ export interface Line {
   repair(): Promise<boolean>;
   /** does the kernel run nothing? */
   idle(): boolean;
-  /** does the page reach the server? */
+  /** does the front end say that the page reaches the server? It may not know yet that the server sleeps. */
   connected(): boolean;
+  /** does the server answer a plain request? true where it cannot be asked */
+  reaches(): Promise<boolean>;
   /** calls when the kernel ends; what comes back stops that */
   onEnd(ended: () => void): () => void;
 }
+
+/** A server that runs answers its version in this time. */
+const ANSWERS_MS = 1_500;
 
 /** The old subshell is given up, and the new one there, after this long each. */
 const WAIT_MS = 200;
@@ -42,6 +48,17 @@ export function lineOf(model: object): Line | null {
   return {
     idle: () => kernel.status === "idle",
     connected: () => navigator.onLine !== false && (kernel.connectionStatus ?? "connected") === "connected",
+    reaches: async () => {
+      const base = kernel.serverSettings?.baseUrl;
+      if (!base?.startsWith(`${location.origin}/`)) return true;
+      try {
+        // any answer counts, one that asks for a password too
+        await fetch(`${base}api`, { cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(ANSWERS_MS) });
+        return true;
+      } catch {
+        return false;
+      }
+    },
     onEnd: (ended) => {
       const slot: Slot = (_, status) => {
         if (ENDED.has(status)) ended();

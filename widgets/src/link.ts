@@ -49,7 +49,15 @@ export interface Notice {
 }
 
 /** A question that was not answered; `message` is a sentence for the person. */
-export class Unanswered extends Error {}
+export class Unanswered extends Error {
+  /** did the kernel say nothing? It may answer later; a refusal is its answer. */
+  readonly unheard: boolean;
+
+  constructor(message: string, unheard = false) {
+    super(message);
+    this.unheard = unheard;
+  }
+}
 
 export type State<T> = { readonly [K in keyof T]: ReadonlySignal<T[K]> };
 
@@ -245,7 +253,8 @@ export class Link<S extends Speech> {
       const line = lineOf(this.model);
       if (await this.#answers()) return;
       if (this.#link.value !== "gone" && (await line?.repair()) && (await this.#answers())) return;
-      if (Date.now() - this.#beatAt >= GONE_MS) this.#end(line?.connected() === false);
+      const away = line?.connected() === false || (await line?.reaches()) === false;
+      if (Date.now() - this.#beatAt >= GONE_MS) this.#end(away);
     } finally {
       this.#trying = false;
     }
@@ -285,7 +294,7 @@ export class Link<S extends Speech> {
   }
 
   #post(body: S["act"] | S["ask"], timeout: number, abort?: AbortSignal): Promise<Reply> {
-    if (this.#link.value === "gone") return Promise.reject(new Unanswered(this.#why));
+    if (this.#link.value === "gone") return Promise.reject(new Unanswered(this.#why, true));
     if (abort?.aborted) return Promise.reject(abort.reason);
     this.#sent += 1;
     const id = `${this.key}-${this.#sent}`;
@@ -300,7 +309,7 @@ export class Link<S extends Speech> {
         abort?.removeEventListener("abort", aborted);
         this.#waiting.delete(id);
         if (this.#link.value === "busy" && !this.#anyLate()) this.#link.value = "ready";
-        if (!reply) reject(new Unanswered(error));
+        if (!reply) reject(new Unanswered(error, true));
         else if (reply.error) reject(new Unanswered(reply.error));
         else resolve(reply);
       };
@@ -317,7 +326,8 @@ export class Link<S extends Speech> {
 
   /**
    * Is the line to the kernel whole? A lost one is repaired and what waits is sent again: the kernel carries out a
-   * decision once, however often it arrives. Where it cannot be repaired and the kernel runs nothing, the person hears.
+   * decision once, however often it arrives. Where it cannot be repaired and the kernel runs nothing, the person hears
+   * whether the server is out of reach (a machine that sleeps: what was sent arrives when it wakes) or the line is lost.
    */
   async #tryLine(): Promise<void> {
     const line = lineOf(this.model);
@@ -330,6 +340,12 @@ export class Link<S extends Speech> {
         if (await this.#answers()) return;
       }
       if (!line.idle() || this.#waiting.size === 0) return;
+      const reaches = await line.reaches();
+      if (this.#waiting.size === 0) return;
+      if (!reaches) {
+        this.#end(true);
+        return;
+      }
       for (const waiting of [...this.#waiting.values()]) waiting.settle(null, LOST);
       this.say(LOST, "error");
     } finally {

@@ -3,7 +3,7 @@ import type { ReadonlySignal } from "@preact/signals";
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { ActionSign } from "./icons";
-import type { Connection } from "./link";
+import { type Connection, Unanswered } from "./link";
 import type { View } from "./view";
 
 /** Has the kernel ended? What needs it looks so, and does nothing. */
@@ -244,7 +244,13 @@ export function useElapsed(started: number, on: boolean): number {
   return on && started > 0 ? Math.max(0, now - started) : 0;
 }
 
-/** A value that is asked from the kernel when `key` changes; an older answer never replaces a newer one. */
+/** A question that the kernel did not hear in time is asked again after this long. */
+export const AGAIN_MS = 3_000;
+
+/**
+ * A value that is asked from the kernel when `key` changes; an older answer never replaces a newer one. A kernel that
+ * says nothing is asked again, as long as the value is shown: it may have been busy, restarted or out of reach.
+ */
 export function useAnswer<T>(key: string | null, ask: (signal: AbortSignal) => Promise<T>) {
   const [answer, setAnswer] = useState<{ key: string; value?: T; error?: string } | null>(null);
   const latest = useRef(ask);
@@ -252,13 +258,21 @@ export function useAnswer<T>(key: string | null, ask: (signal: AbortSignal) => P
   useEffect(() => {
     if (key === null) return;
     const abort = new AbortController();
-    latest.current(abort.signal).then(
-      (value) => setAnswer({ key, value }),
-      (error: Error) => {
-        if (!abort.signal.aborted) setAnswer({ key, error: error.message });
-      },
-    );
-    return () => abort.abort();
+    let again: ReturnType<typeof setTimeout> | undefined;
+    const put = () =>
+      latest.current(abort.signal).then(
+        (value) => setAnswer({ key, value }),
+        (error: Error) => {
+          if (abort.signal.aborted) return;
+          setAnswer((now) => (now?.key === key && now.error === error.message ? now : { key, error: error.message }));
+          if (error instanceof Unanswered && error.unheard) again = setTimeout(put, AGAIN_MS);
+        },
+      );
+    void put();
+    return () => {
+      clearTimeout(again);
+      abort.abort();
+    };
   }, [key]);
   return answer !== null && answer.key === key ? answer : null;
 }

@@ -329,6 +329,32 @@ describe("a line that is lost", () => {
     expect(view.notice.value?.text).toBe(LOST);
   });
 
+  it("is out of reach, and not lost, where the server answers nothing either: the machine sleeps", async () => {
+    const { connection } = lost(kernel, false);
+    Object.assign(connection, { serverSettings: { baseUrl: `${location.origin}/user/` } });
+    const asked: string[] = [];
+    let sleeps = true;
+    vi.stubGlobal("fetch", (url: string) => {
+      asked.push(url);
+      return sleeps ? Promise.reject(new DOMException("late", "TimeoutError")) : Promise.resolve(new Response("{}"));
+    });
+    const outcome = view.send({ action: "step" });
+    await vi.advanceTimersByTimeAsync(5 * TRY_MS);
+    expect((await outcome).error).toBe(AWAY);
+    expect([view.link.value, view.away.value, view.linkWords]).toEqual(["gone", true, "not connected"]);
+    // it stays so however long it sleeps
+    await vi.advanceTimersByTimeAsync(2 * GONE_MS);
+    expect([view.notice.value?.text, view.linkWords]).toEqual([AWAY, "not connected"]);
+    expect(new Set(asked)).toEqual(new Set([`${location.origin}/user/api`]));
+    sleeps = false;
+    kernel.put("beat", 9);
+    expect([view.link.value, view.notice.value]).toEqual(["ready", null]);
+    // a server that answers has a kernel that does not
+    await vi.advanceTimersByTimeAsync(2 * GONE_MS);
+    expect([view.notice.value?.text, view.linkWords]).toEqual([GONE, "kernel gone"]);
+    vi.unstubAllGlobals();
+  });
+
   it("is not suspected while the kernel answers, or where a running cell explains the wait", async () => {
     const { chosen, connection } = lost(kernel, false);
     connection.status = "busy";

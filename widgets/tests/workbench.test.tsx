@@ -1,7 +1,9 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { ANSWER_MS } from "../src/link";
 import { verdictOf } from "../src/panels/verdict";
 import type { Card, Head, TurnRow, VerdictView } from "../src/protocol";
 import { rowsOf } from "../src/rows";
+import { AGAIN_MS } from "../src/ui";
 import { BUSY_MS } from "../src/view";
 import { dump, Kernel, rest, type Shown, show } from "./kernel";
 
@@ -285,6 +287,30 @@ describe("the card", () => {
     expect(shown.kernel.acts()).toEqual([
       { action: "approve", card: card.id, to: "designer", suggestion: "wider tiles" },
     ]);
+  });
+
+  it("of a person's role asks again for a brief that a busy kernel did not send", async () => {
+    const { card } = dump("brief").head;
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "Date"] });
+    await open("brief", { card });
+    const briefs = () => shown.kernel.sent.filter(({ body }) => "ask" in body && body.ask === "brief");
+    expect(briefs()).toHaveLength(1);
+    await shown.change(() => {
+      for (let beat = 1; beat < 8; beat += 1) {
+        vi.advanceTimersByTime(ANSWER_MS / 6);
+        shown.kernel.put("beat", beat);
+      }
+    });
+    expect(shown.all("[data-action=answer-in-panel]")).toHaveLength(0);
+    shown.kernel.answers.brief = { role: "coder", text: "Write it.", expects: "code" };
+    await shown.change(() => vi.advanceTimersByTime(AGAIN_MS + 100));
+    await shown.change(() => {});
+    expect(briefs()).toHaveLength(2);
+    expect(shown.text("[data-action=answer-in-panel]")).toContain("Write it in the Code panel");
+    // a refusal is an answer
+    shown.kernel.answers = {};
+    await shown.change(() => vi.advanceTimersByTime(4 * AGAIN_MS));
+    expect(briefs()).toHaveLength(2);
   });
 
   it("of a person's role shows the brief and takes a pasted reply", async () => {

@@ -58,6 +58,7 @@ class Workbench(Widget, bundle="workbench"):
         self._session = session
         self._facts = Facts()
         self._message = ""
+        self._told_at: State | None = None
         self._predictions: Predictions | None = None
         self._approval: str | None = None
         self._drawn: tuple[Any, ...] = ()
@@ -119,7 +120,14 @@ class Workbench(Widget, bundle="workbench"):
             "texts": long.texts(state, ""),
         }
 
+    def _told(self, error: str) -> None:
+        self._told_at = self._session.state
+        super()._told(error)
+
     def _head(self, state: State) -> Head:
+        if self._told_at is not None and self._told_at is not state:
+            # who decided has heard it; to others, and later, it would speak of what is no more
+            self._message, self._told_at = "", None
         shown = head(
             state, self.shown, self._facts, message=self._message, ledger=self._session.trace.ledger(),
             predictions=self._predictions, comparing=self._session.timings.timed, stages=self._session.trace.stages,
