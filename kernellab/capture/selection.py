@@ -23,6 +23,8 @@ from kernellab.task.meta.operators import Operators
 _DISTINCT = frozenset(("sort", "topk", "argsort"))
 _FIRST = frozenset(("argmax", "argmin", "max", "min"))
 _ANY = frozenset(("kthvalue", "median", "nanmedian", "mode"))
+#: operators that pick some of the indices, at places that may depend on roundings
+_PICKS = frozenset(("gather", "index", "index_select", "take_along_dim", "take"))
 #: operators through which an index keeps its meaning
 _KEEPS = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) | {"flip"}
 #: arithmetic with a number, which renames positions
@@ -36,8 +38,9 @@ class Selection:
     ``values`` is flat; ``base`` is the position of index 0 for each element of the output, and ``step`` the distance to
     the next; ``size`` is the number of positions. ``distinct``: no position may occur twice. ``ordered``: the reference
     guarantees which of several equal values is selected. ``computed``: the values are the reference's own intermediate
-    ones, which a kernel computes with other rounding. ``names``: the output's name for each position, with ``at`` the
-    reference's positions; None if names are the indices themselves.
+    ones, which a kernel computes with other rounding. ``picked``: the indices are some of an order's, at places that
+    the reference computes (the draw of a sampler), so that a rounding may pick another one. ``names``: the output's
+    name for each position, with ``at`` the reference's positions; None if names are the indices themselves.
     """
 
     values: torch.Tensor
@@ -49,6 +52,7 @@ class Selection:
     computed: bool
     at: torch.Tensor
     names: torch.Tensor | None = None
+    picked: bool = False
 
     def wrong(self, got: torch.Tensor, native: torch.Tensor, floors: Mapping[str, float]) -> torch.Tensor:
         """Return where ``got`` selects another value than ``native``, none, or a position twice; ``floors`` are the
@@ -144,7 +148,7 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         if name in _DISTINCT | _FIRST | _ANY:
             self._selects(func, name, args, kwargs, out)
-        elif name in _KEEPS and args and id(args[0]) in self.known and isinstance(out, torch.Tensor):
+        elif name in _KEEPS | _PICKS and args and id(args[0]) in self.known and isinstance(out, torch.Tensor):
             self._keeps(func, name, args, kwargs, out)
         elif name in _NAMES and args and id(args[0]) in self.known and isinstance(out, torch.Tensor):
             self._names(func, args, kwargs, out)
@@ -183,6 +187,8 @@ class _Watch(Operators):  # type: ignore[no-untyped-call]
         if name != "_to_copy":
             base, at = (func(t, *args[1:], **kwargs) for t in (selection.base, selection.at))
             selection = replace(selection, base=base, at=at)
+        if name in _PICKS:
+            selection = replace(selection, picked=True, distinct=False)
         self.known[id(out)] = out, selection
 
     def _names(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> None:

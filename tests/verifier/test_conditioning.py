@@ -550,3 +550,80 @@ def test_two_sums_of_many_that_nearly_cancel_are_judged_by_what_they_add_up() ->
     assert comparison.first_wrong(case, [one_by_one]) is None
     for wrong in (x[1:].sum(0), x[:-1].sum(0), x.bfloat16().float().sum(0), x.sum(0) * 1.0001):
         assert comparison.first_wrong(case, [wrong]) is not None
+
+
+SOFTMAX = """
+import torch
+
+def reference(x):
+    return torch.softmax(x, -1)
+
+def inputs():
+    return (torch.randn(8, 2080),)
+"""
+
+
+def one_pass(x: torch.Tensor) -> torch.Tensor:
+    top, total = x[:, 0].clone(), torch.ones(len(x))
+    for column in x.unbind(1)[1:]:
+        larger = torch.maximum(column, top)
+        total = total * torch.exp(top - larger) + torch.exp(column - larger)
+        top = larger
+    return torch.exp(x - top[:, None]) / total[:, None]
+
+
+@pytest.mark.parametrize("largest", [7.0, 9.0, 10.0])
+def test_equal_terms_after_a_larger_one_all_round_alike(largest: float) -> None:
+    """Two thousand additions of 5e-5 to 1, each off by a fifth of a unit in the same direction: 4e-5."""
+    task = load_task(SOFTMAX, name="softmax")
+    found = Comparison(task)
+    x = Case(task, (), Family.OWN, 7).args[0].clone()
+    x[0], x[0, 0] = 0.0, largest
+    case = Case(task, (), Family.EDGES, 7).given((x,))
+    got = one_pass(x)
+    assert found.first_wrong(case, [got]) is None
+    # the bound is that row's alone, and not much larger than what is lost
+    off = got.clone()
+    off[0] *= 1 + 2.5e-4
+    assert found.first_wrong(case, [off]) is not None
+    piled = case.nudged[0].piled
+    assert piled is not None and float((piled / case.nudged[0].want)[1:].max()) < 1e-5
+
+
+DRAW = """
+import torch
+
+def reference(logits, u):
+    ordered, order = torch.sort(torch.softmax(logits, -1), dim=-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    cdf = torch.where(before < 0.9, ordered, 0.0).cumsum(-1)
+    at = (cdf < u[:, None] * cdf[:, -1:]).sum(-1, keepdim=True)
+    return order.gather(-1, at.clamp(max=logits.shape[-1] - 1)).squeeze(-1)
+
+def inputs():
+    return torch.randn(32, 1000), torch.rand(32)
+"""
+
+
+def token(logits: torch.Tensor, u: torch.Tensor, past: int = 0, top_p: float = 0.9) -> torch.Tensor:
+    weights = torch.exp(logits.double() - logits.double().amax(-1, keepdim=True))
+    # equal ones in falling order of their positions
+    shares = (weights / weights.sum(-1, keepdim=True)).flip(-1)
+    ordered, order = torch.sort(shares, dim=-1, descending=True, stable=True)
+    order = 999 - order
+    cdf = torch.where(ordered.cumsum(-1) - ordered < top_p, ordered, 0.0).cumsum(-1)
+    at = (cdf < u[:, None] * cdf[:, -1:]).sum(-1, keepdim=True) + past
+    return order.gather(-1, at.clamp(max=999)).squeeze(-1)
+
+
+@pytest.mark.parametrize("family", [Family.SMALL, Family.EDGES, Family.NORMAL])
+def test_a_draw_may_take_any_of_equally_likely_tokens(family: Family) -> None:
+    """In rows of a thousandth many probabilities are equal up to their rounding, in any order."""
+    task = load_task(DRAW, name="draw")
+    found = Comparison(task)
+    cases = [Case(task, (), family, seed) for seed in range(4)]
+    outputs = [token(*case.args) for case in cases]
+    assert family is Family.NORMAL or any((o != c.native[0]).any() for o, c in zip(outputs, cases, strict=True))
+    assert all(found.first_wrong(case, [o]) is None for case, o in zip(cases, outputs, strict=True))
+    for wrong in ({"past": 1}, {"top_p": 0.8}):
+        assert all(found.first_wrong(case, [token(*case.args, **wrong)]) is not None for case in cases), wrong

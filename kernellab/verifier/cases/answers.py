@@ -132,6 +132,34 @@ def reordered(task: Task, args: Sequence[Any], found: tuple[Reference, ...], see
     return runs
 
 
+def piled(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> tuple[Reference, ...]:
+    """Return the references ``found`` with the error that adding each sum's terms one by one in float32 may leave
+    (:class:`~kernellab.verifier.compare.roundings.Piled`), of several draws the largest."""
+    import torch
+
+    from kernellab.verifier.compare.roundings import Piled
+
+    if any(a.numel() > _SMALL_ARGUMENT for a in args if isinstance(a, torch.Tensor)):
+        return found
+    for pattern in range(4):
+        with Piled(pattern):
+            outputs = in_double(task, args)
+        if outputs is None or len(outputs) != len(found):
+            return found
+        found = tuple(_piled(r, o) for r, o in zip(found, outputs, strict=True))
+    return found
+
+
+def _piled(reference: Reference, other: Tensor) -> Reference:
+    import torch
+
+    double = reference.double
+    if double is None or reference.native.dtype != torch.float32 or other.shape != double.shape:
+        return reference
+    error = (wide(other) - double).abs().nan_to_num(0.0, 0.0, 0.0)
+    return replace(reference, piled=error if reference.piled is None else error.maximum(reference.piled))
+
+
 def tied(task: Task, args: Sequence[Any], found: tuple[Reference, ...]) -> list[tuple[Tensor, ...]]:
     """Return the reference's answers with equal elements in either order, if it sorts without a stable order: in the
     declared dtype, in float64, and with its sums moved as another order of them may move the thresholded values."""
@@ -161,7 +189,7 @@ def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     open_references = list(found)
     for i in exact_outputs:
         open_references[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
-    unresolved = [i for i in exact_outputs if open_references[i].selection is None]
+    unresolved = [i for i in exact_outputs if (s := open_references[i].selection) is None or s.picked]
     if unresolved:
         for i, between in zip(
             unresolved, _between(task, args, [found[i].native for i in unresolved], unresolved, seed), strict=True
@@ -175,10 +203,10 @@ def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
 def _by_chance(task: Task, args: Sequence[Any], native: Tensor, at: int, seed: int) -> Iterator[Tensor]:
     """Yield the output ``at`` of float64 runs with randomly moved results: first all elements of an operation together,
     then each separately. A pixel on the edges of several triangles belongs to any of them, depending on each
-    rounding."""
+    rounding. In every other run sums move as another order of their terms moves them."""
     import torch
 
-    from kernellab.verifier.compare.roundings import EXACT, Rounded
+    from kernellab.verifier.compare.roundings import EXACT, Reordered, Rounded
 
     small = native.numel() <= _SMALL_OUTPUT and all(
         a.numel() <= _SMALL_ARGUMENT for a in args if isinstance(a, torch.Tensor)
@@ -186,7 +214,8 @@ def _by_chance(task: Task, args: Sequence[Any], native: Tensor, at: int, seed: i
     unit, narrow, run = _moves(args)
     draws = _CHANCES_SMALL if small else _CHANCES
     for draw in range(draws):
-        with Rounded(unit, seed + draw, EXACT, narrow=narrow, apart=draw >= draws // 4):
+        mode = Reordered if draw % 2 else Rounded
+        with mode(unit, seed + draw, EXACT, narrow=narrow, apart=draw >= draws // 4):
             outputs = run(task, args)
         if outputs is None or outputs[at].shape != native.shape:
             return

@@ -211,6 +211,8 @@ class Case:
 
     def _moved(self) -> tuple[Reference, ...]:
         references = answers.nudged(self.task, self.args, self.references, self.seed)
+        if self.family in EQUAL and references is not self.references:
+            references = answers.piled(self.task, self.args, references)
         has_few, has_some = (all(r.native.numel() <= most for r in references) for most in (_FEW, _SOME))
         if references is self.references or not (has_some or self.family in CANCELLING):
             return references
@@ -272,7 +274,8 @@ class Case:
     def equal_terms(self) -> float:
         """Share that a plain float32 sum of equal numbers can lose. All terms are rounded the same way until the sum
         doubles, so errors add up: at most n/2 units in the last place (Higham, eq. 4.4) for n terms along the longest
-        extent. A quarter of this bound is used."""
+        extent. A quarter of this bound is used, as no partial sum but the last ones is as large as the sum. Where one
+        term is larger than the others together, all of them are: see :func:`kernellab.verifier.cases.answers.piled`."""
         import torch
 
         extents = [n for a in self.args if isinstance(a, torch.Tensor) and a.is_floating_point() for n in a.shape]

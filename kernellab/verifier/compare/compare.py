@@ -125,6 +125,9 @@ def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatc
         own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, moved.new_zeros(())))
     if reference.summed is not None:
         own = own.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
+    if reference.piled is not None:
+        # A bound, so it counts once.
+        own = own.maximum(torch.where(finite, reference.piled, reference.piled.new_zeros(())) / ERROR.framework_factor)
     mismatch, relative_error = _floats(error, own, want, have, limits)
     if mismatch is not None and reference.either is not None:
         remaining = _either(error, want, have, reference, limits)
@@ -244,12 +247,14 @@ def _unequal(got: Tensor, reference: Reference) -> Tensor:
     if not bool(wrong.any()):
         return wrong
     if reference.selection is not None:
-        return reference.selection.wrong(got, native, ERROR.floor)
-    if reference.between is not None:
+        wrong = reference.selection.wrong(got, native, ERROR.floor)
+        if not reference.selection.picked:
+            return wrong
+    elif reference.between is not None:
         low, high = reference.between
         integers = have.long()
         wrong &= (integers < low) | (integers > high) | (high - low > 1)
-    if reference.chance is not None and 0 < int(wrong.sum()) <= ERROR.cut_share * wrong.numel():
+    if reference.chance is not None and 0 < int(wrong.sum()) <= _few(wrong):
         wrong &= ~_left_open(have, want, reference.chance())
     return wrong
 
@@ -263,7 +268,12 @@ def _left_open(have: Tensor, want: Tensor, runs: Iterator[Tensor]) -> Tensor:
     for run in map(_comparable, runs):
         differs |= run != want
         equal |= run == have
-    return equal & differs if int(differs.sum()) <= ERROR.cut_share * differs.numel() else torch.zeros_like(differs)
+    return equal & differs if int(differs.sum()) <= _few(differs) else torch.zeros_like(differs)
+
+
+def _few(elements: Tensor) -> float:
+    """Return how many elements roundings may decide: the ``cut_share``, and one of a short output."""
+    return max(1.0, ERROR.cut_share * elements.numel())
 
 
 def _comparable(tensor: Tensor) -> Tensor:

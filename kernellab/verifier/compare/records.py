@@ -27,6 +27,8 @@ class Reference:
     nudged: Tensor | None = None
     #: Magnitudes summed for each element, if sums can cancel; its rounding is relative to them.
     summed: Tensor | None = None
+    #: Error that adding each sum's terms one by one may leave, where equal terms follow larger ones.
+    piled: Tensor | None = None
     #: For integers and bools: minimum and maximum of each element under intermediate roundings.
     between: tuple[Tensor, Tensor] | None = None
     #: For integers and bools: answers of the reference with random intermediate roundings, drawn on demand.
