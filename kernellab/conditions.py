@@ -26,6 +26,7 @@ MarkKind = Literal[
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
     "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
     "no-inference-tensors", "default-dtype", "outputs-oversized", "conjugates-misread", "hazards-in-shared-memory",
+    "written-copied", "view-copied",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -50,6 +51,8 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "no-inference-tensors": ("", "inference: fails for inputs that torch's inference mode made"),
     "default-dtype": ("", "default dtype: wrong numbers while torch's is float64; name the dtype of what is allocated"),
     "conjugates-misread": ("conjugated or negated views misread", ""),
+    "written-copied": ("returns a copy of an argument that it writes into", ""),
+    "view-copied": ("", "views: a new tensor where the reference returns an argument's own memory"),
     "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
     "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that it may not know"),

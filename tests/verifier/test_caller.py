@@ -149,6 +149,37 @@ def test_what_a_caller_must_know_is_told(line: str, before: str, kind: MarkKind,
     assert verdict.passed and verdict.marked(kind), (verdict.reason, verdict.label, verdict.flags)
 
 
+SHARED = """import torch
+def {name}(x, y):
+    {line}
+    return {value}
+"""
+WRITES, VIEWS = ("x.mul_(2).add_(y)", "x"), ("pass", "x.t()")
+
+
+@pytest.mark.parametrize(
+    ("reference", "kernel", "kind"),
+    [
+        (WRITES, WRITES, None),
+        (WRITES, (WRITES[0], "x.clone()"), "written-copied"),
+        (VIEWS, VIEWS, None),
+        (VIEWS, ("pass", "x.t().clone(memory_format=torch.preserve_format)"), "view-copied"),
+    ],
+)
+def test_a_copy_of_an_argument_that_the_reference_returns_is_told(
+    reference: tuple[str, str], kernel: tuple[str, str], kind: MarkKind | None, judge: Judge
+) -> None:
+    texts = [
+        SHARED.format(name=name, line=line, value=value)
+        for name, (line, value) in (("reference", reference), ("kernel", kernel))
+    ]
+    task = load_task(f"{texts[0]}\ndef inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n", "shared")
+    verdict = judge(texts[1], task)
+    kinds: tuple[MarkKind, ...] = ("written-copied", "view-copied")
+    found = [k for k in kinds if verdict.marked(k)]
+    assert verdict.passed and found == ([kind] if kind else []), (verdict.reason, verdict.label, verdict.flags)
+
+
 COMPLEX = load_task(
     "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n"
     "    return (torch.randn(24, 40, dtype=torch.complex64),)\n",

@@ -38,7 +38,7 @@ from kernellab.verifier.protocol.rules import DRAWN, HONEST
 from kernellab.verifier.stages import ordinary
 from kernellab.verifier.stages.metamorphic import metamorphic
 from kernellab.verifier.stages.properties import along_paths, properties
-from kernellab.verifier.timing.checks import reference_shares
+from kernellab.verifier.timing.checks import reference_shares, sources
 from kernellab.verifier.timing.contents import Contents, loose_arguments
 
 if TYPE_CHECKING:
@@ -101,8 +101,12 @@ def robust(stages: Stages) -> str:
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
     """Refuse memory that is mapped twice, which the call itself does not show, and report output forms that were
-    lost."""
-    _, doubled = stages.worker.shared(call.outputs)
+    lost and new tensors where the reference returns an argument or a view of it (a caller may write into either)."""
+    ranges, doubled = stages.worker.shared(call.outputs)
+    for source, output in zip(sources(stages.task, case.args), call.outputs, strict=False):
+        if source is not None and not isinstance(output, Written) and not output.lies_in(ranges):
+            is_written = source in stages.task.module().written
+            stages.context.findings.add(Mark(kind="written-copied" if is_written else "view-copied"))
     for i, output in enumerate(call.outputs):
         if i in doubled:
             raise stages.refused(case, "aliases-itself", f"elements of output {i} share their memory")

@@ -19,8 +19,8 @@ from functools import cached_property
 from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
+from kernellab.verifier.static import channels, surroundings
 from kernellab.verifier.static import native as static_native
-from kernellab.verifier.static import surroundings
 from kernellab.verifier.static.names import Names
 from kernellab.verifier.static.reached import reached
 
@@ -193,7 +193,12 @@ class _Rules:
     def walk(self) -> Iterator[Finding]:
         for name, line in surroundings.counters(self.tree):
             yield self._flag("surroundings", f"counts its calls in {name}", line)
+        for name, line in channels.growing(self.tree):
+            yield self._flag("surroundings", f"may count its calls by {name}", line)
         for node in ast.walk(self.tree):
+            kept = channels.asked_in_calls(node, self.names) if id(node) in self.called else None
+            if kept is not None and isinstance(node, ast.expr):
+                yield self._flag("surroundings", kept, node.lineno)
             if isinstance(node, ast.expr):
                 yield from self._expression(node)
             match node:

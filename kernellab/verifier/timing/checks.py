@@ -88,5 +88,17 @@ def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
     outputs, inside = task.module().called(tuple(args))
     native = outputs[output]
     storage = native.untyped_storage()
-    inputs = [a.untyped_storage().data_ptr() for a in inside if isinstance(a, torch.Tensor)]
-    return storage.data_ptr() in inputs or storage.nbytes() < native.numel() * native.element_size()
+    return _source(native, inside) is not None or storage.nbytes() < native.numel() * native.element_size()
+
+
+def sources(task: Task, args: Sequence[Any]) -> list[int | None]:
+    """Return for each output of the reference the position of the argument whose memory it is in; None for new
+    memory, and for outputs without elements."""
+    outputs, inside = task.module().called(tuple(args))
+    return [_source(o, inside) if o.numel() else None for o in outputs]
+
+
+def _source(output: torch.Tensor, args: Sequence[Any]) -> int | None:
+    place = output.untyped_storage().data_ptr()
+    found = (i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.untyped_storage().data_ptr() == place)
+    return next(found, None)
