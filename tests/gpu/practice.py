@@ -364,8 +364,9 @@ def time_all(options: argparse.Namespace) -> None:
 
 def best_peer(row: dict[str, Any], more: dict[str, Any] | None = None) -> tuple[str, float]:
     timings = {"eager": row.get("eager"), "compile": row.get("compile"), **row.get("peers", {})}
-    timings["eager "] = row.get("eager_again")
-    valid = {name.strip(): value[0] for name, value in timings.items() if isinstance(value, list)}
+    valid = {name: value[0] for name, value in timings.items() if isinstance(value, list)}
+    if isinstance(row.get("eager_again"), list):
+        valid["eager"] = min(valid.get("eager", math.inf), row["eager_again"][0])
     ours = ours_of(row)
     if more and isinstance(more.get("max-autotune"), list) and ours:  # scaled by our kernel's time in that run
         valid["max-autotune"] = more["max-autotune"][0] * ours / min(more["ours"][0], more["ours_again"][0])
