@@ -189,7 +189,7 @@ def sandbox_gaps(level: str) -> list[str]:
     """One line for each part of the sandbox that ``level`` does not have: what is open without it, what gives it."""
     if level.startswith("unknown"):
         return []
-    from kernellab.verifier.sandbox import contains, missing
+    from kernellab.sandbox import contains, missing
 
     lines = [f"without {part.word}: {part.without}; to have it: {part.remedy}" for part in missing(level)]
     if not contains(level):

@@ -65,7 +65,7 @@ PATTERNS = {
         "task.module",
         "teach.machine",
         "verifier.cuda.trace",
-        "verifier.sandbox.sandbox",
+        "sandbox.sandbox",
         "verifier.judge.process",
         "verifier.attribution.imports",
         "verifier.attribution.objects",

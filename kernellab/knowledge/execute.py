@@ -30,8 +30,8 @@ from kernellab.dsls.documented import DocumentedAdapter
 from kernellab.dsls.spec import SPEC, DslSpec, read_spec
 from kernellab.knowledge.examples import read_example
 from kernellab.knowledge.pages import Block, DocumentError, read_page
+from kernellab.sandbox.environment import clean_environment
 from kernellab.target import Backend
-from kernellab.verifier.judge.servers import clean_environment
 
 #: seconds that one block may take
 DEADLINE = 120.0

@@ -97,9 +97,11 @@ def _child(job: dict[str, Any], folder: Path, scratch: Path, writing: int) -> No
             (folder / name).write_text(text, encoding="utf-8")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if sys.platform == "linux":
-            from kernellab.verifier.sandbox import confine
+            from kernellab.sandbox import confine
+            from kernellab.sketch.run.confined import compute_here
 
             confine(str(scratch))
+            compute_here()
         if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
             from kernellab.dsls.interpreter import accept_one_element_bounds
 

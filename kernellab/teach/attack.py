@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict
 
 from kernellab.content import content, module_command
 from kernellab.errors import CourseError, JudgeBusy
+from kernellab.sandbox import sandbox
 from kernellab.teach.read.limits import too_long
-from kernellab.verifier.sandbox import sandbox
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -17,8 +17,8 @@ from typing import NoReturn
 
 import numpy  # noqa: F401 - the judge's, loaded before files are out of reach
 
+from kernellab.sandbox import sandbox
 from kernellab.teach.attack import Ruling, Run
-from kernellab.verifier.sandbox import sandbox
 
 #: seconds of the processor's time, and of the clock, that one run may take; bytes of its ruling
 _PROCESSOR, _SECONDS, _LONGEST = 5, 30, 4096

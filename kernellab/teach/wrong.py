@@ -17,6 +17,7 @@ from kernellab.sketch.gate.stages import in_tf32
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
 from kernellab.sketch.run import execute
+from kernellab.sketch.run.confined import one_worker
 from kernellab.task import Task
 from kernellab.task.dtypes import parts
 
@@ -64,6 +65,7 @@ class Wrong:
         return f"{self.count} of {prod(self.shape)} elements of {where} are wrong at {self.at}{place}."
 
 
+@one_worker()
 def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
     """The map at the gate's failing ``sizes``; at a failing size that shows more where these are too small to show a
     pattern, or too large to draw each element. None where none fails again."""
@@ -123,11 +125,13 @@ def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = No
                         yield found
 
 
+@one_worker()
 def fails(program: Program, task: Task) -> bool:
     """Is the program wrong at some of the gate's cases?"""
     return next(_failures(program, task), None) is not None
 
 
+@one_worker()
 def ends(program: Program, task: Task) -> bool:
     """Does the program end in an error at one of the gate's cases?"""
     for binding in _bindings(program, task):

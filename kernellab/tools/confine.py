@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from kernellab.verifier.sandbox import mounts, sandbox
+from kernellab.sandbox import mounts, sandbox
 
 
 def main() -> None:

@@ -185,7 +185,7 @@ class Context:
         Raises:
             ToolError: it lies outside. KernellabError: it is a link, or no text.
         """
-        from kernellab.verifier.sandbox.beneath import read_beneath
+        from kernellab.sandbox.beneath import read_beneath
 
         if "\0" in name:
             raise ToolError(f"{name!r} holds a NUL.", "Give a path without it.")

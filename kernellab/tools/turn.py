@@ -8,6 +8,7 @@ from pathlib import Path
 from kernellab.models import Budget, ChatModel, ModelSettings, open_model
 from kernellab.models.client import EndpointModel
 from kernellab.records import Role
+from kernellab.sandbox import folders, sandbox
 from kernellab.session.config import agent_options, check_agent
 from kernellab.session.turn.context import Channel
 from kernellab.target import Target
@@ -16,7 +17,6 @@ from kernellab.tools.acp_agent import AgentModel
 from kernellab.tools.desk import Desk
 from kernellab.tools.function_calls import ToolModel
 from kernellab.tools.tool import CODE, Context
-from kernellab.verifier.sandbox import folders, sandbox
 
 #: the name's beginning of a turn's folder
 _PREFIX = "kernellab-agent-"

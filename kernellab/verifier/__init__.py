@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernellab.sandbox import sandbox_level
     from kernellab.verifier.client import Verifier, verify
     from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
     from kernellab.verifier.reproduction.replay_case import reproduce
-    from kernellab.verifier.sandbox import sandbox_level
 
 __all__ = ["RankOptions", "Verifier", "VerifyOptions", "reproduce", "sandbox_level", "verify"]
 
@@ -23,7 +23,7 @@ _MODULES = {
     "RankOptions": "kernellab.verifier.protocol.options",
     "VerifyOptions": "kernellab.verifier.protocol.options",
     "reproduce": "kernellab.verifier.reproduction.replay_case",
-    "sandbox_level": "kernellab.verifier.sandbox",
+    "sandbox_level": "kernellab.sandbox",
 }
 
 

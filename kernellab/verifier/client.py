@@ -20,17 +20,18 @@ from kernellab.conditions import JudgedOn, joined
 from kernellab.content import module_command
 from kernellab.errors import KernellabError, VerifierError
 from kernellab.records import Ranking, Source, StageResult, Trust, Verdict
+from kernellab.sandbox import folders, sandbox
+from kernellab.sandbox.environment import clean_environment
 from kernellab.target import Backend, Target
 from kernellab.task import Task
 from kernellab.verifier.audit.folder import CACHE
 from kernellab.verifier.judge import turns
-from kernellab.verifier.judge.servers import ALLOCATOR, clean_environment
+from kernellab.verifier.judge.servers import ALLOCATOR
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.protocol.rules import COMPILED, DEADLINES
 from kernellab.verifier.remote import Remote, raised
 from kernellab.verifier.reproduction.agreement import reproduced
-from kernellab.verifier.sandbox import folders, sandbox
 
 Progress = Callable[[StageResult], None]
 

@@ -30,11 +30,11 @@ from kernellab.content import written
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import KernellabError
 from kernellab.records import Author, Record, Source, Verdict
+from kernellab.sandbox.environment import clean_environment
 from kernellab.target import Backend, Target
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from kernellab.verifier.judge import turns
-from kernellab.verifier.judge.servers import clean_environment
 
 #: a fresh evaluation that takes longer is given up
 FRESH_DEADLINE = 300.0

@@ -13,7 +13,7 @@ from kernellab.content import content, module_command
 from kernellab.knowledge.execute import State, execute, jobs
 from kernellab.knowledge.lint import lint
 from kernellab.knowledge.record import RECORD, read_record
-from kernellab.verifier.judge.servers import clean_environment
+from kernellab.sandbox.environment import clean_environment
 
 ROOT = content("knowledge")
 

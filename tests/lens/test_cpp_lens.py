@@ -13,7 +13,7 @@ from kernellab.lens import difference, look
 from kernellab.lens.cpp.build import compiled
 from kernellab.lens.cpp.facts import available
 from kernellab.records import Source
-from kernellab.verifier.sandbox import landlock
+from kernellab.sandbox import landlock
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler here")
 

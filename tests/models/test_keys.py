@@ -14,7 +14,7 @@ from kernellab.models import ModelError, ModelSettings, Talk, configured, open_m
 from kernellab.models.exchanges import ChatMessage, Exchange
 from kernellab.models.keys import REMOVED, scrub_error
 from kernellab.records import Role
-from kernellab.verifier.judge.servers import clean_environment
+from kernellab.sandbox.environment import clean_environment
 from tests.models.fake_server import FakeServer, answer
 from tests.models.fault_cases import CASES, HELLO, KEY, QUICK, Case, played
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from math import inf, nan
 
 import pytest
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.check import load_program
 from kernellab.sketch.run import execute, run
-from kernellab.sketch.run.machine import OutOfTime
+from kernellab.sketch.run.confined import OutOfTime
+from kernellab.sketch.run.interpreter import interpret, prepared
 
 RMS_NORM = """
 sketch rms_norm {
@@ -342,17 +342,19 @@ sketch triangle {
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20)))
 def test_iterations_computed_together_equal_those_run_one_by_one(sizes: tuple[int, int, int]) -> None:
-    class Nothing:
-        def access(self, *_: object) -> None: ...
-        def step(self, *_: object) -> None: ...
-
     m, n, k = sizes
     inputs = {"A": torch.randn(m, k, dtype=torch.float64), "B": torch.randn(k, n, dtype=torch.float64)}
     program = load_program(MATMUL.replace("DTYPE", "f32"))
     together = execute(program, inputs, f64=True)
-    alone = execute(program, inputs, f64=True, watch=Nothing())
+    given = prepared(program, inputs, f64=True)
+    alone = given.outcome(interpret(given, watch=_Nothing()))
     assert torch.allclose(together.outputs["C"], alone.outputs["C"], rtol=1e-13, atol=1e-13)
     assert together.written["C"].all() and alone.written["C"].all()
+
+
+class _Nothing:
+    def access(self, *_: object) -> None: ...
+    def step(self, *_: object) -> None: ...
 
 
 def test_a_sample_of_iterations_writes_only_its_part() -> None:
@@ -366,7 +368,7 @@ def test_a_sample_of_iterations_writes_only_its_part() -> None:
 
 def test_a_deadline_ends_a_run() -> None:
     with pytest.raises(OutOfTime):
-        execute(load_program(row_sketch("store(x -> Y[m, 0:N])")), {"X": torch.ones(2, 2)}, deadline=0.0)
+        execute(load_program(row_sketch("store(x -> Y[m, 0:N])")), {"X": torch.ones(2, 2)}, seconds=0.0)
 
 
 @pytest.mark.parametrize(
@@ -379,10 +381,9 @@ def test_a_deadline_ends_a_run() -> None:
     ids=["turns", "empty turns", "tile"],
 )  # fmt: skip
 def test_a_sketch_of_any_size_ends_within_its_time_and_memory(body: str, constexpr: str) -> None:
-    """Tools of agents run it in the notebook's process."""
     program = load_program(row_sketch(body, constexpr=constexpr))
     with pytest.raises(OutOfTime):
-        execute(program, {"X": torch.ones(2, 2)}, deadline=time.thread_time() + 0.3)
+        execute(program, {"X": torch.ones(2, 2)}, seconds=0.3)
 
 
 def test_what_cannot_run_names_what_is_missing() -> None:

@@ -710,7 +710,7 @@ print(json.dumps({{
 #: the way of a person who is not root, also where root runs the tests: no namespace without one of users, no other user
 WITHOUT_ROOT = """
 from kernellab.tools import confine
-from kernellab.verifier.sandbox import sandbox
+from kernellab.sandbox import sandbox
 sandbox._unshare = lambda names, real=sandbox._unshare: "user" in names and real(names)
 sandbox.user_of = lambda folders: False
 confine.main()
@@ -825,7 +825,7 @@ def test_another_user_without_landlock_is_not_apart() -> None:
 
 UNCONFINED = """
 from kernellab.tools import confine
-from kernellab.verifier.sandbox import sandbox
+from kernellab.sandbox import sandbox
 sandbox.enter = lambda network=False: ""
 sandbox.hold = lambda *_: []
 sandbox.user_of = lambda folders: False

@@ -7,7 +7,7 @@ import pytest
 from kernellab import doctor
 from kernellab.errors import VerifierError
 from kernellab.records import Author
-from kernellab.verifier.sandbox import consent
+from kernellab.sandbox import consent
 
 OPEN, HELD = ["pid+ipc+net+mnt+user", "seccomp", "nnp", "rlimits"], ["pid+ipc+net+mnt+user", "landlock-7", "rlimits"]
 

@@ -17,11 +17,11 @@ from kernellab.dsls.machine import named_chip
 from kernellab.errors import VerifierError
 from kernellab.evolve.judges import LocalJudge
 from kernellab.records import Source
+from kernellab.sandbox import folders, sandbox_level
 from kernellab.session.engine.engine import engine
 from kernellab.target import Backend, Target
 from kernellab.task import load_task
 from kernellab.verifier import Verifier
-from kernellab.verifier.sandbox import folders, sandbox_level
 from tests.waiting import until
 
 from .kit import QUICK, RELU_ADD, TARGET

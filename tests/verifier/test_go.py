@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernellab.sandbox import sandbox, sandbox_level
 from kernellab.target import Backend
 from kernellab.verifier.judge import process, process_stats
 from kernellab.verifier.judge.pool import Pool
@@ -28,7 +29,6 @@ from kernellab.verifier.protocol.memory import Arena, Layout, Window, lay_out
 from kernellab.verifier.protocol.rules import CAPS, Deadlines
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.protocol.seals import sealed_memory
-from kernellab.verifier.sandbox import sandbox, sandbox_level
 
 
 @pytest.fixture(scope="module")

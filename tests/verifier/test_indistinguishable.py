@@ -12,10 +12,10 @@ from kernellab.agents.briefs import CodeBrief, DesignBrief
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.records import Author, Source, Stage, Trust
+from kernellab.sandbox.sandbox import sandbox_level
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions
-from kernellab.verifier.sandbox.sandbox import sandbox_level
 from kernellab.verifier.static.check import check
 from kernellab.verifier.static.surroundings import writes_files
 from kernellab.verifier.worker import ordinary

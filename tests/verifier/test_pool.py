@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import VerifierError
+from kernellab.sandbox import landlock
 from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier.judge.pool import Pool, inductor, memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS
-from kernellab.verifier.sandbox import landlock
 
 PLANT = """
 from pathlib import Path

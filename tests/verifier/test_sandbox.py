@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.sandbox import run, sandbox, seccomp
 from kernellab.target import Backend
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.worker_client import Worker
-from kernellab.verifier.sandbox import run, sandbox, seccomp
 
 from .attempts import TABLE, Attempt
 

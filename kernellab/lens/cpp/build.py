@@ -19,7 +19,7 @@ from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
 from kernellab.lens.read.rows import Place, place
 from kernellab.records import Source
-from kernellab.verifier.sandbox.run import confined, environment
+from kernellab.sandbox.run import confined, environment
 
 _CPP = (".cpp", ".cc", ".cxx")
 _SECONDS = 90

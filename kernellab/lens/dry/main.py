@@ -21,8 +21,8 @@ from typing import Any
 from kernellab.lens.dry import cuda, tools
 from kernellab.lens.dry import triton as by_triton
 from kernellab.lens.dry.records import Answer, Ran, Request
+from kernellab.sandbox import sandbox
 from kernellab.task.faking import on_meta
-from kernellab.verifier.sandbox import sandbox
 from kernellab.verifier.worker.build import taken
 
 ANSWER = "answer.json"

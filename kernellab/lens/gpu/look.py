@@ -25,9 +25,9 @@ from kernellab.lens.read import llvm, mlir, ptx, sass
 from kernellab.lens.read.rows import Row, Shown, level
 from kernellab.lens.records import Lens
 from kernellab.records import Source
+from kernellab.sandbox import sandbox
+from kernellab.sandbox.environment import clean_environment
 from kernellab.target import Chip
-from kernellab.verifier.judge.servers import clean_environment
-from kernellab.verifier.sandbox import sandbox
 
 _SECONDS = 300
 _MOST_BYTES = 64 << 20

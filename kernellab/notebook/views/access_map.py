@@ -22,6 +22,7 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.gate.cases import Case, cases
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
+from kernellab.sketch.run.confined import one_worker
 from kernellab.sketch.run.tracer import LEVELS, Made, Touch, Trace, trace
 from kernellab.task import Task
 
@@ -38,6 +39,7 @@ _LEVEL_WORDS = {
 }
 
 
+@one_worker()
 def touches(text: str, facts: Facts) -> Touches:
     """What ``text`` touches. Never raises on a sketch that cannot be run: ``reason`` says why nothing is drawn."""
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kernellab.errors import NotRunnable, SketchError, TaskError, counted, kilobytes, lasting
@@ -24,7 +24,7 @@ from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
 from kernellab.sketch.program.walk import statements
 from kernellab.sketch.run import execute
-from kernellab.sketch.run.machine import OutOfTime
+from kernellab.sketch.run.confined import OutOfTime, one_worker, used
 from kernellab.target import Chip
 from kernellab.target.threads import all_threads, one_thread
 from kernellab.task import Task
@@ -64,12 +64,12 @@ def gate(
     """Is the sketch right for ``task``? Runs it in float64 and in its declared dtypes at edge sizes.
 
     ``constexpr`` are values of tunables; each tunable is also tried at its smallest legal value. Cases start until
-    ``seconds`` of this thread's CPU time have passed, so that a busy machine runs no fewer. ``whole``: every case runs,
-    so that all machines agree; if ``seconds`` end it before, the reason says so. Does not raise for a bad sketch: WRONG
-    has the size that failed and how, NOT_RUNNABLE the reason."""
+    ``seconds`` of CPU time, this thread's and the worker's, have passed, so that a busy machine runs no fewer.
+    ``whole``: every case runs, so that all machines agree; if ``seconds`` end it before, the reason says so. Does not
+    raise for a bad sketch: WRONG has the size that failed and how, NOT_RUNNABLE the reason."""
     start = perf_counter()
-    work = _Gate(task, thread_time(), seconds, whole)
-    with one_thread():
+    work = _Gate(task, used(), seconds, whole)
+    with one_worker(), one_thread():
         result = work.judge(program_or_text, chip, dict(constexpr or {}))
     return result.model_copy(update={"seconds": perf_counter() - start})
 
@@ -101,8 +101,8 @@ def outputs(
     case = _asked(program, binding, task, dict(sizes))
     if contents:
         case = replace(case, args=with_contents(task, case.args, contents).args, contents=contents)
-    work, shown = _Gate(task, thread_time(), seconds), dict[str, Output]()
-    with one_thread():
+    work, shown = _Gate(task, used(), seconds), dict[str, Output]()
+    with one_worker(), one_thread():
         exact = reference64(task, case.args)
         want = work._held(exact if exact is not None else reference(task, case.args))
         values = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
@@ -111,7 +111,7 @@ def outputs(
             raise NotRunnable("The sketch's tensors are too large to interpret it.", "Give smaller sizes.")
         ran = execute(
             program, binding.inputs(case.args), symbols=symbols, constexpr=values, f64=exact is not None,
-            keep=_KEEP if case.sampled else None, deadline=thread_time() + seconds,
+            keep=_KEEP if case.sampled else None, seconds=seconds,
         )  # fmt: skip
     for bound, expected in zip(binding.outputs, want, strict=True):
         got, stored, _ = _output(ran.outputs[bound.tensor], ran.written[bound.tensor], expected, case)
@@ -229,7 +229,7 @@ class _Gate:
         """Run the edge cases in order; after the first failure a few more, to locate it."""
         ran, end = 0, self.start + self.seconds
         for case in cases(program, binding, self.task):
-            if (self.whole or ran >= _AT_LEAST) and thread_time() > end:
+            if (self.whole or ran >= _AT_LEAST) and used() > end:
                 self.ended = True
                 return
             try:
@@ -247,16 +247,16 @@ class _Gate:
                 continue
             ran += 1
             if seen.mismatch is not None and not self.whole:
-                end = min(end, thread_time() + self.seconds / 4)
+                end = min(end, used() + self.seconds / 4)
             yield seen
 
     def _constant(self, program: Program, binding: Binding, ran: Sequence[Case]) -> list[_Seen]:
         """Return the first failure of a case that ``ran``, with constant contents; as many run as fit into a part of
         the time. They are not counted as sizes."""
         base = next((case for case in ran if _holds(case, _SOME)), ran[-1])
-        before, worst, end = self.cases, self.worst, thread_time() + self.seconds / 2
+        before, worst, end = self.cases, self.worst, used() + self.seconds / 2
         for number, one in enumerate(constants(self.task, base.args)):
-            if number and not self.whole and thread_time() > end:
+            if number and not self.whole and used() > end:
                 break
             try:
                 seen = self._case(program, binding, replace(base, args=one.args, contents=one.contents, plain=None))
@@ -291,7 +291,7 @@ class _Gate:
         looked: list[_Seen] = []
         for twin, sizes in twins(program, self.task):
             args = drawn(self.task, sizes, len(looked))
-            if args is None or thread_time() > self.start + 3 * self.seconds:
+            if args is None or used() > self.start + 3 * self.seconds:
                 break
             extents = {f"{axis.size}": size for axis, size in sizes.items()}
             before, worst = self.cases, self.worst
@@ -344,11 +344,9 @@ class _Gate:
         left = self.seconds if self.whole else 4 * self.seconds
         exact: tuple[Tensor, ...] | None = None
         for f64 in (True, False):
-            began = thread_time()
-            run = execute(
-                program, inputs, symbols=symbols, constexpr=constexpr, f64=f64, keep=keep, deadline=began + left
-            )
-            left -= thread_time() - began
+            began = used()
+            run = execute(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64, keep=keep, seconds=left)
+            left -= used() - began
             if expected is None and (expected := self._wanted(case, threads)) is None:
                 return None
             if f64:

@@ -21,7 +21,7 @@ _TAGS = ("nondeterministic_seeded", "data_dependent_output", "dynamic_output_sha
 #: operations that draw random numbers only for dropout, with the position of that argument
 _DROPOUT = {f"{name}.input": 5 for name in named(Role.RECURRENT) if not name.endswith("_cell")}
 #: operations that trust their operands' indices, give memory that nothing has written, or are of formats other than a
-#: tensor's elements in memory: with wrong operands they read and write elsewhere in the process of the gate
+#: tensor's elements in memory. A quick answer, and no protection: a worker computes the call, and others crash as well
 _UNCHECKED = re.compile(
     r"unsafe(?!_view)|sparse|coalesce|nested|jagged|empty|resize|convert_indices|segment_reduce|backward|weight_norm_int"
     r"|embedding_bag|(?<!fake_)quantize|mkldnn|cudnn|nnpack|_pack_|unpool|efficientzerotensor"
@@ -194,8 +194,7 @@ def _operation(name: str, overload: str) -> Any:
     function = getattr(getattr(torch.ops.aten, name, None), overload, None)
     if not isinstance(function, torch._ops.OpOverload):
         raise BadCall(f"torch.ops.aten has no operation {name}.{overload}.")
-    # a gate computes the call in this process: an operation that gives no tensor, or takes a text and no tensor, works
-    # on something else, such as a file (from_file)
+    # an operation that gives no tensor, or takes a text and no tensor, works on something else, such as a file
     given = " ".join(str(argument.type) for argument in function._schema.arguments)
     results = [str(result.type) for result in function._schema.returns]
     if not results or not all("Tensor" in result for result in results) or ("str" in given and "Tensor" not in given):

@@ -3,19 +3,24 @@
 Slow and exact. Undefined tiles and unwritten outputs are poisoned (NaN, the smallest integer), outputs that are only
 added to start at 0, reading past a tensor gives the pad, writing past it writes nothing, and rounding happens only
 where the sketch writes into a narrower type. With ``f64`` every float is float64 and float casts are the identity.
+
+This process reads the sketch and its sizes; a worker computes its values (:mod:`~kernellab.sketch.run.confined`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.program.ints import IntExpr, IntKind
-from kernellab.sketch.program.program import Program, Tensor, TensorRole
+from kernellab.sketch.program.library import LIBRARY
+from kernellab.sketch.program.program import LibraryCall, Program, Tensor, TensorRole
 from kernellab.sketch.program.walk import only_added_to, standing, statements
+from kernellab.sketch.run.confined import MOST_SECONDS, compute, spoiled
 from kernellab.sketch.run.machine import Machine, Watch
 from kernellab.sketch.run.values import Scope, convert, poison, zeros
 
@@ -63,11 +68,77 @@ def execute(
     constexpr: Mapping[str, Number] | None = None,
     f64: bool = False,
     keep: int | None = None,
-    watch: Watch | None = None,
-    deadline: float = inf,
+    seconds: float = MOST_SECONDS,
 ) -> Outcome:
-    """As :func:`run`, with masks of the stored elements; ``keep``, ``watch`` and ``deadline`` as in
-    :class:`Machine`."""
+    """As :func:`run`, with masks of the stored elements; ``keep`` as in :class:`Machine`, ``seconds`` of the
+    processor's time. A worker computes it."""
+    given = prepared(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64)
+    answer = compute(
+        _computed, given, keep, seconds,
+        seconds=seconds, most_bytes=given.bytes_of_outputs, free=given.names_operations,
+    )  # fmt: skip
+    return given.outcome(answer)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a run needs: the program, its inputs by tensor name, the sizes and the values of the constexprs."""
+
+    program: Program
+    arrays: dict[str, torch.Tensor]
+    symbols: dict[str, int]
+    constexpr: dict[str, Number]
+    f64: bool
+
+    @property
+    def scope(self) -> Scope:
+        return Scope({**_integers(self.constexpr), **self.symbols}, self.constexpr, self.f64)
+
+    @property
+    def names_operations(self) -> bool:
+        """Does the sketch name operations of ATen?"""
+        calls = (s for kernel in self.program.kernels for s in statements(kernel.body) if isinstance(s, LibraryCall))
+        return any(LIBRARY[call.op].free for call in calls)
+
+    @property
+    def bytes_of_outputs(self) -> int:
+        """The bytes of the outputs and of the masks of their stored elements."""
+        return sum(prod(shape) * (dtype.itemsize + 1) for shape, dtype in self._outputs.values())
+
+    @property
+    def _outputs(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        scope = self.scope
+        return {t.name: (scope.extents(t.shape), scope.dtype(t.dtype)) for t in self.program.outputs}
+
+    def outcome(self, answer: Any) -> Outcome:
+        """Return what a worker has answered with :meth:`answer`. Raises SketchError: it is nothing of the kind."""
+        import torch
+
+        asked = self._outputs
+        outputs, written = (_by_name(answer, part, list(asked)) for part in ("outputs", "written"))
+        for name, (shape, dtype) in asked.items():
+            for one, kind in ((outputs[name], dtype), (written[name], torch.bool)):
+                if not isinstance(one, torch.Tensor) or tuple(one.shape) != shape or one.dtype != kind:
+                    raise spoiled()
+        return Outcome(outputs, written, self.symbols, self.constexpr)
+
+
+def _by_name(answer: Any, part: str, names: Sequence[str]) -> dict[str, Any]:
+    listed = answer.get(part) if isinstance(answer, dict) else None
+    if not isinstance(listed, list) or len(listed) != len(names):
+        raise spoiled()
+    return dict(zip(names, listed, strict=True))
+
+
+def prepared(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    symbols: Mapping[str, int] | None = None,
+    constexpr: Mapping[str, Number] | None = None,
+    f64: bool = False,
+) -> Given:
+    """Return what a run of ``program`` needs. Raises NotRunnable, SketchError: as :func:`run`."""
     import torch
 
     if program.opaque:
@@ -81,15 +152,29 @@ def execute(
         if tensor.name not in arrays:
             raise NotRunnable(f"The input {tensor.name} has no value.", f"Give inputs={{'{tensor.name}': ...}}.")
     sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, symbols or {})
-    scope = Scope({**_integers(numbers), **sizes}, numbers, f64)
+    names = {t.name for t in program.inputs}
+    return Given(program, {n: a for n, a in arrays.items() if n in names}, sizes, numbers, f64)
+
+
+def interpret(
+    given: Given, keep: int | None = None, seconds: float = MOST_SECONDS, watch: Watch | None = None
+) -> dict[str, list[torch.Tensor]]:
+    """Compute a run, in a worker: the outputs and the masks of their stored elements, in the order of the program."""
+    import torch
+
+    program, scope = given.program, given.scope
     sums = only_added_to(s for kernel in program.kernels for s in statements(kernel.body))
-    memory = {t.name: _contents(t, arrays.get(t.name), scope, t.name in sums) for t in program.tensors}
+    memory = {t.name: _contents(t, given.arrays.get(t.name), scope, t.name in sums) for t in program.tensors}
     written = {n: torch.zeros(m.shape, dtype=torch.bool) for n, m in memory.items()}
-    machine = Machine(memory, written, keep, watch, deadline)
+    machine = Machine(memory, written, keep, watch, thread_time() + seconds)
     for kernel in program.kernels:
-        machine.launch(kernel, Scope(dict(scope.indices), numbers, f64))
+        machine.launch(kernel, Scope(dict(scope.indices), scope.numbers, given.f64))
     names = [t.name for t in program.outputs]
-    return Outcome({n: memory[n] for n in names}, {n: written[n] for n in names}, sizes, numbers)
+    return {"outputs": [memory[n] for n in names], "written": [written[n] for n in names]}
+
+
+def _computed(given: Given, keep: int | None, seconds: float) -> dict[str, list[torch.Tensor]]:
+    return interpret(given, keep, seconds)
 
 
 def constexpr_values(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernellab.sketch.program.aten import evaluate, read_call
 from kernellab.sketch.program.library import LIBRARY, PREFIX
 from kernellab.sketch.program.program import LibraryCall
+from kernellab.sketch.run.confined import is_here
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +28,8 @@ def called(
     """
     import torch
 
+    if not is_here():
+        raise AssertionError("a process that is no worker computes no sketch")
     op = LIBRARY[call.op]
     least = getattr(torch, call.out.dtype.compute.torch_name)
     settings = {name: value for name, value in call.settings if value is not None}

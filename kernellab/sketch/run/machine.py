@@ -11,7 +11,7 @@ from math import inf, prod
 from time import thread_time
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kernellab.errors import NotRunnable, SketchError
+from kernellab.errors import SketchError
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,
@@ -37,6 +37,7 @@ from kernellab.sketch.program.program import (
 )
 from kernellab.sketch.program.program import Tensor as Memory
 from kernellab.sketch.program.walk import statements
+from kernellab.sketch.run.confined import OutOfTime
 from kernellab.sketch.run.gather import places, read_at
 from kernellab.sketch.run.library import called
 from kernellab.sketch.run.values import (
@@ -59,10 +60,6 @@ if TYPE_CHECKING:
 
 
 _NO_TILE = Tile("gathered", "gathered", (), DType.F32)
-
-
-class OutOfTime(NotRunnable):
-    """The deadline of a run has passed; its outputs are unknown."""
 
 
 #: most elements of one step: those of the largest tile times the iterations that are computed together

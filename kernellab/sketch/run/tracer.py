@@ -21,7 +21,8 @@ from kernellab.sketch.program.program import (
     Tile,
 )
 from kernellab.sketch.program.walk import statements, subvalues, written_tiles
-from kernellab.sketch.run.interpreter import execute
+from kernellab.sketch.run.confined import compute, spoiled
+from kernellab.sketch.run.interpreter import Given, interpret, prepared
 from kernellab.sketch.run.values import IndexValue, Scope
 
 if TYPE_CHECKING:
@@ -96,13 +97,50 @@ def trace(
     Raises:
         NotRunnable, SketchError: as :func:`kernellab.sketch.run.run`; also a run of more than ``most_steps`` steps.
     """
-    loops = {s.var for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, Loop)}
-    recorder = _Recorder(loops, most_steps)
-    outcome = execute(program, inputs, symbols=symbols, constexpr=constexpr, watch=recorder)
-    integers = {k: int(v) for k, v in outcome.constexpr.items() if float(v).is_integer()}
-    names = {**integers, **outcome.symbols}
+    given = prepared(program, inputs, symbols=symbols, constexpr=constexpr)
+    most, free = given.bytes_of_outputs, given.names_operations
+    answer = compute(_traced, given, most_steps, most_bytes=most, free=free)
+    outcome = given.outcome(answer)
+    integers = {k: int(v) for k, v in given.constexpr.items() if float(v).is_integer()}
+    names = {**integers, **given.symbols}
     shapes = {t.name: tuple(e.evaluate(names) for e in t.shape) for t in program.tensors}
-    return Trace(tuple(recorder.events), recorder.bytes, shapes, outcome.outputs)
+    try:
+        events = tuple(_event(one, shapes) for one in answer["events"])
+        moved = {level: int(answer["bytes"][level]) for level in LEVELS}
+    except (LookupError, TypeError, ValueError):
+        raise spoiled() from None
+    return Trace(events, moved, shapes, outcome.outputs)
+
+
+def _traced(given: Given, most_steps: int) -> dict[str, Any]:
+    """In a worker: the run's outputs, its events as lists of their fields, and the bytes by level."""
+    loops = {s.var for kernel in given.program.kernels for s in statements(kernel.body) if isinstance(s, Loop)}
+    recorder = _Recorder(loops, most_steps)
+    run = interpret(given, watch=recorder)
+    # not by dataclasses.astuple, which copies each number of a long list
+    events = [
+        [e.line, e.tensor, e.is_write, dict(e.loops), e.elements, e.outside]
+        if isinstance(e, Touch)
+        else [e.line, e.tile, e.shape, dict(e.loops)]
+        for e in recorder.events
+    ]
+    return {**run, "events": events, "bytes": recorder.bytes}
+
+
+def _event(fields: Any, shapes: Mapping[str, tuple[int, ...]]) -> Touch | Made:
+    """Return the event with these fields. Raises LookupError, TypeError, ValueError: there is none such."""
+    if len(fields) == 4:
+        line, tile, shape, loops = fields
+        return Made(int(line), str(tile), tuple(map(int, shape)), _counters(loops))
+    line, tensor, is_write, loops, elements, outside = fields
+    count = prod(shapes[tensor])
+    if not all(type(n) is int and 0 <= n < count for n in elements):
+        raise ValueError("elements outside the tensor")
+    return Touch(int(line), tensor, bool(is_write), _counters(loops), tuple(elements), int(outside))
+
+
+def _counters(loops: Any) -> dict[str, int]:
+    return {str(name): int(value) for name, value in loops.items()}
 
 
 class _Recorder:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernellab.sandbox.sandbox import packages
 from kernellab.verifier.protocol.sanitize import shown
-from kernellab.verifier.sandbox.sandbox import packages
 
 if TYPE_CHECKING:
     from kernellab.verifier.attribution.counters import Mapped

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
+from kernellab.sandbox import mounts, sandbox
 from kernellab.verifier.judge import halting
 from kernellab.verifier.protocol import wire
-from kernellab.verifier.sandbox import mounts, sandbox
 
 #: file descriptors of a spawn request, in order
 FDS = ("packets", "control", "done", "log", "life")

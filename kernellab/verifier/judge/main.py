@@ -21,13 +21,13 @@ from typing import Any
 
 from kernellab.errors import KernellabError
 from kernellab.records import Source, StageResult
+from kernellab.sandbox import folders, sandbox
 from kernellab.target import Backend
 from kernellab.task import forget_modules, load_task
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.options import RankOptions, VerifyOptions
 from kernellab.verifier.ranking.rank import Ranked
-from kernellab.verifier.sandbox import folders, sandbox
 from kernellab.verifier.stages.context import Request, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.pipeline import Verification
 

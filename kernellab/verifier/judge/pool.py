@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernellab.dsls import get_adapter
+from kernellab.sandbox import landlock
 from kernellab.target import Backend
 from kernellab.target.cpu import cpu_flags
 from kernellab.task import Task
@@ -27,7 +28,6 @@ from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
 from kernellab.verifier.ranking.cases import Recent
-from kernellab.verifier.sandbox import landlock
 
 #: the allocator with guards
 HEAP = Path(__file__).parents[1] / "worker" / "heap.c"

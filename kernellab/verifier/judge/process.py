@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError, lasting
+from kernellab.sandbox import folders, sandbox
+from kernellab.sandbox.environment import passed
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
 from kernellab.verifier.judge.placement import Placement, before_all
-from kernellab.verifier.judge.servers import ForkServer, passed
+from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Window
 from kernellab.verifier.protocol.rules import CAPS, DEADLINES, TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
-from kernellab.verifier.sandbox import folders, sandbox
 
 if TYPE_CHECKING:
     from typing_extensions import Self

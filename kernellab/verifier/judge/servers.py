@@ -1,8 +1,7 @@
-"""Warm processes that fork workers, and the initial environment of all processes below the judge."""
+"""Warm processes that fork workers."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -14,28 +13,12 @@ from typing import Any
 
 from kernellab.content import module_command
 from kernellab.errors import VerifierError
+from kernellab.sandbox.environment import clean_environment
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.rules import DEADLINES
 
-#: variables that a process below the judge may inherit; never keys or tokens
-_PASSED = (
-    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CC", "CXX",
-    "USER", "LOGNAME", "SHELL", "TERM",
-    "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
-)  # fmt: skip
 #: for the judge itself, like :func:`~kernellab.verifier.worker.appearance.keep_pages` in a worker
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(512 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
-
-
-def passed() -> dict[str, str]:
-    """The part of this process's environment that may be inherited."""
-    return {name: os.environ[name] for name in _PASSED if name in os.environ}
-
-
-def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The whitelisted initial environment of judge, fork servers and workers."""
-    return {**passed(), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **(extra or {})}
-
 
 #: a thread that waits for its team spins for about a millisecond, enough to be warm for the next call. By default it
 #: spins for tens of milliseconds, and keeps the thread that it waits for off a shared core: a call of 1 ms takes 50

@@ -24,11 +24,11 @@ from kernellab.conditions import Mark, NotSealed
 from kernellab.content import module_command
 from kernellab.errors import counted
 from kernellab.records import Evidence, Source
+from kernellab.sandbox.environment import passed
 from kernellab.target import Backend
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases import cases
 from kernellab.verifier.judge.process import WorkerFailure
-from kernellab.verifier.judge.servers import passed
 from kernellab.verifier.protocol.rules import SEAL
 from kernellab.verifier.protocol.sanitize import shown
 from kernellab.verifier.seal import Unsealable, again, bundle

@@ -19,6 +19,7 @@ from kernellab.conditions import Mark
 from kernellab.dsls import get_adapter
 from kernellab.records import Evidence, Source, Trust
 from kernellab.records.tried import Tried, fails_at_whole_tiles, right_at_ragged_sizes
+from kernellab.sandbox.consent import without_sandbox
 from kernellab.target import Backend
 from kernellab.task import Task, TaskForm
 from kernellab.task.dtypes import alike, computable, finite
@@ -43,7 +44,6 @@ from kernellab.verifier.protocol.control import Output, Written
 from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.remedies import right_with_own_inputs
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
-from kernellab.verifier.sandbox.consent import without_sandbox
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
 from kernellab.verifier.stages.refused import Refused

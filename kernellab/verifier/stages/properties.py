@@ -18,6 +18,7 @@ import torch
 from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, Mark, ScalarLimit, StridesLimit, of
 from kernellab.errors import TaskError, counted
 from kernellab.records import Author
+from kernellab.sandbox.sandbox import most_threads
 from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite
@@ -36,7 +37,6 @@ from kernellab.verifier.cases.extents import of_paths
 from kernellab.verifier.cases.long import all_long
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
-from kernellab.verifier.sandbox.sandbox import most_threads
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
 

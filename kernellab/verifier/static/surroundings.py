@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from kernellab.verifier.sandbox.seccomp import MEMFD, OF_FIRST, REFUSED
+from kernellab.sandbox.seccomp import MEMFD, OF_FIRST, REFUSED
 from kernellab.verifier.static.names import Names
 
 #: files with information about this process, the machine or the user

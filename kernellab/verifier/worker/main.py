@@ -11,9 +11,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from kernellab.sandbox import sandbox
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
-from kernellab.verifier.sandbox import sandbox
 from kernellab.verifier.worker import appearance, harness, ordinary
 from kernellab.verifier.worker import build as worker_build
 from kernellab.verifier.worker.calls import Worker

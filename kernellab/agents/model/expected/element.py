@@ -7,8 +7,7 @@ recorded by statement.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from time import thread_time
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.agents.model.expected.axes import UNKNOWN, Axes, axes_of
@@ -32,7 +31,8 @@ from kernellab.sketch.program.program import (
     Tile,
 )
 from kernellab.sketch.program.walk import parallel_loops, statements
-from kernellab.sketch.run.interpreter import execute
+from kernellab.sketch.run.confined import compute, spoiled
+from kernellab.sketch.run.interpreter import Given, execute, interpret, prepared
 from kernellab.sketch.run.values import IndexValue, Scope
 
 if TYPE_CHECKING:
@@ -78,8 +78,10 @@ class Step:
 
 def value_at(program: Program, call: Call, seconds: float) -> float:
     """Return the element as the sketch computes it, in float64. Raises NotRunnable, SketchError."""
-    outcome = _run(program, call, seconds)
-    return float(outcome.reshape(-1)[call.element])
+    ran = execute(
+        program, call.inputs, symbols=call.symbols, constexpr=call.constexpr, f64=True, seconds=seconds
+    )  # fmt: skip
+    return float(ran.outputs[call.tensor].reshape(-1)[call.element])
 
 
 def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
@@ -89,12 +91,28 @@ def steps_to(program: Program, call: Call, seconds: float) -> tuple[Step, ...]:
         NotRunnable: more than ``seconds`` of this thread's time, or too many statements.
         SketchError: a statement cannot be computed.
     """
-    storing = [kernel for kernel in program.kernels if call.tensor in kernel.writes]
-    if not storing:
+    if not any(call.tensor in kernel.writes for kernel in program.kernels):
         return ()
+    given = prepared(program, call.inputs, symbols=call.symbols, constexpr=call.constexpr, f64=True)
+    answer = compute(
+        _followed, given, replace(call, inputs={}), seconds, seconds=seconds, free=given.names_operations
+    )  # fmt: skip
+    try:
+        return tuple(_read_step(*fields) for fields in answer)
+    except (TypeError, ValueError):
+        raise spoiled() from None
+
+
+def _followed(given: Given, call: Call, seconds: float) -> list[tuple[Any, ...]]:
+    """In a worker: the fields of each step to the element."""
+    storing = [kernel for kernel in given.program.kernels if call.tensor in kernel.writes]
     trail = _Trail(call, storing[-1])
-    _run(program, call, seconds, trail)
-    return trail.found
+    interpret(given, seconds=seconds, watch=trail)
+    return [astuple(step) for step in trail.found]
+
+
+def _read_step(line: Any, name: Any, values: Any, of: Any, last: Any, alone: Any) -> Step:
+    return Step(int(line), str(name), tuple(map(float, values)), int(of), tuple(map(float, last)), bool(alone))
 
 
 def _around(kernel: Kernel, tensor: str) -> set[str]:
@@ -105,13 +123,6 @@ def _around(kernel: Kernel, tensor: str) -> set[str]:
         for loop in loops
         if any(isinstance(s, (Store, Scatter, AtomicAdd)) and _written(s) == tensor for s in statements(loop.body))
     }
-
-
-def _run(program: Program, call: Call, seconds: float, watch: _Trail | None = None) -> Tensor:
-    deadline = thread_time() + seconds
-    return execute(
-        program, call.inputs, symbols=call.symbols, constexpr=call.constexpr, f64=True, watch=watch, deadline=deadline
-    ).outputs[call.tensor]
 
 
 # -- the iterations that matter ------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import isclose, isfinite
-from time import thread_time
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import CodeBrief
@@ -11,6 +10,7 @@ from kernellab.agents.model.expected.element import Call, Step, narrowed, steps_
 from kernellab.agents.model.expected.variants import Variant, variants
 from kernellab.errors import KernellabError
 from kernellab.records import Evidence, Stage, Verdict
+from kernellab.sketch.run.confined import one_worker, used
 from kernellab.target.threads import one_thread
 from kernellab.task.sample.sizes import input_bytes
 
@@ -43,7 +43,7 @@ def expected_lines(brief: CodeBrief, verdict: Verdict | None) -> tuple[str, ...]
     if evidence.signature == "race" or verdict is None or verdict.stage is Stage.FAST:
         return ()  # another run is wrong at other elements; a timed call's inputs are not stored
     try:
-        with one_thread():  # its time is limited, and a verification may be timing at the same time
+        with one_worker(), one_thread():  # its time is limited, and a verification may be timing at the same time
             return _lines(brief, evidence)
     except (KernellabError, RuntimeError, LookupError, ValueError, OverflowError):
         return ()
@@ -110,10 +110,10 @@ def _fitting(
     program: Program, call: Call, own: float, got: float | str | None, near: float
 ) -> tuple[list[Variant], bool]:
     """The first variants whose value at the element is the kernel's, and whether time sufficed for all."""
-    deadline = thread_time() + _VARIANTS_S
+    deadline = used() + _VARIANTS_S
     matches: list[Variant] = []
     for variant in variants(program):
-        seconds_left = deadline - thread_time()
+        seconds_left = deadline - used()
         if seconds_left <= 0 or len(matches) == _MOST_FITTING:
             return matches, False
         try:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernellab.verifier.sandbox.sandbox import confine, contains, missing, sandbox_level
+from kernellab.sandbox.sandbox import confine, contains, missing, sandbox_level
 
 __all__ = ["confine", "contains", "missing", "sandbox_level"]

@@ -57,6 +57,9 @@ OF_FIRST: dict[str, tuple[int, int]] = {
     "sched_setparam": (142, 118), "sched_setattr": (314, 274),
 }  # fmt: skip
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
+#: fork, vfork, execve, execveat
+_PROCESSES = ((57, -1), (58, -1), (59, 221), (322, 281))
+_THREAD = 0x00010000
 #: calls with a file mode, and its argument index: chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; for open
 #: and openat the preceding argument is the flags
 _MODES = (
@@ -98,6 +101,17 @@ def no_local_sockets() -> bool:
     lines = [*_head(place, arch), _line(_EQUAL, _SOCKET[place], 0, 3), _line(_LOAD, _FIRST_ARGUMENT)]
     lines += [_line(_EQUAL, socket.AF_UNIX, 0, 1), _line(_RETURN, _ERRNO | errno.EACCES)]
     return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _ALLOW)]), place)
+
+
+def no_processes() -> bool:
+    """Refuse this process other processes and programs; threads stay. Otherwise as :func:`restrict`."""
+    place, arch = _ARCHES.get(platform.machine(), (0, 0))
+    lines = _head(place, arch)
+    for pair in _PROCESSES:
+        lines += [_line(_EQUAL, pair[place] & 0xFFFFFFFF, 0, 1), _line(_RETURN, _REFUSE)]
+    lines += [_line(_EQUAL, _CLONE3[place], 0, 1), _line(_RETURN, _ERRNO | errno.ENOSYS)]
+    lines += [_line(_EQUAL, _CLONE[place], 0, 3), _line(_LOAD, _FIRST_ARGUMENT), _line(_ANY_BIT, _THREAD, 1, 0)]
+    return bool(arch) and _installed(b"".join([*lines, _line(_RETURN, _REFUSE), _line(_RETURN, _ALLOW)]), place)
 
 
 def keep_modes() -> bool:

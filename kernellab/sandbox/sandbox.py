@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernellab.content import module_command
-from kernellab.verifier.protocol.rules import CAPS
-from kernellab.verifier.sandbox import landlock, mounts, seccomp
+from kernellab.sandbox import landlock, mounts, seccomp
+from kernellab.sandbox.caps import CAPS
 
 _CLONE = {"user": 0x10000000, "pid": 0x20000000, "ipc": 0x08000000, "net": 0x40000000, "mnt": 0x00020000}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 36, 38, 47
@@ -107,7 +107,7 @@ def sandbox_level() -> str:
     if sys.platform != "linux":
         return "process (this system has no namespaces and no Landlock)"
     # the entered namespaces cannot be left, so never enter them in this process
-    command = module_command("kernellab.verifier.sandbox.sandbox")
+    command = module_command("kernellab.sandbox.sandbox")
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return done.stdout.strip() or "process"
 
@@ -392,7 +392,7 @@ def _drop_capabilities(kept: int | None = None) -> None:
 
 
 def _interpreter() -> set[str]:
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = sysconfig.get_paths()
     return {
         sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable)), package,

@@ -7,12 +7,12 @@ import os
 import sys
 
 from kernellab.content import module_command
-from kernellab.verifier.sandbox import sandbox
+from kernellab.sandbox import sandbox
 
 
 def confined(folder: str, command: list[str]) -> list[str]:
     """``command`` confined to read the system and ``folder`` and to write only to ``folder``, if Linux supports it."""
-    return module_command("kernellab.verifier.sandbox.run", folder, *command) if sys.platform == "linux" else command
+    return module_command("kernellab.sandbox.run", folder, *command) if sys.platform == "linux" else command
 
 
 def environment(folder: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernellab.errors import VerifierError
 from kernellab.records import Author
-from kernellab.verifier.sandbox import sandbox
+from kernellab.sandbox import sandbox
 
 
 def without_sandbox(level: Sequence[str], origin: Author, unsandboxed: bool) -> bool:

@@ -10,7 +10,7 @@ import stat
 import tempfile
 import time
 
-from kernellab.verifier.sandbox import sandbox
+from kernellab.sandbox import sandbox
 
 #: seconds after which an unlocked folder counts as left behind; a younger one may not be locked yet
 _FRESH = 60.0
