@@ -64,7 +64,8 @@ class Goals(_Data):
     ``asynchronous``: a chip for which the sketch's loads become copies of its copy engine.
     ``dsl``: the language that a kernel is to be written in, in place of a sketch. Of one in Triton are counted, by what
     Triton's compiler makes of a call and by what runs in its interpreter, at the task's own sizes and at the largest
-    that it declares: ``launches``; ``parallel``, the programs of the launch that has most, which share what is loaded;
+    that it declares where a goal depends on sizes: ``launches``; ``parallel``, the programs of the launch that has
+    most, which share what is loaded (up to 4 of them are counted at its own sizes alone);
     ``programs``, the same at most; ``tile``, bytes of the largest tile of floats, or of any that is loaded, at most;
     ``loads``, instructions that load, atomic ones among them, at most, none of which loads an element twice in a
     program; and ``uses``, operations of its first text (TTIR), such as ``dot``.

@@ -23,14 +23,25 @@ from pathlib import Path
 
 from kernellab.content import WORKSPACE, content, find_workspace
 from kernellab.errors import CourseError, JudgeBusy, KernellabError, Overtime, TargetError, VerifierError
-from kernellab.records import Trust
+from kernellab.records import Source, Trust, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.task import Task
 from kernellab.teach import attack
 from kernellab.teach.exercise import Course, Exercise
 from kernellab.teach.goals import facts
-from kernellab.teach.judge import READING, Outcome, Reached, Verify, is_blank, judge, judge_sketch, unmet
+from kernellab.teach.judge import (
+    READING,
+    Outcome,
+    Reached,
+    Verify,
+    is_blank,
+    judge,
+    judge_sketch,
+    unmet,
+    verified_sketch,
+)
 from kernellab.teach.read.limits import processor_time
+from kernellab.verifier.protocol.options import VerifyOptions
 
 #: hears of each notebook that was graded, or why it was not
 Told = Callable[[Path, "CourseError | None"], None]
@@ -193,11 +204,24 @@ def grade(
         tell(path, None)
 
 
+def _twice(verify: Verify) -> Verify:
+    """A judge that ends, where a machine is short of memory, starts again: it is asked once more before a class's
+    grading ends with it."""
+
+    def again(task: Task, source: Source, options: VerifyOptions) -> Verdict:
+        try:
+            return verify(task, source, options)
+        except VerifierError:
+            return verify(task, source, options)
+
+    return again
+
+
 class _Marker:
     """Judges the answers of a class, equal ones once."""
 
     def __init__(self, verify: Verify) -> None:
-        self.verify = verify
+        self.verify = _twice(verify)
         self.judged: dict[tuple[str, str, str], tuple[Outcome, float]] = {}
         self.attacks: dict[tuple[str, str], tuple[set[str], str]] = {}
         #: a student -> answers that were ended for the time they took
@@ -236,6 +260,9 @@ class _Marker:
             try:
                 with processor_time(READING):
                     share = _share(found, text, task, exercise, course, path)
+                if share and not found.reached.good and not exercise.goals.dsl:  # the gate has seen no code of it
+                    built = verified_sketch(text, task, self.verify)
+                    found, share = (found, share) if built.reached.good else (built, 0.0)
             except Overtime as error:
                 found = replace(found, said=error.message, keys=("processor",))
             self.judged[key] = found, share

@@ -47,6 +47,8 @@ READING = 90.0
 _WORKER, _BUILDS, _DRY = 30.0, 150.0, 60
 #: and after which not all programs are watched, unless it is asked how many share the work
 _WATCHED = 2
+#: programs that any kernel has, at least: counted at the task's own sizes, and in what is watched
+_SOME = 4
 #: bytes of inputs at most in a quick look: sixty students' judges share a server's memory, and a lesson's own sizes are
 #: smaller; an answer that asks to pass meets all of them
 _LONGEST = 8 << 20
@@ -127,6 +129,16 @@ def judge(
     if isinstance(source, Outcome):
         return replace(source, facts=outcome.facts)
     return _verified(source, task, verify, level, outcome.facts)
+
+
+def verified_sketch(text: str, task: Task, verify: Verify) -> Outcome:
+    """What the Verifier's quick look says of a sketch that is right at the gate and misses a goal. Raises as
+    :func:`judge`."""
+    from kernellab.sketch.check import load_program
+
+    with processor_time(READING):
+        source = _source(load_program(text), task)
+    return source if isinstance(source, Outcome) else _verified(source, task, verify, Trust.T1, None)
 
 
 def _source(program: Program, task: Task) -> Source | Outcome:
@@ -304,10 +316,11 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
 
     chip = find_chip(_GPU)
     assert chip is not None, _GPU
-    sized = {"tile", "programs", "parallel"} & goals.model_fields_set
+    shared = goals.programs is not None or (goals.parallel or 0) > _SOME
+    sized = shared or "tile" in goals.model_fields_set
     try:
         given = [arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])]
-        calls = watched(source, given, chip, _DRY, _WATCHED if goals.parallel is None else _DRY)
+        calls = watched(source, given, chip, _DRY, _DRY if shared else _WATCHED)
         refused = next(filter(None, map(_differs, calls)), "")
     except Killed as error:
         raise JudgeBusy(error.message, error.remedy) from None

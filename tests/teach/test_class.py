@@ -56,10 +56,39 @@ def _host_code(exercise: str) -> str:
     return f"import triton\n{reference}\n\ndef kernel(*args):\n    return reference(*args)\n"
 
 
+_TWO_PASSES = """sketch two_passes {
+    symbols: B, S;
+    tensors: q[B, S, 16]: f32; k[B, S, 16]: f32; v[B, S, 16]: f32; y[B, S, 16]: f32 out;
+    constexpr: BM = 32 in {8, 32}; BN = 32 in {8, 32};
+    @llm_hint("parallel")
+    for b in range(B):
+        @llm_hint("parallel")
+        for m in range(0, S, BM):
+            load(q[b, m:m+BM, 0:16] -> queries)
+            top = full([BM], -1e30)
+            for n in range(0, S, BN):
+                load(k[b, n:n+BN, 0:16] -> first)
+                raw = dot(queries, transpose(first)) * 0.25
+                top = max(top, reduce_max(where(n + arange(BN) < S, raw, -inf), axis=1))
+            total = full([BM], 0.0)
+            acc = alloc([BM, 16], f32, llm_hint=["accumulator", "init_zero"])
+            for n in range(0, S, BN):
+                load(k[b, n:n+BN, 0:16] -> again)
+                load(v[b, n:n+BN, 0:16] -> values)
+                scores = dot(queries, transpose(again)) * 0.25
+                weights = exp(where(n + arange(BN) < S, scores, -inf) - top[:, None])
+                total = total + reduce_sum(weights, axis=1)
+                gemm(weights, values, acc)
+            store(acc / total[:, None] -> y[b, m:m+BM, 0:16])
+}
+"""
+
+
 #: exercise -> what a hostile student writes there; elsewhere by the language that is asked
 TRICKS: dict[str, Callable[[str], str]] = {
     "tile-the-product": lambda _: _TRIPLE_LOOP,
     "causal": _whole_row,
+    "online-attention": lambda _: _TWO_PASSES,
     "open-the-space": _useless_tunable,
 }
 
@@ -131,7 +160,9 @@ def test_no_cell_of_a_lesson_answers_an_exercise_of_it() -> None:
     assert not gifts
 
 
-@pytest.mark.parametrize("exercise", ["causal", "open-the-space", "tile-the-product", "out-of-reach"])
+@pytest.mark.parametrize(
+    "exercise", ["causal", "open-the-space", "tile-the-product", "out-of-reach", "online-attention"]
+)
 def test_a_trick_and_a_starter_have_no_points(tmp_path: Path, exercise: str) -> None:
     lesson = course(ROOT).lesson_of(exercise).name
     given = next(starters(lesson, exercise))

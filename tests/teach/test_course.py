@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from teach_parts import LESSONS, ROOT, exercises
+from teach_parts import LESSONS, ROOT, exercises, tasks
 
 import kernellab
 from kernellab import lab
@@ -62,6 +62,15 @@ def test_each_measurement_for_a_gpu_has_a_recording_of_its_text_or_says_that_it_
                 asked.add(one := (head.split()[1], text_hash(text)))
                 assert (one not in kept) == ("there is no recording of it" in str(cell.outputs)), head
     assert kept and kept <= asked
+
+
+#: exercises in Triton whose own sizes make a few programs at most
+_FEW_PROGRAMS = {"triton-product", "descriptor-triton"}
+
+
+def test_an_exercise_asks_for_parallel_work() -> None:
+    """One program that does everything is no kernel of a GPU, and had all points."""
+    assert {e.id for e in tasks() if e.goals.parallel is None} == _FEW_PROGRAMS
 
 
 #: what an answer has and its starter lacks: a hint leads there and does not write it

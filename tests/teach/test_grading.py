@@ -17,7 +17,7 @@ from kernellab.cli import tools
 from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
-from kernellab.errors import CourseError, JudgeBusy, KernellabError
+from kernellab.errors import CourseError, JudgeBusy, KernellabError, VerifierError
 from kernellab.records import Verdict
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
@@ -66,11 +66,44 @@ def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifie
     )
     assert {m.notebook[0]: m.points for m in marks} == {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.5, "e": 0.0}
     assert marks[-1].reason.startswith("not read: ") and not marks[-1].judged
-    assert len(judged) == 1, "equal answers are judged once, and what the gate refuses never"
+    assert len(judged) == 2, "equal answers are judged once, what the gate refuses never, half points never without"
     assert not ran.exists(), "no Python of a student ran"
     assert heard == [("a_honest", True), ("b_magic", True), ("c_last", True), ("d_goal", True), ("e_broken", False)]
     rows = list(csv.DictReader(io.StringIO(as_csv(marks))))
     assert rows[0]["points"] == "1" and rows[0]["of"] == "1" and rows[0]["reason"].startswith("right")
+
+
+def test_what_the_verifier_refuses_has_no_half_of_the_points(tmp_path: Path, verifier: Verifier) -> None:
+    """A sketch that is right at the gate and misses a goal was never built: its points are the Verifier's to give."""
+    slow = RIGHT.replace("load(z[n:n+B] -> b)", "load(z[n:n+B] -> b0)\n        load(z[n:n+B] -> b)")
+    notebook(tmp_path, "slow", f"%%kernel_exercise two-inputs\n{slow}")
+
+    def refuse(task, source, options) -> Verdict:
+        found = verifier.verify(task, source, detect_target(source.dsl), options=options)
+        return found.model_copy(update={"passed": False, "reason": "refused here"})
+
+    (mark,) = grade(notebooks(tmp_path), lambda _: course(ROOT), refuse)
+    assert mark.points == 0.0 and mark.reason == "refused by the Verifier: refused here"
+
+
+def test_a_judge_that_ends_once_does_not_end_the_grading(tmp_path: Path, verifier: Verifier) -> None:
+    notebook(tmp_path, "a", f"%%kernel_exercise two-inputs\n{RIGHT}")
+    ended: list[int] = []
+
+    def verify(task, source, options) -> Verdict:
+        if not ended:
+            ended.append(1)
+            raise VerifierError("The process that starts workers has ended.", "Verify again.")
+        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
+    (mark,) = grade(notebooks(tmp_path), lambda _: course(ROOT), verify)
+    assert mark.points == 1.0 and ended
+
+    def gone(task, source, options) -> Verdict:
+        raise VerifierError("There is no judge.", "Verify again.")
+
+    with pytest.raises(VerifierError):
+        list(grade(notebooks(tmp_path), lambda _: course(ROOT), gone))
 
 
 def test_a_lesson_lists_what_was_not_answered(tmp_path: Path) -> None:
