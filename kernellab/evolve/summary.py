@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from kernellab.errors import counted
 from kernellab.evolve.records import Status
@@ -23,7 +23,8 @@ class StepFigures(Record):
 
 class OperatorFigures(Record):
     """The totals of an operator: children evaluated, the sum of their gains, seconds and tokens; ``untold`` counts
-    answers whose tokens no one reported."""
+    answers whose tokens no one reported, ``silent`` turns that gave no candidate, the last for the reason ``silence``.
+    """
 
     name: str
     tries: int
@@ -31,6 +32,8 @@ class OperatorFigures(Record):
     seconds: float
     tokens: int
     untold: int = 0
+    silent: int = 0
+    silence: str = ""
 
 
 class RoundFigures(Record):
@@ -93,6 +96,10 @@ def summary(run: str, state: RunState) -> Summary:
     verdict = state.verdicts.get(best) if best is not None else None
     paired = state.pairing()
     by_round = Counter(state.proposals[n].round for n in state.evaluations)
+    silent = defaultdict[str, list[str]](list)
+    for proposal in state.proposals.values():
+        if not proposal.sketch and proposal.source is None:
+            silent[proposal.operator].append(proposal.why)
     failed = Counter(e.step.value for e in state.evaluations.values() if not e.passed and e.same_as is None)
     return Summary(
         run=run, task=state.begun.name, dsl=state.begun.dsl, status=state.status, reason=state.reason,
@@ -108,7 +115,8 @@ def summary(run: str, state: RunState) -> Summary:
         },
         operators=tuple(
             OperatorFigures(
-                name=name, tries=arm.tries, gain=arm.gain, seconds=arm.seconds, tokens=arm.tokens, untold=arm.untold
+                name=name, tries=arm.tries, gain=arm.gain, seconds=arm.seconds, tokens=arm.tokens, untold=arm.untold,
+                silent=len(silent[name]), silence=silent[name][-1] if silent[name] else "",
             )
             for name, arm in sorted(arms(state).items(), key=lambda pair: -pair[1].gain)
         ),
@@ -151,9 +159,9 @@ def words(found: Summary) -> str:
     for operator in found.operators:
         told = reported(f"{operator.tokens:,} tokens" if operator.tokens else "", operator.tokens, operator.untold)
         tokens = f", {told}" if told else ""
-        lines.append(
-            f"  {operator.name}: {operator.tries} tried, gain {operator.gain:.2f}, {operator.seconds:.1f} s{tokens}"
-        )
+        silent = f"; {operator.silent} gave nothing, the last: {operator.silence}" if operator.silent else ""
+        gain = f"{operator.tries} tried, gain {operator.gain:.2f}, {operator.seconds:.1f} s{tokens}"
+        lines.append(f"  {operator.name}: {gain}{silent}")
     return "\n".join(lines)
 
 

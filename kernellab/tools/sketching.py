@@ -346,7 +346,7 @@ def cost_sketch(context: Context, request: CostRequest) -> CostResult:
     asked = asked_sizes(task, request.sizes)  # their shapes alone: inputs of these sizes may not fit into memory
     sizes = {**binding.fixed, **binding.sizes(lambda at, dim: task.args[at].extents(asked)[dim])}
     found = cost(program, sizes, dict(binding.constexpr), target.chip)
-    at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    at = ", ".join(f"{name}={size}" for name, size in sizes.items()) or "the task's fixed sizes"
     rough = target.chip.rough or (target.chip.kind == "cpu" and not target.host and busy())
     estimate = f"{found.time_ms:.4g} ms, bound by {found.bound}" if found.time_ms is not None else "no estimate"
     return CostResult(

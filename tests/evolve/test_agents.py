@@ -20,6 +20,7 @@ from kernellab.evolve import evolve
 from kernellab.evolve.policies import Request
 from kernellab.evolve.records import Exchanged, Plan, RoundEnded
 from kernellab.evolve.run import open_run
+from kernellab.evolve.summary import summary, words
 from kernellab.evolve.vary.bandit import arms, order
 from kernellab.evolve.vary.prompt_variants import LINEAGE
 from kernellab.models import ChatRequest, ReplayModel, read_replay, write_replay
@@ -105,7 +106,9 @@ def test_each_of_several_answers_is_a_candidate(tmp_path: Path) -> None:
     assert [p.sketch for p in made[:4]] == [SKETCH, other, "", wrong]
     assert len({p.parents for p in made[:4]}) == 1 and made[0].seconds > 0 and made[1].seconds == 0
     told = [run.state.evaluations[p.number] for p in made[:4]]
-    assert "gave no sketch" in told[2].reason and not told[3].passed
+    assert told[2].reason.startswith("The agent gave no sketch") and not told[3].passed
+    said = words(summary(run.id, run.state))
+    assert "tokens not reported; 1 gave nothing, the last: The agent gave no sketch" in said
     assert arms(run.state)["agent:scripted/lineage"].tries >= 4
     (exchange, *_) = (event.exchange for _, event in run._stream.read() if isinstance(event, Exchanged))
     assert len(exchange.others) == 3

@@ -112,12 +112,12 @@ class ModelOperator:
             talk = Talk(model, Role.DESIGNER, exchanges.append, self.budget, self.cancel, lambda text: None)
             reply = make_role(Role.DESIGNER, self.spec, talk, Knowledge.load(self.target)).design(brief)
         except KernellabError as error:
-            design = Design(why=f"The model gave no sketch: {error.message}")
+            design = Design(why=f"{self._speaker} gave no sketch: {error.message}")
         else:
             if isinstance(reply, DesignReply):
                 design = Design(_settled(reply.sketch, reply.constexpr), reply.rationale)
             else:
-                design = Design(why=f"The model gave no sketch: {reply.reason}")
+                design = Design(why=f"{self._speaker} gave no sketch: {reply.reason}")
         finally:
             for end in reversed(channel.at_end):
                 end()
@@ -128,6 +128,10 @@ class ModelOperator:
         for exchange in exchanges:
             usage = added(usage, exchange.usage)
         return Asked(designs, time.perf_counter() - began, usage, tuple(exchanges))
+
+    @property
+    def _speaker(self) -> str:
+        return "The agent" if self.is_agent else "The model"
 
     def brief(self, state: RunState, request: Request, operator: str) -> DesignBrief:
         """Make the brief: the parent as the sketch to revise, its verdict as the history, and the way's additions."""
@@ -209,7 +213,7 @@ def _other(text: str, brief: DesignBrief) -> Design:
     """A further answer of the same request. The agent has ended, so a wrong answer is not returned to it."""
     judged = judge_sketch(text, brief, shown=brief.previous)
     if judged.answer is None or judged.breach:
-        return Design(why=f"The model gave no sketch: {judged.problem} {' '.join(judged.findings[:1])}".strip())
+        return Design(why=f"The agent gave no sketch: {judged.problem} {' '.join(judged.findings[:1])}".strip())
     return Design(_settled(judged.answer.sketch, judged.answer.constexpr or {}), judged.answer.rationale)
 
 
