@@ -31,8 +31,8 @@ def inputs(N=2**22):
 )
 
 
-#: milliseconds of a frame of the moving picture, and its width in pixels
-FRAME_MS, FRAME_WIDTH = 2200, 1100
+#: milliseconds of a frame of the moving picture (five frames are 20 s), and its width in pixels
+FRAME_MS, FRAME_WIDTH = 4000, 1100
 
 
 def main(target: Path) -> None:

@@ -11,8 +11,10 @@ import pytest
 from notebook_parts import SKETCH, TASK, Page
 
 from kernellab.models import write_replay
+from kernellab.models.exchanges import Exchange, Usage
 from kernellab.notebook.board.workbench import Workbench
-from kernellab.notebook.views.detail import detail
+from kernellab.notebook.views.detail import detail, exchange_head
+from kernellab.records import Role
 from kernellab.session import design
 from tests.models.fake_server import Connection, FakeServer, answer
 from tests.waiting import until
@@ -37,6 +39,17 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield make
     for server in servers:
         server.__exit__()
+
+
+def test_tries_before_the_answer_are_told_with_its_tokens() -> None:
+    asked = Exchange(
+        id="x1", role=Role.DESIGNER, purpose="design", model="fake-1", messages=(), reply=REPLY, attempts=5,
+        usage=Usage(input_tokens=7800, cached_tokens=64, output_tokens=79, seconds=93.0),
+    )  # fmt: skip
+    assert exchange_head(asked)["tokens"] == "7,800 (64 cached) in, 79 out, 5 tries"
+    assert exchange_head(asked.model_copy(update={"attempts": 1}))["tokens"] == "7,800 (64 cached) in, 79 out"
+    refused = asked.model_copy(update={"usage": Usage(), "reply": "", "error": "too many requests"})
+    assert exchange_head(refused)["tokens"] == "5 tries"
 
 
 def test_what_a_model_was_told_and_what_it_answered_is_one_question_away(configured: Any, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ const CHECK_MS = 2_000;
 export const GONE =
   "The kernel does not answer: it is gone or was restarted. Run the cell again to continue from the journal.";
 export const AWAY =
-  "This page does not reach the Jupyter server. The kernel works on there, and is shown again when the connection is back.";
+  "This page does not reach the Jupyter server. The kernel works on there, and is shown again when the connection is back; what you have just sent may still arrive.";
 export const LATE = "The kernel is busy and did not answer. Try again when the running cell has ended.";
 export const LOST = "This page lost its line to the kernel, which runs: reload the page.";
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from kernellab.errors import counted
 from kernellab.models.exchanges import Exchange
 from kernellab.models.ledger import reported
 from kernellab.notebook import protocol
@@ -111,6 +112,9 @@ def _fix(diagnostic: Diagnostic, lines: Sequence[str]) -> tuple[dict[str, int], 
 def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
     usage, known = exchange.usage, tokens([exchange])
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    # what was cut off or refused before the answer: its tokens are among these
+    tries = f", {counted(exchange.attempts, 'try', 'tries')}" if exchange.attempts > 1 else ""
+    figures = f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out{tries}"
     return {
         "id": exchange.id,
         "role": exchange.role.value,
@@ -118,9 +122,7 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
         "model": exchange.model,
         "finish": exchange.finish.value,
         "error": exchange.error,
-        "tokens": reported(
-            f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if known else "", known, usage.untold
-        ),
+        "tokens": reported(usage, figures) if told else tries.removeprefix(", "),
         "seconds": round(usage.seconds, 2),
         "recorded": f"recorded on {exchange.recorded_at}" if exchange.recorded_at else "",
     }
