@@ -114,7 +114,7 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     # what was cut off or refused before the answer: its tokens are among these
     tries = f", {counted(exchange.attempts, 'try', 'tries')}" if exchange.attempts > 1 else ""
-    figures = f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out{tries}"
+    figures = f"{usage.input_tokens:,}{cached} in, {usage.output_tokens:,} out" if known else ""
     return {
         "id": exchange.id,
         "role": exchange.role.value,
@@ -122,7 +122,7 @@ def exchange_head(exchange: Exchange) -> protocol.ExchangeHead:
         "model": exchange.model,
         "finish": exchange.finish.value,
         "error": exchange.error,
-        "tokens": reported(usage, figures) if told else tries.removeprefix(", "),
+        "tokens": f"{reported(figures, known, usage.untold)}{tries}".removeprefix(", "),
         "seconds": round(usage.seconds, 2),
         "recorded": f"recorded on {exchange.recorded_at}" if exchange.recorded_at else "",
     }
