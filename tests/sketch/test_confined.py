@@ -6,6 +6,7 @@ worker, once."""
 from __future__ import annotations
 
 import ast
+import io
 import os
 import socket
 import threading
@@ -29,7 +30,7 @@ from kernellab.sketch.check import check, load_program
 from kernellab.sketch.cost import cost
 from kernellab.sketch.gate import gate, outputs
 from kernellab.sketch.program.bind import bind
-from kernellab.sketch.run import confined, run
+from kernellab.sketch.run import confined, messages, run
 from kernellab.sketch.run.library import called
 from kernellab.sketch.run.tracer import trace
 from kernellab.task import load_task
@@ -355,6 +356,15 @@ def test_events_outside_a_tensor_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("kernellab.sketch.run.tracer.compute", lambda *args, **kwargs: answer)
     with pytest.raises(SketchError, match="answers what no sketch computes"):
         trace(PROGRAM, {"X": X})
+
+
+@pytest.mark.parametrize(
+    "head", ('[["nothing", [1]]]', '[["float32"]]', "{}", '[["float32", [-1]]]', "nonsense", '[["add", [1]]]')
+)
+def test_an_answer_whose_tensors_are_none_is_refused(head: str) -> None:
+    stream = io.BytesIO(messages._LENGTHS.pack(len(head), 2) + head.encode() + b"[]")
+    with pytest.raises(messages.Malformed):
+        messages.take_answer(lambda part: stream.readinto(part) or None, 64)
 
 
 def test_programs_and_tensors_arrive_as_they_were() -> None:

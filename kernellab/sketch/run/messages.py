@@ -206,7 +206,7 @@ def take_answer(fill: Fill, most_bytes: int) -> dict[str, Any]:
             raise Malformed("tensors of more bytes than were asked for")
         tensors = [_read_tensor(fill, dtype, shape) for dtype, shape in specs]
         answer = json.loads(body, object_hook=lambda item: tensors[item[_TENSOR]] if set(item) == {_TENSOR} else item)
-    except (ValueError, TypeError, IndexError, RecursionError, RuntimeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, RuntimeError) as error:
         raise Malformed(f"no answer: {type(error).__name__}") from None
     if not isinstance(answer, dict):
         raise Malformed("an answer that is no object")
