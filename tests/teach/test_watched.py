@@ -155,6 +155,13 @@ def test_a_program_that_loads_its_part_twice_shares_as_before() -> None:
     assert call.ran is not None and call.ran.sharing > 12, call.ran
 
 
+def test_what_is_left_for_the_end_of_the_process_changes_no_answer() -> None:
+    text = solution("read-once-triton") or ""
+    late = "import atexit\n\n\n@atexit.register\ndef late():\n    open('answer.json', 'w').write('[]')\n\n\n"
+    call = _call("read-once-triton", late + text)
+    assert [kernel.name for kernel in call.kernels] == ["both"] and call.ran is not None and not call.ran.error
+
+
 def test_a_long_run_is_watched_in_part() -> None:
     task = course(ROOT).task(course(ROOT).exercise("second-transposed-triton"))
     chip = find_chip(_GPU)

@@ -281,3 +281,6 @@ def arguments(specs: Sequence[dict[str, Any]]) -> list[Any]:
 
 if __name__ == "__main__":
     main()
+    # nothing of the candidate's runs at the end, and unloading torch would take a quarter of the call's processor time
+    sys.stderr.flush()
+    os._exit(0)
