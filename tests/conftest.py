@@ -57,9 +57,9 @@ def _has_gpu() -> bool:
 if not _has_gpu():
     os.environ.setdefault("TRITON_INTERPRET", "1")
     if find_spec("triton") is not None:
-        from kernellab.dsls.interpreter import accept_one_element_bounds
+        from kernellab.dsls.interpreter import correct_interpreter
 
-        accept_one_element_bounds()
+        correct_interpreter()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -103,9 +103,9 @@ def _child(job: dict[str, Any], folder: Path, scratch: Path, writing: int) -> No
             confine(str(scratch))
             compute_here()
         if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
-            from kernellab.dsls.interpreter import accept_one_element_bounds
+            from kernellab.dsls.interpreter import correct_interpreter
 
-            accept_one_element_bounds()
+            correct_interpreter()
         _KINDS[job["kind"]](job, folder)
         code = 0
     except Wrong as wrong:

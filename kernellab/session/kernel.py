@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.dsls.interpreter import accept_one_element_bounds
+from kernellab.dsls.interpreter import correct_interpreter
 from kernellab.errors import KernellabError, SessionError
 from kernellab.export.exportable import repeatable
 from kernellab.records import Author, Source, Verdict
@@ -108,7 +108,7 @@ def load(source: Source, backend: Backend | None = None) -> Callable[..., Any]:
     """
     if backend is Backend.INTERPRETER:
         os.environ.setdefault("TRITON_INTERPRET", "1")
-        accept_one_element_bounds()
+        correct_interpreter()
     return _load(source.hash, _Held(source))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from kernellab.dsls.interpreter import correct_interpreter
 from kernellab.records import Author, Source, Trust, Verdict
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
@@ -276,3 +279,30 @@ def test_undefined_values_are_nan_or_a_number_that_is_not_small(dtype: str) -> N
         assert bool(bits.float().isnan().all())
     else:
         assert bool((np.abs(values.astype(np.int64)) >= (1 if dtype == "int1" else 64)).all())
+
+
+def test_bfloat16_is_computed_by_value() -> None:
+    """Triton's interpreter holds it as 16 bits of an integer."""
+    from triton.runtime import interpreter
+
+    correct_interpreter()
+    tl, builder = interpreter.tl, interpreter.interpreter_builder
+    a, b = (torch.tensor(values, dtype=torch.bfloat16) for values in ([1.5, -2.25, 3e38, 0.1], [-0.75, 3.0, 2.0, 0.3]))
+    left, right = (interpreter.TensorHandle(t.view(torch.uint16).numpy(), tl.bfloat16) for t in (a, b))
+
+    def values(handle: Any) -> torch.Tensor:
+        assert handle.dtype == tl.bfloat16 and handle.data.dtype == np.uint16
+        return torch.from_numpy(handle.data).view(torch.bfloat16)
+
+    assert torch.equal(values(builder.create_fmul(left, right)), a * b)
+    assert torch.equal(values(builder.create_fsub(left, right)), a - b)
+    assert torch.equal(values(builder.create_fneg(left)), -a)
+    assert torch.equal(values(builder.create_fma(left, right, right)), (a.float() * b.float() + b.float()).bfloat16())
+    assert (builder.create_fcmpOLT(left, right).data == (a < b).numpy()).all()
+    assert (builder.create_fp_to_si(right, tl.int32).data == b.to(torch.int32).numpy()).all()
+    floats = torch.cat((torch.randn(500) * 3, torch.tensor([float("nan"), float("inf"), -0.0, 3.4e38, 1e-40])))
+    rounded = values(builder.create_fp_trunc(interpreter.TensorHandle(floats.numpy(), tl.float32), tl.bfloat16))
+    assert torch.allclose(rounded, floats.bfloat16(), rtol=0, atol=0, equal_nan=True)
+    numbers = interpreter.TensorHandle(np.array([3, -7, 1 << 20], dtype=np.int32), tl.int32)
+    expected = torch.tensor([3, -7, 1 << 20]).bfloat16()
+    assert torch.equal(values(builder.create_si_to_fp(numbers, tl.bfloat16)), expected)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.dsls.interpreter import accept_one_element_bounds
+from kernellab.dsls.interpreter import correct_interpreter
 from kernellab.verifier.protocol.memory import POISON
 from kernellab.verifier.worker.guards import Trespass
 
@@ -208,7 +208,7 @@ def install() -> None:
         return tuned(self, *args, **kwargs)
 
     builder.create_int_to_ptr, executor.__call__, Autotuner.run = made_of_integer, launch, run
-    accept_one_element_bounds()
+    correct_interpreter()
     builder.set_grid_idx, builder.create_masked_load = program, loaded
     # reductions, scans and products contain barriers
     builder.create_barrier, builder.create_dot = waiting(builder.create_barrier), waiting(product)
