@@ -44,6 +44,13 @@ def _capture(name: str, text: str) -> Graph:
         # a scalar argument reached the graph in an unrecognised form: fix it at its sample value
         graph = export_graph(task, symbolic_scalars=False)
         problem = check_graph(task, graph)
+    if problem and graph.branches:
+        line, condition = graph.branches[0]
+        raise CaptureError(
+            f"Line {line} of {task.name!r} takes different branches at different sizes (traced where {condition}), and "
+            f"what was traced does not hold {problem}.",
+            "Write both cases with torch.where or as arithmetic of the size, or make two tasks of it.",
+        )
     if problem:
         raise CaptureError(
             f"The captured graph of {task.name!r} does not agree with its reference {problem}.",

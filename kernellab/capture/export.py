@@ -27,7 +27,7 @@ from kernellab.capture.loops.long import TooLong, shortest
 from kernellab.capture.loops.roll import UnevenSteps, rolled
 from kernellab.capture.loops.trace import Loops
 from kernellab.capture.pairs import Pair, view_as_complex, view_as_real
-from kernellab.capture.read import ProgramReader
+from kernellab.capture.read import OneSize, ProgramReader
 from kernellab.capture.size_terms import REMEDY
 from kernellab.capture.writes import joined, select_scatter
 from kernellab.errors import CaptureError
@@ -57,10 +57,22 @@ _PERTURB = 0.8137205519482161
 def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
     """Return ``task``'s reference as a Graph; with ``symbolic_scalars``, float scalar arguments without a default stay
     symbolic."""
+    sizes = _sample_sizes(task)
+    try:
+        return _exported(task, sizes, symbolic_scalars)
+    except OneSize:
+        # torch fixes what is 1 in a trace, such as the number of windows of the shortest input
+        longer = {d.name: sizes[d.name] + (d.min if 1 < d.min <= d.max - sizes[d.name] else 0) for d in task.dims}
+        if longer == sizes or not runs_at(task, tuple(longer.items())):
+            raise
+        return _exported(task, longer, symbolic_scalars)
+
+
+def _exported(task: Task, sizes: dict[str, int], symbolic_scalars: bool) -> Graph:
+    """Return the graph as traced at ``sizes``."""
     module = (
         task.new_module()
     )  # values that the reference caches during an export (a table in an lru_cache) have no data
-    sizes = _sample_sizes(task)
     args = _fake_arguments(task) if _large(task) and not module.needs_values else list(module.sample(sizes))
     scalars: dict[str, float] = {}
     if symbolic_scalars:

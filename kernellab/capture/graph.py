@@ -104,6 +104,8 @@ class Graph:
     fixed: dict[str, int | float | bool] = field(default_factory=dict)
     #: constant tensors of the reference (masks, tables), by input name
     constants: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    #: lines of the task's text that branch on a size, and the condition that held at the traced sizes
+    branches: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
 
     def node(self, name: str) -> Node:
         """Return the node of that name. Raise StopIteration if there is none."""

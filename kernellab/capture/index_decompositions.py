@@ -175,6 +175,25 @@ def blackman_window(length: int, periodic: bool = True, *, dtype: Any = None, de
     return turns if turns is NotImplemented else 0.42 - 0.5 * torch.cos(turns) + 0.08 * torch.cos(2 * turns)
 
 
+def bartlett_window(length: int, periodic: bool = True, *, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+    """Return 1 - |2 n / N - 1|."""
+    turns = _turns(length, periodic, dtype, device)
+    return turns if turns is NotImplemented else 1 - (turns / math.pi - 1).abs()
+
+
+def kaiser_window(
+    length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None, device: Any = None, **_: Any
+) -> Tensor:  # fmt: skip
+    """Return I0(beta sqrt(1 - (2 n / N - 1)^2)) / I0(beta)."""
+    turns = _turns(length, periodic, dtype, device)
+    if turns is NotImplemented:
+        return turns
+    away = (turns / math.pi - 1).square()
+    return torch.i0(beta * torch.sqrt((1 - away).clamp(min=0))) / float(
+        torch.i0(torch.tensor(beta, dtype=torch.float64))
+    )
+
+
 def _turns(length: int, periodic: bool, dtype: Any, device: Any) -> Tensor:
     if isinstance(length, int) and length < 2:
         return NotImplemented

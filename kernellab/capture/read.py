@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export.graph_signature import InputKind
 
@@ -25,6 +26,10 @@ from kernellab.task.sample.sizes import runs_at
 
 #: operation as traced -> its name in a graph
 _NAMES = {**ATEN, "aten.view.dtype": BITS}
+
+
+class OneSize(CaptureError):
+    """A trace that holds at one size, of a reference that runs at others."""
 
 
 class ProgramReader:
@@ -82,6 +87,7 @@ class ProgramReader:
             scalars={n: positions[n] for n in positions if n in self.scalars_seen},
             fixed=fixed,
             constants=constants,
+            branches=tuple(self._branches()),
         ).live()
 
     # -- symbols
@@ -110,7 +116,7 @@ class ProgramReader:
         more = [{**sizes, name: sizes[name] + by} for name in sorted(varied) for by in (1, 2, 5, -1, -2)]
         other_sizes = [o for o in more if all(d.min <= o[d.name] <= d.max for d in self.task.dims if d.name in o)]
         if any(runs_at(self.task, tuple(o.items())) for o in other_sizes):
-            return CaptureError(
+            return OneSize(
                 f"The reference of {self.task.name!r} makes a plain number of the size {extent} of {argument!r} (a "
                 f"loop over it, or int() of it), so that what was traced holds at {extent} = {size} alone.",
                 f"Write it without that number (a scan in place of the loop), fix {extent}, or let a person or a model "
@@ -134,6 +140,18 @@ class ProgramReader:
                         f"in the extent {extent} of {argument.name!r}, which is the same at several sizes.",
                         f"Add an argument with the extent {unknown[0]}, or fix {unknown[0]}.",
                     )
+
+    def _branches(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines of the task that asked whether a condition on sizes holds, and the answer at the traced
+        ones."""
+        values = (fx.meta.get("val") for fx in self.program.graph.nodes)
+        mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)
+        for guard in mode.shape_env.guards if mode is not None else ():
+            place = guard.sloc.framework_loc
+            if getattr(place, "filename", None) == self.filename:
+                symbols = guard.expr.free_symbols
+                called = {s: sympy.Symbol(str(self.names.get(str(s), s)), integer=True) for s in symbols}
+                yield place.lineno, str(guard.expr.subs(called))
 
     def _constant(self, spec: Any) -> Any:
         for table in (self.program.constants, self.program.state_dict):

@@ -255,3 +255,36 @@ def reference(x, ends):
     text = task("E 1 90 30, N 1 40 9", reference, "torch.rand(E) + 1, torch.arange(N) * 2")
     launches = RulesDesigner().design(DesignBrief(load_task(text, "jagged"), CPU)).sketch.split("sketch ")[1:]
     assert sum("(ends[" in launch for launch in launches) == 1
+
+
+def test_a_branch_by_a_size_is_refused_by_its_line_and_condition() -> None:
+    text = task(
+        "N 2 400 91",
+        """
+def reference(x):
+    if x.shape[-1] % 2:
+        x = F.pad(x, (0, 1))
+    return x[:, ::2] + x[:, 1::2]
+""",
+        "torch.randn(5, N)",
+    )
+    state, reason = state_of(text)
+    assert state == "refused" and "Line 8" in reason and "different branches at different sizes" in reason
+    assert "Mod(N, 2)" in reason
+
+
+def test_a_list_of_what_steps_begin_with_ends_before_the_last_result() -> None:
+    for order, joined in (("range(x.shape[1])", "out"), ("range(x.shape[1] - 1, -1, -1)", "out[::-1]")):
+        text = task(
+            "B 1 20 6, T 1 60 13",
+            f"""
+def reference(x):
+    h, out = torch.zeros(x.shape[0]), []
+    for t in {order}:
+        out.append(h)
+        h = h * 0.9 + x[:, t]
+    return torch.stack({joined}, 1), h
+""",
+            "torch.randn(B, T)",
+        )
+        assert state_of(text, run=True) == ("right", "")

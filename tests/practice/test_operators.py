@@ -13,7 +13,9 @@ from kernellab.sketch.program.program import Program
 from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
+from tests.practice.current import CURRENT
 from tests.practice.fields import FIELDS
+from tests.practice.measures import MEASURES
 from tests.practice.operators import OPERATORS
 from tests.practice.recent import RECENT
 
@@ -21,9 +23,10 @@ from tests.practice.recent import RECENT
 COMPOSED = {
     "peaks_of_a_heat_map": "topk",
     "attention_over_edges": "scatter_reduce",
+    "softmax_over_sampled_products": "scatter_reduce",
     "means_and_maxima_of_ragged_rows": "index_reduce",
 }
-ALL = {**OPERATORS, **FIELDS, **RECENT}
+ALL = {**OPERATORS, **FIELDS, **RECENT, **CURRENT, **MEASURES}
 
 
 def _designed(name: str) -> Program:

@@ -14,8 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernellab.capture.early.adaptive import ADAPTIVE
 from kernellab.capture.early.triangles import TRIANGLES
-from kernellab.capture.index_decompositions import blackman_window, hamming_window, hann_window
+from kernellab.capture.index_decompositions import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    kaiser_window,
+)
 
 
 def _is_open(*sizes: Any) -> bool:
@@ -238,9 +245,11 @@ def _smaller(a: Any, b: Any) -> Any:
 OPEN_SIZES: dict[str, Callable[..., Any]] = {
     "kron": kron, "affine_grid": affine_grid, "cross_entropy": cross_entropy, "linspace": linspace,
     "logspace": logspace, "hann_window": _window(hann_window), "hamming_window": _window(hamming_window),
-    "blackman_window": _window(blackman_window), "take_along_dim": take_along_dim, "gradient": gradient,
+    "blackman_window": _window(blackman_window), "bartlett_window": _window(bartlett_window),
+    "kaiser_window": _window(kaiser_window), "take_along_dim": take_along_dim, "gradient": gradient,
     "tensor_split": tensor_split, "vander": vander, "linalg_vander": lambda x, *, N=None: vander(x, N, True),
     "fft_fftshift": _shifted(0), "fft_ifftshift": _shifted(1), "fft_fftfreq": fftfreq, "fft_rfftfreq": rfftfreq,
     "topk": topk, "trapezoid": trapezoid, "trapz": trapezoid, "cumulative_trapezoid": cumulative_trapezoid,
-    "linalg_multi_dot": multi_dot, **TRIANGLES, "chain_matmul": lambda *tensors, **other: multi_dot(tensors, **other),
+    "linalg_multi_dot": multi_dot, "chain_matmul": lambda *tensors, **other: multi_dot(tensors, **other),
+    **TRIANGLES, **ADAPTIVE,
 }  # fmt: skip

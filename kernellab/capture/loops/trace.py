@@ -141,7 +141,8 @@ class Loops:
 
     def joined(self, func: Any, args: Any, kwargs: Any, line: int) -> Any:
         """Return the result of stack or cat for values that all steps of one loop appended, one per step, in the loop's
-        full length, including the list's items before and after; None for other calls."""
+        full length, including the list's items before and after; None for other calls. A step appends what it makes
+        or what the step before has made."""
         if self.now is not None or not self.counts or func not in _JOINS:
             return None
         tensors = args[0] if args else kwargs.get("tensors")
@@ -153,6 +154,13 @@ class Loops:
         tensors = tensors[appended[0] : appended[-1] + 1]
         marks = [self._made[id(t)][1] for t in tensors]
         steps = [step for _, step in marks]
+        # a list of what each step begins with: the value from before the loop, and those of all steps but the last
+        if steps == _ORDERS[0][:-1] and head:
+            head, tensors, steps = head[:-1], [head[-1], *tensors], _ORDERS[0]
+            marks = [(marks[0][0], step) for step in steps]
+        elif steps == _ORDERS[1][1:] and tail:
+            tensors, tail, steps = [*tensors, tail[0]], tail[1:], _ORDERS[1]
+            marks = [(marks[0][0], step) for step in steps]
         if len({loop for loop, _ in marks}) != 1 or steps not in _ORDERS or len(marks) != len(tensors):
             return None
         count, is_new = self.counts[marks[0][0]], _JOINS[func]

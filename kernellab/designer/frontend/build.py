@@ -123,6 +123,8 @@ class Builder:
         #: stacks by the names of concatenations that are read as a whole
         self.stacked = {name: s for s in stacks for name in s.joins}
         self.nodes = {n.name: n for n in graph.nodes}
+        #: names of the numbers of steps, from 0, of the loops that are built
+        self.steps: set[str] = set()
         self.inputs = {i.name: i for i in graph.inputs}
         #: nodes stored by separate launches (windows read them) and their tensors, in the order they are needed
         self.cuts: list[Stored] = []

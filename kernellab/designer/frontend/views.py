@@ -212,7 +212,7 @@ def _cat(b: Builder, node: Node, index: Index, item: int) -> Expr:
         return compute(b.value(parts[whole[0]], part_index), wide(node.dtype))
     if len(ix.leaves()) > 1 or ix.sign != 1:
         return (_cat_alike(b, node, index, dim) if alike else None) or _cat_at(b, node, index, dim)
-    reached = [k for k in range(len(parts)) if _reaches(ix, starts[k], sizes[k])] or range(len(parts))
+    reached = [k for k in range(len(parts)) if _reaches(b, ix, starts[k], sizes[k])] or range(len(parts))
     parts, starts = [parts[k] for k in reached], [starts[k] for k in reached]
     values = []
     for part, begin in reversed(list(zip(parts, starts, strict=True))):
@@ -239,13 +239,13 @@ def _among(b: Builder, node: Node, ix: Ix, values: list[Expr], starts: list[Exte
     return among(0, len(values))
 
 
-def _reaches(ix: Ix, begin: Extent, size: Extent) -> bool:
+def _reaches(b: Builder, ix: Ix, begin: Extent, size: Extent) -> bool:
     """Return whether the index may lie in the part that begins at ``begin``; a slice of a circular padding leaves parts
     out, and would read them beyond their ends."""
     if ix.win is not None or ix.at is not None:
         return True
-    is_behind = places.never_negative(extents.subtract(ix.offset, extents.add(begin, size)))
-    return not is_behind and not places.never_negative(extents.subtract(begin, extents.add(ix.offset, ix.extent)))
+    behind, ahead = extents.subtract(ix.offset, extents.add(begin, size)), extents.add(ix.offset, ix.extent)
+    return not any(places.never_negative(t, b.steps) for t in (behind, extents.subtract(begin, ahead)))
 
 
 def is_part(ix: Ix, begin: Extent, size: Extent) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.capture import Graph, Node, Ref
-from kernellab.capture.graph import Extent
+from kernellab.capture.graph import Body, Extent
 from kernellab.designer.frontend.convolutions import CONVOLUTIONS
 from kernellab.designer.frontend.pointwise import OPERATIONS
 from kernellab.designer.frontend.pooling import POOLS
@@ -258,17 +258,23 @@ def without_twins(graph: Graph) -> Graph:
     def own(value: Any) -> Any:
         if isinstance(value, Ref):
             return replace(value, name=same.get(value.name, value.name))
+        if isinstance(value, Body):
+            stacked = tuple(replace(one, value=own(one.value)) for one in value.stacked)
+            return replace(value, nodes=tuple(map(renamed, value.nodes)), after=own(value.after), stacked=stacked)
         return type(value)(own(v) for v in value) if type(value) in (tuple, list) else value
+
+    def renamed(node: Node) -> Node:
+        return replace(node, args=own(node.args), kwargs=own(node.kwargs))
 
     unique = []
     for node in graph.nodes:
-        renamed = replace(node, args=own(node.args), kwargs=own(node.kwargs))
-        key = repr((renamed.op, renamed.args, renamed.kwargs))
+        now = renamed(node)
+        key = repr((now.op, now.args, now.kwargs))
         if key in first:
             same[node.name] = first[key]
         else:
             first[key] = node.name
-            unique.append(renamed)
+            unique.append(now)
     return replace(graph, nodes=tuple(unique), outputs=own(graph.outputs))
 
 

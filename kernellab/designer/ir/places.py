@@ -7,7 +7,7 @@ rows, as long as every position lies within its axis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from kernellab.capture.graph import Extent
 from kernellab.designer.ir import extents
@@ -114,11 +114,14 @@ def _by_axis(term: Term, axes: Axes) -> dict[str, Term] | None:
     return parts
 
 
-def never_negative(term: Term) -> bool:
-    """Return whether the term is at least 0 for all sizes, where each size is at least 1 if there is any element."""
+def never_negative(term: Term, steps: Container[str] = ()) -> bool:
+    """Return whether the term is at least 0 for all sizes, where each size is at least 1 if there is any element, and
+    for all ``steps`` of loops, which count from 0."""
     terms = poly(term)
     named_all = all(f.name for monomial in terms for f in monomial)
-    return named_all and all(n >= 0 for monomial, n in terms.items() if monomial) and sum(terms.values()) >= 0
+    if not named_all or any(n < 0 for monomial, n in terms.items() if monomial):
+        return False
+    return sum(n for monomial, n in terms.items() if not any(f.name in steps for f in monomial)) >= 0
 
 
 def _product(factors: list[Formula], n: int) -> Term:

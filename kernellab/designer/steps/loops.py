@@ -123,6 +123,7 @@ def _walked(b: Builder, node: Node) -> None:
         if ref.name in b.nodes and _is_work(b, ref):
             b.stop(ref)
     b.nodes |= {n.name: n for n in body.nodes}
+    b.steps.add(body.step)
     shapes = [b.shape(Ref(node.name, k)) for k in range(len(node.results))]
     dtypes = [b.dtype(Ref(node.name, k)) for k in range(len(node.results))]
     b.inputs |= {

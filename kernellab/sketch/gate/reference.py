@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,12 @@ def _is_narrow(x: Tensor) -> bool:
     return x.dtype not in (torch.float64, torch.complex128)
 
 
+def _rounds(scalar: Tensor, args: Sequence[Any]) -> bool:
+    """Does ``scalar`` hold a rounded one of the call's Python numbers?"""
+    numbers = [n for n in args if isinstance(n, float) and math.isfinite(n)]
+    return bool(numbers) and scalar.device.type != "meta" and float(scalar) not in numbers
+
+
 def _narrow_floats() -> Any:
     """Return a mode that records floats narrower than float64 among the results of torch's operations."""
     import torch
@@ -178,8 +185,9 @@ def _narrow_floats() -> Any:
             for leaf in tree_leaves(result):
                 is_narrow = isinstance(leaf, torch.Tensor) and parts(leaf).is_floating_point() and _is_narrow(leaf)
                 if is_narrow and leaf.numel():
-                    # Python numbers become float32 or float64 scalars of exact value
-                    self.seen = self.seen or leaf.dim() > 0 or func is torch.ops.aten._to_copy.default
+                    # a Python number becomes a scalar of its value, unless a narrow float rounds it
+                    is_rounded = leaf.dim() > 0 or func is torch.ops.aten._to_copy.default or _rounds(leaf, args)
+                    self.seen = self.seen or is_rounded
             return result
 
     return Watch()
