@@ -397,6 +397,9 @@ def test_two_candidates_are_compared_with_what_the_difference_is_worth() -> None
     head = next(line for line in lines if "turn 4" in line and "turn 2" in line and "times" not in line)
     trust = next(line for line in lines if line.startswith("trust"))
     assert head.index("turn 4") == trust.rindex("T2")
+    for a, b in (("2", "2"), ("2", "3")):
+        found = comparison(state(DESIGN, CODE, PASS), a, b)
+        assert found["verdict"] == "Both are the kernel of turn 2: there is nothing to compare."
     same = turn(5, Role.VERIFIER, "t4", verdict=fast(2.8, 2.6, 3.0))
     assert comparison(state(DESIGN, CODE, PASS, EDIT, same), "3", "5")["verdict"] == (
         "The difference between turn 2 and turn 4 is not significant: "

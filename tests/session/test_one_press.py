@@ -10,6 +10,7 @@ import pytest
 from session_parts import Begin
 
 from kernellab.errors import SessionError
+from kernellab.notebook.board.commands import take_back
 from kernellab.notebook.views.rows import turn_rows
 from kernellab.records import Role
 from kernellab.session import Session, SessionStatus, TurnState, open_session
@@ -149,7 +150,7 @@ def test_a_pin_is_undone_before_the_edit_that_came_first(begin: Begin) -> None:
     line = next(n for n, text in enumerate(sketch.splitlines(), 1) if "load(" in text)
     session.pin(line)
     assert str(session.sketch) != sketch
-    session.undo()
+    assert take_back(session) == f"Undone: the pin. {session.name} is finished."
     assert session.state.head == edited and str(session.sketch) == sketch, "the edit stands"
     assert "the pin" in session.state.reason
     assert session.status is SessionStatus.FINISHED, "as before the pin"

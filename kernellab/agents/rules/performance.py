@@ -262,7 +262,7 @@ def _by_what(best: Verdict | None, last: Verdict | None) -> str:
         return ""
     is_paired = best.against("eager") is not None and last.against("eager") is not None
     is_longer = best.time.median_ms > last.time.median_ms
-    if is_paired and is_longer:
+    if is_paired and is_longer and (times_as_fast(best, last) or 0.0) > 1.0:
         return " by its speedup, though not by its time, which other work changes more"
     return ", though noise may hide which is faster" if tied(best, last) else ""
 

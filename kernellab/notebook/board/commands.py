@@ -95,6 +95,13 @@ def who_reads(session: Session, role: str) -> str:
     return f"The {role} reads this note in each of its turns from now on."
 
 
+def take_back(session: Session) -> str:
+    """Undo the last decision, and say which it was and how the session stands. Raises SessionError if there is none."""
+    decided = session.state.decided
+    session.undo()
+    return f"Undone: {decided[-1].what}. {session.name} is {session.state.status_words}." if decided else ""
+
+
 def _pin(desk: Desk, body: Body) -> None:
     line = body.get("line")
     if not isinstance(line, int):
@@ -157,7 +164,7 @@ _ACTS: Mapping[str, Callable[[Desk, Body], object]] = {
     "sketch": _sketch,
     "source": _source,
     "fork": lambda desk, body: desk.session.fork(turn=words(body, "turn")),
-    "undo": lambda desk, body: desk.session.undo(),
+    "undo": lambda desk, _: take_back(desk.session),
     "approval": lambda desk, body: desk.approval(words(body, "value")),
     "role": lambda desk, body: desk.session.set_role(words(body, "role"), words(body, "value")),
     "note": _note,

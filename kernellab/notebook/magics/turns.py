@@ -51,7 +51,9 @@ class TurnMagics(KernelMagic):
     @argument("name", nargs="?", help=ONE)
     def kernel_undo(self, args: argparse.Namespace) -> None:
         """Take your last approval, edit, pin, redirection or fork back."""
-        self.session(args.name).undo()
+        from kernellab.notebook.board.commands import take_back
+
+        print(take_back(self.session(args.name)))
 
     @line_command
     @argument("name", nargs="?", help=ONE)

@@ -156,6 +156,8 @@ def named(state: State, turn: Turn) -> str:
 
 def _sentence(state: State, first: Turn, second: Turn, a: Verdict | None, b: Verdict | None) -> str:
     one, other = named(state, first), named(state, second)
+    if one == other:
+        return f"Both are the kernel of {one}: there is nothing to compare."
     if a is None or b is None:
         missing = one if a is None else other
         return f"{missing.capitalize()} has no verdict, so there is nothing to compare but the texts."
