@@ -222,6 +222,19 @@ def test_a_worker_that_was_ended_is_asked_no_more_for_its_sketch() -> None:
     assert works()
 
 
+def test_workers_count_to_the_time_that_is_given() -> None:
+    """A grader gives one time for all that an answer makes it compute."""
+    began = confined.used()
+    with confined.within(1.0):
+        run_there("import time\nend = time.thread_time() + 0.6\nwhile time.thread_time() < end: pass", seconds=30.0)
+        assert confined.used() - began > 0.6
+        with pytest.raises(NotRunnable, match="took more than"):
+            run_there("while True: pass", seconds=30.0)
+        with pytest.raises(NotRunnable, match="is over"):
+            run_there("pass")
+    assert works()
+
+
 def test_another_sketch_has_another_worker() -> None:
     """What a sketch changes in its worker, torch's own functions, meets no other sketch."""
     run_there("import torch; torch.cumsum = None; torch.Tensor.reshape = None; torch.set_default_dtype(torch.float64)")
@@ -399,3 +412,17 @@ def test_nothing_is_left_behind() -> None:
     below = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     confined.shut()
     assert below and not any(Path(f"/proc/{pid}").exists() for pid in below)
+
+
+def test_a_server_that_no_one_asks_ends_and_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds 150 MB. A worker that is at work keeps it."""
+    confined.shut()
+    monkeypatch.setattr(confined, "IDLE_SECONDS", 0.3)
+    assert works()
+    server = confined._running()
+    with confined.one_worker():
+        run_there("import time; time.sleep(2)", seconds=5.0)
+        run_there("pass")
+    server.process.wait(20)
+    assert works() and confined._running() is not server
+    confined.shut()

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from typing import Any
 
 from kernellab.content import module_command
@@ -34,6 +35,8 @@ _SHARE, _MORE, _BUSY, _WAIT = 1.5, 2.0, 10.0, 30.0
 _IDLE = 10.0
 #: seconds of silence after which a worker's time is looked at; for the server's first and other answers
 _LOOK, _START, _ANSWER = 0.25, 120.0, 30.0
+#: seconds without a sketch after which the server ends: it holds 150 MB, and starts again in two
+IDLE_SECONDS = 45.0
 _AGAIN = "Change what it computes there, and try it again."
 
 
@@ -68,6 +71,10 @@ def used() -> float:
     return time.thread_time() + float(getattr(_local, "seconds", 0.0))
 
 
+def _count(seconds: float) -> None:
+    _local.seconds = float(getattr(_local, "seconds", 0.0)) + seconds
+
+
 @contextmanager
 def one_worker() -> Iterator[None]:
     """Calls of :func:`compute` inside are about one sketch and share a worker, which ends with the context."""
@@ -80,6 +87,18 @@ def one_worker() -> Iterator[None]:
     finally:
         _local.worker = None
         worker.close()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """What this thread and its workers compute inside may take ``seconds`` of the processor's time together: a call of
+    :func:`compute` after them raises OutOfTime."""
+    before = getattr(_local, "until", inf)
+    _local.until = min(before, used() + seconds)
+    try:
+        yield
+    finally:
+        _local.until = before
 
 
 def compute(
@@ -101,9 +120,12 @@ def compute(
     """
     if _here:
         return function(*arguments)
+    left = getattr(_local, "until", inf) - used()
+    if left <= 0:
+        raise OutOfTime("The time in which this sketch is computed is over.", _AGAIN)
     with one_worker():
         worker: _Worker = _local.worker
-        answer = worker.call(function, arguments, min(seconds, MOST_SECONDS), most_bytes, free)
+        answer = worker.call(function, arguments, min(seconds, MOST_SECONDS, left), most_bytes, free)
     kind = ERRORS.get(str(answer.get("error", "")))
     if kind is not None:
         raise kind(str(answer.get("message", "")), str(answer.get("remedy", "")))
@@ -138,6 +160,7 @@ class _Worker:
         self.kept = messages.Kept()
         #: what ended it: each later call says the same
         self.ended: tuple[type[SketchError], str, str] | None = None
+        begin()
 
     def call(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float, most_bytes: int, free: bool
@@ -158,6 +181,7 @@ class _Worker:
             messages.send_call(clock.send, self.kept, on_threads, (torch.get_num_threads(), function, arguments))
             answer = messages.take_answer(clock.fill, most_bytes)
         except _Late:
+            _count(clock.last - clock.first)
             what = f"Computing the sketch took more than {lasting(seconds)}, and was ended."
             self._end(NotRunnable, what)
         except (OSError, EOFError):
@@ -172,7 +196,7 @@ class _Worker:
         else:
             told = answer.get("seconds")
             after = clock.used() if not isinstance(told, float) else before + max(0.0, told)
-            _local.seconds = float(getattr(_local, "seconds", 0.0)) + min(after - before, clock.elapsed)
+            _count(min(after - before, clock.elapsed))
             return answer
         raise AssertionError("unreachable")
 
@@ -180,8 +204,8 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             for last in (False, True):
-                self.server = _running()
                 try:
+                    self.server = _running()
                     self.number = int(self.server.request({"begin": 1}, [theirs.fileno()])["worker"])
                     break
                 except (OSError, ValueError, KeyError):
@@ -299,7 +323,7 @@ class _Server:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                module_command("kernellab.sketch.run.server", str(theirs.fileno())),
+                module_command("kernellab.sketch.run.server", str(theirs.fileno()), str(IDLE_SECONDS)),
                 env=clean_environment({"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}),
                 pass_fds=(theirs.fileno(),), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -361,7 +385,7 @@ def _running() -> _Server:
 
 def begin() -> None:
     """Start the server, without waiting for it: it imports torch meanwhile."""
-    if not _here:
+    with suppress(OSError):  # the first call says so
         _running()
 
 
@@ -379,4 +403,5 @@ __all__ = [
     "shut",
     "spoiled",
     "used",
+    "within",
 ]

@@ -1,9 +1,9 @@
-"""``-m kernellab.sketch.run.server FD``: the process that computes sketches, and what confines it.
+"""``-m kernellab.sketch.run.server FD IDLE``: the process that computes sketches, and what confines it.
 
 A sketch is what a stranger may have written, and ``library.aten`` in it names any operation of ATen: one that trusts
 its operands reads and writes memory of the process that runs it. So the values of a sketch are computed by a worker
 that has the sandbox of a candidate's, no key, no reference and no seed, and that lives for one sketch. This process
-imports torch once, confines itself, and forks the workers."""
+imports torch once, confines itself, forks the workers, and ends when it was asked nothing for IDLE seconds."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def main() -> None:
     if _LINUX:
         sandbox.dumpable(False)
         level = sandbox.enter()
-    # a folder that the workers' user may enter; it is gone before a sketch is computed
-    scratch = tempfile.mkdtemp(prefix="kernellab-sketch-")
+    # a folder that the workers' user may enter; it is gone before a sketch is computed. An agent may write to none
+    scratch = ""
+    with suppress(OSError):
+        scratch = tempfile.mkdtemp(prefix="kernellab-sketch-")
     reading, writing = os.pipe()
     server = os.fork()
     if server == 0:
@@ -94,14 +96,13 @@ def _serve(channel: socket.socket, level: str, scratch: str, writing: int) -> No
     gc.collect()
     gc.freeze()
     _say(channel, {"held": held})
-    while True:
-        with suppress(OSError):
+    workers: set[int] = set()
+    with suppress(OSError):
+        while wait([channel], float(sys.argv[2])) or workers:
             text, fds, _, _ = socket.recv_fds(channel, confined.MOST_REQUEST, 1)
             if not text:
                 break
-            _say(channel, _answer(json.loads(text), fds, channel, paths))
-            continue
-        break
+            _say(channel, _answer(json.loads(text), fds, channel, paths, workers))
     os._exit(0)
 
 
@@ -109,7 +110,9 @@ def _say(channel: socket.socket, answer: dict[str, Any]) -> None:
     channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _answer(request: dict[str, Any], fds: list[int], channel: socket.socket, paths: list[str]) -> dict[str, Any]:
+def _answer(
+    request: dict[str, Any], fds: list[int], channel: socket.socket, paths: list[str], workers: set[int]
+) -> dict[str, Any]:
     """``{"begin": 1}`` and a socket: the number of a new worker, which obeys there. ``{"look": worker}``: its seconds
     of the processor. ``{"end": worker}``: how it ended, which it does at the latest now."""
     if "begin" in request:
@@ -118,10 +121,12 @@ def _answer(request: dict[str, Any], fds: list[int], channel: socket.socket, pat
             channel.close()
             _work(socket.socket(fileno=fds[0]), paths)
         os.close(fds[0])
+        workers.add(pid)
         return {"worker": pid}
     if "look" in request:
         return {"seconds": _seconds_of(request["look"])}
     pid = request["end"]
+    workers.discard(pid)
     deadline = time.monotonic() + request.get("patience", 0.0)
     ended, status = os.waitpid(pid, os.WNOHANG)
     while not ended and time.monotonic() < deadline:

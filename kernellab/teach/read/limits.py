@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from kernellab.errors import Overtime
+from kernellab.sketch.run.confined import used, within
 
 #: characters of an answer; the longest reference answer has 1 536
 MOST_TEXT = 20_000
@@ -30,7 +31,8 @@ class _Ended(BaseException):
 
 @contextmanager
 def processor_time(seconds: float) -> Iterator[None]:
-    """What is within may use ``seconds`` of the main thread's processor time; other threads have no limit.
+    """What is within may use ``seconds`` of processor time: that of the main thread, and of the workers that compute
+    sketches for it; other threads have no limit.
 
     Raises:
         Overtime: it used more.
@@ -38,22 +40,24 @@ def processor_time(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_PROF)[0]:
         yield  # signals reach the main thread alone; an outer limit holds
         return
+    said = f"Reading the answer takes more than {seconds:.0f} s of the processor's time."
 
     def end(number: int, frame: FrameType | None) -> None:
         if time.thread_time() - began > seconds:
             raise _Ended
 
-    began = time.thread_time()
+    began, with_workers = time.thread_time(), used()
     before = signal.signal(signal.SIGPROF, end)
     signal.setitimer(signal.ITIMER_PROF, min(seconds, _LOOKS), _LOOKS)
     try:
         try:
-            yield
+            with within(seconds):
+                yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     except _Ended:
-        raise Overtime(
-            f"Reading the answer takes more than {seconds:.0f} s of the processor's time.", "Write it shorter."
-        ) from None
+        raise Overtime(said, "Write it shorter.") from None
     finally:
         signal.signal(signal.SIGPROF, before)
+    if used() - with_workers > seconds:
+        raise Overtime(said, "Write it shorter.")
