@@ -270,7 +270,7 @@ def result(session: Session, seconds: float) -> dict[str, Any]:
 def library_faster(verdict: Verdict | None) -> str:
     """The advice with its figure where the framework's own kernel is faster, or no gain is shown; "" elsewhere."""
     eager = verdict.against("eager") if verdict is not None and verdict.keeps_eager else None
-    return f"{verdict.advice} This kernel: {eager.text}." if verdict is not None and eager is not None else ""
+    return f"{verdict.advice} This kernel: {eager.figure}." if verdict is not None and eager is not None else ""
 
 
 def usage(session: Session) -> dict[str, Any]:

@@ -210,10 +210,14 @@ class Comparison(Record):
         return self.called or self.baseline
 
     @property
+    def figure(self) -> str:
+        """The speedup and its interval: ``2.82x eager [2.70, 2.95]``."""
+        return f"{self.speedup:.2f}x {self.against} [{self.low:.2f}, {self.high:.2f}]"
+
+    @property
     def text(self) -> str:
-        """The text of a speedup: ``2.82x eager [2.70, 2.95]``, with a note if the interval contains 1."""
-        figure = f"{self.speedup:.2f}x {self.against} [{self.low:.2f}, {self.high:.2f}]"
-        return figure if self.distinguishable else f"{figure}, no difference"
+        """``figure``, with a note if the interval contains 1."""
+        return self.figure if self.distinguishable else f"{self.figure}, no difference"
 
 
 class Environment(Record):

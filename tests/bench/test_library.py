@@ -28,6 +28,7 @@ def test_the_sentence_stands_where_eager_is_faster_or_no_gain_is_shown(
     assert verdict.short_advice == said and verdict.keeps_eager == bool(said)
     assert (said in library_faster(verdict)) and (f"{speedup:.2f}x" in library_faster(verdict)) == bool(said)
     assert (verdict.advice in verdict_text(verdict)) and verdict_dict(verdict)["advice"] == verdict.advice
+    assert "no difference" not in library_faster(verdict)
     assert library_faster(None) == ""
     failed = verdict.model_copy(update={"passed": False})
     assert library_faster(failed) == failed.advice == failed.short_advice == ""
