@@ -82,6 +82,15 @@ def _clean_in_both_themes(dumps: Any) -> None:
         assert dumps.evaluate(RUN, ".kl") == [], theme
 
 
+@pytest.mark.parametrize(("shot", "row"), [("failed", ".kl-turn"), ("candidates", ".kl-candidate")])
+def test_a_row_under_the_pointer_has_no_finding(dumps: Any, shot: str, row: str) -> None:
+    """Its faint words had a contrast of 4.42 in the light theme."""
+    dumps.goto(look.address(dumps.base, **look.SHOTS[shot], theme="light"))
+    dumps.wait_for_selector("body[data-ready]")
+    dumps.locator(f"{row}:not(.kl-current, .kl-candidate-heads)").first.hover()
+    _clean_in_both_themes(dumps)
+
+
 #: panel of the monitor -> what the run's head says beside
 WATCHED = {
     "candidates": {}, "compare": {}, "grid": {}, "ledger": {}, "steer": {"status": "paused"},

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { toEditor } from "./keys";
 import type { Act, Brief, Card } from "./protocol";
-import { Area, Button, Copy, Empty, Fold, useAnswer } from "./ui";
+import { Area, Button, Copy, Empty, Fold, TextBox, useAnswer } from "./ui";
 import type { Panel, View } from "./view";
 
 const EXPECTS: Record<Brief["expects"], { words: string; panel: Panel | null }> = {
@@ -52,7 +52,7 @@ export function BriefForm({ view, card, free, decide, children }: Props) {
         )}
       </div>
       <Fold title="The brief, as a model would get it" aside={brief ? `${brief.text.length} characters` : undefined}>
-        {brief ? <pre class="kl-text">{brief.text}</pre> : <Empty>{asked?.error ?? "asking the kernel"}</Empty>}
+        {brief ? <TextBox text={brief.text} /> : <Empty>{asked?.error ?? "asking the kernel"}</Empty>}
       </Fold>
       <Area
         label={`your answer as the ${card.role}`}

@@ -35,7 +35,7 @@ export function Controls({ view }: { view: View }) {
   const [roles, setRoles] = useState(false);
   const at = view.at.value;
   return (
-    <footer class="kl-foot">
+    <div class="kl-foot">
       <div class="kl-row" role="toolbar" aria-label="session">
         {ACTIONS.map(({ action, word, title }) => (
           <Button
@@ -96,7 +96,7 @@ export function Controls({ view }: { view: View }) {
       {noting && (
         <NoteForm view={view} roles={inOrder(head.roles).map(([role]) => role)} close={() => setNoting(false)} />
       )}
-    </footer>
+    </div>
   );
 }
 

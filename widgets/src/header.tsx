@@ -11,7 +11,7 @@ export function Header({ view }: { view: View }) {
   const head = view.state.head.value;
   const [taking, setTaking] = useState(false);
   return (
-    <header class="kl-head">
+    <div class="kl-head">
       <div class="kl-title">
         <strong class="kl-name">{head.name}</strong>
         <span class="kl-dim kl-target">{head.target}</span>
@@ -39,7 +39,7 @@ export function Header({ view }: { view: View }) {
         </span>
       )}
       {taking && head.best && <Take view={view} call={head.call} />}
-    </header>
+    </div>
   );
 }
 

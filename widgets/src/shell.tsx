@@ -204,6 +204,8 @@ function Panels({ view }: { view: View }) {
             aria-labelledby={tabId(view, id)}
             class={`kl-panel kl-panel-${id}`}
             hidden={id !== open}
+            // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+            tabIndex={0}
           >
             {made && Shown && <Shown view={view} />}
           </div>

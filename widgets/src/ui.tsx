@@ -158,6 +158,16 @@ export function Fold({ title, children, open = false, aside, tools }: FoldProps)
   );
 }
 
+/** A text as it was written, in a box that scrolls where it is long. */
+export function TextBox({ text, bad = false }: { text: string; bad?: boolean }) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+    <pre class={`kl-text${bad ? " kl-bad" : ""}`} tabIndex={0}>
+      {text}
+    </pre>
+  );
+}
+
 interface AreaProps {
   value: string;
   onInput: (text: string) => void;

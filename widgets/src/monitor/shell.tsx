@@ -86,6 +86,8 @@ export function Monitor({ view }: { view: MonitorView }) {
           aria-labelledby={`kl-mon-tab-${view.key}-${id}`}
           class={`kl-panel kl-mon-panel kl-mon-panel-${id}`}
           hidden={id !== view.panel.value}
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and must do so by keyboard too
+          tabIndex={0}
           // the form keeps what was typed while another panel is open
         >
           {(id === view.panel.value || id === "steer") && <Shown view={view} />}
@@ -140,7 +142,7 @@ function Header({ view }: { view: MonitorView }) {
     }
   };
   return (
-    <header class="kl-head">
+    <div class="kl-head">
       <div class="kl-title">
         <strong class="kl-name">{head.name}</strong>
         <span>{head.dsl}</span>
@@ -188,7 +190,7 @@ function Header({ view }: { view: MonitorView }) {
         </span>
       </div>
       {head.reason && head.status !== "running" && <p class="kl-mon-reason">{head.reason}</p>}
-    </header>
+    </div>
   );
 }
 

@@ -1,7 +1,7 @@
 /** What was remembered for the turn that is looked at, and the memory itself: search, why, values, a person's word. */
 import { useEffect, useState } from "preact/hooks";
 import type { MemoryHit, MemoryPage } from "../protocol";
-import { Button, Empty, Fold } from "../ui";
+import { Button, Empty, Fold, TextBox } from "../ui";
 import type { View } from "../view";
 
 export function MemoryPanel({ view }: { view: View }) {
@@ -10,7 +10,7 @@ export function MemoryPanel({ view }: { view: View }) {
     <div class="kl-memory">
       {memory.map((one, index) => (
         <Fold key={`${one.title}${one.text.length}`} title={one.title} aside={one.why} open={index === 0}>
-          <pre class="kl-text">{one.text}</pre>
+          <TextBox text={one.text} />
         </Fold>
       ))}
       <Search view={view} />
@@ -112,7 +112,7 @@ function Hit({ view, hit, again }: { view: View; hit: MemoryHit; again: () => vo
           Forget
         </Button>
       </div>
-      {hit.sketch && <pre class="kl-text">{hit.sketch}</pre>}
+      {hit.sketch && <TextBox text={hit.sketch} />}
     </Fold>
   );
 }

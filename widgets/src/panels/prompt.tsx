@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { capital, count, duration } from "../format";
 import type { ExchangeHead, ExchangeText, Partial, TurnRow } from "../protocol";
-import { Button, Copy, Empty, Fold, useAnswer } from "../ui";
+import { Button, Copy, Empty, Fold, TextBox, useAnswer } from "../ui";
 import type { View } from "../view";
 
 export function PromptPanel({ view }: { view: View }) {
@@ -122,7 +122,7 @@ function Whole({ view, text, failed }: { view: View; text: ExchangeText; failed:
           aside={`${count(message.content.length)} characters`}
           open={index === text.messages.length - 1 && text.messages.length === 1}
         >
-          <pre class="kl-text">{message.content}</pre>
+          <TextBox text={message.content} />
         </Fold>
       ))}
       {text.steps.map((step, index) => (
@@ -131,13 +131,13 @@ function Whole({ view, text, failed }: { view: View; text: ExchangeText; failed:
           title={capital(step.kind)}
           aside={`${step.title}${step.failed ? ", failed" : ""}${step.seconds >= 0.1 ? `, ${duration(step.seconds)}` : ""}`}
         >
-          {step.text && <pre class="kl-text">{step.text}</pre>}
-          {step.result && <pre class={`kl-text${step.failed ? " kl-bad" : ""}`}>{step.result}</pre>}
+          {step.text && <TextBox text={step.text} />}
+          {step.result && <TextBox text={step.result} bad={step.failed} />}
         </Fold>
       ))}
       {text.reasoning && (
         <Fold title="Reasoning" aside={`${count(text.reasoning.length)} characters`}>
-          <pre class="kl-text">{text.reasoning}</pre>
+          <TextBox text={text.reasoning} />
         </Fold>
       )}
       <Fold
@@ -154,7 +154,7 @@ function Whole({ view, text, failed }: { view: View; text: ExchangeText; failed:
           </>
         }
       >
-        {text.reply ? <pre class="kl-text">{text.reply}</pre> : <Empty>There was no reply.</Empty>}
+        {text.reply ? <TextBox text={text.reply} /> : <Empty>There was no reply.</Empty>}
       </Fold>
     </>
   );

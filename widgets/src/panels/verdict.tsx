@@ -2,7 +2,7 @@
 import { capital } from "../format";
 import { StateSign } from "../icons";
 import type { Detail, Texts, TurnRow, VerdictView } from "../protocol";
-import { Button, Copy, Empty, Fold, Tip, toClipboard } from "../ui";
+import { Button, Copy, Empty, Fold, TextBox, Tip, toClipboard } from "../ui";
 import type { View } from "../view";
 import { ErrorMap } from "./error-map";
 import { Explain } from "./explain";
@@ -38,7 +38,7 @@ export function VerdictPanel({ view }: { view: View }) {
       <Reproduction view={view} text={texts.reproduction} />
       {texts.log && (
         <Fold title="Whole log" aside={`${texts.log.split("\n").length} lines`}>
-          <pre class="kl-text">{texts.log}</pre>
+          <TextBox text={texts.log} />
         </Fold>
       )}
       {verdict && verdict.environment.length > 0 && (
@@ -253,7 +253,7 @@ function Reproduction({ view, text }: { view: View; text: Texts["reproduction"] 
         </>
       }
     >
-      <pre class="kl-text">{text}</pre>
+      <TextBox text={text} />
     </Fold>
   );
 }
