@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def test_a_page_whose_subshell_has_ended_still_takes_decisions_and_save(page: La
     # JupyterLab ends one when a page has asked for all widgets' states; here at a moment that the test knows
     assert other.page.evaluate(_END_SUBSHELL) > 0
     assert page.page.evaluate(_END_SUBSHELL) > 0
-    _untrusted_is_shown_on_a_word(other)
+    if find_spec("jupyter_server_ydoc") is None:  # a shared notebook's outputs would be written again, and mixed up
+        _untrusted_is_shown_on_a_word(other)
     board.root.get_by_role("button", name="Stop", exact=True).click()
     board.wait("stopped", 20_000)
     Board(other.page, "one").wait("stopped", 20_000)
