@@ -70,12 +70,21 @@ class NeverRan(ConditionBase):
 
 
 class CoverageUnknown(ConditionBase):
-    """Which of the kernel's code runs in the checked calls could not be found out, or only in part."""
+    """Which of the kernel's code runs in the checked calls could not be found out, or only in part: then ``left`` calls
+    were not made again, ``regions`` never ran in the others, and ``more`` is the number of further places."""
 
     _concern: ClassVar[Concern] = "measurement"
     kind: Literal["coverage-unknown"] = "coverage-unknown"
-    reason: str
+    #: "" where calls were left
+    reason: str = ""
+    left: int = 0
+    regions: tuple[CodeRegion, ...] = ()
+    more: int = 0
 
     @property
     def flag(self) -> str:
-        return f"coverage: which of its code ran is not known ({self.reason})"
+        named = [region.text for region in self.regions]
+        named += [f"{self.more} more places"] if self.more else []
+        calls = f"{self.left} call{'' if self.left == 1 else 's'}"
+        reason = self.reason or f"not made again: {calls}; never run in the others: {'; '.join(named)}"
+        return f"coverage: which of its code ran is not known ({reason})"

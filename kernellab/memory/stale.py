@@ -9,6 +9,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 from kernellab.memory.records import Kernel
+from kernellab.verifier.coverage.limits import COVERAGE
 from kernellab.verifier.protocol import rules
 
 #: Packages that determine how a kernel of a DSL is built and run, and the compared parts of a version: 2 is major,
@@ -23,7 +24,7 @@ _DECIDES: Mapping[str, Mapping[str, int]] = {
 @lru_cache(maxsize=1)
 def verifier() -> str:
     """The Verifier's version: a hash of every number on which its verdicts depend."""
-    numbers = {name: value for name, value in vars(rules).items() if name.isupper()}
+    numbers = {name: value for name, value in vars(rules).items() if name.isupper()} | {"COVERAGE": COVERAGE}
     return hashlib.sha256(repr(sorted(numbers.items())).encode()).hexdigest()[:12]
 
 

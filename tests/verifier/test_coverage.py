@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from kernellab.condition import CoverageUnknown, NeverRan
-from kernellab.conditions import of
+from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
+from kernellab.conditions import StridesLimit, of
 from kernellab.records import Verdict
-from kernellab.verifier.coverage import gcov, native, python
+from kernellab.verifier.coverage import build, gcov, native, python, stage
 from kernellab.verifier.coverage.native import Gap
+from kernellab.verifier.coverage.placing import Placing, stretched
 from kernellab.verifier.static.native import in_file
 
 from .kit import RMS_CPP, Judge
@@ -267,6 +269,8 @@ def test_python_that_ran_leaves_no_gap(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [
     "__attribute__((no_profile_instrument_function)) int f() { return 1; }", "[[gnu::no_sanitize_coverage]] int f();",
+    "const char* made = __TIME__;", '#if __has_include("mark.h")\nint x;\n#endif',
+    "int f(int n) { return __builtin_constant_p(n); }",
     'extern "C" void __gcov_reset();', "#ifdef __OPTIMIZE__\nint x;\n#endif", '#line 1 "/usr/include/cmath"\nint x;',
     '# 7 "/usr/include/cmath"\nint x;',
     'int f(long n) { long q; asm("cmp $7, %1; sete %b0" : "=q"(q) : "r"(n)); return q; }',
@@ -300,6 +304,63 @@ def test_two_sizes_and_a_remainder_that_decide_at_once_are_met(judge: Judge) -> 
     code = RMS_CPP.replace(BRANCH, "if (N % 97 == 41 && M == 913) { s *= 1.5f; }\n    float r = 1.0f")
     verdict = judge(code, judge.scale)
     assert not verdict.passed and "M=913" in verdict.reason
+
+
+@needs_gcc
+def test_sizes_and_a_stride_that_decide_at_once_are_met(judge: Judge) -> None:
+    strided = "if (N > 300 && sx == N + 7 && i == 2) { s *= 1.5f; }\n    float r = 1.0f"
+    verdict = judge(RMS_CPP.replace(BRANCH, strided), judge.scale)
+    assert verdict.passed and StridesLimit(contiguous="all") in verdict.conditions, (verdict.reason, verdict.label)
+
+
+@pytest.mark.parametrize("text", [
+    "[]", "7", "not json", "[" * 100_000, '{"compared": 7}', '{"compared": [7]}',
+    '{"compared": [{"file": "k.cpp", "line": 1}]}', '{"compared": [{"file": "k.cpp", "line": 1, "pairs": 7}]}',
+    '{"compared": [{"file": "k.cpp", "line": 1, "pairs": [[1]]}]}',
+    '{"compared": [{"file": "k.cpp", "line": 1, "pairs": [[1, [2]]]}]}',
+    '{"compared": [{"file": "k.cpp", "line": 1, "pairs": [[1, 1' + "0" * 400 + "]]}]}",
+    '{"compared": [{"file": "k.cpp", "line": 1, "pairs": [[1, Infinity]]}]}',
+])  # fmt: skip
+def test_a_forged_answer_is_read_as_none(text: str) -> None:
+    with pytest.raises(ValueError):
+        stage.report(text.encode())
+
+
+def test_an_answer_has_operands_of_comparisons_and_names_of_what_json_has_not() -> None:
+    one = {"file": "k.cpp", "line": 3, "pairs": [[1, -2.5], ["nan", "inf"]]}
+    assert stage.report(json.dumps({"python": {}, "compared": [one]}).encode())["compared"] == [one]
+
+
+def test_a_compiler_that_failed_once_is_asked_again(tmp_path: Path) -> None:
+    program = tmp_path / "gcc"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    assert not build._is_gcc(str(program)) and build._hooks(str(program)) is None
+    program.write_text(
+        '#!/bin/sh\necho "#define __GNUC__ 12"\nfor last; do :; done\n[ -f "$last" ] || echo > "$last"\n'
+    )
+    assert build._is_gcc(str(program)) and build._hooks(str(program)) is not None
+
+
+def test_the_places_that_other_calls_left_are_a_field() -> None:
+    region = CodeRegion(file="k.cpp", first=3, last=5, guard=2, condition="if (n > 300) {")
+    unknown = CoverageUnknown(left=2, regions=(region,), more=1)
+    assert "2 calls" in unknown.flag and region.text in unknown.flag and "1 more places" in unknown.flag
+
+
+def test_a_stride_a_remainder_of_an_address_and_a_team_are_reached_for() -> None:
+    args = (torch.randn(5, 300), torch.randn(300))
+    plain = Placing()
+    by_row = [p for p in plain.others(args, [0, 1], 300, 307, 0) if (0, 0, 307) in p.strides]
+    places = by_row[0].layout(args).places
+    assert places[0].strides == (307, 1) and places[1].strides == (1,)
+    assert any((1, 0, 2) in p.strides for p in plain.others(args, [1], 1, 1, 0)), "a step where the operands are equal"
+    moved = next(p for p in plain.others(args, [0], 0, 4, 0) if p.moved)
+    assert moved.layout(args).places[0].offset % 64 == 4
+    assert {p.threads for p in plain.others(args, [], 2, 7, 2)} == {6, 7, 8}
+    assert not list(plain.others(args, [], 2, 7, 0)), "the source does not ask for its team"
+    with pytest.raises(ValueError, match="share memory"):
+        stretched((5, 300), {0: 299})
 
 
 @needs_gcc

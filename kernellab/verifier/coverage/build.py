@@ -73,26 +73,36 @@ def _compiler(name: str) -> str | None:
     return found if found is not None and _is_gcc(found) else None
 
 
-@lru_cache(maxsize=16)
 def _is_gcc(path: str) -> bool:
-    command = [path, "-dM", "-E", "-x", "c", "/dev/null"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return _says_gcc(path)
     except (OSError, subprocess.SubprocessError):
         return False
+
+
+@lru_cache(maxsize=16)
+def _says_gcc(path: str) -> bool:
+    """Ask the compiler. A failure, as of a machine that is too busy, is no answer, so it raises and is not kept."""
+    command = [path, "-dM", "-E", "-x", "c", "/dev/null"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     return "__GNUC__" in done.stdout and "__clang__" not in done.stdout
 
 
-@lru_cache(maxsize=4)
 def _hooks(compiler: str) -> bytes | None:
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "hooks.o")
-            command = [compiler, "-x", "c", "-O2", "-fPIC", "-c", str(_HOOKS), "-o", str(target)]
-            done = subprocess.run(command, capture_output=True, timeout=20, check=False)
-            return None if done.returncode else target.read_bytes()
+        return _compiled_hooks(compiler)
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+@lru_cache(maxsize=4)
+def _compiled_hooks(compiler: str) -> bytes:
+    """Compile them; a failure raises and is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "hooks.o")
+        command = [compiler, "-x", "c", "-O2", "-fPIC", "-c", str(_HOOKS), "-o", str(target)]
+        subprocess.run(command, capture_output=True, timeout=20, check=True)
+        return target.read_bytes()
 
 
 def _others() -> str:

@@ -12,26 +12,28 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernellab.conditions import DrawnLimit, ScalarLimit
-from kernellab.errors import KernellabError
+from kernellab.conditions import AlignmentLimit, DrawnLimit, ScalarLimit, StridesLimit
+from kernellab.errors import KernellabError, TaskError
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.inputs import Family, legal_values
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks.attempt import is_right
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.proposals import value_bounds
 from kernellab.verifier.cases.survey import is_noise
 from kernellab.verifier.coverage.calls import Made
 from kernellab.verifier.coverage.limits import COVERAGE
+from kernellab.verifier.coverage.placing import Placing, free_places
 from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.memory import lay_out
+from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.timing.contents import independent, loose_arguments
 
 if TYPE_CHECKING:
@@ -41,17 +43,21 @@ if TYPE_CHECKING:
 
 #: a number in a source's text, not part of a name
 _NUMBER = re.compile(r"(?<![\w.])(\d[\d'_]*\.?\d*(?:[eE][+-]?\d+)?)(?:[fFuUlL]*)(?![\w.])")
+#: what asks for the number of threads, and seconds until it has changed
+_OF_THREADS = re.compile(r"get_num_(?:threads|procs)|get_max_threads|hardware_concurrency|cpu_count")
+_TEAM_SECONDS = 10.0
 #: sizes that differ from each other, so that an operand shows which of them it is
 _APART = (37, 53, 29, 71, 43, 19)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A case from which others are made: its sizes and the changes of its arguments, by position."""
+    """A case from which others are made: its sizes, the changes of its arguments, by position, and where they lie."""
 
     sizes: tuple[tuple[str, int], ...]
     seed: int
     changes: tuple[tuple[int, Any], ...] = ()
+    placing: Placing = field(default_factory=Placing)
 
     def case(self, covered: Covered) -> Case:
         """Return the case. Raises KernellabError for sizes that the task does not accept."""
@@ -73,11 +79,11 @@ class Start:
         return plain.given(tuple(args))
 
     def with_size(self, name: str, size: int) -> Start:
-        return Start(tuple((k, size if k == name else n) for k, n in self.sizes), self.seed, self.changes)
+        return replace(self, sizes=tuple((k, size if k == name else n) for k, n in self.sizes))
 
     def with_value(self, position: int, value: Any) -> Start:
         kept = tuple(change for change in self.changes if change[0] != position or isinstance(value, tuple))
-        return Start(self.sizes, self.seed, (*kept, (position, value)))
+        return replace(self, changes=(*kept, (position, value)))
 
 
 class Reach:
@@ -88,6 +94,8 @@ class Reach:
         self.task = covered.stages.task
         self.end = time.monotonic() + COVERAGE.reach_seconds * crowding()
         self.tried = set[Start]()
+        texts = covered.stages.source.files.values()
+        self._asks_for_threads = any(_OF_THREADS.search(text) for text in texts)
         #: what ran at the case from which others are made
         self.had = frozenset[Any]()
 
@@ -131,10 +139,10 @@ class Reach:
     def _made(self, start: Start) -> Made | None:
         try:
             args = start.case(self.covered).args
+            layout = start.placing.layout(args)
         except (KernellabError, RuntimeError, ValueError, OverflowError, TypeError):
             return None
         accepted = self.covered.stages.worker.accepted
-        layout = lay_out(args)
         places = layout.places[:accepted]
         return Made("call", type(layout)(places, layout.size), tuple(args[:accepted]))
 
@@ -143,19 +151,32 @@ class Reach:
         returns."""
         made = {p: m for p in proposals if (m := self._made(p)) is not None}
         before = frozenset(self.covered.ran)
-        ran, _ = self.covered.run(list(made.values()))
+        ran = frozenset[Any]()
+        for team in {p.placing.threads for p in made}:
+            ran |= self._run([p for p in made if p.placing.threads == team], made)
         new = ran - before
         # each of several conditions may have been met before, and not all at once
         wanted = new or (self.covered.near(self.gaps) - self.had) & ran
         if not wanted:
             return []
         # their calls once more, one at a time, say which of them it was
-        found = [p for p, m in made.items() if len(made) == 1 or not wanted.isdisjoint(self.covered.run([m])[0])]
+        found = [p for p in made if len(made) == 1 or not wanted.isdisjoint(self._run([p], made))]
         if new:
             self.gaps = self.covered.gaps()
             for proposal in found:
                 self._compare(proposal)
         return found
+
+    def _run(self, proposals: Sequence[Start], made: Mapping[Start, Made]) -> frozenset[Any]:
+        """Make the calls of proposals with one number of threads, and return what ran."""
+        stages, team = self.covered.stages, proposals[0].placing.threads
+        if team:
+            self.covered.worker.team(team, stages.context.left(_TEAM_SECONDS))
+        try:
+            return self.covered.run([made[p] for p in proposals])[0]
+        finally:
+            if team and not self.covered.worker.gone():
+                self.covered.worker.team(stages.threads, stages.context.left(_TEAM_SECONDS))
 
     # -- proposals
 
@@ -170,8 +191,8 @@ class Reach:
         self.gaps = self.covered.gaps()
         case = start.case(self.covered)
         lines = {(gap.file, line) for gap in self.gaps for line in (gap.guard, *gap.lines[:1]) if line}
-        pairs = list(dict.fromkeys(self._operands(told, lines)))
-        pairs = [(x, y) for a, b in pairs for x, y in ((a, b), (b, a)) if a != b]
+        all_pairs = list(dict.fromkeys(self._operands(told, lines)))
+        pairs = [(x, y) for a, b in all_pairs for x, y in ((a, b), (b, a)) if a != b]
         numbers = sorted({n for file, line in lines for n in _numbers(self.covered.places.text(file, line))})
         # a number of the source is more often the end of a branch than one that was made
         pairs.sort(key=lambda pair: pair[1] not in numbers)
@@ -182,22 +203,24 @@ class Reach:
         values += [p for number in numbers for p in self._named_values(start, case, free, number)]
         scalars = [i for i, spec in enumerate(self.task.args) if spec.kind is ArgKind.SCALAR]
         values.sort(key=lambda p: p.changes[-1][0] not in scalars)
-        return list(dict.fromkeys([*found, *values]))
+        return list(dict.fromkeys([*found, *self._by_place(start, case, all_pairs), *values]))
+
+    def _by_place(self, start: Start, case: Case, pairs: Collection[tuple[float, float]]) -> Iterator[Start]:
+        """Yield cases in which an operand changes with where an argument lies, or with the team."""
+        places = free_places(case.args, self.covered.stages.written)
+        threads = self.covered.stages.threads if self._asks_for_threads else 0
+        for a, b in pairs:
+            for first, other in ((a, b), (b, a)):
+                for placing in start.placing.others(case.args, places, first, other, threads):
+                    yield replace(start, placing=placing)
 
     def _operands(self, told: dict[str, Any], lines: set[tuple[str, int]]) -> Iterator[tuple[float, float]]:
         """Yield the operands of the comparisons in ``lines``, those that are equal last."""
-        compared = told.get("compared")
-        for one in compared if isinstance(compared, list) else ():
-            if (
-                not isinstance(one, dict)
-                or not isinstance(one.get("file"), str)
-                or not isinstance(one.get("line"), int)
-            ):
-                continue
+        for one in told["compared"]:
             if self.covered.places.of("/", one["file"], one["line"]) not in lines:
                 continue
             for pair in one.get("pairs", ())[: COVERAGE.pairs]:
-                if len(pair) == 2 and all(isinstance(n, (int, float)) for n in pair):
+                if all(isinstance(n, (int, float)) for n in pair):
                     yield pair[0], pair[1]
 
     def _by_size(self, start: Start, a: float, b: float) -> Iterator[Start]:
@@ -301,7 +324,11 @@ class Reach:
         """Compare the kernel's answer to a case that reaches new code. Raises Refused."""
         stages = self.covered.stages
         case = start.case(self.covered)
-        if not cases.has_answer(case) or not all(map(finite, case.native)):
+        try:
+            with answers.within(CORRECT.scalar_seconds):
+                if not cases.has_answer(case) or not all(map(finite, case.native)):
+                    return
+        except (TaskError, MemoryError):  # it takes too long or too much memory
             return
         if start.changes:
             case = case.judged_as(Family.EDGES)
@@ -309,6 +336,9 @@ class Reach:
                 return
         beyond = [change for change in start.changes if not self._is_own(case, *change)]
         scalars = [p for p, _ in start.changes if self.task.args[p].kind is ArgKind.SCALAR]
+        if start.placing and is_right(stages, case):
+            self._compare_placed(start, case)
+            return
         if not beyond and not scalars:
             stages.check(case)
             return
@@ -322,6 +352,27 @@ class Reach:
                 stages.context.findings.add(ScalarLimit(argument=name, value=default, refuted=True))
             elif (position, value) in beyond:
                 stages.context.findings.add(DrawnLimit(argument=name, values=f"{value[1]:.6g} in {name} not handled"))
+
+    def _compare_placed(self, start: Start, case: Case) -> None:
+        """Compare the kernel's answer where the arguments lie elsewhere, or with another team; it is right otherwise.
+        Raises Refused for a team."""
+        stages, placing = self.covered.stages, start.placing
+        if placing.threads:
+            stages.worker.team(placing.threads, stages.context.left(_TEAM_SECONDS))
+        try:
+            if is_right(stages, case, placing.layout(case.args)):
+                return
+        finally:
+            stages.restart_ended()
+            if placing.threads:
+                stages.worker.team(stages.threads, stages.context.left(_TEAM_SECONDS))
+        for position, dim, _ in placing.strides:
+            is_last = dim == case.args[position].dim() - 1
+            stages.context.findings.add(StridesLimit(contiguous="rows" if is_last else "all"))
+        if placing.moved:
+            stages.context.findings.add(AlignmentLimit())
+        elif not placing.strides:
+            raise stages.refused(case, "race", "wrong with another team of threads, in code that only such a team runs")
 
     def _is_own(self, case: Case, position: int, value: Any) -> bool:
         """May the task's own inputs have such a value?"""

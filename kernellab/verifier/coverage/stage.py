@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.dsls.text import CPP_ENDINGS
-from kernellab.errors import KernellabError, counted
+from kernellab.errors import KernellabError
 from kernellab.target import Backend
 from kernellab.verifier.coverage import build, gcov, inside, native, python
 from kernellab.verifier.coverage.calls import Calls, Made, together
@@ -38,8 +39,44 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
+#: largest finite operand
+_LARGEST = sys.float_info.max
 #: a way between blocks: number of the compiled file, key of the function, number of the arc; or a file and a place
 Ran = tuple[Any, ...]
+
+
+def report(text: bytes) -> dict[str, Any]:
+    """Return the answer of the process that counts: what Python ran, and the operands of comparisons by file and line.
+
+    Raises:
+        ValueError: It is none, which the candidate's own code may have written.
+    """
+    try:
+        told = json.loads(text)
+    except RecursionError:
+        raise ValueError("the answer is none") from None
+    compared = told.get("compared", []) if isinstance(told, dict) else None
+    if not isinstance(compared, list) or not all(map(_is_comparison, compared)):
+        raise ValueError("the answer is none")
+    return {"python": told.get("python"), "compared": compared}
+
+
+def _is_comparison(one: Any) -> bool:
+    if not isinstance(one, dict) or not isinstance(one.get("file"), str) or not isinstance(one.get("line"), int):
+        return False
+    pairs = one.get("pairs")
+    return isinstance(pairs, list) and all(
+        isinstance(p, list) and len(p) == 2 and all(map(_is_operand, p)) for p in pairs
+    )
+
+
+def _is_operand(value: Any) -> bool:
+    """Is it a number of 64 bits, or the name of one that JSON has not?"""
+    if isinstance(value, bool):
+        return False
+    return value in ("nan", "inf", "-inf") or (
+        isinstance(value, (int, float)) and abs(value) < float("inf") and abs(value) <= _LARGEST
+    )
 
 
 class Covered:
@@ -84,10 +121,7 @@ class Covered:
             "written": list(self.worker.written), "compared": compared,
         }  # fmt: skip
         self.worker.ask(message, self.stages.context.left(seconds))
-        told = json.loads(native.plain(self.worker.scratch / inside.ANSWER))
-        if not isinstance(told, dict):
-            raise ValueError("the answer is none")
-        return told
+        return report(native.plain(self.worker.scratch / inside.ANSWER))
 
     def run(self, calls: Sequence[Made], compared: bool = False) -> tuple[frozenset[Ran], dict[str, Any]]:
         """Make calls as :meth:`make` does; return what ran in them, and the process's answer. Adds it to ``ran``."""
@@ -172,8 +206,12 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
     stages.context.end = math.inf
     try:
         gaps, made, left = _replayed(covered, calls)
-    except (WorkerFailure, OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (WorkerFailure, OSError, ValueError) as error:
         findings.add(CoverageUnknown(reason=_words(error)))
+        return ""
+    except (TypeError, OverflowError, RecursionError, LookupError) as error:
+        # An answer was read strictly, so this is a fault here: it costs what would be known, and no kernel its verdict.
+        findings.add(CoverageUnknown(reason=f"a fault of the judge, please report it: {type(error).__name__}"))
         return ""
     finally:
         covered.worker.close()
@@ -183,10 +221,8 @@ def check(stages: Stages, covered: Covered, calls: Calls) -> str:
         return ""
     regions = list(_regions(covered, gaps))
     if regions and left:
-        places = "; ".join(region.text for region in regions[: COVERAGE.told])
-        findings.add(
-            CoverageUnknown(reason=f"not made again: {counted(left, 'call')}; never run in the others: {places}")
-        )
+        more = max(len(regions) - COVERAGE.told, 0)
+        findings.add(CoverageUnknown(left=left, regions=tuple(regions[: COVERAGE.told]), more=more))
         return ""
     if regions:
         findings.add(NeverRan(regions=tuple(regions[: COVERAGE.told]), more=max(len(regions) - COVERAGE.told, 0)))

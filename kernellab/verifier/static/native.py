@@ -48,7 +48,9 @@ _FLAGGED = (
     ("hidden-code", r"\b(?:__)?no_(?:profile_instrument_function|sanitize\w*|instrument_function)\b",
      "keeps code out of the count of what runs"),
     ("hidden-code", r"\b(?:__gcov\w*|__sanitizer_\w+|__OPTIMIZE(?:_SIZE)?__|__NO_INLINE__|"
-                    r"kernellab_(?:counted|compared))\b", "tells builds apart"),
+                    r"kernellab_(?:counted|compared)|__(?:TIME|DATE|TIMESTAMP|BASE_FILE)__|__builtin_constant_p)\b",
+     "tells builds apart"),
+    ("hidden-code", r"\b__has_(?:include|embed)\s*\(\s*\"", "builds by what files are there"),
     ("hidden-code", r"^[ \t]*#[ \t]*(?:line\b|\d+[ \t]*\")", "gives its lines to another file"),
     ("hidden-code", r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?[\"\s;](?:j(?!mp)|set|cmov)[a-z]{1,3}\s+[%.\w]",
      "decides in assembly, of which nothing shows what ran"),
