@@ -1206,3 +1206,45 @@ def test_a_reference_whose_copy_does_not_end_is_asked_no_more(monkeypatch: pytes
     began = time.monotonic()
     assert not takes(torch.full((4,), 10)) and not takes(torch.zeros(4, dtype=torch.int64))
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("kind", ["NaN", "inf", "-inf"])
+@pytest.mark.parametrize("shape", [(3, 100), (1, 70_000), (2, 200_000), (1, 1)])
+def test_a_late_special_value_lies_past_what_one_block_reaches(kind: str, shape: tuple[int, int]) -> None:
+    for seed in range(8):
+        value = patterned(torch.randn(shape), f"late {kind}", seed, 0, 0)
+        rows, columns = (~value.isfinite()).nonzero(as_tuple=True)
+        first = max(3 * shape[1] // 4, min(1 << 16, shape[1] - 1))
+        assert 1 <= len(rows) <= 3 and int(columns.min()) >= first
+        assert int(rows.max()) == shape[0] - 1
+        number = value[rows[-1], columns[-1]]
+        assert bool(number.isnan()) is (kind == "NaN") and (kind == "NaN" or float(number) == float(kind))
+
+
+ROWS = load_task(
+    "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 1 << 18)\n"
+    "def reference(x):\n    return x - x.amax(-1, keepdim=True)\ndef inputs(N=300):\n    return (torch.randn(3, N),)\n",
+    "rows",
+)
+#: NumPy's maximum has a NaN, fmax has none
+EARLY = """import numpy, torch
+def kernel(x):
+    n = x.numpy()
+    first = numpy.max(n[:, :65536], -1, keepdims=True)
+    rest = n[:, 65536:]
+    top = numpy.maximum(first, numpy.fmax.reduce(rest, -1, keepdims=True, initial=-numpy.inf))
+    return torch.from_numpy(n - top)
+"""
+
+
+def test_a_nan_late_in_a_long_row_is_told(judge: Judge) -> None:
+    verdict = judge(EARLY, ROWS)
+    assert any("late in x" in c.values for c in of(verdict.conditions, DrawnLimit)), (verdict.reason, verdict.label)
+
+
+def test_a_number_of_the_source_decides_without_a_branch(judge: Judge) -> None:
+    body = "import torch\ndef kernel(x, y):\n    return torch.relu(x) + y * (y != {number})\n"
+    verdict = judge(body.format(number="1.375"))
+    assert not verdict.passed and "next to" in verdict.reason, (verdict.reason, verdict.label)
+    verdict = judge(body.format(number="1e30"))
+    assert verdict.passed and "y next to 1e+30 not handled" in verdict.label, (verdict.reason, verdict.label)

@@ -4,6 +4,7 @@ condition of the verdict if neither the task's own inputs nor its reference's op
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -19,8 +20,10 @@ from kernellab.task.dtypes import alike, is_float8
 from kernellab.task.sample.draw import OPEN, Family, Legal, Support
 from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.boundary_checks.watch import apart
+from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.changes import FILLED
-from kernellab.verifier.cases.proposals import Grade, Proposal, pattern_at
+from kernellab.verifier.cases.extents import at_ends, compared_by
+from kernellab.verifier.cases.proposals import Grade, Proposal, not_handled, pattern_at, value_bounds
 from kernellab.verifier.cases.ranges import is_permutation, rises
 from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
@@ -48,6 +51,8 @@ def drawn(stages: Stages, survey: Survey) -> str:
         Refused: Wrong for values that the task's own inputs draw, or that the reference's operations exist to handle.
     """
     left, untried = _tried(stages, survey, told=True), survey.untried
+    _next_to_compared(stages, survey.base)
+    _late(stages)
     coverage = Coverage(
         edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
         dropped=survey.dropped, untried=untried + left,
@@ -56,6 +61,93 @@ def drawn(stages: Stages, survey: Survey) -> str:
     if coverage.untried:
         stages.context.findings.add(DrawnInPart(tried=coverage.cases, untried=coverage.untried))
     return coverage.text
+
+
+def _late(stages: Stages) -> None:
+    """Run a long case with special values past what one block, or an index of 16 bits, reaches. What the verdict says
+    of such values anywhere is not tried again."""
+    task = stages.task
+    if stages.context.interpreted or not task.dims:
+        return
+    longest = max(at_ends(task, task.module().default_sizes()), key=lambda s: max(s.values()), default=None)
+    if longest is None:
+        return
+    base = cases.glance(cases.case(task, longest, Family.OWN))
+    proposals = [
+        Proposal(
+            pattern_at(position, f"late {kind}", 0, 0),
+            Grade.CONDITION,
+            f"{kind} late in {name} not handled",
+            True,
+            True,
+            right=right,
+            covered=frozenset({not_handled(kind, name)}),
+        )
+        for position, name, legal in islice(free_floats(base), DRAWN.ordered)
+        for kind, right in _SPECIAL.items()
+        if legal.support in OPEN and task.domain.get(name) in (None, "real")
+    ]
+    _of(stages, base, proposals, DRAWN.late_seconds)
+
+
+def _of(stages: Stages, base: Case, proposals: Sequence[Proposal], seconds: float) -> None:
+    """Run the proposed cases alone, as many as can be made in ``seconds`` of this thread. Raises Refused."""
+    if proposals and cases.has_answer(base):
+        survey = Survey(base, 0, seconds, given=proposals, alone=True)
+        for _ in survey.make():
+            pass
+        _tried(stages, survey)
+
+
+def _next_to_compared(stages: Stages, base: Case) -> None:
+    """Run cases with elements at and next to the numbers with which the source compares something. A kernel may decide
+    by a product or a select, in which no code is left out.
+
+    Raises:
+        Refused: Wrong for a number that the task's own inputs may have.
+    """
+    if stages.context.interpreted:
+        return
+    numbers = [n for n in compared_by(stages.source) if n not in (0.0, 1.0)]
+    proposals = []
+    for position, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
+        if spec.kind is not ArgKind.TENSOR or spec.static or not _is_plain(value):
+            continue
+        low, high = _own_range(base, position)
+        for number in numbers[: DRAWN.compared]:
+            is_own = low <= number <= high
+            if _holds(value.dtype, number):
+                grade = Grade.REFUSED if is_own else Grade.CONDITION
+                words = f"{spec.name} next to {number:g} not handled"
+                change = pattern_at(position, "next to", number if value.is_floating_point() else int(number), 0)
+                proposals.append(Proposal(change, grade, words, True, not is_own))
+    secrets.SystemRandom().shuffle(proposals)
+    _of(stages, base, proposals, DRAWN.compared_seconds)
+
+
+def _holds(dtype: torch.dtype, number: float) -> bool:
+    """Return whether a dtype has a number and its neighbours."""
+    if dtype.is_floating_point:
+        return abs(number) < torch.finfo(dtype).max
+    return number.is_integer() and torch.iinfo(dtype).min < number < torch.iinfo(dtype).max
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Return whether a tensor has elements that are real numbers of usual dtypes."""
+    is_number = not value.is_complex() and value.dtype not in (torch.bool, torch.uint16, torch.uint32, torch.uint64)
+    return bool(value.numel()) and is_number and not is_float8(value)
+
+
+def _own_range(base: Case, position: int) -> tuple[float, float]:
+    """Return the ends of an argument's own values; an empty range if its elements depend on each other."""
+    spec, value = base.task.args[position], base.args[position]
+    if not value.is_floating_point():
+        return (inf, -inf) if is_permutation(value) else (float(value.min()), float(value.max()))
+    domain = base.task.domain.get(spec.name)
+    legal = legal_values(spec, value, domain)
+    if domain == "fixed" or legal.is_sorted or legal.support not in (*OPEN, Support.UNIT, Support.RANGE):
+        return inf, -inf
+    return value_bounds(legal, value)
 
 
 def along(stages: Stages, base: Case) -> None:
@@ -88,6 +180,13 @@ def ordered(stages: Stages, base: Case) -> None:
     for _ in survey.make():
         pass
     _tried(stages, survey)
+
+
+#: Special values to the limit within which a kernel that misses them is right.
+_SPECIAL = {
+    "NaN": DrawnLimit(values="", not_nan=True), "inf": DrawnLimit(values="", high=sys.float_info.max),
+    "-inf": DrawnLimit(values="", low=-sys.float_info.max),
+}  # fmt: skip
 
 
 def _whole(base: Case) -> Iterator[Proposal]:

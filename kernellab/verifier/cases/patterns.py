@@ -234,6 +234,44 @@ def _alone(number: float) -> Pattern:
     return pattern
 
 
+def _late(number: float) -> Pattern:
+    """Return a pattern with ``number`` past the first 65,536 elements of a row, or in its last quarter if it is
+    shorter: in the last row, in one of the last quarter of the rows, and in any."""
+
+    def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+        import torch
+
+        m, n = rows.shape
+        first = max(3 * n // 4, min(_FAR_IN, n - 1))
+        for start in {m - 1, 3 * m // 4, 0}:
+            row = int(torch.randint(start, m, (1,), generator=seen))
+            _put(rows, row, int(torch.randint(first, n, (1,), generator=seen)), number, seen)
+
+    return pattern
+
+
+#: elements that one block, or an index of 16 bits, reaches
+_FAR_IN = 1 << 16
+
+
+def _next_to(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Fill a random third of the elements with ``low``, its two neighbours, and numbers a little above and below it,
+    in turn."""
+    import torch
+
+    flat = rows.view(-1)
+    chosen = (_drawn(flat, seen) < 1 / 3).nonzero()[:, 0]
+    at = torch.tensor(low, dtype=rows.dtype, device=rows.device)
+    if rows.is_floating_point():
+        ends = (at.new_tensor(float("inf")), at.new_tensor(-float("inf")))
+        near = [torch.nextafter(at, end) for end in ends] if at.dtype.itemsize >= 4 else []
+        near += [at * 1.01, at * 0.99]
+    else:
+        near = [at + 1, at - 1]
+    for number, value in enumerate((at, *near)):
+        flat[chosen[number :: len(near) + 1]] = value
+
+
 def _zero_of(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     rows.zero_()
 
@@ -419,6 +457,7 @@ PATTERNS: dict[str, Pattern] = {
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "one NaN": _alone(nan), "one inf": _alone(inf), "one -inf": _alone(-inf),
+    "late NaN": _late(nan), "late inf": _late(inf), "late -inf": _late(-inf), "next to": _next_to,
     "zero": _zero_of, "grid": _grid,
     "one on a grid": _one_on_a_grid, "one hot": _one_hot, "ties": _ties,
     "zeros of both signs": _signed_zeros, "lone NaN": _lone_nan,

@@ -399,6 +399,11 @@ class DrawnRule:
     #: arguments whose rows are sorted at a long size, and seconds of this thread to make these cases
     ordered: int = 2
     ordered_seconds: float = 0.6
+    #: numbers of the source's comparisons next to which elements of each argument lie, and seconds of this thread
+    compared: int = 6
+    compared_seconds: float = 0.15
+    #: seconds of this thread for special values late in long rows
+    late_seconds: float = 0.3
     #: longest rows tried far from zero: with more terms plain sums lose too much accuracy
     shifted: int = 1 << 14
     #: numbers of a source from here on may be a block size, and positions around their multiples that are inspected
