@@ -40,7 +40,7 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "non-deterministic": ("non-deterministic", ""),
     "denormals-flushed": ("denormals flushed", ""),
     "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
-    "zeros-unsigned": ("", "zeros: 0 where the reference has -0, by which a caller may divide"),
+    "zeros-unsigned": ("", "zeros: 0 where the reference has -0, or -0 where it has 0, by which a caller may divide"),
     "threads-left": ("", "threads: a call leaves another number of threads to its caller"),  # older journals
     "random-left": ("", "random: a call changes the state of torch's generator"),  # older journals
     "memory-grows": ("memory grows with each call", ""),

@@ -141,7 +141,9 @@ class TaskModule:
         import torch
 
         if self.mutates:
-            args = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+            # one tensor that is given twice stays one
+            clones = {id(a): a.clone() for a in args if isinstance(a, torch.Tensor)}
+            args = [clones.get(id(a), a) for a in args]
         device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
         with torch.no_grad(), masks_as_queries(args), whole_divisions(args), in_written_order():
             if device.type in ("cpu", "meta"):

@@ -180,6 +180,18 @@ def test_a_copy_of_an_argument_that_the_reference_returns_is_told(
     assert verdict.passed and found == ([kind] if kind else []), (verdict.reason, verdict.label, verdict.flags)
 
 
+PAIR = "import torch\ndef {name}(x, y):\n    {body}\n"
+IN_TURN = "x.mul_(2); y.add_(1)"
+
+
+@pytest.mark.parametrize(("body", "told"), [(IN_TURN, False), ("a, b = x * 2, y + 1; x.copy_(a); y.copy_(b)", True)])
+def test_one_tensor_for_two_arguments_that_are_written_into_is_tried(body: str, told: bool, judge: Judge) -> None:
+    inputs = "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n"
+    task = load_task(PAIR.format(name="reference", body=IN_TURN) + inputs, "pair")
+    verdict = judge(PAIR.format(name="kernel", body=body), task)
+    assert verdict.passed and verdict.marked("tensor-given-twice") is told, (verdict.reason, verdict.label)
+
+
 COMPLEX = load_task(
     "import torch\ndef reference(x):\n    return x * 2\ndef inputs():\n"
     "    return (torch.randn(24, 40, dtype=torch.complex64),)\n",

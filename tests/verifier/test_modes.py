@@ -7,6 +7,8 @@ import pytest
 from kernellab.task import load_task
 from kernellab.verifier.boundary_checks.modes import other_mode_differs
 
+from .kit import Judge
+
 MODEL = """
 import torch
 import torch.nn as nn
@@ -55,3 +57,23 @@ def test_a_mode_of_another_form_differs_and_one_that_fails_has_no_answer(forward
     )
     task = load_task(text, name="modes")
     assert other_mode_differs(task, task.module().sample({}, 0)) == differs
+
+
+@pytest.mark.parametrize(
+    ("reference", "kernel", "told"),
+    [
+        ("x * y", "x * y", False), ("x * y", "x * y + 0.0", True),
+        ("x * y + 0.0", "x * y", True), ("x.sum(-1)", "0.0 - (-x).sum(-1)", False),
+    ],
+)  # fmt: skip
+def test_a_zero_of_another_sign_is_told_where_one_sign_is_the_answer(
+    reference: str, kernel: str, told: bool, judge: Judge
+) -> None:
+    head = "import torch\ndef {name}(x, y):\n    return {value}\n"
+    task = load_task(
+        f"{head.format(name='reference', value=reference)}\n"
+        "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n",
+        "zeros",
+    )
+    verdict = judge(head.format(name="kernel", value=kernel), task)
+    assert verdict.passed and verdict.marked("zeros-unsigned") is told, (verdict.reason, verdict.flags)

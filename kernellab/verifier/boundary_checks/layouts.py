@@ -117,7 +117,7 @@ def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
     """Yield cases that pass one tensor for two arguments of equal shape and dtype, with their layouts, for some pairs
     in a secret order."""
     plain = lay_out(case.args)
-    for first, second in like_pairs(case)[:_PAIRS]:
+    for first, second in like_pairs(case)[:_PAIRS] + written_pairs(case)[:_PAIRS]:
         args, places = [*case.args], [*plain.places]
         args[second], places[second] = args[first], places[first]
         yield replace(case, held=tuple(args)), Layout(tuple(places), plain.size)
@@ -130,6 +130,15 @@ def like_pairs(case: Case) -> list[tuple[int, int]]:
     free = [i for i in free_tensors(case) if i not in written]
     kinds = {i: (case.args[i].shape, case.args[i].dtype) for i in free}
     pairs = [(first, second) for first, second in combinations(free, 2) if kinds[first] == kinds[second]]
+    return secrets.SystemRandom().sample(pairs, len(pairs))
+
+
+def written_pairs(case: Case) -> list[tuple[int, int]]:
+    """Return the pairs of arguments of equal shape and dtype that the reference both writes into, in a secret order.
+    Of one that it only reads, a caller would not know that it changes."""
+    written = set(case.task.module().written)
+    kinds = {i: (case.args[i].shape, case.args[i].dtype) for i in free_tensors(case) if i in written}
+    pairs = [(first, second) for first, second in combinations(kinds, 2) if kinds[first] == kinds[second]]
     return secrets.SystemRandom().sample(pairs, len(pairs))
 
 

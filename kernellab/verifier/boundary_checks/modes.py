@@ -148,8 +148,9 @@ def _denormal(values: Tensor) -> Tensor:
 
 
 def minus_zeros(stages: Stages, base: Case) -> None:
-    """Check zeros with a sign in each argument. If an elementwise reference returns -0, in float64 too, a kernel's +0
-    is a flag. Sums, and operators that select one of two equal zeros, are not checked."""
+    """Check zeros with a sign in each argument. Where an elementwise reference has a zero of one sign, in float64 too,
+    a kernel's zero of the other sign is a flag. Sums, whose order decides the sign, and operators that select one of
+    two equal zeros, are not checked."""
     if stages.task.framework == "numpy":
         return  # its operations cannot be observed
     generator, args = torch.Generator().manual_seed(base.seed), list(base.args)
@@ -165,21 +166,21 @@ def minus_zeros(stages: Stages, base: Case) -> None:
     try:
         with watching(_element_by_element):
             native = case.native
-        negative_zeros = [_minus_zero(r.native) & _minus_zero(r.want) for r in case.references]
+        zeros = [_zeros_of_one_sign(r.native, r.want) for r in case.references]
     except (TaskError, _Mixes):
         return
-    if not any(bool(a.any()) for a in negative_zeros):
+    if not any(bool(a.any()) for a in zeros):
         return
     try:
         call = stages.call(case)
         got = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
-    for have, want, is_negative_zero in zip(got, native, negative_zeros, strict=False):
+    for have, want, is_zero in zip(got, native, zeros, strict=False):
         if (
             have.dtype in _SIGNED
             and have.shape == want.shape
-            and bool((is_negative_zero & (have == 0) & ~have.signbit()).any())
+            and bool((is_zero & (have == 0) & (have.signbit() != want.signbit())).any())
         ):
             stages.context.findings.add(Mark(kind="zeros-unsigned"))
 
@@ -205,8 +206,11 @@ def _element_by_element(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     return func(*args, **kwargs)
 
 
-def _minus_zero(values: Tensor) -> Tensor:
-    return (values == 0) & values.signbit() if values.dtype in _SIGNED else torch.zeros_like(values, dtype=torch.bool)
+def _zeros_of_one_sign(native: Tensor, want: Tensor) -> Tensor:
+    """Return where both answers are zeros, of one sign."""
+    if native.dtype not in _SIGNED:
+        return torch.zeros_like(native, dtype=torch.bool)
+    return (native == 0) & (want == 0) & (native.signbit() == want.signbit())
 
 
 def other_mode_differs(task: Task, args: Sequence[Any]) -> bool:
