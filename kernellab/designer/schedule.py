@@ -47,6 +47,7 @@ from kernellab.designer.passes.views import join
 from kernellab.designer.steps.loops import Steps
 from kernellab.designer.steps.tiles import launch as walk_of
 from kernellab.designer.steps.tiles import tiling as walk_tiling
+from kernellab.designer.tile.attention import scores_again
 from kernellab.designer.tile.context import Context
 from kernellab.designer.tile.gpu.products import asynchronous_chip, of_float32
 from kernellab.designer.tile.gpu.rows import Rows
@@ -82,12 +83,13 @@ class Scheduled:
     """A sketch file.
 
     ``algebra``: a product was rewritten away, since only its sums are used. ``chains``: a launch computes a factor of
-    its products on chip.
+    its products on chip. ``again``: programs of other columns compute the scores of an attention again.
     """
 
     text: str
     algebra: bool
     chains: bool = False
+    again: bool = False
 
 
 def scheduled(
@@ -109,7 +111,8 @@ def scheduled(
             plan = step.run(ctx, plan)
     algebra = any(Purpose.SUMS in k.purposes for k in plan.launches)
     on_chip = any(k.kind is LaunchKind.CHAIN for k in plan.launches)
-    return Scheduled(format(_written(ctx, read, plan)), algebra, on_chip)
+    again = ctx.gpu and any(k.kind is LaunchKind.ATTENTION and scores_again(k) for k in plan.launches)
+    return Scheduled(format(_written(ctx, read, plan)), algebra, on_chip, again)
 
 
 def prepared(graph: Graph) -> Graph:

@@ -68,6 +68,28 @@ def test_scores_are_stored_where_heads_are_too_wide() -> None:
         assert ("online" in first) == one_launch, first
 
 
+def test_scores_that_each_block_of_columns_needs_again_are_stored() -> None:
+    """Decode of latent heads: keys of 576 numbers, the first 512 of which are the values."""
+    given = "torch.randn(32, 128, 576).to(torch.bfloat16), torch.randn(32, 4096, 576).to(torch.bfloat16)"
+    body = "torch.softmax(q @ c.transpose(-1, -2) / 13.9, -1) @ c[..., :512]"
+    target = Target("triton", Backend.CUDA, find_chip("h200"))
+    task = load_task(attention_task("q, c", body, given), "latent")
+    assert "online" not in RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+
+
+def test_few_keys_of_a_decode_are_read_without_descriptors() -> None:
+    """A launch allocates memory for descriptors, which costs the host more than they save where little is read."""
+    target = Target("triton", Backend.CUDA, find_chip("h200"))
+    for keys, default in ((4096, 0), (65536, 1)):
+        given = (
+            f"torch.randn(1, 32, 1, 128).to(torch.bfloat16), *[torch.randn(1, 8, {keys}, 128).to(torch.bfloat16)] * 2"
+        )
+        call = "F.scaled_dot_product_attention(q, k, v, enable_gqa=True)"
+        task = load_task(attention_task("q, k, v", call, given), "decode")
+        sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
+        assert f"descriptors = {default} in" in sketch, sketch
+
+
 def test_narrow_factors_are_multiplied_as_they_are() -> None:
     text = fused(ATTENTION["sdpa_bf16"], "sdpa_bf16", GPU)
     assert "gemm(cast(weights, bf16), v_tile, acc" in text and "q_hi" not in text

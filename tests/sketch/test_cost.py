@@ -123,6 +123,14 @@ def test_stored_dtype_decides_the_precision_class() -> None:
     assert set(cost(load_program(tf32), sizes).flops) == {"tf32"}
 
 
+def test_a_factor_that_is_rounded_is_multiplied_in_what_it_is_rounded_to() -> None:
+    sizes = {"M": 128, "N": 128, "K": 128}
+    rounded = MATMUL.replace("DTYPE", "f32").replace("gemm(a, b, acc)", "gemm(cast(a, bf16), cast(b, bf16), acc)")
+    assert set(cost(load_program(rounded), sizes).flops) == {"bf16"}
+    widened = MATMUL.replace("DTYPE", "bf16").replace("gemm(a, b, acc)", "gemm(cast(a, f32), cast(b, f32), acc)")
+    assert set(cost(load_program(widened), sizes).flops) == {"bf16"}
+
+
 def test_what_does_not_fit_the_cache_is_fetched_again() -> None:
     program = load_program(MATMUL.replace("DTYPE", "f32"))
     sizes = {"M": 2048, "N": 1024, "K": 512}

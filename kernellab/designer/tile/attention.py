@@ -25,6 +25,9 @@ _UNPACKING = 8
 _ONE_STEP = 128
 #: bytes of shared memory that Triton uses for reductions and barriers
 _SCRATCH = 8 << 10
+#: bytes of keys and values up to which they are loaded without descriptors, for which a launch allocates memory: one
+#: sequence of 16,384 keys (64 MiB) on an H200 70 us of the host (77 with them), 0.0230 ms replayed (0.0247)
+_SOON_READ = 128 << 20
 #: results of a tile that eight warps keep in registers in addition to its scores
 _RESULTS = 1 << 14
 
@@ -63,6 +66,8 @@ def gpu(ctx: Context, k: Launch) -> Tiling:
     elif few_rows(ctx, k):
         rows, keys, warps, stages = _streaming(ctx, att, ctx.size(r.row), wider)
     descriptors = wider > 64 if att.narrow and not _wide_scores(att) and not ctx.scalar_products else None
+    if descriptors and asynchronous is None and few_rows(ctx, k) and _read_bytes(ctx, k) <= _SOON_READ:
+        descriptors = False
     blocks = {r.row: ctx.block("BM", rows, r.row, 16, 256), r.keys: ctx.block("BN", keys, r.keys, 16, 256)}
     whole = []
     for axis, name, most in ((r.width, "BD", _WIDTH), (r.col, "BV", _COLUMNS)):
@@ -100,6 +105,12 @@ def chain(ctx: Context, k: Launch) -> Tiling:
     )  # fmt: skip
 
 
+def scores_again(k: Launch) -> bool:
+    """Return whether several programs of a GPU compute the scores of a row, each for some columns of its result."""
+    extent = attention_roles(k).col.extent
+    return not isinstance(extent, int) or extent > _COLUMNS
+
+
 def few_rows(ctx: Context, k: Launch) -> bool:
     """Return whether there are so few queries for a head's keys that reading the keys dominates the time."""
     r = attention_roles(k)
@@ -133,6 +144,12 @@ def _wider(ctx: Context, k: Launch) -> int:
     """Return the wider of a tile's two widths."""
     r = attention_roles(k)
     return max(min(ctx.size(r.width), _WIDTH), min(ctx.size(r.col), _COLUMNS))
+
+
+def _read_bytes(ctx: Context, k: Launch) -> int:
+    """Return the bytes of all keys and values."""
+    r = attention_roles(k)
+    return ctx.volume(r.batch) * ctx.size(r.keys) * (ctx.size(r.width) + ctx.size(r.col)) * _item(k.attention)
 
 
 def _item(att: Attend) -> int:

@@ -322,10 +322,13 @@ def _products(dtype: DType, precision: str) -> str:
 
 
 def _stored(value: Value) -> DType:
-    """Return the dtype below the casts and moves of an operand."""
-    moves = ("cast", "transpose", "reshape", "newaxis", "broadcast")
-    while isinstance(value, Apply) and value.op in moves:
-        value = value.args[0]
+    """Return the dtype in which an operand is multiplied: below its moves and the casts that only widen it."""
+    moves = ("transpose", "reshape", "newaxis", "broadcast")
+    while isinstance(value, Apply) and (value.op in moves or value.op == "cast"):
+        source = value.args[0]
+        if value.op == "cast" and value.type.dtype.bytes < source.type.dtype.bytes:
+            break
+        value = source
     return value.type.dtype
 
 
