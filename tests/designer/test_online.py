@@ -109,3 +109,21 @@ def test_narrow_rows_off_16_bytes_take_one_read_for_both(tmp_path: Path) -> None
     finite = exact.isfinite()
     assert torch.equal(got.isfinite(), finite)
     assert float((got.double() - exact)[finite].norm() / exact[finite].norm()) < 4e-3
+
+
+def test_the_gradient_of_long_narrow_rows_has_one_exponential_for_several_elements(tmp_path: Path) -> None:
+    from tests.lowering.test_triton import call
+
+    body = "((torch.softmax(x.float(), 1) - 0.5) / 4).to(x.dtype)"
+    text = TEXT.format(body=body, length=50304).replace("50304)]", "50304).to(torch.bfloat16)]")
+    h200 = Target("triton", Backend.CUDA, replace(find_chip("h200"), cores=1, l2_bytes=1 << 16))
+    task = load_task(text, "rows")
+    sketch = RulesDesigner().design(DesignBrief(task, h200)).sketch
+    assert "reduce_sum(exp(parts" in sketch and sketch.count("load(x[") == 2, sketch
+    program = load_program(sketch)
+    x = torch.randn(4, 50304).to(torch.bfloat16)
+    x[1, :9000] = -torch.inf
+    x[2, 9000:] += 300.0
+    (got,) = call(lower(program, bind(program, task, {}, h200), h200), tmp_path, x)
+    exact = (torch.softmax(x.double(), 1) - 0.5) / 4
+    assert float((got.double() - exact).norm() / exact.norm()) < 4e-3

@@ -99,7 +99,9 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # aligned to 16 bytes, 4 elements of 8192 lanes: 8192 rows of 65536 on an H100 0.751 ms (passes 1.146), 2048 of
         # 131072 0.531 (0.638), but 8192 of 32768 0.416 (0.383)
         long = ctx.style.measured and k.varies and ctx.size(inner) > _LONGER * ctx.style.whole_row
-        if narrow_max and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
+        # so do float32 values of narrow elements that no cache holds: one exponential per element in place of two
+        widened = not cached and widest_along(k, [inner]) <= 2 and any(f.kind == "max" for f in own_firsts)
+        if (narrow_max or widened) and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
             times, parts = _ODD if odd else _LONG
             lanes = {inner: ctx.block("LANES", int(times * ctx.style.row_block), inner, 64)}
             return replace(t, blocks=lanes, once=True, parts=parts, warps=32, why=why.ONLINE)
