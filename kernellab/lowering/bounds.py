@@ -89,7 +89,7 @@ class Bounds:
             return self._of_loop(self.loops[expr.name])
         if expr.kind is not IntKind.OP:
             return (0, None) if expr.kind is IntKind.SYMBOL else (None, None)
-        return _combine(expr.op, [self.interval(a) for a in expr.args])
+        return combined(expr.op, [self.interval(a) for a in expr.args])
 
     def _of_loop(self, loop: Loop) -> Interval:
         first, last, step = self.const(loop.start), self.const(loop.stop), self.const(loop.step)
@@ -194,7 +194,7 @@ class Bounds:
         return most
 
 
-def _combine(op: str, parts: list[Interval]) -> Interval:
+def combined(op: str, parts: list[Interval]) -> Interval:
     """Return the interval of ``op`` over arguments in the intervals ``parts``."""
     (al, ah), (bl, bh) = parts[0], parts[1] if len(parts) > 1 else (None, None)
     if op == "~":
@@ -270,4 +270,4 @@ def _extreme(op: str, parts: list[Interval]) -> Interval:
     return max(known_lows, default=None), (max(known_highs) if len(known_highs) == len(highs) else None)
 
 
-__all__ = ["Bounds", "Interval"]
+__all__ = ["Bounds", "Interval", "combined"]

@@ -14,6 +14,7 @@ from kernellab.lowering.gluon import names as gluon_names
 from kernellab.lowering.gpu_host import GpuHost
 from kernellab.lowering.kernel_cache import remembered
 from kernellab.lowering.library_call import own_kernels
+from kernellab.lowering.narrow_integers import narrowed
 from kernellab.lowering.triton import launched
 from kernellab.lowering.triton.kernel import KernelWriter, Written
 from kernellab.lowering.triton.text import join_comments
@@ -59,6 +60,8 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     values = _known(program, binding)
     wide = _wide(program, values)
     program, walks = with_walks(program, values)
+    # offsets of large tensors have 64 bits
+    program = narrowed(program, values) if not wide else program
     kernels = []
     for kernel in own_kernels(program):
         kernels.append(_write(program, kernel.name, values, wide, walks.get(kernel.name), interpreter=interpreter))

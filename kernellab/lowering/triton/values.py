@@ -332,6 +332,8 @@ def _arange(values: Values, value: Apply) -> Text:
     start = value.attr("start")
     if isinstance(start, IntExpr) and start != num(0):
         code = f"({code} + {values.int_text(start)})"
+    elif value.type.dtype is DType.I32:
+        return Text(code, value.type.shape)
     return Text(f"({code}).to({TL_DTYPES[value.type.dtype]})", value.type.shape)
 
 
