@@ -1,4 +1,5 @@
-"""The base of a verdict's conditions (:mod:`kernellab.conditions`), and those on code that did not run."""
+"""The base of a verdict's conditions (:mod:`kernellab.conditions`), and those on code that did not run or that runs
+when a kernel is imported."""
 
 from __future__ import annotations
 
@@ -88,3 +89,14 @@ class CoverageUnknown(ConditionBase):
         calls = f"{self.left} call{'' if self.left == 1 else 's'}"
         reason = self.reason or f"not made again: {calls}; never run in the others: {'; '.join(named)}"
         return f"coverage: which of its code ran is not known ({reason})"
+
+
+class ImportChanges(ConditionBase):
+    """Importing the kernel changes state of the whole program; ``changed`` says which, in words."""
+
+    kind: Literal["import-changes"] = "import-changes"
+    changed: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return f"import: changes, for the whole program, {' and '.join(self.changed)}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from kernellab.condition import Concern, CoverageUnknown, NeverRan
+from kernellab.condition import Concern, CoverageUnknown, ImportChanges, NeverRan
 from kernellab.condition import ConditionBase as _Condition
 
 # -- facts without a parameter -----------------------------------------------------------------------------------------
@@ -526,6 +526,7 @@ Condition = Annotated[
         FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
         OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
         NotSealed, NotReproduced, Stated, JudgedOn, Switched, NeverRan, CoverageUnknown,
+        ImportChanges,
     ],
     Field(discriminator="kind"),
 ]  # fmt: skip

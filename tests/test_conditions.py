@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernellab.cli.verify import verdict_dict
-from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
+from kernellab.condition import CodeRegion, CoverageUnknown, ImportChanges, NeverRan
 from kernellab.conditions import (
     KINDS,
     AlignmentLimit,
@@ -101,6 +101,7 @@ NOTICED: list[Condition] = [
     Stated(stated_label="contiguous-only, or not"),
     JudgedOn(host="box"),
     Switched(dim="M", starts=(100,)),
+    ImportChanges(changed=("autograd", "random numbers")),
     NeverRan(regions=(CodeRegion(file="k.cpp", first=3, last=5, guard=2, condition="if (n > 3, m)"),
                       CodeRegion(file="k.cpp", first=9, last=9, part=True)), more=2),
     CoverageUnknown(reason="no GCC, here"),

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from kernellab.condition import ImportChanges
 from kernellab.conditions import AlignmentLimit, DrawnLimit, MarkKind, ScalarLimit, of
 from kernellab.records import Stage
 from kernellab.task import load_task
@@ -56,12 +57,32 @@ def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str,
         ("import warnings; warnings.simplefilter('ignore')", "warnings"),
         ("torch.set_printoptions(precision=9)", "torch prints"),
         ("import numpy; numpy.seterr(over='ignore')", "NumPy"),
+        ("import decimal; decimal.getcontext().prec = 6", "decimal"),
+        ("import logging; logging.disable(50)", "logged"),
+        ("import threading; threading.stack_size(1 << 16)", "stack of new threads"),
     ],
 )
 def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, words: str, judge: Judge) -> None:
     verdict = judge(source(line))
     assert not verdict.passed and verdict.evidence is not None, verdict.flags
     assert verdict.evidence.signature == "caller-state" and words in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "changed"),
+    [
+        (
+            "torch.set_grad_enabled(False)\ntorch.manual_seed(3)\nos.environ['OMP_SCHEDULE'] = 'static'",
+            {"autograd", "random numbers", "the environment's OMP_SCHEDULE"},
+        ),
+        ("os.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\nimport sys\nsys.path.insert(0, '/nowhere')", set()),
+    ],
+)
+def test_what_an_import_changes_for_the_program_is_told(before: str, changed: set[str], judge: Judge) -> None:
+    verdict = judge(source(before=before))
+    assert verdict.passed, verdict.reason
+    assert {word for found in of(verdict.conditions, ImportChanges) for word in found.changed} == changed
+    assert all(any(word in flag for flag in verdict.flags) for word in changed), verdict.flags
 
 
 def test_what_torch_sets_for_an_operator_of_its_own_kind_is_no_change_of_the_kernels(judge: Judge) -> None:
@@ -79,7 +100,7 @@ def test_a_variable_of_torchs_that_a_user_has_set_is_to_be_left(had: bool, monke
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     if had:
         monkeypatch.setenv("TRITON_CACHE_DIR", "/one")
-    before = witness.state()
+    before = witness.Before(witness.state())
     told = witness.told(lambda: monkeypatch.setenv("TRITON_CACHE_DIR", "/two"), [], before)
     assert told.get("changed") == (["the environment's TRITON_CACHE_DIR"] if had else None)
 

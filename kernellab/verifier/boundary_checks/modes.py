@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from kernellab.condition import ImportChanges
 from kernellab.conditions import Mark
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Task, TaskForm
@@ -76,6 +77,7 @@ def left_to_caller(stages: Stages, case: Case) -> None:
         report = stages.worker.witness(layout, 0, stages.context.left(stages.call_deadline(case)))
     except WorkerFailure as failure:
         raise stages.failed("robust", failure, case) from failure
+    _imported(stages, report.get("imported"))
     changed, touched = report.get("changed"), report.get("touched")
     if isinstance(changed, list) and changed:
         raise stages.refused(case, "caller-state", f"leaves {shown(str(changed[0]))[:80]} changed for its caller")
@@ -88,6 +90,21 @@ def left_to_caller(stages: Stages, case: Case) -> None:
     if report.get("threads") is True:
         message = "leaves another number of threads for its caller (name it in the kernel's own loops instead)"
         raise stages.refused(case, "caller-state", message)
+
+
+#: number of words of a worker that a condition repeats
+_WORDS = 4
+
+
+def _imported(stages: Stages, changed: Any) -> None:
+    """Report what the import of the kernel changed for the whole program. A Model's constructor draws its weights."""
+    if not isinstance(changed, list):
+        return
+    words = [shown(str(word))[:80] for word in changed]
+    if stages.task.form is TaskForm.KERNELBENCH:
+        words = [word for word in words if word != "random numbers"]
+    if words:
+        stages.context.findings.add(ImportChanges(changed=tuple(words[:_WORDS])))
 
 
 def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:

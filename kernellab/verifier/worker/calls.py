@@ -14,6 +14,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class Worker:
         #: the tensors that ``load`` puts a model's last arguments into
         self.parameters: list[Any] = []
         #: the process's state when the candidate was built
-        self.state: dict[str, str] = {}
+        self.state = witness.Before()
 
     def obey(self) -> None:
         """Handle requests until the judge closes the channel."""
@@ -96,7 +97,9 @@ class Worker:
                     from kernellab.verifier.coverage import inside as coverage
 
                     coverage.watch(message["root"])
+                before = witness.at_import()
                 accepted = self._take(worker_build.candidate(message, self.device))
+                self.state = replace(self.state, imported=witness.changed(before, witness.at_import()))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 
@@ -110,7 +113,7 @@ class Worker:
 
     def _take(self, built: worker_build.Built) -> int | None:
         self.function, self.load, self.parameters = built.function, built.load, built.parameters
-        self.state = witness.state()
+        self.state = witness.Before(witness.state())
         return built.taken
 
     # -- calls

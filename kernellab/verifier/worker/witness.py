@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import decimal
 import gc
 import locale
+import logging
 import math
 import os
 import random
@@ -20,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.target.threads import is_openmp
@@ -50,6 +53,11 @@ def state() -> dict[str, str]:
         "the environment": repr(sorted((n, v) for n, v in os.environ.items() if n not in _OF_TORCH)),
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
+        "the stack of new threads": str(threading.stack_size()),
+        "the context of decimal numbers": repr((decimal.getcontext().prec, decimal.getcontext().rounding)),
+        "what is logged": repr((logging.root.manager.disable, logging.root.level, len(logging.root.handlers))),
+        "how often threads take turns": str(sys.getswitchinterval()),
+        "the hooks of the interpreter": repr((sys.excepthook, sys.displayhook, threading.excepthook)),
     }
     values |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
     with contextlib.suppress(RuntimeError):  # torch refuses once its newer settings were used
@@ -67,6 +75,30 @@ def state() -> dict[str, str]:
         except OSError:
             values[name] = "closed"
     return values
+
+
+#: beginnings of the environment's variables that libraries set for themselves when they are imported
+_OF_LIBRARIES = ("TORCH", "TRITON", "TVM", "NUMBA", "CUDA", "KMP_", "XDG_", "PATH", "LD_", "CC", "CXX", "MAX_JOBS")
+
+
+def at_import() -> dict[str, str]:
+    """The state that importing a kernel should not change, by the words that describe it: a variable each."""
+    values = {name: value for name, value in state().items() if "environment" not in name}
+    named = {f"the environment's {n}": v for n, v in os.environ.items() if not n.startswith(_OF_LIBRARIES)}
+    return values | named | {"random numbers": repr(_random())}
+
+
+@dataclass(frozen=True)
+class Before:
+    """A process's state when a candidate was built, and what its import changed (:func:`at_import`), in words."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    imported: list[str] = field(default_factory=list)
+
+
+def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """The words whose values differ."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 def teams() -> dict[str, int]:
@@ -253,9 +285,10 @@ def runtimes() -> list[str]:
     return sorted(p for p in loaded if is_openmp(p))
 
 
-def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, str]) -> dict[str, Any]:
-    """Make one call. Returns the process state that differs from ``before``; changed argument tensors (by number); the
-    form of the result; and whether the caller's threads and random numbers changed."""
+def told(function: Callable[..., Any], args: Sequence[Any], before: Before) -> dict[str, Any]:
+    """Make one call. Returns the process state that differs from ``before``, and what the import changed in it; changed
+    argument tensors (by number); the form of the result; and whether the caller's threads and random numbers
+    changed."""
     import numpy as np
     import torch
 
@@ -269,13 +302,14 @@ def told(function: Callable[..., Any], args: Sequence[Any], before: dict[str, st
         result = function(*args)
         filtered = bool(warnings.filters)
     now = state()
-    changed = [name for name, value in before.items() if now.get(name) != value]
-    changed += ["the filters of warnings"] * filtered
-    if changed:
+    different = [name for name, value in before.values.items() if now.get(name) != value]
+    different += ["the filters of warnings"] * filtered
+    if different:
         # under a mode that was left active, torch's answers are not reliable
-        return {"changed": changed}
+        return {"changed": different, "imported": before.imported}
     team_now = teams()
     return {
+        "imported": before.imported,
         "touched": [i for i, (a, form) in enumerate(zip(args, forms, strict=True)) if _form(a) != form],
         "threads": any(team_now.get(path, n) != n for path, n in team.items()),
         "random": numbers != _random(),
