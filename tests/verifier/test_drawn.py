@@ -1248,3 +1248,18 @@ def test_a_number_of_the_source_decides_without_a_branch(judge: Judge) -> None:
     assert not verdict.passed and "next to" in verdict.reason, (verdict.reason, verdict.label)
     verdict = judge(body.format(number="1e30"))
     assert verdict.passed and "y next to 1e+30 not handled" in verdict.label, (verdict.reason, verdict.label)
+
+
+PAIRS = task_of(
+    "(a.int() * b.int()).sum(-1).int()", "a, b",
+    "torch.randint(0, 64, (24, 40), dtype=torch.uint8), torch.randint(-64, 64, (24, 40), dtype=torch.int8)",
+)  # fmt: skip
+PRODUCTS = "(a.int() * b.int()).view(24, 20, 2).sum(-1)"
+
+
+@pytest.mark.parametrize("bits", [16, 17])
+def test_narrow_sums_that_only_two_arguments_at_their_ends_exceed_are_told(bits: int, judge: Judge) -> None:
+    """What vpmaddubsw does: each argument alone may be at its dtype's end."""
+    end = 1 << bits - 1
+    verdict = judge(kernel(PAIRS, f"{PRODUCTS}.clamp({-end}, {end - 1}).sum(-1).int()"), PAIRS)
+    assert verdict.passed and ("all at once" in verdict.label) is (bits == 16), (verdict.reason, verdict.label)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, product, repeat
 from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import DrawnLimit
@@ -71,6 +71,10 @@ class Drawn:
     covered: frozenset[str] = frozenset()
     #: Answers with equal elements of two arguments compared the other way, and where they decide the output.
     turned: tuple[TurnedAnswers, ...] = ()
+
+
+#: number of integer arguments whose ends of all that a reference accepts are combined
+_ENDS = 2
 
 
 def is_noise(case: Case) -> bool:
@@ -219,13 +223,26 @@ class Survey:
 
     def _at_ends(self) -> Iterator[Proposal]:
         """Yield proposals with all integers at their least and at their largest value at once, where combinations (a
-        sum of two 16-bit products) are largest. With float outputs a sum of many equal terms is rounded."""
-        words = f"{' and '.join(self.task.args[i].name for i in self._ranges)} at their ends at once not handled"
+        sum of two 16-bit products) are largest: of the samples, and of what the reference accepts, where each alone
+        may be right. With float outputs a sum of many equal terms is rounded."""
+        if len(self._ranges) < 2:
+            return
+        names = " and ".join(self.task.args[i].name for i in self._ranges)
         rounded = any(o.is_floating_point() or o.is_complex() for o in self.base.native)
         grade = Grade.CONDITION if rounded else Grade.REFUSED
-        for end in ("low", "high") if len(self._ranges) > 1 else ():
-            values = tuple((i, getattr(at, end)) for i, at in self._ranges.items())
+        inside = {(tuple((i, getattr(at, end)) for i, at in self._ranges.items())) for end in ("low", "high")}
+        for values in sorted(inside):
+            words = f"{names} at their ends at once not handled"
             yield Proposal(("still", values[0][0], values, ()), grade, words, True)
+        if any(self.task.domain.get(self.task.args[i].name) is not None for i in self._ranges):
+            return
+        for ends in product(("least", "most"), repeat=min(len(self._ranges), _ENDS)):
+            # further arguments follow the last of these
+            at_end = zip(self._ranges.items(), chain(ends, repeat(ends[-1])), strict=False)
+            values = tuple((i, getattr(at, end)) for (i, at), end in at_end)
+            if values not in inside:
+                words = f"{names} beyond what was drawn, all at once, not handled"
+                yield Proposal(("still", values[0][0], values, ()), Grade.CONDITION, words, True, True)
 
     def _together(self) -> list[Proposal]:
         """Return proposals with special values in two arguments at the same place. Only the first pairs are used, so
