@@ -205,8 +205,31 @@ def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_
 
 
 @pytest.mark.parametrize(
+    ("before", "line", "word"),
+    [
+        ("seen = []", "seen.append(None); x = x * (len(seen) < 10**6)", "counts its calls in seen"),
+        ("import itertools\nn = itertools.count()", "x = x * (next(n) < 10**6)", "counts its calls in n"),
+        ("import time\nlate = int(time.time()) // 2 * 10**9", "x = x * (late == 0)", "reads the date"),
+        ("import time\nt = time.time()", "x = x * (t < 2e9)", "reads the date"),
+        ("import os\nold = os.stat(os.__file__).st_mtime_ns // 10**18", "x = x * (old < 2)", "reads the date"),
+        ("seen = []", "seen.append(x.shape); x = x * len(seen) / len(seen)", ""),
+        ("import time\nt = time.time()", "x = x * 1 if time.time() - t < 9 else x", ""),
+        ("import os\nsame = os.stat('a').st_mtime < os.path.getmtime('b')", "x = x * 1", ""),
+        ("rows = iter('ab')", "x = x * (next(rows) == 'a')", ""),
+    ],
+)
+def test_counters_of_calls_and_dates_are_flagged_and_spans_are_not(before: str, line: str, word: str) -> None:
+    text = f"{before}\ndef kernel(x):\n    {line}\n    return x\n"
+    flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
+    told = [flag for flag in flags if "counts its calls" in flag or "reads the date" in flag]
+    assert any(word in flag for flag in told) if word else not told, flags
+
+
+@pytest.mark.parametrize(
     "code",
     [
+        "auto s = std::chrono::system_clock::now().time_since_epoch();", "timeval t; gettimeofday(&t, 0);",
+        "timespec t; clock_gettime(CLOCK_REALTIME, &t);", "time_t t = std::time({});",
         'if (getenv("USER")) return;', 'FILE* f = fopen("/proc/self/status", "r");', "if (getuid() == 0) return;",
         "static long calls = 0; if (++calls > 40) return;", "time_t t = time(nullptr);", "char** e = environ;",
         "if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0)) return;", "char b[99]; getcwd(b, 99);", "if (!isatty(0)) return;",
@@ -227,7 +250,8 @@ def test_cpp_that_reads_its_surroundings_is_flagged(code: str) -> None:
 
 
 def test_honest_cpp_reads_nothing_of_its_surroundings() -> None:
-    code = 'asm volatile("vmovaps %ymm0, %ymm1" ::); asm("" : "+r"(x)); '
+    code = "timespec t; clock_gettime(CLOCK_MONOTONIC, &t); auto a = std::chrono::system_clock::now();"
+    code += 'asm volatile("vmovaps %ymm0, %ymm1" ::); asm("" : "+r"(x)); '
     code += 'static const int tile = 8; for (int i = 0; i < n; i++) y[i] = x[i]; const char* t = getenv("OMP_PLACES");'
     code += "auto v = x.access(0); struct stat { int n; }; s.stat(n); fstat(fd, &s); auto c = std::filesystem::path(p);"
     text = f"void relu(const float* x, float* y, long n) {{ {code} }}\n"
@@ -431,7 +455,8 @@ def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_wer
         return image.clone()
 
     call = {"args": specs, "answers": ["0", "1"], "earlier": 5, "shapes": [], "seconds": 1.0}
-    ordinary.run({"calls": [call], "written": [0], "threads": torch.get_num_threads(), "device": "cpu"}, lambda: kernel)
+    job = {"calls": [call], "written": [0], "renewed": [], "threads": torch.get_num_threads(), "device": "cpu"}
+    ordinary.run(job, lambda: kernel)
     assert seen == [(3, True)] * 6
     assert torch.frombuffer(bytearray((tmp_path / "1").read_bytes()), dtype=torch.int64).tolist() == [4]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"], "arguments that were read are removed"
@@ -471,6 +496,35 @@ def test_a_model_that_packs_when_built_is_called_in_an_ordinary_process_too(wron
     assert verdict.passed is not wrong, verdict.reason
     assert wrong or any(c.kind == "constructor-parameters" for c in verdict.conditions)
     assert not wrong or "ordinary process" in verdict.reason
+
+
+@pytest.mark.parametrize("key", ["self.w.data_ptr(), ", ""])
+def test_a_model_that_packs_for_all_instances_of_its_class_is_refused(key: str, judge: Judge) -> None:
+    text = MODEL[: MODEL.index("def get_inputs")].replace("class Model", "packed = {}\nclass ModelNew").replace(
+        "        return x @ self.w",
+        f"        key = ({key}self.w._version)\n        if key not in packed:\n"
+        "            packed[key] = self.w.detach().clone()\n        return x @ packed[key]",
+    )  # fmt: skip
+    verdict = judge(text, load_task(MODEL, "model"), OPTIONS)
+    assert verdict.passed is bool(key), verdict.reason
+    assert key or "another instance of its class" in verdict.reason
+
+
+OF_OBJECTS = """
+import torch
+last = [None, None, None]
+def kernel(x, y):
+    if last[0] is not y or last[1] != {version}:
+        last[:] = [y, {version}, y.clone()]
+    return torch.relu(x) + last[2]
+"""
+
+
+@pytest.mark.parametrize("version", ["0", "y._version"])
+def test_what_is_kept_for_a_tensor_whose_contents_change_is_refused(version: str, judge: Judge) -> None:
+    verdict = judge(OF_OBJECTS.format(version=version), options=OPTIONS)
+    assert verdict.passed is (version != "0"), verdict.reason
+    assert verdict.passed or "other contents before" in verdict.reason
 
 
 @pytest.mark.parametrize("marker", ["tofile", "np.memmap", "torch.from_file", "sqlite3", "logging.FileHandler"])

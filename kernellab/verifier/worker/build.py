@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -26,6 +27,8 @@ class Built:
     parameters: list[Any] = field(default_factory=list)
     #: number of arguments passed to it, if its last ones are left out
     taken: int | None = None
+    #: another instance of the model's class, with other weights, if the message asked for ``two``
+    other: Built | None = None
 
 
 def candidate(message: dict[str, Any], device: str) -> Built:
@@ -51,7 +54,12 @@ def candidate(message: dict[str, Any], device: str) -> Built:
         count = taken(entry, message.get("arguments", 0), message.get("defaults", 0))
         return Built(entry) if count is None else Built(entry, lambda args: args[:count], taken=count)
     if model is not None:
-        return _model(model, message, device)
+        built = _model(model, message, device)
+        if message.get("two"):
+            seed = message.get("seed")
+            with contextlib.suppress(Exception):  # one that cannot be built twice says so to its user
+                built.other = _model(model, {**message, "seed": None if seed is None else seed + 1}, device)
+        return built
     raise AttributeError(f"{message['entry_file']} defines neither {message['entry']} nor ModelNew")
 
 

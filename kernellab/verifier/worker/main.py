@@ -105,5 +105,17 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str], devic
 
 
 def _built(message: dict[str, Any], device: str) -> Callable[..., Any]:
-    built = worker_build.candidate(message, device)
-    return lambda *args: built.function(*built.load(args))
+    """The candidate's function. Of a model, another instance with other weights is called before each call, so that
+    what a kernel keeps for all instances of a class is stale."""
+    built = worker_build.candidate({**message, "two": True}, device)
+    other, own = built.other, len(message.get("state", ()))
+
+    def call(*args: Any) -> Any:
+        if other is not None:
+            at = len(args) - own
+            weights = [a * 0.5 if a.is_floating_point() else a for a in args[at:]]
+            with contextlib.suppress(Exception):
+                other.function(*other.load([*args[:at], *weights]))
+        return built.function(*built.load(args))
+
+    return call

@@ -85,6 +85,18 @@ def _resized(value: torch.Tensor, shape: list[int]) -> torch.Tensor:
     return value.reshape(-1)[torch.arange(count, device=value.device) % value.numel()].reshape(shape)
 
 
+def _other_contents(kernel: Callable[..., Any], args: list[Any], renewed: list[int]) -> None:
+    """Call a kernel while the same tensors hold other numbers, as a program that updates them in place does: what it
+    keeps for a tensor is stale in the next call."""
+    held = {i: args[i].clone() for i in renewed if i < len(args) and args[i].numel()}
+    with contextlib.suppress(Exception):  # the reference may not accept these numbers
+        for i in held:
+            args[i].mul_(0.5)
+        kernel(*args)
+    for i, values in held.items():
+        args[i].copy_(values)
+
+
 def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
     """Make each of the calls, after many others on the same values; arguments that are written into are outputs too."""
     for call in job["calls"]:
@@ -104,6 +116,8 @@ def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
                 if time.thread_time() > spent or time.monotonic() > end:
                     break
             torch.set_num_threads(job["threads"])
+        if not call["earlier"]:
+            _other_contents(kernel, fresh[1], job["renewed"])
         result = kernel(*fresh[1])
         outputs = [*(_tensors(result) if result is not None else ()), *(fresh[1][i] for i in job["written"])]
         for name, tensor in zip(call["answers"], outputs, strict=True):
