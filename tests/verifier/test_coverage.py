@@ -268,6 +268,7 @@ def test_python_that_ran_leaves_no_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [
+    "int f(int n) { static void* to[] = {&&a, &&b}; goto *to[n > 9]; a: return 1; b: return 2; }",
     "__attribute__((no_profile_instrument_function)) int f() { return 1; }", "[[gnu::no_sanitize_coverage]] int f();",
     "const char* made = __TIME__;", '#if __has_include("mark.h")\nint x;\n#endif',
     "int f(int n) { return __builtin_constant_p(n); }",

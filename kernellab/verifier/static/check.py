@@ -195,6 +195,8 @@ class _Rules:
             yield self._flag("surroundings", f"counts its calls in {name}", line)
         for name, line in channels.growing(self.tree):
             yield self._flag("surroundings", f"may count its calls by {name}", line)
+        for line in surroundings.dates(self.tree, self.names):
+            yield self._flag("surroundings", "reads the date", line)
         for node in ast.walk(self.tree):
             kept = channels.asked_in_calls(node, self.names) if id(node) in self.called else None
             if kept is not None and isinstance(node, ast.expr):

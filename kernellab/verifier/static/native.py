@@ -51,6 +51,7 @@ _FLAGGED = (
                     r"kernellab_(?:counted|compared)|__(?:TIME|DATE|TIMESTAMP|BASE_FILE)__|__builtin_constant_p)\b",
      "tells builds apart"),
     ("hidden-code", r"\b__has_(?:include|embed)\s*\(\s*\"", "builds by what files are there"),
+    ("hidden-code", r"\bgoto\s*\*", "jumps to a place that it computes, which no count of its code sees"),
     ("hidden-code", r"^[ \t]*#[ \t]*(?:line\b|\d+[ \t]*\")", "gives its lines to another file"),
     ("hidden-code", r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?[\"\s;](?:j(?!mp)|set|cmov)[a-z]{1,3}\s+[%.\w]",
      "decides in assembly, of which nothing shows what ran"),

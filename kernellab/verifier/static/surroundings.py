@@ -40,7 +40,9 @@ IN_CPP = (
      "puts code together from bytes"),
     (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
     (r"\buintptr_t\b\s*[)\w][^;{}\n]{0,80}>>\s*\(?\d", "asks where code or data lies by"),
-    (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+)\s*\)", "reads the date"),
+    (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+|\{\s*\})\s*\)|\btime_since_epoch\s*\(|\bsystem_clock\s*::\s*to_time_t\b|"
+     r"\b(?:gettimeofday|timespec_get|ftime)\s*\(|\bclock_gettime\s*\(\s*(?:CLOCK_(?:REALTIME|TAI)|0)\b|\b__(?:TIME|DATE)__\b",
+     "reads the date"),
     (rf"\"[^\"\n]*(?:{PATHS.pattern})[^\"\n]*\"", "opens"),
     (r"\bstatic\s+(?:thread_local\s+)?(?:(?:std::)?atomic(?:<[^>\n]*>|_\w+)|(?:unsigned\s+|signed\s+)?(?:int|long|short|"
      r"size_t|u?int\d+_t)(?:\s+long)?)\s+(\w+)\b(?=[\s\S]{0,400}?(?:\+\+\s*\1\b|\b\1\s*(?:\+\+|\+=|\.fetch_add)))",
@@ -221,6 +223,58 @@ def counters(tree: ast.AST) -> Iterator[tuple[str, int]]:
             name = target.attr if isinstance(target, ast.Attribute) else base.id
             if name in compared:
                 yield name, node.lineno
+
+
+#: calls that return a date, and attributes of a file's status that do
+_DATES = frozenset((
+    "time.time", "time.time_ns", "time.clock_gettime", "time.clock_gettime_ns", "os.path.getmtime", "os.path.getctime",
+    "os.path.getatime", "email.utils.formatdate",
+))  # fmt: skip
+_STAMPS = re.compile(r"^st_(?:[mac]|birth)time(?:_ns)?$")
+
+
+def dates(tree: ast.AST, names: Names) -> Iterator[int]:
+    """Lines where a date is used other than to measure a span: dates may be kept, subtracted from another number that
+    is no constant, and compared with other dates (a file that is older than its source)."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+    def is_date(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call):
+            return names.of(node.func) in _DATES
+        return isinstance(node, ast.Attribute) and _STAMPS.match(node.attr) is not None
+
+    kept = {
+        _word(target)
+        for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+        if node.value is not None and is_date(node.value)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    } - {""}  # fmt: skip
+
+    def holds_date(node: ast.AST) -> bool:
+        return any(is_date(part) or (_word(part) in kept and not _is_stored(part)) for part in ast.walk(node))
+
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.expr) or not (is_date(node) or (_word(node) in kept and not _is_stored(node))):
+            continue
+        match parents.get(node):
+            case ast.Assign() | ast.AnnAssign() | ast.NamedExpr() | ast.Expr() | ast.Attribute() | None:
+                continue
+            case ast.BinOp(op=ast.Sub(), left=left, right=right):
+                if not isinstance(right if left is node else left, ast.Constant):
+                    continue
+            case ast.Compare(left=left, comparators=others):
+                if all(holds_date(side) for side in (left, *others)):
+                    continue
+        yield node.lineno
+
+
+def _word(node: ast.AST) -> str:
+    """The name of a variable or an attribute; "" for anything else."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
 
 
 def swallowed(function: ast.FunctionDef) -> str | None:
