@@ -95,6 +95,10 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     from kernellab.session.start import begin
 
     task = context.task(request.task)
+    for spec in request.roles.values():
+        kind, _, path = spec.partition(":")
+        if kind == "replay" and path:
+            context.read(path)  # a recording lies in the workspace, as all that tools read
     before = set(sessions(context.workspace))
     with context.counted():
         session = begin(

@@ -1026,6 +1026,14 @@ def test_an_agent_takes_no_name_of_another_session(context: Context) -> None:
     assert "was there already" in shown["summary"]
 
 
+def test_a_recording_that_an_agent_names_lies_in_the_workspace(context: Context) -> None:
+    """The answer would say whether there is such a file, and what a recording of another workspace holds."""
+    (context.workspace / "linked").symlink_to("/etc/passwd")
+    for path, said in (("/etc/passwd", "lies outside"), ("../no", "lies outside"), ("linked", "is a link")):
+        with pytest.raises(KernellabError, match=said):
+            call("begin_session", {"task": "twice.py", "dsl": "cpp", "roles": {"coder": f"replay:{path}"}}, context)
+
+
 def test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after(context: Context) -> None:
     begun = call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context).model_dump()
     forked = call("fork_session", {"session": "twice", "turn": 1}, context).model_dump()
