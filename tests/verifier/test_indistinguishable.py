@@ -207,21 +207,21 @@ def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_
 @pytest.mark.parametrize(
     ("before", "line", "word"),
     [
-        ("seen = []", "seen.append(None); x = x * (len(seen) < 10**6)", "counts its calls in seen"),
-        ("import itertools\nn = itertools.count()", "x = x * (next(n) < 10**6)", "counts its calls in n"),
+        ("seen = []", "seen.append(None); x = x * (len(seen) < 10**6)", "may count its calls by seen"),
+        ("import itertools\nn = itertools.count()", "x = x * (next(n) < 10**6)", "may count its calls by n"),
         ("import time\nlate = int(time.time()) // 2 * 10**9", "x = x * (late == 0)", "reads the date"),
         ("import time\nt = time.time()", "x = x * (t < 2e9)", "reads the date"),
         ("import os\nold = os.stat(os.__file__).st_mtime_ns // 10**18", "x = x * (old < 2)", "reads the date"),
-        ("seen = []", "seen.append(x.shape); x = x * len(seen) / len(seen)", ""),
+        ("def rows():\n    yield 1\n", "it = rows(); x = x * next(it)", ""),
         ("import time\nt = time.time()", "x = x * 1 if time.time() - t < 9 else x", ""),
         ("import os\nsame = os.stat('a').st_mtime < os.path.getmtime('b')", "x = x * 1", ""),
-        ("rows = iter('ab')", "x = x * (next(rows) == 'a')", ""),
+        ("rows = iter('ab')", "x = x * (next(rows) == 'a')", "may count its calls by rows"),
     ],
 )
 def test_counters_of_calls_and_dates_are_flagged_and_spans_are_not(before: str, line: str, word: str) -> None:
     text = f"{before}\ndef kernel(x):\n    {line}\n    return x\n"
     flags = check(Source(dsl="cpp", files={"kernel.py": text}, origin=Author.HUMAN)).flags
-    told = [flag for flag in flags if "counts its calls" in flag or "reads the date" in flag]
+    told = [flag for flag in flags if "count its calls" in flag or "reads the date" in flag]
     assert any(word in flag for flag in told) if word else not told, flags
 
 
