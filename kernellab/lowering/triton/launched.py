@@ -9,9 +9,7 @@ from __future__ import annotations
 
 #: the start of a generated file for a GPU; each of its kernels is decorated with ``@kl_launched``
 HELPERS = '''def kl_kind(value):
-    """What Triton specialises an argument by that is no constant: its dtype, and what it knows of an address or int."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.data_ptr() % 16 == 0
+    """What Triton specialises an argument by that is neither a constant nor a tensor: what it knows of an int."""
     if type(value) is int:
         return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
     return type(value) if value is None or type(value) in (float, bool) else value.kind  # kl_described gives a kind
@@ -43,9 +41,16 @@ class KlLaunched:
             return self.kernel[grid](*arguments, **options)
         driver = triton.runtime.driver.active
         device = driver.get_current_device()
+        kinds, given = [device, *options.items()], []  # given: addresses, or the launcher asks the driver for each
         try:
-            kinds = [a if constant else kl_kind(a) for a, constant in zip(arguments, self.constant)]
-            key = (device, *options.items(), *kinds)
+            for value, constant in zip(arguments, self.constant):
+                if not constant and isinstance(value, torch.Tensor):
+                    given.append(value.data_ptr())
+                    kinds.append((value.dtype, value.is_cuda, given[-1] % 16 == 0))
+                    continue
+                given.append(value)
+                kinds.append(value if constant else kl_kind(value))
+            key = tuple(kinds)
             made = self.compiled.get(key)
         except (AttributeError, TypeError):  # an argument whose kind is not known here: Triton decides
             return self.kernel[grid](*arguments, **options)
@@ -57,7 +62,7 @@ class KlLaunched:
             return made
         places = (*grid, 1, 1)[:3]
         stream = driver.get_current_stream(device)
-        made.run(*places, stream, made.function, made.packed_metadata, None, None, None, *arguments)
+        made.run(*places, stream, made.function, made.packed_metadata, None, None, None, *given)
         return made
 
 
