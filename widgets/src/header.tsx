@@ -23,7 +23,11 @@ export function Header({ view }: { view: View }) {
         </code>
       )}
       <div class="kl-figures">
-        {head.best ? <Best view={view} best={head.best} slower={!head.call} /> : <span class="kl-dim">no verified candidate yet</span>}
+        {head.best ? (
+          <Best view={view} best={head.best} slower={!head.call} />
+        ) : (
+          <span class="kl-dim">no verified candidate yet</span>
+        )}
         {head.ledger && <Ledger ledger={head.ledger} />}
       </div>
       {head.best && (
