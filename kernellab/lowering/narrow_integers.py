@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf, isfinite
 from typing import Any
 
 from kernellab.lowering.bounds import Bounds, Interval, combined
@@ -20,6 +21,7 @@ from kernellab.sketch.program.program import (
     Apply,
     Assign,
     Const,
+    Constexpr,
     DType,
     If,
     Index,
@@ -57,7 +59,7 @@ class _Sizes(Bounds):
     def __init__(self, program: Program, values: Mapping[str, int]) -> None:
         super().__init__({name: value for name, value in values.items() if name in program.symbols})
         self._choices = {
-            c.name: [int(v) for v in (*c.choices, *([] if c.value is None else [c.value])) if float(v).is_integer()]
+            c.name: [int(v) for v in _values(c, values) if v is not None and float(v).is_integer()]
             for c in program.constexprs
         }
 
@@ -67,11 +69,16 @@ class _Sizes(Bounds):
         return super().interval(expr)
 
 
+def _values(constexpr: Constexpr, values: Mapping[str, int]) -> tuple[float | None, ...]:
+    """Return what a tunable may be: its choices, the program's value, and the one that ``values`` names."""
+    return *constexpr.choices, constexpr.value, values.get(constexpr.name)
+
+
 class _Latest(threading.local):
     """What a thread narrowed last: a program is lowered once for each choice of a tunable."""
 
     program: Program | None = None
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[tuple[str, int | None], ...] = ()
     result: Program | None = None
 
 
@@ -82,7 +89,9 @@ def narrowed(program: Program, values: Mapping[str, int]) -> Program:
     """Return ``program`` with integers of 32 bits where ``values`` (sizes of symbols) and extents bound them.
 
     Kernels whose loads the copy engine makes stay as they are, with the tensors that they use."""
-    sizes = tuple(values.get(name, -1) for name in program.symbols)
+    named = {name: values.get(name) for name in program.symbols}
+    named |= {c.name: v for c in program.constexprs if (v := values.get(c.name)) not in (*c.choices, c.value, None)}
+    sizes = tuple(named.items())
     if _latest.program is not program or _latest.sizes != sizes or _latest.result is None:
         _latest.result = _Narrowing(program, values).program()
         _latest.program, _latest.sizes = program, sizes
@@ -129,9 +138,12 @@ class _Narrowing:
         return wide
 
     def _settle(self, name: str) -> None:
-        """Choose the dtype of a tensor from all that was stored in it."""
+        """Choose the dtype of a tensor from all that was stored in it, and what its reads give past its edges."""
+        pads = list(_pads(self._program, name))
         spans = self._stored.get(name, [])
-        whole = _union(spans) if spans else (None, None)
+        if not spans or not all(map(isfinite, pads)):
+            return
+        whole = _union([*spans, *((int(pad), int(pad)) for pad in pads)])
         for dtype in (DType.I16, DType.I32):
             if _within(whole, dtype):
                 self._spans[name], self._dtypes[name] = whole, dtype
@@ -330,6 +342,18 @@ class _Narrowing:
 
 def _by_copy_engine(kernel: Kernel) -> bool:
     return any(isinstance(s, Loop) and s.hints.copy_engine for s in statements(kernel.body))
+
+
+def _pads(program: Program, name: str) -> Iterator[float]:
+    """Yield what reads of the tensor give past its edges."""
+    for kernel in program.kernels:
+        for stmt in statements(kernel.body):
+            if isinstance(stmt, Load) and stmt.region.tensor.name == name:
+                yield stmt.pad
+            for gather in gathers(stmt):
+                pad = gather.attr("pad")
+                if getattr(gather.attr("tensor"), "name", "") == name:
+                    yield pad if isinstance(pad, (int, float)) else inf
 
 
 def _plainly(kernel: Kernel, name: str) -> bool:

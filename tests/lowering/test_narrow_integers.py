@@ -111,6 +111,58 @@ def test_values_are_those_of_64_bits(sketch: str, torch_text: str, temp: DType, 
     assert got.dtype is torch.int64 and torch.equal(got, task.module().results([x])[0])
 
 
+PADDED = """
+sketch places {{
+    tensors: x[10]: i64; t[10]: i64 temp; y[3]: i64 out;
+    constexpr: BLOCK = 4 in {{2, 4}};
+
+    @llm_hint("parallel", "grididx")
+    for i in range(0, 10, BLOCK):
+        store((i + arange(BLOCK)) * 3 -> t[i:i+BLOCK])
+}}
+
+sketch taken {{
+    tensors: x[10]: i64; t[10]: i64 temp; y[3]: i64 out;
+
+    @llm_hint("parallel", "grididx")
+    for i in range(0, 3):
+        load(t[4*i:4*i+4] -> tile, pad={pad})
+        store(reduce_min(tile, axis=0) -> y[i])
+}}
+"""
+MINIMA = """import torch
+
+
+def reference(x):
+    t = torch.arange(10) * 3
+    return torch.stack([t[0:4].min(), t[4:8].min(), t[8:10].min()]) + 0 * x[:3]
+
+
+def inputs():
+    return (torch.randint(-9, 9, (10,)),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pad", "temp"), [("0", DType.I16), ("100000", DType.I32), ("5000000000", DType.I64), ("inf", DType.I64)]
+)
+def test_what_lies_past_the_edge_counts(pad: str, temp: DType, tmp_path: Path) -> None:
+    from tests.lowering.test_triton import call
+
+    task = load_task(MINIMA, "minima")
+    program = load_program(PADDED.format(pad=pad))
+    assert narrowed(program, {}).tensor("t").dtype is temp
+    if pad in ("100000", "5000000000"):
+        (got,) = call(lower(program, bind(program, task, {}, GPU), GPU), tmp_path, torch.arange(10))
+        assert got.tolist() == [0, 12, 24]
+
+
+def test_a_value_that_is_no_choice_counts() -> None:
+    program = load_program(PADDED.format(pad="0").replace("* 3 ->", "* BLOCK * 100 ->"))
+    assert narrowed(program, {}).tensor("t").dtype is DType.I16
+    assert narrowed(program, {"BLOCK": 64}).tensor("t").dtype is DType.I32
+
+
 def test_what_nothing_bounds_keeps_64_bits() -> None:
     program = load_program(SKETCH.format(expression="place * 1000003"))
     first, second = narrowed(program, {}).kernels
