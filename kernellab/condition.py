@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from kernellab.errors import counted
+
 #: what a condition speaks of; only those of the kernel count against it
 Concern = Literal["kernel", "task", "measurement"]
 
@@ -66,7 +68,7 @@ class NeverRan(ConditionBase):
     @property
     def flag(self) -> str:
         named = [region.text for region in self.regions]
-        named += [f"{self.more} more places"] if self.more else []
+        named += [counted(self.more, "more place")] if self.more else []
         return f"coverage: {'; '.join(named)}: never ran in a checked call"
 
 
@@ -85,8 +87,8 @@ class CoverageUnknown(ConditionBase):
     @property
     def flag(self) -> str:
         named = [region.text for region in self.regions]
-        named += [f"{self.more} more places"] if self.more else []
-        calls = f"{self.left} call{'' if self.left == 1 else 's'}"
+        named += [counted(self.more, "more place")] if self.more else []
+        calls = counted(self.left, "call")
         reason = self.reason or f"not made again: {calls}; never run in the others: {'; '.join(named)}"
         return f"coverage: which of its code ran is not known ({reason})"
 

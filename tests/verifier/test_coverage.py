@@ -346,7 +346,7 @@ def test_a_compiler_that_failed_once_is_asked_again(tmp_path: Path) -> None:
 def test_the_places_that_other_calls_left_are_a_field() -> None:
     region = CodeRegion(file="k.cpp", first=3, last=5, guard=2, condition="if (n > 300) {")
     unknown = CoverageUnknown(left=2, regions=(region,), more=1)
-    assert "2 calls" in unknown.flag and region.text in unknown.flag and "1 more places" in unknown.flag
+    assert "2 calls" in unknown.flag and region.text in unknown.flag and "1 more place)" in unknown.flag
 
 
 def test_a_stride_a_remainder_of_an_address_and_a_team_are_reached_for() -> None:

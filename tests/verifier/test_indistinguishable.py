@@ -527,6 +527,23 @@ def test_what_is_kept_for_a_tensor_whose_contents_change_is_refused(version: str
     assert verdict.passed or "other contents before" in verdict.reason
 
 
+def test_a_call_with_other_contents_leaves_written_arguments_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y"):
+        (tmp_path / name).write_bytes(torch.ones(3).numpy().tobytes())
+    specs = [{"file": n, "shape": [3], "strides": [1], "dtype": "float32", "held": "alone"} for n in ("x", "y")]
+
+    def kernel(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.mul_(2).add_(y)
+
+    call = {"args": specs, "answers": ["0"], "earlier": 0, "shapes": [], "seconds": 1.0}
+    job = {"calls": [call], "written": [0], "renewed": [1], "threads": torch.get_num_threads(), "device": "cpu"}
+    ordinary.run(job, lambda: kernel)
+    assert torch.frombuffer(bytearray((tmp_path / "0").read_bytes()), dtype=torch.float32).tolist() == [3.0] * 3
+
+
 @pytest.mark.parametrize("marker", ["tofile", "np.memmap", "torch.from_file", "sqlite3", "logging.FileHandler"])
 def test_what_writes_files_without_an_open_is_known(marker: str) -> None:
     assert writes_files(f"import x\n{marker}('a')\n")

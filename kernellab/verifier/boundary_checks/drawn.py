@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -23,8 +23,8 @@ from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.changes import FILLED
 from kernellab.verifier.cases.extents import at_ends, compared_by
-from kernellab.verifier.cases.proposals import Grade, Proposal, not_handled, pattern_at, value_bounds
-from kernellab.verifier.cases.ranges import is_permutation, rises
+from kernellab.verifier.cases.proposals import Grade, Proposal, in_order, not_handled, pattern_at, value_bounds
+from kernellab.verifier.cases.ranges import Range, is_permutation, rises
 from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
@@ -51,7 +51,7 @@ def drawn(stages: Stages, survey: Survey) -> str:
         Refused: Wrong for values that the task's own inputs draw, or that the reference's operations exist to handle.
     """
     left, untried = _tried(stages, survey, told=True), survey.untried
-    _next_to_compared(stages, survey.base)
+    _next_to_compared(stages, survey.base, survey.ranges)
     _late(stages)
     coverage = Coverage(
         edges=len(survey.edges), reached=len(survey.reached), cases=len(survey.cases) - left,
@@ -99,7 +99,7 @@ def _of(stages: Stages, base: Case, proposals: Sequence[Proposal], seconds: floa
         _tried(stages, survey)
 
 
-def _next_to_compared(stages: Stages, base: Case) -> None:
+def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -> None:
     """Run cases with elements at and next to the numbers with which the source compares something. A kernel may decide
     by a product or a select, in which no code is left out.
 
@@ -109,20 +109,24 @@ def _next_to_compared(stages: Stages, base: Case) -> None:
     if stages.context.interpreted:
         return
     numbers = [n for n in compared_by(stages.source) if n not in (0.0, 1.0)]
-    proposals = []
+    proposals: list[Proposal] = []
     for position, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
         if spec.kind is not ArgKind.TENSOR or spec.static or not _is_plain(value):
             continue
-        low, high = _own_range(base, position)
+        whole = ranges.get(position)
+        if whole is None and not value.is_floating_point():
+            continue  # of integers that depend on each other, or are always the same, none is replaced
+        low, high = (whole.low, whole.high) if whole is not None else _own_range(base, position)
         for number in numbers[: DRAWN.compared]:
+            if whole is not None and not whole.least < number < whole.most:
+                continue  # the reference was not tried with it
             is_own = low <= number <= high
             if _holds(value.dtype, number):
                 grade = Grade.REFUSED if is_own else Grade.CONDITION
                 words = f"{spec.name} next to {number:g} not handled"
                 change = pattern_at(position, "next to", number if value.is_floating_point() else int(number), 0)
                 proposals.append(Proposal(change, grade, words, True, not is_own))
-    secrets.SystemRandom().shuffle(proposals)
-    _of(stages, base, proposals, DRAWN.compared_seconds)
+    _of(stages, base, in_order(proposals), DRAWN.compared_seconds)
 
 
 def _holds(dtype: torch.dtype, number: float) -> bool:
@@ -139,10 +143,8 @@ def _is_plain(value: Tensor) -> bool:
 
 
 def _own_range(base: Case, position: int) -> tuple[float, float]:
-    """Return the ends of an argument's own values; an empty range if its elements depend on each other."""
+    """Return the ends of a float argument's own values; an empty range if its elements depend on each other."""
     spec, value = base.task.args[position], base.args[position]
-    if not value.is_floating_point():
-        return (inf, -inf) if is_permutation(value) else (float(value.min()), float(value.max()))
     domain = base.task.domain.get(spec.name)
     legal = legal_values(spec, value, domain)
     if domain == "fixed" or legal.is_sorted or legal.support not in (*OPEN, Support.UNIT, Support.RANGE):

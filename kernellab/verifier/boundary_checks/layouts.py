@@ -117,7 +117,7 @@ def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
     """Yield cases that pass one tensor for two arguments of equal shape and dtype, with their layouts, for some pairs
     in a secret order."""
     plain = lay_out(case.args)
-    for first, second in like_pairs(case)[:_PAIRS] + written_pairs(case)[:_PAIRS]:
+    for first, second in (written_pairs(case)[:1] + like_pairs(case))[:_PAIRS]:
         args, places = [*case.args], [*plain.places]
         args[second], places[second] = args[first], places[first]
         yield replace(case, held=tuple(args)), Layout(tuple(places), plain.size)

@@ -101,10 +101,11 @@ def _imported(stages: Stages, changed: Any) -> None:
     if not isinstance(changed, list):
         return
     words = [shown(str(word))[:80] for word in changed]
-    if stages.task.form is TaskForm.KERNELBENCH:
+    if stages.task.form is TaskForm.KERNELBENCH or any("ModelNew" in t for t in stages.source.files.values()):
         words = [word for word in words if word != "random numbers"]
     if words:
-        stages.context.findings.add(ImportChanges(changed=tuple(words[:_WORDS])))
+        rest = [f"{len(words) - _WORDS} more"] if len(words) > _WORDS else []
+        stages.context.findings.add(ImportChanges(changed=(*words[:_WORDS], *rest)))
 
 
 def _form_kept(stages: Stages, case: Case, found: dict[str, Any]) -> None:

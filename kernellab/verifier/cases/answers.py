@@ -190,13 +190,14 @@ def settled(task: Task, args: Sequence[Any], found: tuple[Reference, ...], seed:
     for i in exact_outputs:
         open_references[i] = replace(found[i], selection=chosen[i] if i < len(chosen) else None)
     unresolved = [i for i in exact_outputs if (s := open_references[i].selection) is None or s.picked]
-    if unresolved:
-        for i, between in zip(
-            unresolved, _between(task, args, [found[i].native for i in unresolved], unresolved, seed), strict=True
-        ):
-            open_references[i] = replace(
-                open_references[i], between=between, chance=partial(_by_chance, task, args, found[i].native, i, seed)
-            )
+    for i in unresolved:
+        chance = partial(_by_chance, task, args, found[i].native, i, seed)
+        open_references[i] = replace(open_references[i], chance=chance)
+    # what is picked out of an order is judged by its value
+    plain = [i for i in unresolved if open_references[i].selection is None]
+    if plain:
+        for i, between in zip(plain, _between(task, args, [found[i].native for i in plain], plain, seed), strict=True):
+            open_references[i] = replace(open_references[i], between=between)
     return tuple(open_references)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product, repeat
 from typing import TYPE_CHECKING, Any
@@ -124,6 +124,11 @@ class Survey:
         self._watch: Watch | None = None
         #: Proposals that follow from the last one tried.
         self._next: list[Proposal] = []
+
+    @property
+    def ranges(self) -> Mapping[int, Range]:
+        """The ranges of integer arguments whose elements are independent, once the cases are made."""
+        return self._ranges
 
     def make(self) -> Iterator[None]:
         """Make the cases, one at each step."""

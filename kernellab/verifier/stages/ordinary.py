@@ -26,7 +26,7 @@ from kernellab.errors import TaskError
 from kernellab.records import Evidence
 from kernellab.target import Backend
 from kernellab.task import ArgKind, Task
-from kernellab.task.dtypes import channels_last, is_float8
+from kernellab.task.dtypes import channels_last
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.cases.cases import drawn_base
 from kernellab.verifier.judge.pool import memory_limit
@@ -135,7 +135,7 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     job = {
         "folder": "../src", "entry_file": source.entry_file, "entry": source.entry, "threads": stages.threads,
         "device": worker.device, "calls": calls, "written": list(stages.written), "build": message,
-        "renewed": _renewed(stages, cases[0].args if cases else ()),
+        "renewed": _renewed(stages, cases[0].args) if cases else [],
     }  # fmt: skip
     (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
     if shell:
@@ -149,13 +149,14 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
 
 
 def _renewed(stages: Stages, args: Sequence[Any]) -> list[int]:
-    """Return the positions of the arguments that a program may write other numbers into between two calls: no weights,
-    and none that the kernel writes into."""
+    """Return the positions of the arguments of which a program may halve the numbers between two calls: no weights,
+    none that the kernel writes into, and none whose numbers belong together or lie in a range (shares of one)."""
+    loose = loose_arguments(stages.task, args)
     return [
         i for i, (spec, value) in enumerate(zip(stages.task.args, args, strict=False))
         if spec.kind is ArgKind.TENSOR and not spec.static and i not in stages.written
-        and isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-        and not is_float8(value)
+        and isinstance(value, torch.Tensor)
+        and (loose[i] or (value.is_complex() and spec.name not in stages.task.domain))
     ]  # fmt: skip
 
 
@@ -293,9 +294,9 @@ def _compared(stages: Stages, found: Ordinary) -> str:
                 stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
             )
             words = "Right where the judge calls it, but not in an ordinary process"
-            if any("ModelNew" in text for text in stages.source.files.values()):
+            if number % 2 == 0 and any("ModelNew" in text for text in stages.source.files.values()):
                 words += ", where another instance of its class was called before"
-            if number:
+            if number and _renewed(stages, case.args):
                 words += ", where the same tensors had other contents before"
             raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
     return "right in an ordinary process too"

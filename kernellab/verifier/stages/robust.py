@@ -104,7 +104,9 @@ def _no_alias(stages: Stages, case: Case, call: Call) -> None:
     lost and new tensors where the reference returns an argument or a view of it (a caller may write into either)."""
     ranges, doubled = stages.worker.shared(call.outputs)
     for source, output in zip(sources(stages.task, case.args), call.outputs, strict=False):
-        if source is not None and not isinstance(output, Written) and not output.lies_in(ranges):
+        # a Model's own weights are no argument of its caller's
+        of_caller = source is not None and not stages.task.args[source].static
+        if of_caller and not isinstance(output, Written) and not output.lies_in(ranges):
             is_written = source in stages.task.module().written
             stages.context.findings.add(Mark(kind="written-copied" if is_written else "view-copied"))
     for i, output in enumerate(call.outputs):

@@ -69,8 +69,13 @@ def growing(tree: ast.Module) -> Iterator[tuple[str, int]]:
     for function in ast.walk(tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        own = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        outer = {n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+        named = [n for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
+        stored = [n for n in named if isinstance(n.ctx, ast.Store)]
+        own = {n.id for n in stored if isinstance(n, ast.Name)} - outer
         own |= {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
+        # a list of layers that a Model's constructor makes
+        made = {_name(n) for n in stored if isinstance(n, ast.Attribute)} if function.name == "__init__" else set()
         for node in ast.walk(function):
             match node:
                 case ast.Call(func=ast.Attribute(value=held, attr=method)) if method in _GROW and _name(held) in asked:
@@ -81,7 +86,7 @@ def growing(tree: ast.Module) -> Iterator[tuple[str, int]]:
                     continue
             while isinstance(base, (ast.Attribute, ast.Subscript)):
                 base = base.value
-            if name and isinstance(base, ast.Name) and base.id not in own - {"self"}:
+            if name and name not in made and isinstance(base, ast.Name) and base.id not in own - {"self"}:
                 yield name, node.lineno
 
 

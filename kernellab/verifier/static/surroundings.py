@@ -239,22 +239,48 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
     def is_date(node: ast.AST) -> bool:
+        if isinstance(node, ast.NamedExpr):
+            return is_date(node.value)
         if isinstance(node, ast.Call):
             return names.of(node.func) in _DATES
         return isinstance(node, ast.Attribute) and _STAMPS.match(node.attr) is not None
 
-    kept = {
-        _word(target)
-        for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
-        if node.value is not None and is_date(node.value)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-    } - {""}  # fmt: skip
+    def functions(node: ast.AST) -> list[ast.AST]:
+        """The functions around a node, the innermost first."""
+        found: list[ast.AST] = []
+        while (outer := parents.get(node)) is not None:
+            node = outer
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                found.append(node)
+        return found
+
+    def home(target: ast.AST) -> ast.AST | None:
+        """The function whose local variable it is; None for an attribute and a variable of the file."""
+        inner = next(iter(functions(target)), None) if isinstance(target, ast.Name) else None
+        shared = inner is not None and any(
+            isinstance(s, (ast.Global, ast.Nonlocal)) and _word(target) in s.names for s in ast.walk(inner)
+        )
+        return None if shared else inner
+
+    kept = set[tuple[str, ast.AST | None]]()
+
+    def is_kept(node: ast.AST) -> bool:
+        where = [None, *functions(node)] if isinstance(node, ast.Name) else [None]
+        return bool(_word(node)) and not _is_stored(node) and any((_word(node), f) in kept for f in where)
 
     def holds_date(node: ast.AST) -> bool:
-        return any(is_date(part) or (_word(part) in kept and not _is_stored(part)) for part in ast.walk(node))
+        return any(is_date(part) or is_kept(part) for part in ast.walk(node))
 
+    assigned = [n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AnnAssign, ast.NamedExpr))]
+    known = -1
+    while known < len(kept):  # a date may be kept under one name after another
+        known = len(kept)
+        for one in assigned:
+            if one.value is not None and (is_date(one.value) or is_kept(one.value)):
+                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+                kept |= {(_word(t), home(t)) for t in targets if _word(t)}
     for node in ast.walk(tree):
-        if not isinstance(node, ast.expr) or not (is_date(node) or (_word(node) in kept and not _is_stored(node))):
+        if not isinstance(node, ast.expr) or not (is_date(node) or is_kept(node)):
             continue
         match parents.get(node):
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr() | ast.Expr() | ast.Attribute() | None:

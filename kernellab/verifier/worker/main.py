@@ -94,7 +94,7 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str], devic
     appearance.forget(path)
     code = 0
     try:
-        ordinary.run(job, lambda: _built(build, device))
+        ordinary.run(job, lambda: _built(build, device, job["written"]))
     except BaseException:
         os.write(2, traceback.format_exc().encode(errors="replace"))
         code = 1
@@ -104,18 +104,24 @@ def _as_a_user(channel: Any, environment: dict[str, str], held: list[str], devic
     os._exit(code)
 
 
-def _built(message: dict[str, Any], device: str) -> Callable[..., Any]:
-    """The candidate's function. Of a model, another instance with other weights is called before each call, so that
-    what a kernel keeps for all instances of a class is stale."""
+def _built(message: dict[str, Any], device: str, written: list[int]) -> Callable[..., Any]:
+    """The candidate's function. Of a model, another instance with other weights is called before each call, on copies
+    of what it writes into, so that what a kernel keeps for all instances of a class is stale; ``alone`` calls none,
+    since that would take the place of what a class keeps for its last call."""
     built = worker_build.candidate({**message, "two": True}, device)
     other, own = built.other, len(message.get("state", ()))
+
+    def alone(*args: Any) -> Any:
+        return built.function(*built.load(args))
 
     def call(*args: Any) -> Any:
         if other is not None:
             at = len(args) - own
-            weights = [a * 0.5 if a.is_floating_point() else a for a in args[at:]]
-            with contextlib.suppress(Exception):
-                other.function(*other.load([*args[:at], *weights]))
-        return built.function(*built.load(args))
+            given = [a.clone() if i in written else a for i, a in enumerate(args[:at])]
+            with contextlib.suppress(Exception):  # torch multiplies no float8
+                weights = [a * 0.5 if a.is_floating_point() else a for a in args[at:]]
+                other.function(*other.load([*given, *weights]))
+        return alone(*args)
 
+    call.alone = alone  # type: ignore[attr-defined]
     return call
