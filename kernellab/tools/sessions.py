@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
+from kernellab.agents.roles import players_of
 from kernellab.errors import SessionError, counted
 from kernellab.records import Author, GateState, Role, Verdict
 from kernellab.session.record.held import held
@@ -86,6 +88,16 @@ class SessionResult(Result):
     )
 
 
+def _player(context: Context, spec: str) -> str:
+    """``spec``; a recording with its whole path. It lies in the workspace, as all that tools read."""
+    kind, _, path = spec.strip().partition(":")
+    if kind != "replay" or not (path := path.strip()):
+        return spec
+    if not isinstance(context.read(path), str):
+        raise ToolError(f"There is no file {path} to replay.", "Give a path below the workspace.")
+    return f"replay:{os.path.normpath(os.path.join(os.path.abspath(context.folder or context.workspace), path))}"
+
+
 @tool(changes=True, opens=True)
 def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     """Begin a design session for a task, by rules unless roles say otherwise, and wait for its end or question. The
@@ -95,15 +107,12 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     from kernellab.session.start import begin
 
     task = context.task(request.task)
-    for spec in request.roles.values():
-        kind, _, path = spec.partition(":")
-        if kind == "replay" and path:
-            context.read(path)  # a recording lies in the workspace, as all that tools read
+    roles = {name: ">".join(_player(context, one) for one in players_of(spec)) for name, spec in request.roles.items()}
     before = set(sessions(context.workspace))
     with context.counted():
         session = begin(
             DesignRequest(
-                task=task.text, dsl=request.dsl or None, name=request.name or task.name, roles=request.roles or None,
+                task=task.text, dsl=request.dsl or None, name=request.name or task.name, roles=roles or None,
                 workspace=context.workspace,
             ),
             take_name=False,

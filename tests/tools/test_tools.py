@@ -1029,9 +1029,13 @@ def test_an_agent_takes_no_name_of_another_session(context: Context) -> None:
 def test_a_recording_that_an_agent_names_lies_in_the_workspace(context: Context) -> None:
     """The answer would say whether there is such a file, and what a recording of another workspace holds."""
     (context.workspace / "linked").symlink_to("/etc/passwd")
-    for path, said in (("/etc/passwd", "lies outside"), ("../no", "lies outside"), ("linked", "is a link")):
+    for spec, said in (
+        ("replay:/etc/passwd", "lies outside"), ("replay:../no", "lies outside"), ("replay:linked", "is a link"),
+        ("rules>replay:/etc/passwd", "lies outside"), (" replay:/etc/passwd", "lies outside"),
+        ("rules> replay: /etc/passwd", "lies outside"), ("replay:~/no", "There is no file"), ("replay:.", "no file"),
+    ):  # fmt: skip
         with pytest.raises(KernellabError, match=said):
-            call("begin_session", {"task": "twice.py", "dsl": "cpp", "roles": {"coder": f"replay:{path}"}}, context)
+            call("begin_session", {"task": "twice.py", "dsl": "cpp", "roles": {"coder": spec}}, context)
 
 
 def test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after(context: Context) -> None:

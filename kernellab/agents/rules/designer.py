@@ -186,7 +186,7 @@ def _plain(text: str) -> str:
 
 def _keeping_pins(replies: list[DesignReply], brief: DesignBrief) -> list[DesignReply]:
     previous = brief.previous
-    if previous is None:
+    if previous is None or not (brief.held.pins or brief.held.constraints):
         return replies
     from kernellab.sketch.syntax.pins import check_pins
 

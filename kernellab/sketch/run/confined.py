@@ -176,14 +176,14 @@ class _Worker:
         if self.ended is not None:
             raise self.ended[0](*self.ended[1:])
         clock = _Clock(self, seconds, torch.get_num_threads())
-        before = clock.used()
+        before = clock.used() or 0.0
         try:
             messages.send_call(clock.send, self.kept, on_threads, (torch.get_num_threads(), function, arguments))
             answer = messages.take_answer(clock.fill, most_bytes)
         except _Late:
             _count(clock.last - clock.first)
             what = f"Computing the sketch took more than {lasting(seconds)}, and was ended."
-            self._end(NotRunnable, what)
+            self._end(OutOfTime, what)
         except (OSError, EOFError):
             self._end(*self._cause())
         except messages.Malformed as error:
@@ -195,7 +195,7 @@ class _Worker:
             raise
         else:
             told = answer.get("seconds")
-            after = clock.used() if not isinstance(told, float) else before + max(0.0, told)
+            after = (clock.used() or 0.0) if not isinstance(told, float) else before + max(0.0, told)
             _count(min(after - before, clock.elapsed))
             return answer
         raise AssertionError("unreachable")
@@ -223,7 +223,8 @@ class _Worker:
         try:
             code = self.server.request({"end": self.number, "patience": 1.0})["code"] if self.server else None
         except (OSError, ValueError, KeyError):
-            code = -signal.SIGKILL
+            self.number = 0
+            return NotRunnable, "The process that computes sketches has ended."
         self.number = 0
         if code == -signal.SIGKILL:
             return NotRunnable, "The machine ended the process that computed the sketch: it has too little memory."
@@ -276,22 +277,27 @@ class _Clock:
     def elapsed(self) -> float:
         return time.monotonic() - self.start
 
-    def used(self) -> float:
-        """Return the worker's seconds of the processor, once a call has been silent for some time."""
+    def used(self) -> float | None:
+        """Return the worker's seconds of the processor, once a call has been silent for some time; None: unknown."""
         if not self.looked:
             return 0.0
         assert self.worker.server is not None
-        return float(self.worker.server.request({"look": self.worker.number})["seconds"])
+        seconds = self.worker.server.request({"look": self.worker.number})["seconds"]
+        return None if seconds is None else float(seconds)
 
     def look(self) -> None:
         """Raise _Late where the time is over, or the worker does nothing."""
+        if self.elapsed > self.longest:
+            raise _Late
+        used = self.used() if self.looked else None
         if not self.looked:
             self.looked = True
-            self.first = self.last = self.used()
-        used = self.used()
+            used = self.first = self.last = self.used() or 0.0
+        if used is None:
+            return
         if used > self.last:
             self.last, self.moved = used, time.monotonic()
-        if used - self.first > self.most or self.elapsed > self.longest or time.monotonic() - self.moved > _IDLE:
+        if used - self.first > self.most or time.monotonic() - self.moved > _IDLE:
             raise _Late
 
     def send(self, part: memoryview) -> None:
@@ -320,6 +326,8 @@ class _Server:
         self.owner = os.getpid()
         self.lock = threading.Lock()
         self.held: list[str] | None = None
+        #: was a request interrupted before its answer was read?
+        self.broken = False
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -327,6 +335,7 @@ class _Server:
                 env=clean_environment({"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}),
                 pass_fds=(theirs.fileno(),), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt is for the process that asks
             )  # fmt: skip
         self.channel = ours
         self.answers = ours.makefile("rb")
@@ -337,17 +346,24 @@ class _Server:
         return contains(", ".join(self.held or ()))
 
     def is_usable(self) -> bool:
-        return self.owner == os.getpid() and self.process.poll() is None
+        return self.owner == os.getpid() and not self.broken and self.process.poll() is None
 
     def request(self, message: dict[str, Any], fds: list[int] | None = None) -> dict[str, Any]:
         """Return its answer. Raises OSError, ValueError: it has ended, or is silent."""
         with self.lock:
-            if self.held is None:
-                self.channel.settimeout(_START)
-                self.held = [str(part) for part in self._next()["held"]]
-            self.channel.settimeout(_ANSWER)
-            socket.send_fds(self.channel, [json.dumps(message).encode()], fds or [])
-            return self._next()
+            if self.broken:
+                raise OSError("an answer of the server was not read")
+            try:
+                if self.held is None:
+                    self.channel.settimeout(_START)
+                    self.held = [str(part) for part in self._next()["held"]]
+                self.channel.settimeout(_ANSWER)
+                socket.send_fds(self.channel, [json.dumps(message).encode()], fds or [])
+                return self._next()
+            except BaseException:
+                # the next answer would be this one's
+                self.broken = True
+                raise
 
     def _next(self) -> dict[str, Any]:
         line = self.answers.readline(MOST_REQUEST)

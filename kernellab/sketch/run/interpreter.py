@@ -130,6 +130,10 @@ def _by_name(answer: Any, part: str, names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, listed, strict=True))
 
 
+def _plain(value: Any) -> Number:
+    return value if isinstance(value, (int, float)) and type(value) in (int, float, bool) else value.item()
+
+
 def prepared(
     program: Program,
     inputs: Mapping[str, Any],
@@ -146,12 +150,14 @@ def prepared(
             f"The sketch uses the opaque operation {program.opaque[0]!r}, which has no meaning to run.",
             "Spell it out, or go on without running the sketch.",
         )
-    numbers = constexpr_values(program, constexpr or {})
+    # a caller's numbers may be NumPy's
+    symbols = {name: int(size) for name, size in (symbols or {}).items()}
+    numbers = constexpr_values(program, {name: _plain(value) for name, value in (constexpr or {}).items()})
     arrays = {name: torch.as_tensor(value) for name, value in inputs.items()}
     for tensor in program.inputs:
         if tensor.name not in arrays:
             raise NotRunnable(f"The input {tensor.name} has no value.", f"Give inputs={{'{tensor.name}': ...}}.")
-    sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, symbols or {})
+    sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, symbols)
     names = {t.name for t in program.inputs}
     return Given(program, {n: a for n, a in arrays.items() if n in names}, sizes, numbers, f64)
 

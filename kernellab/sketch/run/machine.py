@@ -11,7 +11,7 @@ from math import inf, prod
 from time import thread_time
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kernellab.errors import SketchError
+from kernellab.errors import NotRunnable, SketchError
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,
@@ -60,6 +60,11 @@ if TYPE_CHECKING:
 
 
 _NO_TILE = Tile("gathered", "gathered", (), DType.F32)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Is it torch's error of an allocation on a CPU, which has no class?"""
+    return "can't allocate memory" in str(error) or "bad_alloc" in str(error)
 
 
 #: most elements of one step: those of the largest tile times the iterations that are computed together
@@ -124,6 +129,11 @@ class Machine:
                 self._step(stmt, scope, count)
             except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError) as error:
                 reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+                if is_out_of_memory(error):
+                    raise NotRunnable(
+                        f"Line {stmt.span.line} of the sketch needs more memory than there is to compute it.",
+                        "Give smaller sizes or tiles.",
+                    ) from error
                 raise SketchError(
                     f"Line {stmt.span.line} of the sketch cannot be computed: {reason}.",
                     "Check that its shapes and dtypes agree.",

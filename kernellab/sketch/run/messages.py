@@ -81,7 +81,10 @@ _PROGRAM = "$program"
 
 
 class _Writer:
-    """Writes values for JSON. An object that occurs twice is written once: expressions share their parts."""
+    """Writes values for JSON. An object that occurs twice is written once: expressions share their parts.
+
+    It calls itself by ``map``: before Python 3.12 comprehensions are frames, and sums of many terms are deep.
+    """
 
     def __init__(self, kept: Kept) -> None:
         self.kept = kept
@@ -97,15 +100,15 @@ class _Writer:
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, tuple):
-            return [self.written(v) for v in value]
+            return list(map(self.written, value))
         if isinstance(value, FunctionType):
             return {_FUNCTION: _name(value)}
         if isinstance(value, Enum):
             return {_ENUM: [_name(type(value)), value.value]}
         if isinstance(value, list):
-            return {_LIST: [self.written(v) for v in value]}
+            return {_LIST: list(map(self.written, value))}
         if isinstance(value, (set, frozenset)):
-            return {_SET: [self.written(v) for v in value]}
+            return {_SET: list(map(self.written, value))}
         if isinstance(value, Mapping):
             return {_DICT: [[self.written(k), self.written(v)] for k, v in value.items()]}
         if isinstance(value, torch.Tensor):
@@ -129,7 +132,8 @@ class _Writer:
     def _object(self, value: Any) -> int:
         if id(value) not in self._seen:
             names = [field.name for field in fields(value) if field.init]
-            entry = _name(type(value)), names, [self.written(getattr(value, name)) for name in names]
+            parts = [getattr(value, name) for name in names]
+            entry = _name(type(value)), names, list(map(self.written, parts))
             self.objects.append(entry)
             self._seen[id(value)] = value, len(self.objects) - 1
         return self._seen[id(value)][1]

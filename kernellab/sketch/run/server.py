@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from kernellab.errors import SketchError
 from kernellab.sandbox import landlock, sandbox, seccomp
 from kernellab.sketch.run import confined, messages
+from kernellab.sketch.run.machine import is_out_of_memory
 
 #: bytes that a worker may map beyond what it begins with
 MEMORY = 4 << 30
@@ -80,7 +81,9 @@ def _serve(channel: socket.socket, level: str, scratch: str, writing: int) -> No
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     # while there is one thread
-    held += sandbox.other_user(scratch) if _LINUX else []
+    if _LINUX:
+        held += sandbox.other_user(scratch)
+        sandbox.die_with_parent()  # another user's number has cleared it
     import torch  # noqa: F401
 
     import kernellab.sketch.run.interpreter
@@ -139,12 +142,12 @@ def _answer(
     return {"code": os.waitstatus_to_exitcode(status)}
 
 
-def _seconds_of(pid: int) -> float:
-    """Seconds of the processor's time that a child has used, where the system tells them."""
+def _seconds_of(pid: int) -> float | None:
+    """Seconds of the processor's time that a child has used; None where the system does not say."""
     try:
-        return time.clock_gettime((~pid << 3) | 2) if _LINUX else 0.0
+        return time.clock_gettime((~pid << 3) | 2) if _LINUX else None
     except OSError:
-        return 0.0
+        return None
 
 
 # -- the worker --------------------------------------------------------------------------------------------------------
@@ -194,6 +197,11 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
+def _too_large() -> dict[str, Any]:
+    what = f"The sketch needs more than {MEMORY >> 30} GiB of memory to be computed."
+    return {"error": "NotRunnable", "message": what, "remedy": "Give smaller sizes or tiles."}
+
+
 def _computed(function: Any, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"value": function(*arguments)}
@@ -201,9 +209,10 @@ def _computed(function: Any, arguments: list[Any]) -> dict[str, Any]:
         kind = next(name for name, known in confined.ERRORS.items() if isinstance(error, known))
         return {"error": kind, "message": error.message, "remedy": error.remedy}
     except MemoryError:
-        what = f"The sketch needs more than {MEMORY >> 30} GiB of memory to be computed."
-        return {"error": "NotRunnable", "message": what, "remedy": "Give smaller sizes or tiles."}
+        return _too_large()
     except Exception as error:
+        if is_out_of_memory(error):
+            return _too_large()
         what = f"The sketch cannot be computed: {type(error).__name__}: {error}"
         return {"error": "SketchError", "message": what[:1000], "remedy": "Check that its shapes and dtypes agree."}
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LEVELS = ("fastest", "fast", "medium", "slow")
 _MOST_STEPS = 200_000
+#: most accessed elements: a worker's answer has at most 64 MiB of text
+_MOST_ELEMENTS = 6_000_000
+_TOO_LONG = "The run is too long to trace.", "Trace it on smaller inputs."
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def trace(
     try:
         events = tuple(_event(one, shapes) for one in answer["events"])
         moved = {level: int(answer["bytes"][level]) for level in LEVELS}
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         raise spoiled() from None
     return Trace(events, moved, shapes, outcome.outputs)
 
@@ -149,7 +152,7 @@ class _Recorder:
         self.most_steps = most_steps
         self.events: list[Touch | Made] = []
         self.bytes = dict.fromkeys(LEVELS, 0)
-        self.steps = 0
+        self.steps = self.elements = 0
 
     def access(
         self,
@@ -159,6 +162,9 @@ class _Recorder:
         indices: Mapping[str, IndexValue],
     ) -> None:
         visited = tuple(int(e) for e in elements[inside].tolist())
+        self.elements += len(visited)
+        if self.elements > _MOST_ELEMENTS:
+            raise NotRunnable(*_TOO_LONG)
         tensor = stmt.tensor if isinstance(stmt, Scatter) else stmt.region.tensor
         is_write = not isinstance(stmt, Load)
         outside = elements.numel() - len(visited)
@@ -173,7 +179,7 @@ class _Recorder:
     def step(self, stmt: Statement, scope: Scope) -> None:
         self.steps += 1
         if self.steps > self.most_steps:
-            raise NotRunnable("The run is too long to trace.", "Trace it on smaller inputs.")
+            raise NotRunnable(*_TOO_LONG)
         loops = self.place(scope.indices)
         for tile in dict.fromkeys(_written(stmt)):
             self.events.append(Made(stmt.span.line, tile.name, scope.extents(tile.shape), loops))

@@ -61,6 +61,8 @@ class Kept:
 
     def taking(self, text: str, line: int | None) -> Kept:
         """With the pin at ``line`` of ``text`` once more; None: as it is."""
+        if line is None:
+            return self
         file, _ = parse_with_faults(text)
         new = next((pin for pin, span in _pins(file) if span.line == line), None) if file is not None else None
         return self if new is None else Kept({**self.pins, new: self.pins.get(new, 0) + 1}, self.constraints)
