@@ -1000,7 +1000,7 @@ def test_an_agents_own_pin_and_requirement_bind_it_to_nothing_and_a_persons_do(c
     session.edit_sketch(demanding)
     session.wait(60)
     assert call("session_state", {"session": "own"}, context).model_dump()["kept"] == [
-        "A person wrote `require: TN >= 32;`."
+        "A person wrote `require: TN >= 32;` in sketch twice."
     ]
     for broken in (TILED, demanding.replace(">= 32", ">= 8")):
         with pytest.raises(KernellabError, match="Only a person may change the constraint 'TN >= 32'"):

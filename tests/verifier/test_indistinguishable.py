@@ -215,6 +215,12 @@ def test_a_source_that_counts_its_calls_is_flagged_and_one_that_counts_its_rows_
         ("def rows():\n    yield 1\n", "it = rows(); x = x * next(it)", ""),
         ("import time\nt = time.time()", "x = x * 1 if time.time() - t < 9 else x", ""),
         ("import os\nsame = os.stat('a').st_mtime < os.path.getmtime('b')", "x = x * 1", ""),
+        (
+            "import os\nlast = max(os.stat(f).st_mtime for f in 'ab')\nnew = last < os.path.getmtime('c')",
+            "x = x * 1",
+            "",
+        ),
+        ("import os\nlast = max(os.stat(f).st_mtime for f in 'ab')", "x = x * (last < 2e9)", "reads the date"),
         ("rows = iter('ab')", "x = x * (next(rows) == 'a')", "may count its calls by rows"),
     ],
 )

@@ -110,6 +110,7 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
         return
     numbers = [n for n in compared_by(stages.source) if n not in (0.0, 1.0)]
     proposals: list[Proposal] = []
+    found = of(stages.context.findings.conditions, DrawnLimit)
     for position, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
         if spec.kind is not ArgKind.TENSOR or spec.static or not _is_plain(value):
             continue
@@ -120,6 +121,8 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
         for number in numbers[: DRAWN.compared]:
             if whole is not None and not whole.least < number < whole.most:
                 continue  # the reference was not tried with it
+            if any(_is_beyond(number, limit) for limit in found if limit.argument == spec.name):
+                continue  # that it is wrong there is known
             is_own = low <= number <= high
             if _holds(value.dtype, number):
                 grade = Grade.REFUSED if is_own else Grade.CONDITION
@@ -127,6 +130,10 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
                 change = pattern_at(position, "next to", number if value.is_floating_point() else int(number), 0)
                 proposals.append(Proposal(change, grade, words, True, not is_own))
     _of(stages, base, in_order(proposals), DRAWN.compared_seconds)
+
+
+def _is_beyond(number: float, limit: DrawnLimit) -> bool:
+    return (limit.high is not None and number > limit.high) or (limit.low is not None and number < limit.low)
 
 
 def _holds(dtype: torch.dtype, number: float) -> bool:

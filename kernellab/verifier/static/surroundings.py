@@ -241,8 +241,10 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
     def is_date(node: ast.AST) -> bool:
         if isinstance(node, ast.NamedExpr):
             return is_date(node.value)
-        if isinstance(node, ast.Call):
-            return names.of(node.func) in _DATES
+        if isinstance(node, ast.Call):  # the latest or first of some is one too
+            chosen = isinstance(node.func, ast.Name) and node.func.id in ("max", "min")
+            dated = chosen and any(is_date(part) for a in node.args for part in ast.walk(a))
+            return dated or names.of(node.func) in _DATES
         return isinstance(node, ast.Attribute) and _STAMPS.match(node.attr) is not None
 
     def functions(node: ast.AST) -> list[ast.AST]:
@@ -284,6 +286,10 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
             continue
         match parents.get(node):
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr() | ast.Expr() | ast.Attribute() | None:
+                continue
+            case ast.Call() as call if is_date(call):
+                continue
+            case ast.GeneratorExp() | ast.ListComp() as several if is_date(parents.get(several, several)):
                 continue
             case ast.BinOp(op=ast.Sub(), left=left, right=right):
                 if not isinstance(right if left is node else left, ast.Constant):
