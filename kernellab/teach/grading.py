@@ -211,6 +211,8 @@ def _twice(verify: Verify) -> Verify:
     def again(task: Task, source: Source, options: VerifyOptions) -> Verdict:
         try:
             return verify(task, source, options)
+        except JudgeBusy:
+            raise
         except VerifierError:
             return verify(task, source, options)
 

@@ -323,11 +323,11 @@ def test_a_loop_is_known_where_python_is_seen_behind_its_instruction() -> None:
 
 def test_a_trace_whose_numbers_do_not_fit_other_sizes_is_refused_in_a_sentence() -> None:
     text = (
-        "import torch.nn.functional as F\nimport torch\nfrom kernellab import Dim\nN = Dim('N', 8, 60)\n"
-        "def reference(x):\n    return F.adaptive_avg_pool2d(x, (x.shape[-1] // 2, 3))\n"
-        "def inputs(N=18):\n    return torch.randn(1, 3, N, N)\n"
+        "import torch\nfrom kernellab import Dim\nN = Dim('N', 8, 60)\n"
+        "def reference(x):\n    return x[..., : len(str(x.shape[-1]))]\n"
+        "def inputs(N=18):\n    return torch.randn(1, 3, N)\n"
     )
-    with pytest.raises(CaptureError, match="does not agree with its reference at N = 8"):
+    with pytest.raises(CaptureError, match="does not agree with its reference at N = "):
         capture(load_task(text, "halves"))
 
 

@@ -199,28 +199,39 @@ def test_a_trick_has_no_points_and_runs_nothing(tmp_path: Path, exercise: str, a
     ],
 )
 def test_a_right_answer_that_misses_a_goal_has_half_where_it_is_further_than_the_starter(
-    tmp_path: Path, exercise: str, edits: list[tuple[str, str]], points: float
+    tmp_path: Path, exercise: str, edits: list[tuple[str, str]], points: float, verifier: Verifier
 ) -> None:
     text = solution(exercise) or ""
     for old, new in edits:
         text, count = re.subn(old, new, text, count=1, flags=re.DOTALL)
         assert count == 1
     path = notebook(tmp_path, "half", f"%%kernel_exercise {exercise}\n{text}")
-    (mark,) = grade([path], lambda _: course(ROOT), lambda *_: pytest.fail("it was verified"))
+    verified: list[str] = []
+
+    def verify(task, source, options) -> Verdict:
+        verified.append(source.hash)
+        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
+    (mark,) = grade([path], lambda _: course(ROOT), verify)
+    assert bool(verified) is (points > 0), "what has no points in any case is not built"
     assert mark.reason.startswith("right, and not yet what is asked") and mark.points == points, mark
 
 
 def test_the_workspaces_starter_goes_before_and_a_solved_one_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verifier: Verifier
 ) -> None:
     (tmp_path / "kernellab.toml").touch()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lessons").mkdir()
+
+    def verify(task, source, options) -> Verdict:
+        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+
     one, two = "two-inputs", "z[n:n+B] -> b)\n        load(z[n:n+B] -> c)"
     answer = notebook(tmp_path, "mine", f"%%kernel_exercise {one}\n{RIGHT.replace('z[n:n+B] -> b)', two)}")
 
     def points() -> float:
-        (mark,) = grade([answer], lambda _: course(ROOT), lambda *_: pytest.fail("it was verified"))
+        (mark,) = grade([answer], lambda _: course(ROOT), verify)
         return mark.points
 
     assert points() == 0.5, "the installation's starter is no sketch yet"
