@@ -99,7 +99,7 @@ class Worker:
                     coverage.watch(message["root"])
                 before = witness.at_import()
                 accepted = self._take(worker_build.candidate(message, self.device))
-                self.state = replace(self.state, imported=witness.changed(before, witness.at_import()))
+                self.state = replace(self.state, imported=witness.changed_by_import(before))
             elif self.role == "replayer":
                 from kernellab.verifier.seal import inside
 

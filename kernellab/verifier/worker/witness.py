@@ -77,15 +77,27 @@ def state() -> dict[str, str]:
     return values
 
 
-#: beginnings of the environment's variables that libraries set for themselves when they are imported
-_OF_LIBRARIES = ("TORCH", "TRITON", "TVM", "NUMBA", "CUDA", "KMP_", "XDG_", "PATH", "LD_", "CC", "CXX", "MAX_JOBS")
+_VARIABLE = "the environment's "
+#: beginnings of the environment's variables that libraries set for themselves when they are imported; so are those
+#: that begin with an imported module's name
+_OF_LIBRARIES = ("TORCH", "TRITON", "TVM", "CUDA", "KMP_", "XDG_", "PATH", "LD_", "CC", "CXX", "MAX_JOBS")
 
 
 def at_import() -> dict[str, str]:
     """The state that importing a kernel should not change, by the words that describe it: a variable each."""
     values = {name: value for name, value in state().items() if "environment" not in name}
-    named = {f"the environment's {n}": v for n, v in os.environ.items() if not n.startswith(_OF_LIBRARIES)}
+    named = {f"{_VARIABLE}{name}": value for name, value in os.environ.items()}
     return values | named | {"random numbers": repr(_random())}
+
+
+def changed_by_import(before: dict[str, str]) -> list[str]:
+    """The words of :func:`at_import` whose values differ now, but for what libraries set for themselves."""
+
+    def is_of_library(word: str) -> bool:
+        name = word.removeprefix(_VARIABLE)
+        return name != word and (name.startswith(_OF_LIBRARIES) or name.partition("_")[0].lower() in sys.modules)
+
+    return [word for word in changed(before, at_import()) if not is_of_library(word)]
 
 
 @dataclass(frozen=True)
