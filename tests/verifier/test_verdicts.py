@@ -275,6 +275,21 @@ def get_init_inputs():
     assert "state_dict" in verdict.reason
 
 
+def test_contents_that_the_reference_refuses_are_asked_of_no_kernel(judge: Judge) -> None:
+    """A few rows of large numbers, and the sum of a matrix and 64 on its diagonal is not positive definite any more."""
+    body = "torch.linalg.cholesky(x @ x.mT + 64 * torch.eye(x.shape[-1])) * 2"
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nB = Dim('B', 1, 64)\nN = Dim('N', 2, 128)\n"
+        f"def reference(x):\n    return {body}\ndef inputs(B=16, N=64):\n    return torch.randn(B, N, N)\n",
+        "factors",
+    )
+    verdict = judge(f"import torch\ndef kernel(x):\n    return {body}\n", task)
+    assert verdict.passed, verdict.reason
+    assert "that the reference refuses" in next(s.note for s in verdict.stages if s.name is Stage.CORRECT)
+    wrong = judge(f"import torch\ndef kernel(x):\n    return {body.replace('* 2', '* 2.01')}\n", task)
+    assert not wrong.passed
+
+
 def test_levels_stop_where_they_say(judge: Judge) -> None:
     lint = judge(HONEST, options=QUICK.model_copy(update={"level": Trust.T0}))
     assert lint.passed and lint.trust is Trust.T0 and lint.stage is Stage.STATIC
