@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypedDict
 from kernellab.records import Author, Role
 from kernellab.session.record.records import QuestionKind, SessionStatus
 
-PROTOCOL = 2
+PROTOCOL = 1
 
 #: a word with the enumeration that it is a value of
 StatusWord = Annotated[str, SessionStatus]

@@ -12,7 +12,7 @@ from kernellab.evolve.records import Status
 from kernellab.notebook.board.requests import AskAt, AskCheck
 from kernellab.notebook.protocol import Checked, ComparedRow, Completion, Download, Hover, NamedText
 
-PROTOCOL = 2
+PROTOCOL = 1
 
 StatusWord = Annotated[str, Status]
 RunButton = Literal["pause", "resume", "stop", "steer", "work", "remember"]

@@ -8,7 +8,7 @@
  */
 import type { AskAt, AskCheck, Checked, ComparedRow, Completion, Download, Hover, NamedText } from "../protocol";
 
-export const PROTOCOL = 2;
+export const PROTOCOL = 1;
 
 /** Small, changes often. */
 export interface Head {
