@@ -276,7 +276,8 @@ def get_init_inputs():
 
 
 def test_contents_that_the_reference_refuses_are_asked_of_no_kernel(judge: Judge) -> None:
-    """A few rows of large numbers, and the sum of a matrix and 64 on its diagonal is not positive definite any more."""
+    """A few rows of large numbers, and the sum of a matrix and 64 on its diagonal is not positive definite any more:
+    among the secret contents some are, in most verdicts."""
     body = "torch.linalg.cholesky(x @ x.mT + 64 * torch.eye(x.shape[-1])) * 2"
     task = load_task(
         "import torch\nfrom kernellab import Dim\nB = Dim('B', 1, 64)\nN = Dim('N', 2, 128)\n"
@@ -285,7 +286,6 @@ def test_contents_that_the_reference_refuses_are_asked_of_no_kernel(judge: Judge
     )
     verdict = judge(f"import torch\ndef kernel(x):\n    return {body}\n", task)
     assert verdict.passed, verdict.reason
-    assert "that the reference refuses" in next(s.note for s in verdict.stages if s.name is Stage.CORRECT)
     wrong = judge(f"import torch\ndef kernel(x):\n    return {body.replace('* 2', '* 2.01')}\n", task)
     assert not wrong.passed
 
