@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from kernellab.conditions import LaunchBound, OtherClock, of
+from kernellab.sandbox.caps import CAPS
 from kernellab.task import load_task
 from kernellab.verifier.cases import device
 from kernellab.verifier.cases.judged import Comparison
@@ -44,7 +45,7 @@ from kernellab.verifier.cuda.worker import DeviceWorker
 from kernellab.verifier.cuda.worker_client import DeviceAccess, TimedCalls, Traced
 from kernellab.verifier.protocol.control import DONE, READY, Answer, Control, Output
 from kernellab.verifier.protocol.memory import Unreadable, equal, lay_out
-from kernellab.verifier.protocol.rules import CAPS, DEVICE
+from kernellab.verifier.protocol.rules import DEVICE
 from kernellab.verifier.timing.contents import Contents
 from kernellab.verifier.timing.sides import Side, WrongWhenTimed
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from kernellab.sandbox import sandbox, sandbox_level
+from kernellab.sandbox.caps import CAPS
 from kernellab.target import Backend
 from kernellab.verifier.judge import process, process_stats
 from kernellab.verifier.judge.pool import Pool
@@ -26,7 +27,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Arena, Layout, Window, lay_out
-from kernellab.verifier.protocol.rules import CAPS, Deadlines
+from kernellab.verifier.protocol.rules import Deadlines
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 from kernellab.verifier.protocol.seals import sealed_memory
 

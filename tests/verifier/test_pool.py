@@ -12,12 +12,12 @@ import pytest
 
 from kernellab.errors import VerifierError
 from kernellab.sandbox import landlock
+from kernellab.sandbox.caps import CAPS
 from kernellab.target import Backend
 from kernellab.task import load_task
 from kernellab.verifier.judge.pool import Pool, inductor, memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.judge.worker_client import Worker
-from kernellab.verifier.protocol.rules import CAPS
 
 PLANT = """
 from pathlib import Path

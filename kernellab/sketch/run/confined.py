@@ -289,12 +289,12 @@ class _Clock:
         """Raise _Late where the time is over, or the worker does nothing."""
         if self.elapsed > self.longest:
             raise _Late
-        used = self.used() if self.looked else None
-        if not self.looked:
-            self.looked = True
-            used = self.first = self.last = self.used() or 0.0
+        is_first, self.looked = not self.looked, True
+        used = self.used()
         if used is None:
             return
+        if is_first:
+            self.first = self.last = used
         if used > self.last:
             self.last, self.moved = used, time.monotonic()
         if used - self.first > self.most or time.monotonic() - self.moved > _IDLE:

@@ -130,8 +130,9 @@ def _by_name(answer: Any, part: str, names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, listed, strict=True))
 
 
-def _plain(value: Any) -> Number:
-    return value if isinstance(value, (int, float)) and type(value) in (int, float, bool) else value.item()
+def _plain(value: Any) -> Any:
+    """Return a caller's number, which may be NumPy's, as Python's."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def prepared(
@@ -150,14 +151,13 @@ def prepared(
             f"The sketch uses the opaque operation {program.opaque[0]!r}, which has no meaning to run.",
             "Spell it out, or go on without running the sketch.",
         )
-    # a caller's numbers may be NumPy's
-    symbols = {name: int(size) for name, size in (symbols or {}).items()}
     numbers = constexpr_values(program, {name: _plain(value) for name, value in (constexpr or {}).items()})
     arrays = {name: torch.as_tensor(value) for name, value in inputs.items()}
     for tensor in program.inputs:
         if tensor.name not in arrays:
             raise NotRunnable(f"The input {tensor.name} has no value.", f"Give inputs={{'{tensor.name}': ...}}.")
-    sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, symbols)
+    sizes = {name: _plain(size) for name, size in (symbols or {}).items()}
+    sizes = symbol_values(program, {n: tuple(a.shape) for n, a in arrays.items()}, numbers, sizes)
     names = {t.name for t in program.inputs}
     return Given(program, {n: a for n, a in arrays.items() if n in names}, sizes, numbers, f64)
 

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.placement import before_all
 from kernellab.verifier.protocol.memory import Unreadable, read_bytes
-from kernellab.verifier.protocol.rules import CAPS, HONEST
+from kernellab.verifier.protocol.rules import HONEST
 
 if TYPE_CHECKING:
     from kernellab.verifier.judge.worker_client import Worker

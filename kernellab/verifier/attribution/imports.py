@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.attribution.counters import executable
 from kernellab.verifier.attribution.proof import READ
 from kernellab.verifier.judge import process_stats
-from kernellab.verifier.protocol.rules import CAPS
 
 if TYPE_CHECKING:
     from kernellab.verifier.judge.worker_client import Worker

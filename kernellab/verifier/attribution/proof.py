@@ -11,8 +11,8 @@ import os
 import stat
 from functools import cached_property, lru_cache
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.attribution.counters import Sample
-from kernellab.verifier.protocol.rules import CAPS
 
 #: bytes compared around a program counter; a power of two, so that they are in one page
 _PIECE = 64

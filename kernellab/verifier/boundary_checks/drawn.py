@@ -93,10 +93,14 @@ def _late(stages: Stages) -> None:
 def _of(stages: Stages, base: Case, proposals: Sequence[Proposal], seconds: float) -> None:
     """Run the proposed cases alone, as many as can be made in ``seconds`` of this thread. Raises Refused."""
     if proposals and cases.has_answer(base):
-        survey = Survey(base, 0, seconds, given=proposals, alone=True)
-        for _ in survey.make():
-            pass
-        _tried(stages, survey)
+        _run(stages, Survey(base, 0, seconds, given=proposals, alone=True))
+
+
+def _run(stages: Stages, survey: Survey) -> None:
+    """Make the cases of a survey and run them. Raises Refused."""
+    for _ in survey.make():
+        pass
+    _tried(stages, survey)
 
 
 def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -> None:
@@ -166,10 +170,7 @@ def along(stages: Stages, base: Case) -> None:
         Refused: As for :func:`drawn`.
     """
     seams = list(_seams(base, stages.ahead.numbers))
-    survey = Survey(base, DRAWN.path_cases, DRAWN.path_seconds, given=seams, named=True)
-    for _ in survey.make():
-        pass
-    _tried(stages, survey)
+    _run(stages, Survey(base, DRAWN.path_cases, DRAWN.path_seconds, given=seams, named=True))
 
 
 def ordered(stages: Stages, base: Case) -> None:
@@ -185,10 +186,7 @@ def ordered(stages: Stages, base: Case) -> None:
         for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
     ]
     proposals += islice(_whole(base), 2 * DRAWN.ordered)
-    survey = Survey(base, 0, DRAWN.ordered_seconds, given=proposals, alone=True)
-    for _ in survey.make():
-        pass
-    _tried(stages, survey)
+    _run(stages, Survey(base, 0, DRAWN.ordered_seconds, given=proposals, alone=True))
 
 
 #: Special values to the limit within which a kernel that misses them is right.

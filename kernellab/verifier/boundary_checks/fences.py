@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Layout, Place, lay_out
-from kernellab.verifier.protocol.rules import CAPS
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case

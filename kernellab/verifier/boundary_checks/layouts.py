@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.task import ArgKind
 from kernellab.verifier.protocol.memory import Layout, Place, lay_out
-from kernellab.verifier.protocol.rules import CAPS
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import TaskError
+from kernellab.sandbox.caps import CAPS
 from kernellab.task import ArgKind, Task, small_sizes
 from kernellab.task.dtypes import is_inexact, scaled, wide
 from kernellab.task.sample.inputs import Family, families, redraw
@@ -32,7 +33,7 @@ from kernellab.verifier.cases.extents import (
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.cases.last_elements import decided_last
 from kernellab.verifier.compare.compare import Limits, Reference
-from kernellab.verifier.protocol.rules import CAPS, CORRECT, DRAWN, ERROR
+from kernellab.verifier.protocol.rules import CORRECT, DRAWN, ERROR
 
 if TYPE_CHECKING:
     import torch

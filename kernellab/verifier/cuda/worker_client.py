@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.cuda import driver as cuda_driver
 from kernellab.verifier.cuda import pool as cuda_pool
 from kernellab.verifier.cuda.faults import device_fault
@@ -39,7 +40,7 @@ from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
 from kernellab.verifier.protocol.control import Answer, Output
 from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable
-from kernellab.verifier.protocol.rules import CAPS, DEADLINES
+from kernellab.verifier.protocol.rules import DEADLINES
 from kernellab.verifier.worker.guards import GUARD
 
 if TYPE_CHECKING:

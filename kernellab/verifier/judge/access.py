@@ -8,10 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable, read_bytes, read_output
-from kernellab.verifier.protocol.rules import CAPS
 from kernellab.verifier.worker.guards import GUARD
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kernellab.dsls import get_adapter
 from kernellab.sandbox import landlock
+from kernellab.sandbox.caps import CAPS
 from kernellab.target import Backend
 from kernellab.target.cpu import cpu_flags
 from kernellab.task import Task
@@ -26,7 +27,7 @@ from kernellab.verifier.judge.libraries import built, preloadable
 from kernellab.verifier.judge.process import USERS, WorkerFailure
 from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.judge.worker_client import Worker
-from kernellab.verifier.protocol.rules import CAPS, COMPILED, DEVICE
+from kernellab.verifier.protocol.rules import COMPILED, DEVICE
 from kernellab.verifier.ranking.cases import Recent
 
 #: the allocator with guards

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError, lasting
 from kernellab.sandbox import folders, sandbox
+from kernellab.sandbox.caps import CAPS
 from kernellab.sandbox.environment import passed
 from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.halting import HALT, HALTED, HALTING
@@ -28,7 +29,7 @@ from kernellab.verifier.judge.servers import ForkServer
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.protocol.memory import Window
-from kernellab.verifier.protocol.rules import CAPS, DEADLINES, TIMING
+from kernellab.verifier.protocol.rules import DEADLINES, TIMING
 from kernellab.verifier.protocol.sanitize import shown, shown_all
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from kernellab.verifier.protocol.rules import CAPS
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.protocol.seals import sealed_memory
 
 SIZE = 320 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 1 << 20
+from kernellab.sandbox.caps import MIB
 
 
 @dataclass(frozen=True)

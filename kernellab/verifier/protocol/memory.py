@@ -14,9 +14,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError
+from kernellab.sandbox.caps import CAPS
 from kernellab.task.dtypes import channels_last
 from kernellab.verifier.protocol.control import Output
-from kernellab.verifier.protocol.rules import CAPS, TIMING
+from kernellab.verifier.protocol.rules import TIMING
 from kernellab.verifier.protocol.seals import sealed_memory
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernellab.sandbox.caps import CAPS as CAPS
+from kernellab.sandbox.caps import MIB
 from kernellab.verifier.protocol.device_rules import DEVICE as DEVICE
-from kernellab.verifier.protocol.device_rules import MIB
 from kernellab.verifier.protocol.device_rules import SEAL as SEAL
 
 

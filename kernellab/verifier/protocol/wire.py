@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from kernellab.verifier.protocol.rules import CAPS
+from kernellab.sandbox.caps import CAPS
 
 _LENGTH = struct.Struct(">I")
 #: a request contains a task's and a candidate's text

@@ -45,10 +45,12 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), cases.of_all(kinds)]
     # For large data, use float64 only if the reference in the declared dtype does not decide.
     double = size <= CORRECT.family_bytes
-    drawn = [replace(cases.case(task, sizes, family), held=fixed, double=double) for family in chosen]
+
+    def drawn(family: Family) -> Case:
+        return replace(cases.case(task, sizes, family), held=fixed, double=double)
+
     # what the reference refuses (a matrix that is not positive definite) is asked of no kernel
-    canary_cases = [c for c in drawn if cases.has_answer(c)]
-    canary_cases = canary_cases or [replace(cases.case(task, sizes, Family.OWN), held=fixed, double=double)]
+    canary_cases = [c for c in map(drawn, chosen) if cases.has_answer(c)] or [drawn(Family.OWN)]
     layout = lay_out(timed.args)
     canaries = [Canary(c.args, partial(judge, stages, c)) for c in canary_cases if lay_out(c.args) == layout]
     if canaries:

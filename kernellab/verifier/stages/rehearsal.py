@@ -21,12 +21,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import VerifierError, counted, lasting
+from kernellab.sandbox.caps import CAPS
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import Place, lay_out
-from kernellab.verifier.protocol.rules import CAPS, CORRECT, DEVICE
+from kernellab.verifier.protocol.rules import CORRECT, DEVICE
 from kernellab.verifier.worker.build import write_files
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernellab.verifier.static.names import Names
+from kernellab.verifier.static.names import Names, last_name
 
 #: functions and methods of paths that say whether a file is there, or how large or old it is
 _FILES = frozenset((
@@ -62,7 +62,7 @@ def growing(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Yield names, with lines, of containers outside of functions that a function lets grow and whose length the file
     asks for, and of iterators outside that a function moves on: they may count the calls."""
     asked = {
-        _name(node.args[0]) for node in ast.walk(tree)
+        last_name(node.args[0]) for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "sum", "bool")
         and node.args
     }  # fmt: skip
@@ -75,20 +75,18 @@ def growing(tree: ast.Module) -> Iterator[tuple[str, int]]:
         own = {n.id for n in stored if isinstance(n, ast.Name)} - outer
         own |= {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
         # a list of layers that a Model's constructor makes
-        made = {_name(n) for n in stored if isinstance(n, ast.Attribute)} if function.name == "__init__" else set()
+        made = {last_name(n) for n in stored if isinstance(n, ast.Attribute)} if function.name == "__init__" else set()
         for node in ast.walk(function):
             match node:
-                case ast.Call(func=ast.Attribute(value=held, attr=method)) if method in _GROW and _name(held) in asked:
-                    name, base = _name(held), held
+                case ast.Call(func=ast.Attribute(value=held, attr=method)) if (
+                    method in _GROW and last_name(held) in asked
+                ):
+                    name, base = last_name(held), held
                 case ast.Call(func=ast.Name(id="next"), args=[held, *_]):
-                    name, base = _name(held), held
+                    name, base = last_name(held), held
                 case _:
                     continue
             while isinstance(base, (ast.Attribute, ast.Subscript)):
                 base = base.value
             if name and name not in made and isinstance(base, ast.Name) and base.id not in own - {"self"}:
                 yield name, node.lineno
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -16,6 +16,11 @@ _DEPTH = 12
 _LONGEST = 4096
 
 
+def last_name(node: ast.AST) -> str:
+    """The name of a variable or an attribute; "" for anything else."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
 class Names:
     """Dotted names and constant strings of one file's expressions."""
 

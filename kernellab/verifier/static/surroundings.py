@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from kernellab.sandbox.seccomp import MEMFD, OF_FIRST, REFUSED
-from kernellab.verifier.static.names import Names
+from kernellab.verifier.static.names import Names, last_name
 
 #: files with information about this process, the machine or the user
 PATHS = re.compile(
@@ -260,7 +260,7 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
         """The function whose local variable it is; None for an attribute and a variable of the file."""
         inner = next(iter(functions(target)), None) if isinstance(target, ast.Name) else None
         shared = inner is not None and any(
-            isinstance(s, (ast.Global, ast.Nonlocal)) and _word(target) in s.names for s in ast.walk(inner)
+            isinstance(s, (ast.Global, ast.Nonlocal)) and last_name(target) in s.names for s in ast.walk(inner)
         )
         return None if shared else inner
 
@@ -268,7 +268,7 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
 
     def is_kept(node: ast.AST) -> bool:
         where = [None, *functions(node)] if isinstance(node, ast.Name) else [None]
-        return bool(_word(node)) and not _is_stored(node) and any((_word(node), f) in kept for f in where)
+        return bool(last_name(node)) and not _is_stored(node) and any((last_name(node), f) in kept for f in where)
 
     def holds_date(node: ast.AST) -> bool:
         return any(is_date(part) or is_kept(part) for part in ast.walk(node))
@@ -280,7 +280,7 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
         for one in assigned:
             if one.value is not None and (is_date(one.value) or is_kept(one.value)):
                 targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-                kept |= {(_word(t), home(t)) for t in targets if _word(t)}
+                kept |= {(last_name(t), home(t)) for t in targets if last_name(t)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.expr) or not (is_date(node) or is_kept(node)):
             continue
@@ -298,11 +298,6 @@ def dates(tree: ast.AST, names: Names) -> Iterator[int]:
                 if all(holds_date(side) for side in (left, *others)):
                     continue
         yield node.lineno
-
-
-def _word(node: ast.AST) -> str:
-    """The name of a variable or an attribute; "" for anything else."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _is_stored(node: ast.AST) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from kernellab.verifier.protocol.rules import CAPS
+from kernellab.sandbox.caps import CAPS
 
 #: NaN where the kernel must write; the guards differ from it, since a kernel may write a NaN that it read
 _POISON = 0xFF

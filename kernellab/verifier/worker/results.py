@@ -7,8 +7,8 @@ import sys
 import traceback
 from typing import Any
 
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.protocol.control import DTYPES
-from kernellab.verifier.protocol.rules import CAPS
 
 
 class BadOutput(Exception):

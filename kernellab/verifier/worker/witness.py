@@ -35,8 +35,8 @@ _LIMITS = sorted({value for name, value in vars(resource).items() if name.starts
 _OF_TORCH = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def state() -> dict[str, str]:
-    """The state that a call must not change, by the words that describe it."""
+def state(environment: bool = True) -> dict[str, str]:
+    """The state that a call must not change, by the words that describe it; with the ``environment`` or without."""
     import numpy as np
     import torch
 
@@ -50,7 +50,11 @@ def state() -> dict[str, str]:
         "how NumPy prints, and what of arithmetic it tells": repr((np.get_printoptions(), np.geterr())),
         "how torch prints": repr(torch._tensor_str.PRINT_OPTS),
         "the locale": str(locale.setlocale(locale.LC_ALL)),
-        "the environment": repr(sorted((n, v) for n, v in os.environ.items() if n not in _OF_TORCH)),
+        **(
+            {"the environment": repr(sorted((n, v) for n, v in os.environ.items() if n not in _OF_TORCH))}
+            if environment
+            else {}
+        ),
         "the limits of the process": repr([resource.getrlimit(which) for which in _LIMITS]),
         "a timer": repr([signal.getitimer(which)[0] > 0 for which in range(3)]),
         "the stack of new threads": str(threading.stack_size()),
@@ -59,7 +63,8 @@ def state() -> dict[str, str]:
         "how often threads take turns": str(sys.getswitchinterval()),
         "the hooks of the interpreter": repr((sys.excepthook, sys.displayhook, threading.excepthook)),
     }
-    values |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
+    if environment:
+        values |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
     with contextlib.suppress(RuntimeError):  # torch refuses once its newer settings were used
         values["the precision of torch's products"] = torch.get_float32_matmul_precision()
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8", errors="replace") as status:
@@ -77,27 +82,25 @@ def state() -> dict[str, str]:
     return values
 
 
-_VARIABLE = "the environment's "
 #: beginnings of the environment's variables that libraries set for themselves when they are imported; so are those
 #: that begin with an imported module's name
 _OF_LIBRARIES = ("TORCH", "TRITON", "TVM", "CUDA", "KMP_", "XDG_", "PATH", "LD_", "CC", "CXX", "MAX_JOBS")
 
 
-def at_import() -> dict[str, str]:
-    """The state that importing a kernel should not change, by the words that describe it: a variable each."""
-    values = {name: value for name, value in state().items() if "environment" not in name}
-    named = {f"{_VARIABLE}{name}": value for name, value in os.environ.items()}
-    return values | named | {"random numbers": repr(_random())}
+def at_import() -> tuple[dict[str, str], dict[str, str]]:
+    """The state that importing a kernel should not change, by the words that describe it, and the environment."""
+    return state(environment=False) | {"random numbers": repr(_random())}, dict(os.environ)
 
 
-def changed_by_import(before: dict[str, str]) -> list[str]:
-    """The words of :func:`at_import` whose values differ now, but for what libraries set for themselves."""
-
-    def is_of_library(word: str) -> bool:
-        name = word.removeprefix(_VARIABLE)
-        return name != word and (name.startswith(_OF_LIBRARIES) or name.partition("_")[0].lower() in sys.modules)
-
-    return [word for word in changed(before, at_import()) if not is_of_library(word)]
+def changed_by_import(before: tuple[dict[str, str], dict[str, str]]) -> list[str]:
+    """The words of :func:`at_import` whose values differ now, and the environment's variables that do, but for what
+    libraries set for themselves."""
+    (words, variables), (words_now, variables_now) = before, at_import()
+    others = (
+        name for name in changed(variables, variables_now)
+        if not name.startswith(_OF_LIBRARIES) and name.partition("_")[0].lower() not in sys.modules
+    )  # fmt: skip
+    return [*changed(words, words_now), *(f"the environment's {name}" for name in others)]
 
 
 @dataclass(frozen=True)
