@@ -111,6 +111,7 @@ def _write(out: Path, findings: list[Finding], missing: list[str] | None = None)
     report: dict[str, object] = {"findings": [f.as_json() for f in findings]}
     if missing is not None:
         report["not_shown"] = missing
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1))
 
 
