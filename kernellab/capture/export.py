@@ -422,10 +422,24 @@ def _explain(task: Task, module: Any, error: BaseException) -> CaptureError:
             f"{at.capitalize()} leaves PyTorch for NumPy, so that it cannot be traced.",
             "Write the reference in PyTorch alone or in NumPy alone.",
         )
+    if _causes(error) & {"PendingUnbackedSymbolNotFound", "DynamicOutputShapeException"}:
+        return CaptureError(
+            f"{at.capitalize()} makes a tensor whose size PyTorch knows by its values only.",
+            "State that size: fix the Dim that it comes from, or compute the places by arange and comparisons.",
+        )
     if "specialized" in text or "Constraints violated" in text:
         return CaptureError(f"{at.capitalize()} works for one size of a Dim only.", "Declare that extent as fixed.")
     first = next((s for s in text.strip().splitlines() if s.strip()), type(error).__name__)
     return CaptureError(f"{at.capitalize()} cannot be traced: {first.strip()[:200]}", REMEDY)
+
+
+def _causes(error: BaseException | None) -> set[str]:
+    """Return the types' names of an exception and of those that it came from."""
+    names = set()
+    while error is not None:
+        names.add(type(error).__name__)
+        error = error.__cause__ or error.__context__
+    return names
 
 
 def _line_of_error(task: Task, module: Any, error: BaseException | None) -> int:

@@ -17,7 +17,7 @@ def fit(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> 
     """Return the simplest expression over ``names`` that equals ``values`` at ``sizes``; None if none fits."""
     if len(set(values)) == 1:
         return values[0]
-    for make in (_single, _products, _linear, _multilinear, _quadratic, _extreme, _quotient, _multiple):
+    for make in (_single, _products, _linear, _multilinear, _powers, _extreme, _quotient, _multiple):
         text = make(values, sizes, names)
         if text is not None and all(extent(text, s) == v for s, v in zip(sizes, values, strict=True)):
             return text
@@ -51,14 +51,18 @@ def _multilinear(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[
     return _polynomial(values, sizes, terms) if len(terms) <= len(set(map(str, sizes))) else None
 
 
-def _quadratic(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
-    """``a*N*N + b*N + c``, or half of it: pairs of rows, a triangle of a matrix."""
-    for name in names:
-        if len({s[name] for s in sizes}) > 3:
-            for half in (1, 2):
-                text = _polynomial([half * v for v in values], sizes, [(), (name,), (name, name)])
-                if text is not None and all(extent(text, s) == half * v for s, v in zip(sizes, values, strict=True)):
-                    return text if half == 1 else f"({text}) // 2"
+def _powers(values: Sequence[int], sizes: Sequence[Sizes], names: Sequence[str]) -> str | None:
+    """``a*N*N + b*N + c`` or half of it, and its cubic form or a sixth: pairs and triples of rows, a triangle."""
+    for name, (degree, parts) in product(names, ((2, (1, 2)), (3, (1, 2, 3, 6)))):
+        # one size more than the unknowns, so that a wrong form is refuted
+        if len({s[name] for s in sizes}) < degree + 2:
+            continue
+        terms = [(name,) * power for power in range(degree + 1)]
+        for part in parts:
+            whole = [part * v for v in values]
+            text = _polynomial(whole, sizes, terms)
+            if text is not None and all(extent(text, s) == v for s, v in zip(sizes, whole, strict=True)):
+                return text if part == 1 else f"({text}) // {part}"
     return None
 
 

@@ -389,7 +389,9 @@ def _fit_shape(
             raise TaskError(
                 f"The extent of {what} in dimension {axis} (from 0) follows no simple rule of the Dims: "
                 f"{values[first]} at {runs[first].sizes}, {values[other]} at {runs[other].sizes}.",
-                "Give that extent a separate Dim, or fix it.",
+                "Make it a sum, product, quotient, min or max of Dims, or fix the Dim that it comes from."
+                if what.startswith("output")
+                else "Give that extent a separate Dim, or fix it.",
             )
         fitted.append(expr)
     return tuple(fitted)

@@ -160,6 +160,7 @@ def test_constants_that_a_module_holds_do_not_hide_its_parameters() -> None:
         ("    return torch.from_numpy(x.numpy().cumsum(1))", "leaves PyTorch for NumPy"),
         ("    return x[x > 0].mean()", "picks elements by a mask: the result's size depends on the values"),
         ("    return torch.masked_select(x, x > 0).sum()", "torch.where(mask, x, 0)"),
+        ("    return x[torch.combinations(torch.arange(x.shape[0]), 3)].sum()", "knows by its values only"),
         ("    return torch.unique(x).sum()", "calls unique: the result's size depends on the values"),
     ],
 )

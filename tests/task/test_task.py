@@ -139,10 +139,17 @@ def test_lifted_parameters_replace_the_models_own() -> None:
         ("(x, x.sum(1))", ("M", "N")),
         ("(x[:, :, None] * x[:, None]).reshape(x.shape[0], -1)", ("M", "N*N")),
         ("x[torch.tril_indices(len(x), len(x), -1)[0]]", ("(M*M - M) // 2", "N")),
+        ("x[torch.combinations(torch.arange(len(x)), 3)[:, 0]]", ("(M*M*M + 2*M - 3*M*M) // 6", "N")),
     ],
 )
 def test_output_shapes_are_found_over_the_dims(result: str, shape: tuple[int | str, ...]) -> None:
     assert load_task(native(result)).outputs[0].shape == shape
+
+
+def test_an_output_that_grows_by_no_rule_is_refused_with_what_can_be_done() -> None:
+    with pytest.raises(TaskError, match="follows no simple rule") as caught:
+        load_task(native("x[: int(np.log2(x.shape[0]))]"))
+    assert "separate Dim" not in caught.value.remedy
 
 
 def test_sizes_that_must_be_multiples_are_found() -> None:
