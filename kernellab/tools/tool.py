@@ -216,6 +216,10 @@ class Context:
             self._shared.give_back()
             raise
 
+    def near(self) -> None:
+        """An agent's program uses sessions of this process, until :meth:`close`."""
+        self._shared.near()
+
     def close(self) -> None:
         self._shared.close()
 
@@ -227,6 +231,15 @@ class _Shared:
         self._lock = threading.Lock()
         self._verifier: Verifier | None = None
         self._asked = 0
+        self._near = False
+
+    def near(self) -> None:
+        from kernellab.session.engine.engine import engine
+
+        with self._lock:
+            if self._asked <= MOST_VERDICTS:
+                engine().agents.add(self)
+                self._near = True
 
     def judge(self) -> Verifier:
         from kernellab.verifier import Verifier
@@ -261,6 +274,10 @@ class _Shared:
                 self._verifier = None
             # a call that is still under way starts no other judge
             self._asked = MOST_VERDICTS + 1
+            if self._near:
+                from kernellab.session.engine.engine import engine
+
+                engine().agents.discard(self)
 
 
 @dataclass(frozen=True)
@@ -336,10 +353,8 @@ def _called(name: str, arguments: Mapping[str, Any], context: Context, offered: 
         request = found.request.model_validate(dict(arguments))
     except ValidationError as error:
         raise ToolError(f"{name}: {_faults(error)}.", f"{name} takes {_takes(found)}.") from None
-    if found.changes:
-        from kernellab.session.engine.engine import engine
-
-        engine().agent_near = True
+    if found.changes and context.bound is None:  # of a turn's agent its exchanges say whether it shared the machine
+        context.near()
     return found.function(context, request)
 
 

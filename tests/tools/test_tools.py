@@ -36,6 +36,7 @@ from kernellab.model_integration import ranked
 from kernellab.models.tokens import estimate
 from kernellab.records import Author, Comparison, Evidence, Role, Stage, StageResult, StageState, Timing, Verdict
 from kernellab.session import design, open_session
+from kernellab.session.engine.engine import engine
 from kernellab.session.record.records import Note
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -1231,3 +1232,20 @@ def test_pages_join_to_the_text() -> None:
     assert max(length(page_of(text, n)) for n in range(1, pages + 1)) <= PAGE + 100
     with pytest.raises(ToolError, match="no page"):
         page_of(text, pages + 1)
+
+
+def test_an_agent_shares_the_machine_until_its_connection_ends(tmp_path: Path) -> None:
+    """A session's verdicts say so, and those that follow in this process do not."""
+    (tmp_path / "kernellab.toml").touch()
+    note = {"session": "none", "role": "coder", "text": "x"}
+    of_a_turn = Context(tmp_path, bound=load_task(TASK, "twice"), folder=tmp_path)
+    with pytest.raises(KernellabError, match="none"):
+        call("leave_note", note, of_a_turn)
+    assert not engine().agent_near  # its exchanges say what shared the machine
+    served = Context(tmp_path)
+    with pytest.raises(KernellabError, match="none"):
+        call("leave_note", note, served.of_call(lambda text: None, threading.Event()))
+    assert engine().agent_near
+    served.close()
+    assert not engine().agent_near
+    of_a_turn.close()

@@ -13,6 +13,7 @@ import functools
 import logging
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,14 +39,19 @@ class Engine:
         self._verifier: Verifier | None = None
         self._more: list[Verifier] = []
         self._verifier_lock = threading.Lock()
-        #: Whether an agent's program that started itself uses sessions here: it runs while a kernel is judged.
-        self.agent_near = False
+        #: The connections of agents' programs that started themselves and use sessions here, until each is closed.
+        self.agents: weakref.WeakSet[object] = weakref.WeakSet()
         #: Idle seconds after which a judge is ended: longer than its longest build without a request.
         self.rest = 600.0
         #: One verification at a time: a timing needs the whole machine.
         self.verifying = threading.Lock()
         self.thread.start()
         atexit.register(self._close)
+
+    @property
+    def agent_near(self) -> bool:
+        """Whether an agent's program that started itself uses sessions here: it runs while a kernel is judged."""
+        return len(self.agents) > 0
 
     def submit(self, work: Coroutine[Any, Any, None]) -> None:
         """Start ``work`` on the loop, from any thread."""
