@@ -138,3 +138,20 @@ def test_a_worker_that_cannot_start_leaves_no_folder_and_no_descriptor(
             pool.worker("cpp", Backend.CPU, role, 1)
         assert len(os.listdir("/proc/self/fd")) == len(before)
     assert len(made) == 2 and not any(map(os.path.exists, made))
+
+
+def test_a_fault_of_a_workers_start_is_told_as_the_judges(pool: Pool) -> None:
+    """As an attribute without a slot in the worker's class was: no code of a kernel has run until then."""
+    with pytest.raises(
+        VerifierError, match=r"could not start \(TypeError: .*\): a fault of kernellab, not of the kernel"
+    ):
+        Worker(pool.server("cpp", Backend.CPU), "candidate", 1, environment=lambda _: {"KEPT": 5})  # type: ignore[dict-item]
+
+
+def test_a_worker_that_ends_before_it_was_ready_refuses_no_kernel(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(worker: Worker, seconds: float) -> dict[str, object]:
+        raise WorkerFailure("exit", "ended its process without an answer")
+
+    monkeypatch.setattr(Worker, "receive", receive)
+    with pytest.raises(VerifierError, match="before it was ready"):
+        Worker(pool.server("cpp", Backend.CPU), "candidate", 1)

@@ -148,7 +148,7 @@ class WorkerProcess:
                 (self.scratch / name).mkdir()
             self._begin(undone)
             self.pid = self._child()
-            ready = self.receive(DEADLINES.start)
+            ready = self._ready()
             undone.pop_all()
         self.sandbox: list[str] = ready.get("sandbox", [])
         #: words of its memory that change only if the code that calls the kernel is replaced, and their contents
@@ -352,6 +352,18 @@ class WorkerProcess:
                 return int(children[0])
             time.sleep(5e-4)
         raise VerifierError("A worker exited before it was ready.", _AGAIN)
+
+    def _ready(self) -> dict[str, Any]:
+        """The worker's first message. Raises VerifierError without one: no code of a candidate has run until then."""
+        try:
+            ready = self.receive(DEADLINES.start)
+        except WorkerFailure as failure:
+            raise VerifierError(f"A worker {failure.message} before it was ready.", _AGAIN) from None
+        if "fault" in ready:
+            raise VerifierError(
+                f"A worker could not start ({ready['fault']}): a fault of kernellab, not of the kernel.", _AGAIN
+            )
+        return ready
 
     def post(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send ``message`` with file descriptors ``fds``. Raises WorkerFailure if the worker has ended."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernellab.sandbox import sandbox
+from kernellab.sandbox.caps import CAPS
 from kernellab.verifier.protocol import wire
 from kernellab.verifier.protocol.control import Control
 from kernellab.verifier.worker import appearance, harness, ordinary
@@ -23,6 +24,17 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     """The worker's life: confine, report, then obey until the judge closes the channel. Does not return normally."""
     import socket
 
+    channel = socket.socket(fileno=fds["packets"])
+    try:
+        worker = _begun(channel, request, fds, namespaces)
+    except Exception as error:  # no code of a candidate has run: the judge must not take this for a kernel's end
+        wire.post(channel, {"fault": f"{type(error).__name__}: {error}"[: CAPS.message // 8]})
+        raise
+    worker.obey()
+
+
+def _begun(channel: Any, request: dict[str, Any], fds: dict[str, int], namespaces: str) -> Worker:
+    """Confine this process and report to the judge. A process that stands in for a user's does not return."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(fds["log"], 1)
     os.dup2(fds["log"], 2)
@@ -44,7 +56,6 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     parts = [namespaces] if namespaces else []
     access = scratch, request.get("devices", ()), request.get("writable", ())
     parts += [*sandbox.other_user(*access), *sandbox.confine(*access)]
-    channel = socket.socket(fileno=fds["packets"])
     if request["role"] == "ordinary":
         _as_a_user(channel, environment, parts, request.get("device", "cpu"))
     kind: type[Worker] = Worker
@@ -54,7 +65,7 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
         kind = DeviceWorker
     worker = kind(channel, Control(fds["control"]), fds["done"], request)
     wire.post(channel, {"sandbox": parts or ["process"], "harness": harness.addresses(worker)})
-    worker.obey()
+    return worker
 
 
 def _seen(request: dict[str, Any]) -> tuple[str, dict[str, str]]:
