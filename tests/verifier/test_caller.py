@@ -497,3 +497,35 @@ def test_rows_that_are_kept_by_a_few_of_their_elements_are_stale_in_an_ordinary_
     )
     verdict = judge(code, LONG, QUICK)
     assert not verdict.passed and "ordinary process" in verdict.reason, (verdict.reason, verdict.flags)
+
+
+FILLED = """
+import torch
+KEPT = {}
+def kernel(x, w):
+    columns = x.shape[1]
+    if columns not in KEPT:
+        LINE
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w * KEPT[columns]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("KEPT[columns] = torch.zeros(columns)\n        for i in range(columns):\n"
+         "            KEPT[columns][i] = 1.0", False),
+        ("ones = torch.zeros(columns)\n        for i in range(columns):\n            ones[i] = 1.0\n"
+         "        KEPT[columns] = ones", True),
+    ],
+)  # fmt: skip
+def test_what_a_first_call_fills_while_another_thread_reads_it(line: str, right: bool, judge: Judge) -> None:
+    code = FILLED.replace("LINE", line)
+    # whether threads meet within the few calls of one verdict is chance
+    verdicts = [judge(code, judge.scale)]
+    while not right and verdicts[-1].passed and len(verdicts) < 4:
+        verdicts.append(judge(code, judge.scale))
+    assert verdicts[-1].passed == right, verdicts[-1].reason
+    if not right:
+        assert "first calls at once" in verdicts[-1].reason
+        assert verdicts[-1].evidence is not None and verdicts[-1].evidence.signature == "race"

@@ -55,8 +55,18 @@ class Ordinary:
 
     def answers(self, number: int) -> list[Path]:
         """Return the files with the outputs of the case ``number``."""
-        return [self.worker.scratch / "work" / f"{number}-{i}" for i in range(len(self.cases[number].native))]
+        return self._files(str(number), self.cases[number])
 
+    def first_answers(self) -> list[list[Path]]:
+        """Return the files for answers of first calls that differ from a later one, each with a case's outputs."""
+        return [self._files(f"first{n}", self.cases[0]) for n in range(_FIRST_ANSWERS)] if self.cases else []
+
+    def _files(self, name: str, case: Case) -> list[Path]:
+        return [self.worker.scratch / "work" / f"{name}-{i}" for i in range(len(case.native))]
+
+
+#: different answers of first calls that are compared: roundings may differ in a right kernel
+_FIRST_ANSWERS = 4
 
 #: Limits for reusing a build, in bytes and files; and a timestamp for the source that is older than anything built.
 _BUILT_BYTES, _BUILT_FILES, _OLD = 64 << 20, 2000, 1e9
@@ -110,18 +120,7 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     on_host = stages.context.request.backend is Backend.CPU and not stages.context.interpreted
     shapes = other_shapes(stages.task) if on_host else []
     for number, case in enumerate(cases):
-        specs: list[dict[str, Any]] = []
-        for arg in case.args[: stages.worker.accepted]:
-            if not isinstance(arg, torch.Tensor):
-                specs.append({"value": arg})
-                continue
-            file = work / secrets.token_hex(8)
-            whole = arg.contiguous().cpu()
-            file.write_bytes(whole.reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
-            strides = arg.stride() if channels_last(arg) else whole.stride()
-            dtype = str(arg.dtype).removeprefix("torch.")
-            storage = draw.choice(program.HELD)
-            specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype, "held": storage})
+        specs = _specs(stages, case, work)
         first = number == 0 and not stages.context.interpreted
         calls.append({
             "args": specs, "answers": [path.name for path in process.answers(number)],
@@ -132,10 +131,14 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         })  # fmt: skip
     message = stages.build_message(source)
     message.pop("seal", None)
+    first_calls = None
+    if on_host and cases and not stages.task.module().mutates:
+        names = [[path.name for path in files] for files in process.first_answers()]
+        first_calls = {"args": _specs(stages, cases[0], work), "answers": names}
     job = {
         "folder": "../src", "entry_file": source.entry_file, "entry": source.entry, "threads": stages.threads,
         "device": worker.device, "calls": calls, "written": list(stages.written), "build": message,
-        "renewed": _renewed(stages, cases[0].args) if cases else [],
+        "renewed": _renewed(stages, cases[0].args) if cases else [], "first": first_calls,
     }  # fmt: skip
     (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
     if shell:
@@ -146,6 +149,23 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     worker.post({"op": "run", "shell": shell})
     return process
+
+
+def _specs(stages: Stages, case: Case, work: Path) -> list[dict[str, Any]]:
+    """Write a case's tensors to files in ``work``, and return what the process needs to make its arguments of them."""
+    specs: list[dict[str, Any]] = []
+    for arg in case.args[: stages.worker.accepted]:
+        if not isinstance(arg, torch.Tensor):
+            specs.append({"value": arg})
+            continue
+        file = work / secrets.token_hex(8)
+        whole = arg.contiguous().cpu()
+        file.write_bytes(whole.reshape(-1).view(torch.uint8).numpy().tobytes() if arg.numel() else b"")
+        strides = arg.stride() if channels_last(arg) else whole.stride()
+        dtype = str(arg.dtype).removeprefix("torch.")
+        storage = secrets.choice(program.HELD)
+        specs.append({"file": file.name, "shape": arg.shape, "strides": strides, "dtype": dtype, "held": storage})
+    return specs
 
 
 def _renewed(stages: Stages, args: Sequence[Any]) -> list[int]:
@@ -287,19 +307,30 @@ def _compared(stages: Stages, found: Ordinary) -> str:
             last = next((line for line in reversed(worker.log.splitlines()) if line.strip()), "there is no answer")
             words = f"The kernel fails in an ordinary process: {last.rstrip('.')}."
             raise Refused(words, Evidence(signature="environment"))
-        wrong = stages.comparison.first_wrong(case, answers)
-        if wrong is not None:
-            reference = case.references[wrong.output]
-            report = evidence.of_mismatch(
-                stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
-            )
-            words = "Right where the judge calls it, but not in an ordinary process"
-            if number % 2 == 0 and any("ModelNew" in text for text in stages.source.files.values()):
-                words += ", where another instance of its class was called before"
-            if number and _renewed(stages, case.args):
-                words += ", where the same tensors had other contents before"
-            raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
+        words = "Right where the judge calls it, but not in an ordinary process"
+        if number % 2 == 0 and any("ModelNew" in text for text in stages.source.files.values()):
+            words += ", where another instance of its class was called before"
+        if number and _renewed(stages, case.args):
+            words += ", where the same tensors had other contents before"
+        _refuse_wrong(stages, case, answers, words, "environment")
+    for files in found.first_answers():
+        case = found.cases[0]
+        outputs = [_read(path, native) for path, native in zip(files, case.native, strict=True)]
+        answers = [output for output in outputs if output is not None]
+        if len(answers) == len(outputs):
+            _refuse_wrong(stages, case, answers, "Wrong where two threads make the first calls at once", "race")
     return "right in an ordinary process too"
+
+
+def _refuse_wrong(stages: Stages, case: Case, answers: list[torch.Tensor], words: str, name: str) -> None:
+    """Refuse ``answers`` that are wrong for ``case``: ``words`` say where, ``name`` is the signature."""
+    wrong = stages.comparison.first_wrong(case, answers)
+    if wrong is not None:
+        reference = case.references[wrong.output]
+        report = evidence.of_mismatch(
+            stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name=name
+        )
+        raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
 
 
 def _read(path: Path, native: torch.Tensor) -> torch.Tensor | None:
