@@ -246,7 +246,7 @@ ROWS: tuple[AtenOp, ...] = (
     *_rows(Role.RANDOM, "native_dropout", apart_in_backward=True),
     # operations without a tensor as result
     *_rows(Role.READ, "item _local_scalar_dense is_nonzero equal allclose"),
-    *_rows(Role.QUERY, "_assert_tensor_metadata _assert_async _assert_scalar sym_size sym_stride sym_numel sym_storage_offset sym_is_contiguous"),
+    *_rows(Role.QUERY, "_assert_tensor_metadata _assert_async _functional_assert_async _linalg_check_errors _assert_scalar sym_size sym_stride sym_numel sym_storage_offset sym_is_contiguous"),
     *_rows(Role.QUERY, "sym_constrain_range sym_constrain_range_for_size device size is_same_size record_stream"),
     # whole algorithms
     *_rows(Role.RESAMPLE, "upsample_nearest1d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d"),

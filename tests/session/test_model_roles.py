@@ -509,7 +509,7 @@ def test_when_one_improver_knows_nothing_faster_the_other_is_asked_before_the_en
     assert sent.route is not None and sent.route.to is RouteKind.CODER
     assert (
         "I know nothing faster." in sent.route.reason
-        and "The coder was not asked for something faster yet." in sent.route.reason
+        and "The coder was not asked for something faster than the best kernel yet." in sent.route.reason
     )
     assert len(sent.route.facts) > 1 and "save launches" in sent.route.suggestion, "it is smaller than a call"
 

@@ -97,6 +97,10 @@ def test_each_axis_and_diagonal_that_errors_keep_to_is_named() -> None:
     assert _pattern((rows == 4) & (columns < 1)) == "; only at position 4 of axis 0 and at position 0 of axis 1"
     assert "equal" not in _pattern((rows == 1) & (columns == 1)), "one element is no diagonal"
     assert _pattern(rows + columns >= 0) == ""
+    assert _pattern(rows < columns) == "; only where the index of axis 1 is greater than that of axis 0"
+    assert _pattern((rows >= columns).expand(3, 5, 7)) == "; only where the index of axis 1 is at least that of axis 2"
+    some = (rows < columns) & (rows + columns != 4)
+    assert "greater" not in _pattern(some), "not every place of the side is wrong"
 
 
 def test_a_sketch_with_errors_is_wrong_with_its_diagnostics() -> None:

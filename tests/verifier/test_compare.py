@@ -358,6 +358,12 @@ def test_errors_that_follow_a_diagonal_are_said_to() -> None:
     assert where(ones.triu(), got) == "only where the index of dimension 2 is at least that of dimension 1"
     assert where(ones.tril(), got) == "only where the index of dimension 1 is at least that of dimension 2"
     assert not scattered(eye) and not scattered(ones.tril(-1))
+    # the places nearest to the errors are named: one side of a diagonal leaves its first or last row right
+    assert where(ones.triu(1), got) == "only where the index of dimension 2 is greater than that of dimension 1"
+    assert where(ones.tril(-1), got) == "only where the index of dimension 1 is greater than that of dimension 2"
+    corner = ones.clone()
+    corner[:, :34] = False
+    assert where(corner.tril(), got) == "only from 34 to the end (36) of dimension 1", "fewer places than one side"
     few = torch.zeros(8, 1000, dtype=torch.bool)
     few.view(-1)[torch.randperm(7992, generator=torch.Generator().manual_seed(0))[:40] + 8] = True
     assert where(few, torch.zeros(8, 1000)) == "scattered", "in a wide matrix most places lie on one side"

@@ -17,7 +17,11 @@ from kernellab.target import Backend
 from kernellab.verifier.cases import device
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
+from kernellab.verifier.protocol.options import VerifyOptions
+from kernellab.verifier.stages import context
+from kernellab.verifier.stages.context import Context
 from kernellab.verifier.stages.pipeline import Steps, Verification
+from kernellab.verifier.stages.refused import Refused
 
 from .kit import Judge
 
@@ -98,7 +102,8 @@ def test_a_gpu_is_one_verdicts_at_a_time_and_who_waits_for_it_holds_up_no_timing
     findings = SimpleNamespace(add=lambda found: None)
     verification: Any = object.__new__(Verification)
     request = SimpleNamespace(backend=Backend.CUDA)
-    verification.context = SimpleNamespace(request=request, findings=findings, tell=lambda words: None, end=0.0)
+    asked: Any = request
+    verification.context = Context(asked, pool=None, end=0.0, findings=findings)  # type: ignore[arg-type]
     verification.steps = SimpleNamespace(failure=None)
     command = [sys.executable, "-c", _HOLDER, name, lock]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other, turns.working():
@@ -111,3 +116,38 @@ def test_a_gpu_is_one_verdicts_at_a_time_and_who_waits_for_it_holds_up_no_timing
                 assert float(other.stdout.readline()) > began
         else:
             assert float(other.stdout.readline()) <= began and verification.context.end > 0.2
+
+
+def test_a_deadline_is_of_a_machine_with_nothing_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, crowd = [1000.0], [1.0]
+    monkeypatch.setattr(context, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(context, "crowding", lambda: crowd[0])
+    request: Any = SimpleNamespace(options=VerifyOptions(deadline=300.0))
+
+    def begun() -> Context:
+        return Context.of(request, pool=None)  # type: ignore[arg-type]
+
+    alone = begun()
+    now[0] += 301.0
+    with pytest.raises(Refused, match=r"its deadline of 300 s; the kernel's calls had 0\.0 s of it"):
+        alone.left(10.0)
+    shared = begun()
+    crowd[0] = 3.0
+    for _ in range(8):  # 800 s of which the verification got a third
+        now[0] += 100.0
+        assert shared.left(10.0) == 10.0
+    now[0] += 90.0
+    assert shared.left(10.0) == pytest.approx(300.0 - 890.0 / 3)
+    now[0] += 50.0
+    shared.wait(50.0)  # for another verification: no part of that time counts
+    assert shared.left(10.0) == pytest.approx(300.0 - 890.0 / 3)
+    now[0] += 11.0
+    with pytest.raises(Refused, match=r"its deadline of 300 s \(951 s by the clock, with other work on the machine\)"):
+        shared.left(10.0)
+    crowd[0] = 1.0
+    kernel = begun()
+    kernel.called = 240.0
+    now[0] += 300.0
+    with pytest.raises(Refused) as late:
+        kernel.left(10.0)
+    assert late.value.evidence.called == pytest.approx(0.8), "the share of the time that the kernel's calls had"

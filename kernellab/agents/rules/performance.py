@@ -267,6 +267,11 @@ def _by_what(best: Verdict | None, last: Verdict | None) -> str:
     return ", though noise may hide which is faster" if tied(best, last) else ""
 
 
+#: For a Designer, of a sketch that leaves the cost model nothing to gain.
+_AT_BOUND = (
+    "The sketch allows the bound by the cost model, so another one helps only by what that does not count: fewer "
+    "operations, or another order of the work."
+)
 #: For a Designer, of code that takes other steps than its sketch and is faster than that allows.
 _BEYOND = "Make a sketch of the steps that make the code faster than its sketch, where the language can state them."
 
@@ -318,6 +323,8 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
             advice_parts = [_about_code(standing, cost, gain, is_same_sketch, hot, follows_rules, samples)]
             if not follows_rules:
                 own_facts, cost_facts = [], []  # the sketch's traffic does not describe other code's
+        elif standing.sketch_at_bound and not follows_rules and not hot:
+            advice_parts = [_AT_BOUND]
         elif standing.is_beyond_sketch:
             # its tiles and loops are not the sketch's, so the cost model does not describe them
             advice_parts = [hot] if hot else [_BEYOND]

@@ -173,20 +173,17 @@ def _design(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
 
 
 def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
-    """A turn whose role reported that the work is done. An improver that has not been asked yet is asked first."""
-    parents = (
-        (earlier_turn, state.standing(earlier_turn.parent))
-        for earlier_turn in state.turns.values()
-        if earlier_turn.parent
-    )
-    asked_roles = {
-        earlier_turn.role for earlier_turn, head in parents if head is not None and head.route is not None
-    } | {turn.role}
-    pending = [role for role in (Role.DESIGNER, Role.CODER) if role in improvers(state) and role not in asked_roles]
+    """A turn whose role reported that the work is done. An improver that was not asked for something faster since the
+    best kernel was made is asked first."""
+    pending = [
+        role
+        for role in (Role.DESIGNER, Role.CODER)
+        if role in improvers(state) and role is not turn.role and not _was_asked(state, role)
+    ]
     if pending and improves(state):
         reason = (
             f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {pending[0].value} was not "
-            "asked for something faster yet."
+            "asked for something faster than the best kernel yet."
         )
         judged_turn = next((t.id for t in state.up(turn.parent) if t.verdict is not None), turn.parent)
         to = RouteKind(pending[0].value)
@@ -198,6 +195,21 @@ def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
             facts=(*route_facts(start), *facts),
         )  # fmt: skip
     return turn.model_copy(update={"route": route, "rationale": route.reason})
+
+
+def _was_asked(state: State, role: Role) -> bool:
+    """Whether ``role`` was asked for something faster than the best kernel: routed to with a kernel that had passed.
+    What it was asked before that kernel was made, or about one that failed, does not count."""
+    best = state.best()
+    for earlier_turn in state.turns.values():
+        head = state.standing(earlier_turn.parent) if earlier_turn.parent else None
+        if earlier_turn.role is not role or head is None or head.route is None:
+            continue
+        judged_turn = next((t for t in state.up(head.id) if t.verdict is not None), None)
+        passed = judged_turn is not None and judged_turn.verdict is not None and judged_turn.verdict.passed
+        if passed and (best is None or earlier_turn.number > best.turn.number):
+            return True
+    return False
 
 
 def _designed(

@@ -140,19 +140,40 @@ def _mismatch(got: Tensor, want: Tensor, wrong: Tensor, written: Tensor, error: 
 
 
 def _pattern(wrong: Tensor) -> str:
-    """Return words for errors only at the end of an axis, at each k-th place of it, or on a diagonal. Axes count from
-    0, as indices do."""
-    import torch
-
+    """Return words for errors only at the end of an axis, at each k-th place of it, on a diagonal, or on one side of
+    it. Axes count from 0, as indices do."""
     if not bool((~wrong).any()):
         return ""
-    patterns = [words for axis in range(wrong.dim()) if (words := _along(wrong, axis))]
+    sides = {
+        (one, other): words
+        for one, other in combinations(range(wrong.dim()), 2)
+        if (words := _by_indices(wrong, one, other))
+    }
+    # a side names the ends of both axes
+    named = {axis for pair, words in sides.items() if "equal" not in words for axis in pair}
+    patterns = [words for axis in range(wrong.dim()) if axis not in named and (words := _along(wrong, axis))]
+    return f"; only {' and '.join((*patterns, *sides.values()))}" if patterns or sides else ""
+
+
+def _by_indices(wrong: Tensor, one: int, other: int) -> str:
+    """Return how the indices of two axes are related where the errors are: equal, or every place on one side of the
+    diagonal; else ""."""
+    import torch
+
     rows = torch.nonzero(wrong)
-    for one, other in combinations(range(wrong.dim()), 2):
-        here, there = rows[:, one], rows[:, other]
-        if bool((here == there).all()) and bool((here != here[0]).any()):
-            patterns.append(f"where the indices of axes {one} and {other} are equal")
-    return f"; only {' and '.join(patterns)}" if patterns else ""
+    here, there = rows[:, one], rows[:, other]
+    if bool((here == there).all()):
+        return f"where the indices of axes {one} and {other} are equal" if bool((here != here[0]).any()) else ""
+    others = tuple(d for d in range(wrong.dim()) if d not in (one, other))
+    plane = wrong.any(others) if others else wrong
+    everywhere = torch.ones_like(plane)
+    for side, words, first, second in (
+        (everywhere.triu(1), "greater than", other, one), (everywhere.tril(-1), "greater than", one, other),
+        (everywhere.triu(), "at least", other, one), (everywhere.tril(), "at least", one, other),
+    ):  # fmt: skip
+        if int(side.sum()) > _FEW and bool((plane == side).all()):
+            return f"where the index of axis {first} is {words} that of axis {second}"
+    return ""
 
 
 def _along(wrong: Tensor, axis: int) -> str:

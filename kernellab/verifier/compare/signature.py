@@ -209,6 +209,18 @@ def _pattern(wrong: Tensor) -> str:
         return "in one element"
     if share > 0.9:
         return "almost everywhere" if share < 1 else "everywhere"
+    by_dimension, part = _by_dimension(wrong)
+    by_diagonal, side = _by_diagonal(wrong)
+    if by_dimension and part <= side:
+        return by_dimension
+    period = repeats(wrong) if not by_dimension else None
+    return f"only where {period.words} along dimension {period.dimension}" if period else by_diagonal
+
+
+def _by_dimension(wrong: Tensor) -> tuple[str, float]:
+    """Describe the part of the first dimension that has errors in a part of it alone, and its share of that dimension;
+    empty and 1 if there is none."""
+    count = int(wrong.sum())
     for dim, size in enumerate(wrong.shape):
         other_dims = [d for d in range(wrong.dim()) if d != dim]
         line = wrong.any(dim=other_dims) if other_dims else wrong
@@ -216,46 +228,48 @@ def _pattern(wrong: Tensor) -> str:
         first, last = int(places[0]), int(places[-1])
         if len(places) == size:
             continue
-        name = f"dimension {dim}"
+        name, share = f"dimension {dim}", len(places) / size
         if len(places) == 1:
-            return f"only at {first} of {name}"
+            return f"only at {first} of {name}", share
         if last == size - 1 and len(places) == last - first + 1:
-            return f"only from {first} to the end ({size}) of {name}"
+            return f"only from {first} to the end ({size}) of {name}", share
         if first == 0 and len(places) == last + 1:
-            return f"only in the first {last + 1} of {name}"
+            return f"only in the first {last + 1} of {name}", share
         steps = places.diff()
         if len(places) == last - first + 1:
-            return f"only from {first} to {last} of {name}"
+            return f"only from {first} to {last} of {name}", share
         if len(places) == 2 and size >= 8 and count > 4:
-            return f"only at {first} and {last} of {name}"
+            return f"only at {first} and {last} of {name}", share
         if len(places) > 2 and bool((steps == steps[0]).all()):
-            return f"only in steps of {int(steps[0])} along {name}, from {first} to {last}"
-    period = repeats(wrong)
-    return f"only where {period.words} along dimension {period.dimension}" if period else _by_diagonal(wrong)
+            return f"only in steps of {int(steps[0])} along {name}, from {first} to {last}", share
+    return "", 1.0
 
 
-def _by_diagonal(wrong: Tensor) -> str:
-    """Describe errors where two dimensions' indices are equal, or where one is never the smaller; empty if chance
-    explains them."""
+def _by_diagonal(wrong: Tensor) -> tuple[str, float]:
+    """Describe errors where two dimensions' indices are equal, or where one is never the smaller, and the share of
+    the places that this leaves; empty and 1 if chance explains them."""
     for first, second in combinations(range(wrong.dim()), 2):
         other_dims = [d for d in range(wrong.dim()) if d not in (first, second)]
         plane = wrong.any(dim=other_dims) if other_dims else wrong
         height, width = plane.shape
         below, above = _sides(plane)
+        on_it = bool(plane.diagonal().any())
         # Numbers of places on the diagonal, on and above it, on and below it.
         equal = min(height, width)
         right = equal * width - equal * (equal - 1) // 2
         left = height * width - right + equal
+        beyond = "at least" if on_it else "greater than"
+        without = 0 if on_it else equal
         kinds = (
             (not below and not above, equal, f"the indices of dimensions {first} and {second} are equal"),
-            (not below, right, f"the index of dimension {second} is at least that of dimension {first}"),
-            (not above, left, f"the index of dimension {first} is at least that of dimension {second}"),
+            (not below, right - without, f"the index of dimension {second} is {beyond} that of dimension {first}"),
+            (not above, left - without, f"the index of dimension {first} is {beyond} that of dimension {second}"),
         )
         for holds, places, words in kinds:
             share = places / (height * width)
-            if holds and share < _OF_A_SIDE and int(plane.sum()) * log(share) < _CHANCE:
-                return f"only where {words}"
-    return ""
+            if holds and 0 < share < _OF_A_SIDE and int(plane.sum()) * log(share) < _CHANCE:
+                return f"only where {words}", share
+    return "", 1.0
 
 
 def _sides(plane: Tensor) -> tuple[bool, bool]:

@@ -203,7 +203,7 @@ def _timed(stages: Stages, setup: Setup, case: Case, deadline: float) -> Result:
         stages.context.pool.quiet(),
     ):
         # Time used by other processes does not count against the candidate.
-        stages.context.end += waited + clock_turn.waited
+        stages.context.wait(waited + clock_turn.waited)
         if not clock_turn.had:
             stages.context.findings.add(Mark(kind="shared-clock"))
         if backend is Backend.CUDA and setup.canaries:
@@ -273,7 +273,7 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
     if bound is not None and time_ms < bound.ms:
         # Other work may have slowed the copies and products on which the bound rests.
         with turns.alone() as waited:
-            stages.context.end += waited
+            stages.context.wait(waited)
             roofs_again(stages.threads)
         bound = speed_of_light(stages.task, stages.threads)
     if bound is None:
@@ -295,7 +295,7 @@ def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callabl
     if low is None or time_ms * 1e-3 >= low.seconds:
         return
     with turns.alone() as waited:
-        stages.context.end += waited
+        stages.context.wait(waited)
         low = floor(stages.task, rates(True), rewritten, reached)
     if low is not None and time_ms * 1e-3 < low.seconds:
         raise Refused(
@@ -314,7 +314,7 @@ def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
     if _under(bound, time_ms):
         # A disturbed copy measurement must not refuse an honest kernel.
         with turns.alone() as waited:
-            stages.context.end += waited
+            stages.context.wait(waited)
             copy_rate(again=True)
         bound = speed_of_light(stages.task, stages.tf32)
     if bound is None:

@@ -60,7 +60,7 @@ class Steps:
                 stages.worker.stop()
                 with self.context.pool.quiet():
                     # Time used by other processes does not count against the candidate.
-                    self.context.end += turns.give_way()
+                    self.context.wait(turns.give_way())
             with self.stage(stage) as note:
                 note.append(work(stages))
 
@@ -95,7 +95,7 @@ class Steps:
                 yield note
             over = time.monotonic()
         # Time used by other processes does not count against the candidate.
-        self.context.end += time.monotonic() - over
+        self.context.wait(time.monotonic() - over)
 
     def skipped(self, stage: Stage, note: str) -> None:
         """Report a stage as skipped."""
@@ -189,7 +189,7 @@ class Verification:
             with turns.aside():
                 clock_turn = stack.enter_context(clock.alone(device.clock_name(self.context.request.backend)))
             # Time used by other processes does not count against the candidate.
-            self.context.end += clock_turn.waited
+            self.context.wait(clock_turn.waited)
             if not clock_turn.had:
                 self.context.findings.add(Mark(kind="shared-clock"))
             yield

@@ -49,7 +49,7 @@ def rehearsed(stages: Stages, note: list[str]) -> Iterator[None]:
             with turns.on_device():
                 began = time.monotonic()
                 # Time used by other processes does not count against the candidate.
-                stages.context.end += began - ready
+                stages.context.wait(began - ready)
                 count = _call(stages, workers)
                 _end(workers)
             took = lasting(time.monotonic() - began)
