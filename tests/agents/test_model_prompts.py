@@ -13,7 +13,7 @@ from kernellab.agents.model import ModelCoder, ModelDesigner, Options, prompt
 from kernellab.agents.model.coder import read_code
 from kernellab.agents.model.prompts.assembly import PromptError
 from kernellab.agents.model.prompts.code import base_of
-from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, operations
+from kernellab.agents.model.prompts.facts import bound_lines, cost_lines, limit_lines, lowered_work, operations
 from kernellab.agents.model.prompts.helpers import helpers_page
 from kernellab.agents.model.prompts.history import history_text
 from kernellab.agents.model.prompts.manual_edits import fastest_by_hand
@@ -337,6 +337,39 @@ def test_a_coder_is_told_how_much_more_than_the_reference_unjudged_code_by_rule_
     tried = Attempt(Candidate(id="c", source=lowered, sketch=wasteful), wasteful, GATE, FAILED)
     judged = replace(more, previous=lowered, previous_sketch=wasteful, history=(tried,))
     assert "times the arithmetic of the reference" not in prompt(judged, knowledge).messages[-1].content
+
+
+def test_a_coder_is_told_why_code_by_rule_was_not_run_only_where_it_was_not(knowledge: Knowledge) -> None:
+    """Also where the reference's own arithmetic is not known, such as behind a count of repeats."""
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nN, E = Dim('N', 1, 65536), Dim('E', 1, 1 << 20)\n"
+        "def inputs(N=4096, E=65536):\n"
+        "    cuts = torch.sort(torch.randint(0, E + 1, (N - 1,))).values\n"
+        "    return torch.cat([torch.zeros(1, dtype=torch.int64), cuts, torch.full((1,), E)]), torch.randn(E)\n"
+        "def reference(starts, x):\n"
+        "    rows = torch.arange(starts.shape[0] - 1).repeat_interleave(starts[1:] - starts[:-1])\n"
+        "    return torch.zeros(starts.shape[0] - 1).index_add(0, rows, x)\n",
+        "ragged",
+    )
+    masked = """sketch ragged {
+    symbols: N, E;
+    tensors: starts[N+1]: i64; x[E]: f32; y[N]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for n in range(N):
+        load(starts[n] -> first)
+        load(starts[n+1] -> last)
+        load(x[0:E] -> all)
+        here = (arange(E) >= first) & (arange(E) < last)
+        store(reduce_sum(where(here, all, 0.0), axis=0) -> y[n])
+}
+"""
+    assert work_of(task).guessed, "repeats by values"
+    brief = CodeBrief(task=task, target=CPU, sketch=masked, constexpr={})
+    told = lowered_work(brief)
+    not_run = r"It was not run: the cost model gives it .*, [\d,]+ times the bound\. .* in line (9|10)"
+    assert re.search(not_run, told), told
+    assert told in prompt(brief, knowledge).messages[-1].content
+    assert not lowered_work(replace(briefs(CPU)["code"], history=(), previous=None)), "that one costs what it must"
 
 
 def test_code_that_an_answer_is_made_from_is_the_last_to_be_cut(knowledge: Knowledge) -> None:

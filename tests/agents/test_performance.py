@@ -545,6 +545,19 @@ def test_tiles_of_a_sketch_are_not_blamed_for_code_that_is_faster_than_the_sketc
         assert ("Make a sketch of the steps" in said) is not told
 
 
+def test_a_sketch_at_the_bound_is_said_to_be_only_where_it_is(task: Any) -> None:
+    cost = cost_at(SKETCH, task, Target("cpp", Backend.CPU, CHIP), {})
+    assert cost.time_ms is not None
+    source = Source(dsl="cpp", files={"kernel.cpp": ""}, entry_file="kernel.py")
+    made = Candidate(id="c1", source=source, sketch=SKETCH, author=Author.MODEL)
+    for sol, told in ((cost.time_ms, True), (cost.time_ms / 8, False)):
+        asked = replace(brief(task, passed(2.0, ms=4 * cost.time_ms, sol=sol)), candidate=made)
+        asked = replace(asked, target=Target("cpp", Backend.CPU, Chip(**{**vars(CHIP), "cores": 4})))
+        said = slow_because(asked, RouteKind.DESIGNER)[0]
+        assert ("The sketch allows the bound by the cost model" in said) is told, said
+        assert "allows the bound" not in slow_because(asked, RouteKind.CODER)[0], "its code is what is slow"
+
+
 @pytest.mark.parametrize(("share", "words"), [(0.7, "most of it"), (0.1, "the largest part of it, 10%,")])
 def test_a_part_is_most_of_it_only_where_it_is(share: float, words: str) -> None:
     assert performance.most_of(share) == words

@@ -435,6 +435,8 @@ def test_a_helper_with_most_of_the_time_is_the_coders_to_replace_and_a_designer_
     brief = RouteBrief(NORM, detect_target("cpp"), NORM_SKETCH, gate, candidate, verdict, turns_left=3)
     words = slow_because(brief, RouteKind.CODER)[0]
     assert "look at the calls of them" in words and "kl::block" in words and "Faster lines" not in words
+    to_designer = slow_because(brief, RouteKind.DESIGNER)[0]
+    assert "kl::block" in to_designer and "look at the calls" not in to_designer, "it writes no calls"
     own = brief.verdict.model_copy(
         update={"hot": HotSpots(samples=20, spots=(first.model_copy(update={"count": 20}),))}
     )

@@ -199,7 +199,7 @@ def played(case: Case) -> Iterator[Outcome]:
     """Ask once through a Talk while the fault lasts, and once after it is fixed."""
     with FakeServer(*case.acts) as server:
         given = {**QUICK, **case.settings, "key_env": "KERNELLAB_MODEL_KEY"}
-        settings = ModelSettings.load(base_url=case.address(server.url), model=case.fault, **given)
+        settings = ModelSettings.load(base_url=case.address(server.url), model=f"model of {case.fault}", **given)
         records: list[Exchange] = []
         budget = Budget.parse(case.budget) if case.budget else None
         talk = Talk(open_model("model", Role.CODER, settings), Role.CODER, records.append, budget)
@@ -221,7 +221,8 @@ def played(case: Case) -> Iterator[Outcome]:
 
 def in_general(case: Case, text: str) -> str:
     """A message without what differs from one run to the next: the address, the model's name, counts."""
-    text = re.sub(r"127\.0\.0\.1:\d+", "HOST", text).replace(case.fault, "MODEL").replace("fake-1", "MODEL")
+    text = re.sub(r"127\.0\.0\.1:\d+", "HOST", text)
+    text = text.replace(f"model of {case.fault}", "MODEL").replace("fake-1", "MODEL")
     return re.sub(r"\b\d+(?= tokens| of tokens=)", "N", text).replace("|", "\\|")
 
 

@@ -7,7 +7,7 @@ import torch
 
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
-from kernellab.sketch.gate import gate
+from kernellab.sketch.gate import cases, gate
 from kernellab.sketch.gate.compare import compare64
 from kernellab.task import Task, load_task
 
@@ -605,3 +605,42 @@ def test_of_several_wrong_outputs_the_one_that_is_wrong_alone_somewhere_is_named
     assert right.state is GateState.RIGHT and "alone" not in right.reason, right.reason
     wrong = gate(sketch.replace("FIRST", decay).replace("SECOND", reset), task).reason
     assert " y alone is wrong: " in wrong or wrong.startswith("y is wrong"), wrong
+
+
+@pytest.mark.parametrize("window", (12, 100, 400))
+def test_an_integer_that_sets_an_extent_is_passed_by_a_size(window: int) -> None:
+    """A window as long as everything there is hides where it begins; the code of a sketch has it as a constant."""
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nB, N = Dim('B', 1, 64), Dim('N', 1, 4096)\n"
+        "def inputs(B=8, N=512):\n    return (torch.randn(B, N),)\n"
+        f"def reference(x, window: int = {window}):\n"
+        "    return torch.nn.functional.pad(x, (window - 1, 0)).unfold(1, window, 1).sum(-1)\n"
+    )
+    sums = """
+sketch sums {
+    symbols: B, N;
+    tensors: x[B, N]: f32; y[B, N]: f32 out;
+    constexpr: window;
+    @llm_hint("parallel", "grididx")
+    for b in range(B):
+        for n in range(N):
+            load(x[b, n-window+1:n+1] -> w)
+            store(reduce_sum(w, axis=0) -> y[b, n])
+}
+"""
+    right = gate(sums, task)
+    assert right.state is GateState.RIGHT, right.reason
+    too_far = gate(sums.replace("n-window+1", "n-window"), task)
+    assert too_far.state is GateState.WRONG and f"first at [0, {window}]" in too_far.reason, too_far.reason
+
+
+def test_the_chosen_sizes_pass_each_tile_and_others_stay() -> None:
+    sizes = [{"N": n} for n in (1, 2, 5, 15, 16, 17, 31, 32, 33, 48, 99, 100)]
+    assert cases._spread(sizes, [16]) == [sizes[i] for i in (0, 2, 3, 5, 6, 8, 9, 11)], "as without tiles"
+    lopsided = [{"M": m, "N": 1} for m in (1, 2, 5, 15, 16, 17, 31, 32, 33, 48)] + [{"M": 1, "N": 17}] * 1
+    lopsided.insert(6, {"M": 3, "N": 40})
+    chosen = cases._spread(lopsided, [16, 32])
+    assert len(chosen) == 8 and chosen[0] == lopsided[0]
+    for name in ("M", "N"):
+        for tile in (16, 32):
+            assert any(size[name] > tile for size in chosen), (name, tile, chosen)

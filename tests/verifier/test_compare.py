@@ -16,6 +16,7 @@ from kernellab.records.tried import Tried
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import contrast as contrasts
 from kernellab.verifier.cases.contrast import contrast
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
@@ -317,6 +318,29 @@ def test_the_size_from_which_a_kernel_is_wrong_is_found_by_halving() -> None:
     small = tried_at(lambda sizes: sizes["T"] > 20, {"M": 7, "T": 130})
     assert max(one.sizes["T"] for one in small) <= 65
     assert tried_at(lambda sizes: True, {"M": 7, "T": 130}, end=0.0) == []
+
+
+def test_whole_tiles_are_tried_where_each_smaller_size_is_wrong() -> None:
+    """A kernel that stores whole tiles alone is wrong at each size below one."""
+    found = tried_at(lambda sizes: sizes["T"] % 128 != 0, {"M": 7, "T": 100})
+    assert found[-1].right and found[-1].sizes["T"] == 128, found
+    wrong = tried_at(lambda sizes: True, {"M": 7, "T": 130})
+    assert not any(one.right for one in wrong) and len(wrong) < 25
+    assert len({tuple(one.sizes.items()) for one in wrong}) == len(wrong), "no size twice"
+
+
+@pytest.mark.parametrize(("crowd", "more"), [(1.0, False), (4.0, True)])
+def test_more_time_is_taken_on_a_busy_machine(crowd: float, more: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(contrasts, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(contrasts, "crowding", lambda: crowd)
+
+    def slow(case: Any) -> bool:
+        now[0] += 0.5
+        return False
+
+    found = contrast(ROWS, cases.case(ROWS, {"M": 7, "T": 130}, Family.OWN), slow, inf)
+    assert (len(found) > 6) is more, "two seconds for the small sizes, and four times that"
 
 
 def test_an_error_that_is_over_no_elements_limit_has_no_place() -> None:

@@ -217,6 +217,11 @@ def _about_edge(brief: RouteBrief, evidence: Evidence) -> str:
         if share <= _MOSTLY:
             where = f"{dim}{_extent(dim, size)}, {no_tail}" if dim else "the output"
             return _about_the_end(where, is_verbatim(brief), lies_at_end(evidence))
+        if evidence.error_map and all(set(row) == {"n"} for row in evidence.error_map) and share == 1.0:
+            return (
+                "No element has a number. Look for stores of whole tiles alone, which store nothing where a size is "
+                "less than a tile, and for memory that is read before anything is stored to it."
+            )
         return (
             ""
             if multiple(evidence)

@@ -126,7 +126,8 @@ def _elsewhere(
         from kernellab.lens.cpp.hot import helpers_in
 
         share, names = outside - waiting - call, " and ".join(helpers_in(hot)[:2])
-        return f"{share:.0%} of the samples are in helpers{f' ({names})' if names else ''}: look at the calls of them."
+        remedy = "the sketch's operations decide which" if to is RouteKind.DESIGNER else "look at the calls of them"
+        return f"{share:.0%} of the samples are in helpers{f' ({names})' if names else ''}: {remedy}."
     if waiting >= max(call, _ELSEWHERE_SHARE):
         text = f"{in_threads}% of the samples are of threads that start or wait"
         if other_load(verdict):

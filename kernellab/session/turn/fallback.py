@@ -9,11 +9,9 @@ from typing import Generic, TypeVar
 from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.agents.model import AnswerError
 from kernellab.agents.model.prompts.assembly import PromptError
-from kernellab.agents.model.prompts.facts import roofline_of
+from kernellab.agents.model.prompts.facts import wasteful_ms
 from kernellab.agents.roles import is_model, players_of
 from kernellab.agents.rules.coder import RulesCoder
-from kernellab.agents.rules.performance import cost_at
-from kernellab.agents.rules.slow import MOSTLY_CALL_MS
 from kernellab.errors import (
     CaptureError,
     DesignError,
@@ -79,21 +77,6 @@ def _reason(error: Exception) -> str:
     return error.message if isinstance(error, KernellabError) else f"It failed: {type(error).__name__}: {error}."
 
 
-#: Ratio of a sketch's cost to the bound above which its lowering is not worth a verification.
-_WASTEFUL = 16.0
-
-
-def _is_wasteful(brief: CodeBrief) -> bool:
-    """Whether the sketch's cost exceeds the bound so far that its lowering says little about what a Coder can do."""
-    try:
-        cost_ms = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr).time_ms
-    except KernellabError:
-        return False
-    limit = roofline_of(brief.task, brief.target.chip)
-    bound = brief.bound_ms or (limit.ms if limit is not None else 0.0)
-    return cost_ms is not None and bound > 0 and cost_ms > max(_WASTEFUL * bound, MOSTLY_CALL_MS)
-
-
 def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
     """Return the lowering of a sketch without code, if it is not verified yet; it costs no request.
 
@@ -103,7 +86,7 @@ def unverified_lowering(state: State, brief: CodeBrief) -> CodeReply | None:
     """
     if not brief.sketch or "sketch" in brief.ablation or not (brief.previous is None or brief.redesigned):
         return None
-    if _is_wasteful(brief):
+    if wasteful_ms(brief) is not None:
         return None
     try:
         reply = RulesCoder().code(brief)

@@ -74,7 +74,7 @@ def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
     ones."""
     around = _tiles(program, binding)
     if task.dims:
-        for i, sizes in enumerate(_telling_first(_spread(small_sizes(task, around, _CANDIDATES)))):
+        for i, sizes in enumerate(_telling_first(_spread(small_sizes(task, around, _CANDIDATES), around))):
             args = task.module().sample(sizes, seed=i)
             yield _telling(task, binding, Case(_varied(task, args, i), sizes), i)
         return
@@ -93,12 +93,28 @@ def _telling_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
     return [sizes[0], *reversed(sizes[1:])]
 
 
-def _spread(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
-    """At most ``_CASES`` of the sizes, evenly from the smallest to the largest: the first few alone would be smaller
-    than the largest tile, and nothing would be seen of a second one."""
+def _spread(sizes: list[dict[str, int]], tiles: Sequence[int]) -> list[dict[str, int]]:
+    """Return at most ``_CASES`` of ``sizes``, evenly from the smallest to the largest: the first few alone would be
+    smaller than the largest tile, so that nothing would show a second one.
+
+    Where the sizes allow, each Dim is beyond each of ``tiles`` in one of them: at a window as long as all that there
+    is, its first place has no effect."""
     if len(sizes) <= _CASES:
         return sizes
-    return [sizes[round(i * (len(sizes) - 1) / (_CASES - 1))] for i in range(_CASES)]
+    chosen = [round(i * (len(sizes) - 1) / (_CASES - 1)) for i in range(_CASES)]
+
+    def beyond(indices: Sequence[int]) -> set[tuple[str, int]]:
+        return {(name, tile) for i in indices for name, n in sizes[i].items() for tile in tiles if n > tile}
+
+    for name, tile in sorted(beyond(range(len(sizes))) - beyond(chosen)):
+        if (name, tile) in beyond(chosen):
+            continue  # by the size that another pair added
+        added = next(i for i, size in enumerate(sizes) if size[name] > tile)
+        kept = beyond(chosen)
+        spare = [i for i in chosen[1:] if kept <= beyond([j for j in chosen if j != i] + [added])]
+        if spare:
+            chosen = sorted([i for i in chosen if i != min(spare, key=lambda i: abs(i - added))] + [added])
+    return [sizes[i] for i in chosen]
 
 
 def _looping_first(sizes: list[dict[str, int]]) -> list[dict[str, int]]:

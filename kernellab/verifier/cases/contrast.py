@@ -12,6 +12,7 @@ from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.judge.process_stats import crowding
 
 #: Seconds to spend on small sizes after a wrong answer, and then on the size from which it is wrong.
 SMALL_SECONDS, LIMIT_SECONDS = 2.0, 4.0
@@ -33,19 +34,25 @@ def contrast(task: Task, failing: Case, is_right: Callable[[Case], bool], end: f
     """Run public cases until a time limit, ``end`` at most (in seconds of :func:`time.monotonic`).
 
     Small sizes come first. If a case of the task's own inputs fails and all smaller ones are right, the size from which
-    it is wrong follows, unless the nearest whole tiles are right: then the last tile is the cause, not the size.
+    it is wrong follows, unless the nearest whole tiles are right: then the last tile is the cause, not the size. The
+    nearest whole tiles are also run if all smaller ones fail, since a kernel may store whole tiles alone. On a busy
+    machine the time limits grow.
     """
     trials = _Trials(task, is_right)
-    until = min(time.monotonic() + SMALL_SECONDS, end)
+    until = min(time.monotonic() + SMALL_SECONDS * crowding(), end)
     for case in cases.probes(task, failing) if task.dims else ():
         if time.monotonic() > until:
             break
         trials.run(case)
     is_own = failing.family is Family.OWN and not failing.change and not failing.held
-    if is_own and trials.tried and all(one.right for one in trials.tried):
+    right = {one.right for one in trials.tried}
+    if is_own and len(right) == 1:
         near = cases.whole_near(task, failing)
-        if near is None or not trials.run(near):
-            _halve(trials, dict(failing.sizes), min(time.monotonic() + LIMIT_SECONDS, end))
+        if near is not None and dict(near.sizes) in [one.sizes for one in trials.tried]:
+            near = None
+        is_right_near = near is not None and trials.run(near)
+        if right == {True} and not is_right_near:
+            _halve(trials, dict(failing.sizes), min(time.monotonic() + LIMIT_SECONDS * crowding(), end))
     return trials.tried
 
 

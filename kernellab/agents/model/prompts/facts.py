@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
 from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, most_of, work_of
 from kernellab.agents.rules.sampled import other_load, time_goes
+from kernellab.agents.rules.slow import MOSTLY_CALL_MS
 from kernellab.conditions import flags, labels
 from kernellab.errors import KernellabError, counted, duration, kilobytes
 from kernellab.lowering.embedded_sketch import same_code
@@ -212,23 +213,56 @@ def chip_lines(chip: Chip) -> list[str]:
     return lines
 
 
-def _times_the_work(ratio: float, estimate: Cost) -> str:
+def _largest(estimate: Cost) -> str:
     largest = estimate.operations[0]
-    return (
-        f"{ratio:.1f} times the arithmetic of the reference ({operations(sum(estimate.flops.values()))}); "
-        f"{most_of(largest.share)} is {largest.operation} in line {largest.line}"
-    )
+    return f"{most_of(largest.share)} is {largest.operation} in line {largest.line}"
+
+
+def _times_the_work(ratio: float, estimate: Cost) -> str:
+    work = operations(sum(estimate.flops.values()))
+    return f"{ratio:.1f} times the arithmetic of the reference ({work}); {_largest(estimate)}"
+
+
+#: Ratio of a sketch's cost to the bound above which its lowering is not worth a verification.
+_WASTEFUL = 16.0
+
+
+def bound_of(brief: Brief) -> float:
+    """The bound in ms: of the judge, else by the chip's facts; 0 if it is unknown."""
+    limit = roofline_of(brief.task, brief.target.chip)
+    return brief.bound_ms or (limit.ms if limit is not None else 0.0)
+
+
+def wasteful_ms(brief: CodeBrief) -> float | None:
+    """The cost in ms of a sketch whose lowering is not run, since it exceeds the bound so far that the lowering says
+    little about what a Coder can do; None for other sketches, and if the cost or the bound is unknown."""
+    try:
+        cost_ms = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr).time_ms
+    except KernellabError:
+        return None
+    bound = bound_of(brief)
+    return cost_ms if cost_ms is not None and bound and cost_ms > max(_WASTEFUL * bound, MOSTLY_CALL_MS) else None
 
 
 def lowered_work(brief: CodeBrief) -> str:
-    """How much more arithmetic than the reference the code by rule of a sketch does, in a sentence; empty if it does
-    not certainly do more, or if its cost is unknown."""
+    """What the code by rule of a sketch costs where it is far more than needed, in sentences: that it was not run, and
+    how much more arithmetic than the reference it does; empty if it does not certainly do more, or if its cost is
+    unknown."""
     try:
         estimate = cost_at(brief.sketch, brief.task, brief.target, brief.constexpr)
     except KernellabError:
         return ""
-    ratio = more_work(brief.task, estimate)
-    return f"It does {_times_the_work(ratio, estimate)} of the sketch." if ratio is not None else ""
+    ratio, cost_ms, sentences = more_work(brief.task, estimate), wasteful_ms(brief), []
+    if cost_ms is not None:
+        sentences.append(
+            f"It was not run: the cost model gives it {rough(brief)}{duration(cost_ms)}, "
+            f"{cost_ms / bound_of(brief):,.0f} times the bound."
+        )
+    if ratio is not None:
+        sentences.append(f"It does {_times_the_work(ratio, estimate)} of the sketch.")
+    elif cost_ms is not None and estimate.bound == "compute":
+        sentences.append(f"{_largest(estimate).capitalize()} of the sketch.")
+    return " ".join(sentences)
 
 
 def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], told: str = "") -> list[str]:
@@ -260,8 +294,7 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
         )
         if time is not None and time.median_ms < ENOUGH * estimate.time_ms:
             return ["The code that was written from it takes less time than the cost model gives the sketch."]
-        limit = roofline_of(task, brief.target.chip)
-        bound = brief.bound_ms or (limit.ms if limit else 0.0)
+        bound = bound_of(brief)
         # what the model counts of a sketch may be less than what the task compels
         if not bound or estimate.time_ms * ENOUGH > bound:
             beyond = f", {estimate.time_ms / bound:.2g} times the bound" if bound else ""
