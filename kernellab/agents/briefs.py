@@ -74,6 +74,11 @@ def _is_of_index(condition: Condition) -> bool:
     return isinstance(condition, DrawnLimit) and isinstance(condition.low, int) and isinstance(condition.high, int)
 
 
+def ranks_nothing(low: float, high: float) -> bool:
+    """Whether the interval of a speedup is too wide to order two kernels by the middle: few calls, or a busy machine."""
+    return high > _WIDE * low
+
+
 def unsure(best: Verdict, verdict: Verdict) -> bool:
     """Whether a run of both may order a kernel and the best one better than their speedups do: the intervals overlap,
     and its own is wide, or it has fewer avoidable conditions, or the lower ends and the middles order them
@@ -82,7 +87,7 @@ def unsure(best: Verdict, verdict: Verdict) -> bool:
     if not verdict.passed or own is None or best_figure is None or not tied(verdict, best):
         return False
     has_fewer = len(avoidable(verdict.conditions)) < len(avoidable(best.conditions))
-    is_wide = own.high > _WIDE * own.low
+    is_wide = ranks_nothing(own.low, own.high)
     return is_wide or has_fewer or (own.speedup > best_figure.speedup) != (verdict.rank < best.rank)
 
 

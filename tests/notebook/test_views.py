@@ -291,6 +291,8 @@ def test_the_verification_that_runs_says_what_it_does_and_what_is_left() -> None
     now = state(DESIGN, CODE, passed, EDIT, again)
     assert head(now, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14; about 4 s left"
     assert head(now, "", Facts(), stages={"t5": told[:2]})["doing"] == ""
+    pair = "timing it in one run with turn 2, the best so far"
+    assert head(now, "", Facts(), stages={"t5": told[:2]}, said=pair)["doing"] == pair
     first = state(DESIGN, CODE, again)
     assert head(first, "", Facts(), stages={"t5": told})["doing"] == "correct: case 7 of 14"
     assert head(now, "", Facts(), stages={})["doing"] == ""
@@ -322,6 +324,10 @@ def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to
     assert said("t3", baselines=("eager",)) == ("timing turn 2 again, next to PyTorch eager", True)
     assert said("t3", "t5") == ("timing turns 2 and 4 in one run", True)
     assert said("t2", "t4") == ("timing turns 2 and 4 in one run", True)
+    # next to a running turn's role and seconds it read as that turn's work
+    begun = Turn(id="t6", number=6, parent="t5", role=Role.DESIGNER, author=Author.HUMAN)
+    turning = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
+    assert head(turning, "", Facts(), comparing=Timed(("t3",), ("eager", "compile")))["doing"] == ""
     at_rest = head(now, "", Facts())
     assert (at_rest["doing"], at_rest["comparing"]) == ("", False)
 

@@ -29,7 +29,7 @@ from kernellab.session.engine.comparing import Timed
 from kernellab.session.engine.decisions import not_tunable
 from kernellab.session.engine.steps import Ask, Do, End, next_action
 from kernellab.session.manual import ledger_line
-from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn
+from kernellab.session.record.records import Question, QuestionKind, SessionStatus, Turn, TurnState
 from kernellab.session.record.state import Best, State, gate_refuses
 from kernellab.session.record.view import outcome, stopped, target_words
 from kernellab.verifier.protocol.stats import one_line_each
@@ -76,6 +76,8 @@ def head(
     writes; ``said`` is what the running turn says that it does."""
     standings = state.standings()
     target = state.target
+    # the words stand next to the running turn's role and seconds: what is timed meanwhile is none of its work
+    is_turning = state.head_turn is not None and state.head_turn.state is TurnState.RUNNING
     return {
         "protocol": PROTOCOL,
         "id": state.id,
@@ -88,7 +90,7 @@ def head(
         "reason": state.reason,
         "message": message,
         "doing": doing(state, stages or {}, facts.gathered, partial, said)
-        or (_timing(state, comparing) if comparing else ""),
+        or (_timing(state, comparing) if comparing and not is_turning else ""),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,
@@ -129,7 +131,7 @@ def doing(
     by_name = {part.name: part for part in one_line_each(parts)}
     at = next((part for part in reversed(parts) if part.state is StageState.RUNNING), None)
     if at is None or by_name[at.name].state is not StageState.RUNNING:
-        return ""
+        return said  # after the stages: a run with the best so far
     words = f"{at.name.value}: {at.note}" if at.note else at.name.value
     passed = [turn.verdict for turn in state.turns.values() if turn.verdict is not None and turn.verdict.passed]
     if not passed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernellab.agents.briefs import Attempt, avoidable, tied
+from kernellab.agents.briefs import Attempt, avoidable, ranks_nothing, tied
 from kernellab.conditions import Condition, DisturbedCalls, DrawnInPart, joined
 from kernellab.errors import SessionError
 from kernellab.journal import Holder
@@ -231,9 +231,9 @@ class State:
         """The candidates that passed at T2 or better, fastest first; untimed ones come last.
 
         The order uses the lower end of the speedup's interval, so few calls or a busy machine do not make a kernel the
-        best. Two kernels that were timed in one run are ordered by that run, or by the newest such run. Among kernels
-        that only noise separates from the first, the one with the fewest avoidable conditions is the best. A reused
-        verdict does not add a second candidate.
+        best. Two kernels that were timed in one run are ordered by that run, or by the newest such run; an interval
+        that holds 1 and is too wide to rank orders nothing. Among kernels that only noise separates from the first, the
+        one with the fewest avoidable conditions is the best. A reused verdict does not add a second candidate.
         """
         candidates, runs = [], self._runs()
         for turn in self.turns.values():
@@ -328,14 +328,17 @@ class Best:
 
 
 def _settled(ranked: list[Best], runs: Runs) -> list[Best]:
-    """Return the order in which each pair that one run timed is ordered as in that run."""
+    """Return the order in which each pair is ordered as in the run that timed both, unless that run says nothing:
+    the median of a few calls on a busy machine would make a kernel the best by chance."""
     best_by_hash = {best.candidate.source.hash: best for best in ranked}
-    for (hash_a, hash_b), (ratio, _, _) in [*runs.items()] * min(len(runs), len(ranked)):
-        if hash_a not in best_by_hash or hash_b not in best_by_hash:
-            continue
-        fast, slow = (
-            (best_by_hash[hash_a], best_by_hash[hash_b]) if ratio > 1 else (best_by_hash[hash_b], best_by_hash[hash_a])
-        )
+    decided = [
+        (hash_a, hash_b) if ratio > 1 else (hash_b, hash_a)
+        for (hash_a, hash_b), (ratio, low, high) in runs.items()
+        if hash_a in best_by_hash and hash_b in best_by_hash
+        if low > 1 or high < 1 or not ranks_nothing(low, high)
+    ]
+    for fast_hash, slow_hash in decided * min(len(decided), len(ranked)):
+        fast, slow = best_by_hash[fast_hash], best_by_hash[slow_hash]
         if ranked.index(fast) > ranked.index(slow):
             # of the pair, the kernel that was judged later moves
             moved, anchor = (fast, slow) if fast.turn.number > slow.turn.number else (slow, fast)

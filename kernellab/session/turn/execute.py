@@ -340,8 +340,8 @@ def _verify(bench: Bench, state: State, turn: Turn, channel: Channel) -> Turn:
     verdict = _with_task_flags(bench, verdict)
     turn = turn.model_copy(
         update={
-            "next_to_best": _next_to_best(bench, state, candidate.source, verdict, channel.cancel),
-            "refuted": _refuted(bench, state, turn, verdict, channel.cancel),
+            "next_to_best": _next_to_best(bench, state, candidate.source, verdict, channel),
+            "refuted": _refuted(bench, state, turn, verdict, channel),
         }
     )
     exchanges = (exchange for ancestor in state.up(turn.parent) for exchange in state.exchanges(ancestor.id))
@@ -362,7 +362,7 @@ def _refuse_stopped(cancel: threading.Event | None) -> None:
 
 
 def _next_to_best(
-    bench: Bench, state: State, source: Source, verdict: Verdict, cancel: threading.Event
+    bench: Bench, state: State, source: Source, verdict: Verdict, channel: Channel
 ) -> tuple[str, Comparison] | None:
     """Time a kernel in one run with the previous best, if it is ``unsure`` which is faster. Return the best turn's id
     and the comparison, or None."""
@@ -370,8 +370,10 @@ def _next_to_best(
     if best is None or not unsure(best.verdict, verdict):
         return None
     name, began = f"turn {best.number}", time.perf_counter()
+    channel.say(f"timing it in one run with {name}, the best so far")
     try:
-        comparison = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=cancel).against(name)
+        judged = compare(bench, source, ("eager",), {name: best.candidate.source}, cancel=channel.cancel)
+        comparison = judged.against(name)
     except (VerifierError, SessionError):
         return None  # both have verdicts already
     finally:
@@ -381,12 +383,12 @@ def _next_to_best(
 
 
 def _refuted(
-    bench: Bench, state: State, turn: Turn, verdict: Verdict, cancel: threading.Event
+    bench: Bench, state: State, turn: Turn, verdict: Verdict, channel: Channel
 ) -> tuple[str, Verdict] | None:
     best, code_turn = state.best(), state.source_turn(turn.parent)
     if best is None or code_turn is None:
         return None
-    return refuted(bench, best, verdict, code_turn.number, options_of(bench, state, best.candidate), cancel)
+    return refuted(bench, best, verdict, code_turn.number, options_of(bench, state, best.candidate), channel)
 
 
 def _with_counters(bench: Bench, source: Source, verdict: Verdict) -> tuple[Verdict, str]:

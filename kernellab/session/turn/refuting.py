@@ -3,7 +3,6 @@ values, and a change of tiles changes rounding without changing what is computed
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from kernellab.errors import VerifierError
 from kernellab.records import Evidence, Stage, Trust, Verdict
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.state import Best, State
-from kernellab.session.turn.context import Bench
+from kernellab.session.turn.context import Bench, Channel
 from kernellab.verifier.protocol.remedies import lost_digits
 
 if TYPE_CHECKING:
@@ -29,21 +28,22 @@ def counterexamples(task: Task, state: State) -> tuple[DrawnCase, ...]:
 
 
 def refuted(
-    bench: Bench, best: Best, verdict: Verdict, number: int, options: VerifyOptions, cancel: threading.Event
+    bench: Bench, best: Best, verdict: Verdict, number: int, options: VerifyOptions, channel: Channel
 ) -> tuple[str, Verdict] | None:
     """Judge the ``best`` kernel, with its ``options``, at the inputs at which the kernel of turn ``number`` lost
     digits. Return its Verifier turn and the new verdict; None if it is correct there, or there is nothing to try.
     Blocking."""
     task = bench.task()
     case = _case(task, verdict)
-    if case is None or cancel.is_set():
+    if case is None or channel.cancel.is_set():
         return None
     case_options = options.model_copy(update={"level": Trust.T1, "counterexamples": (case,)})
+    channel.say(f"trying turn {best.number}, the best so far, at these inputs")
     began = time.perf_counter()
     try:
         with engine().verifying:
             judged = engine().verifier().verify(
-                task, best.candidate.source, bench.target(), options=case_options, cancel=cancel
+                task, best.candidate.source, bench.target(), options=case_options, cancel=channel.cancel
             )  # fmt: skip
     except VerifierError:
         return None  # it keeps its verdict
