@@ -382,9 +382,7 @@ def _next_to_best(
     return (best.turn.id, comparison) if comparison is not None else None
 
 
-def _refuted(
-    bench: Bench, state: State, turn: Turn, verdict: Verdict, channel: Channel
-) -> tuple[str, Verdict] | None:
+def _refuted(bench: Bench, state: State, turn: Turn, verdict: Verdict, channel: Channel) -> tuple[str, Verdict] | None:
     best, code_turn = state.best(), state.source_turn(turn.parent)
     if best is None or code_turn is None:
         return None
