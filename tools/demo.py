@@ -30,7 +30,7 @@ def main() -> int:
     book = nbformat.read(args.notebook, as_version=4)
     started = time.monotonic()
     failure = ""
-    # a folder of its own, so that the demo designs everything anew and leaves no journal behind
+    # a separate folder, so that the demo designs everything again and leaves no journal
     with tempfile.TemporaryDirectory(prefix="kernellab-demo-") as folder:
         (Path(folder) / "kernellab.toml").touch()
         if (recordings := args.notebook.parent / "replays").is_dir():
@@ -49,8 +49,8 @@ def main() -> int:
             failure = f"{error.ename}: {error.evalue}"
 
     without_widgets(book)
-    beside = {"metadata": {"path": str(args.notebook.parent)}}  # where its pictures are
-    page, _ = HTMLExporter(template_name="lab", embed_images=True).from_notebook_node(book, resources=beside)
+    resources = {"metadata": {"path": str(args.notebook.parent)}}  # where its pictures are
+    page, _ = HTMLExporter(template_name="lab", embed_images=True).from_notebook_node(book, resources=resources)
     target = args.out / f"{args.notebook.stem}.html"
     target.write_text(page)
     nbformat.write(book, args.notebook if args.in_place and not failure else args.out / args.notebook.name)

@@ -1,13 +1,13 @@
 """Make a library of kernels for the memory: tuned and verified here, over all classes of operators.
 
 ``python tools/make_library.py --work FOLDER`` tunes each task of ``TASKS`` (of the built-in suite) with the rules'
-designs, verifies the fastest, and keeps what it measured in ``FOLDER/DSL.CLASS.NAME.json``; the same call goes on where
-it stopped, and ``--seconds`` ends it early. ``--write`` then puts all that was verified, for whatever DSL and on
+designs, verifies the fastest, and keeps what it measured in ``FOLDER/DSL.CLASS.NAME.json``; the same call continues
+where it stopped, and ``--seconds`` ends it early. ``--write`` then puts all that was verified, for whatever DSL and on
 whatever machine, into ``kernellab/memory/library.jsonl``; what failed leaves it, and what the folder says nothing of
 stays as it is. No LanceDB is needed: a work folder can be made on a machine with a GPU (``--dsl triton``) and be
 written on another.
 
-``--again`` tunes nothing: it lowers and verifies the library's own kernels anew, which a change of the Verifier's
+``--again`` tunes nothing: it lowers and verifies the library's own kernels again, which a change of the Verifier's
 numbers asks for before a release (until then each is labelled stale).
 """
 
@@ -83,7 +83,7 @@ def make(folder: Path, key: str, dsl: str, judge: Verifier) -> str:
 
 
 def again(folder: Path, kernel: Kernel, judge: Verifier) -> str:
-    """Verify a kernel of the library anew, as its sketch is lowered today; what came of it, in a sentence.
+    """Verify a kernel of the library again, as its sketch is lowered today; what came of it, in a sentence.
 
     Raises:
         KernellabError: its task or its sketch cannot be used any more.
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--dsl", default="cpp")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no task after so many seconds")
-    parser.add_argument("--again", action="store_true", help="verify the library's kernels anew, tune nothing")
+    parser.add_argument("--again", action="store_true", help="verify the library's kernels again, tune nothing")
     parser.add_argument("--only", default="", help="a regular expression of tasks' names")
     parser.add_argument("--part", default="1/1", help="of K processes side by side the N-th: N/K")
     parser.add_argument("--write", action="store_true", help="write the library, measure nothing")

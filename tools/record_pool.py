@@ -5,7 +5,7 @@
 The space grows from the rules' designs: a point that was not looked at yet is drawn, its rewrites are made, and at most
 ``--width`` of those that are new join, until there are ``--points``. Then every point's rewrites are made, and those
 that lead to a point of the space, word for word, are its edges. Points are compiled many at a time, compared with the
-reference's answer, and timed in sweeps, each beside the first design: a ratio is of two stretches that follow on each
+reference's answer, and timed in sweeps, each next to the first design: a ratio is of two stretches that follow on each
 other.
 """
 
@@ -154,7 +154,7 @@ def _entry(source: Source, kernel: Any) -> Callable[..., Any]:
 
 
 def timed(call: Callable[..., Any], arguments: Sequence[Any], calls: int) -> float:
-    """The lower quartile of a call's milliseconds: what the machine does beside it only ever adds."""
+    """The lower quartile of a call's milliseconds: other work of the machine only ever adds."""
     times = []
     until = time.perf_counter() + _LONGEST
     for _ in range(calls):

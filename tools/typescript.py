@@ -222,7 +222,7 @@ def _comment(text: str) -> str:
 
 
 def _literal(value: object, depth: int = 0) -> str:
-    """A value as biome formats it: an object on lines of its own where it has anything in it."""
+    """A value as biome formats it: an object on separate lines where it has anything in it."""
     if not isinstance(value, dict):
         return json.dumps(value)
     if not value:

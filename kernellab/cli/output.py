@@ -37,7 +37,7 @@ def _plain(value: Any) -> Any:
 
 def ask_to_remember(name: str, remember: Callable[[], int]) -> None:
     """Offers what a session or a run of that name has verified to the memory: a person at a terminal is asked, a script
-    is told how. Raises as ``remember``."""
+    sees how. Raises as ``remember``."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         if typer.confirm("Remember it for later designs?", default=False, err=True):
             say(f"{counted(remember(), 'kernel')} remembered")

@@ -98,7 +98,7 @@ class Page(BaseModel):
 class Context:
     """Where tools work: a workspace, and what is kept warm between calls.
 
-    ``progress`` gets a sentence as work goes on; ``cancel`` ends it. Tools of one context may run in several threads:
+    ``progress`` gets a sentence as work continues; ``cancel`` ends it. Tools of one context may run in several threads:
     the judge serves one verification at a time.
     """
 

@@ -19,7 +19,7 @@ from kernellab.verifier.judge.pool import IDLE_SECONDS
 
 #: seconds after a check by which the judge has given back what it freed
 _SETTLED = 5.0
-#: what the kernel does by itself once nobody has asked the judge for a while
+#: what the kernel does by itself once no one has asked the judge for a while
 _REST = "from kernellab.session.engine.engine import engine; engine().verifier().rest(0)"
 
 

@@ -1,4 +1,4 @@
-/** What no dump has, written by hand for looking at: a failed exchange beside a recorded one, a prediction, a memory. */
+/** What no dump has, written by hand for looking at: a failed exchange next to a recorded one, a prediction, a memory. */
 const head = {
   id: "x1",
   role: "coder",

@@ -17,7 +17,7 @@ interface Props {
   card: Card;
   free: boolean;
   decide: (act: Act) => void;
-  /** the card's other answers, beside "Answer" */
+  /** the card's other answers, next to "Answer" */
   children: ComponentChildren;
 }
 

@@ -1,4 +1,4 @@
-/** Which panel shows what a question is about: what the turn made, so that nobody approves what is out of sight. */
+/** Which panel shows what a question is about: what the turn made, so that no one approves what is out of sight. */
 import type { Card, Detail } from "./protocol";
 import type { Panel, View } from "./view";
 

@@ -1,4 +1,4 @@
-/** The keys, over the workbench; Escape or a click beside it closes. */
+/** The keys, over the workbench; Escape or a click outside closes it. */
 import { useEffect, useRef } from "preact/hooks";
 import { SHORTCUTS, type Shortcut } from "./keys";
 import { Button } from "./ui";

@@ -39,7 +39,7 @@ export type Connection = "ready" | "busy" | "gone";
 export interface Outcome {
   /** a sentence with its remedy; absent when the decision was carried out */
   error?: string;
-  /** a sentence to show beside what was done */
+  /** a sentence to show next to what was done */
   note?: string;
 }
 

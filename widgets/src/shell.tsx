@@ -64,7 +64,7 @@ export function Workbench({ view }: { view: View }) {
       aria-label={`workbench of ${head.name}`}
       data-kernellab={head.name}
       data-status={head.status}
-      // the notebook has single-letter commands of its own: two d's delete a cell
+      // the notebook has its single-letter commands: two d's delete a cell
       data-lm-suppress-shortcuts="true"
       onKeyDown={(event) => {
         if (!root.current) return;

@@ -1,7 +1,7 @@
 /**
  * The timeline's shape: rows in order of time, each on a lane.
  *
- * A turn goes on in its parent's lane when it is the parent's first child; every other child opens a lane of its own,
+ * A turn continues in its parent's lane when it is the parent's first child; every other child opens a separate lane,
  * which leaves the parent's row and is free again behind the branch's last turn.
  */
 import type { TurnRow } from "./protocol";
@@ -47,7 +47,7 @@ export function passes(row: TurnRow, filter: Filter): boolean {
   );
 }
 
-/** Lines of the rows that are shown. A row whose parent is hidden hangs on the nearest ancestor that is shown. */
+/** Lines of the rows that are shown. A row whose parent is hidden is attached to the nearest ancestor that is shown. */
 export function layout(rows: readonly TurnRow[], folded: ReadonlySet<string>, filter: Filter = EVERYTHING): Line[] {
   const { shown, hidden } = visible(rows, folded, filter);
   const index = new Map(shown.map((row, at) => [row.id, at]));

@@ -37,7 +37,7 @@ export function TurnNote({ view }: { view: View }) {
   );
 }
 
-/** A claim that the record contradicts is struck through, with the reason beside it. */
+/** A claim that the record contradicts is struck through, with the reason next to it. */
 function Claims({ claims }: { claims: Detail["claims"] }) {
   if (claims.length === 0) return null;
   return (

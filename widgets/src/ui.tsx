@@ -139,7 +139,7 @@ interface FoldProps {
   open?: boolean;
   /** words at the right end of the title */
   aside?: ComponentChildren;
-  /** buttons beside the title; outside of it, so that they do not fold */
+  /** buttons next to the title; outside of it, so that they do not fold */
   tools?: ComponentChildren;
 }
 

@@ -1,6 +1,6 @@
 """What a person expected before the measurement, and how that compares: the calibration of teaching mode.
 
-Predictions are lines of ``.kernellab/predictions.jsonl`` beside the journal: a note of the reader's own, which the
+Predictions are lines of ``.kernellab/predictions.jsonl`` next to the journal: a note of the reader's own, which the
 session does not depend on.
 """
 

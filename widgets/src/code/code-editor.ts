@@ -1,5 +1,5 @@
 /**
- * The code editor of one view: the files of a candidate and what the compiler made of them, each in a tab of its own.
+ * The code editor of one view: the files of a candidate and what the compiler made of them, each in a separate tab.
  *
  * Like the sketch editor it outlives the panel that shows it.
  */
@@ -54,7 +54,7 @@ export class CodeEditor {
   readonly tabs: ReadonlySignal<Tab[]>;
   readonly tab: ReadonlySignal<Tab | null>;
   readonly against: Signal<Against> = signal<Against>("none");
-  /** the sketch is shown beside the code, beside an artefact the file that it was made of */
+  /** the sketch is shown next to the code, and next to an artefact the file that it was made of */
   readonly beside: Signal<boolean> = signal(true);
   /** the artefact of the open tab, null on the tab of a file */
   readonly fetched: ReadonlySignal<Fetched | null>;
@@ -73,7 +73,7 @@ export class CodeEditor {
   /** what the editor shows is the person's own */
   #mine = false;
   #sketch: Holder;
-  /** lines of the file beside that belong to what is pointed at, and where that is */
+  /** lines of the file next to it that belong to what is pointed at, and where that is */
   #pointed: Signal<{ lines: readonly number[]; origin: "file" | "artefact" } | null> = signal(null);
   /** the left side of the difference, null when none is shown */
   #original: ReadonlySignal<string | null>;
@@ -81,7 +81,7 @@ export class CodeEditor {
   #difference = new Compartment();
   /** the code that `heat` is of, or was asked for; "" for none */
   #heated = "";
-  /** counts how often the sketch beside was mounted: a new one has to be told what is pointed at */
+  /** counts how often the sketch next to the code was mounted: a new one must learn what is pointed at */
   #mounted = signal(0);
 
   constructor(view: View) {
@@ -163,7 +163,7 @@ export class CodeEditor {
     };
   }
 
-  /** Shows the sketch in `host`, to be read beside the code. */
+  /** Shows the sketch in `host`, to be read next to the code. */
   mountSketch(host: HTMLElement): () => void {
     const first = untracked(() => this.#besides());
     const close = this.#sketch.mount(host, first.key, first.text);
@@ -178,7 +178,7 @@ export class CodeEditor {
     };
   }
 
-  /** What is shown beside: an artefact's file, else the sketch, under the key "". */
+  /** What is shown next to it: an artefact's file, else the sketch, under the key "". */
   #besides(): { key: string; text: string } {
     const file = this.source.value;
     if (file === null) return { key: "", text: this.#view.state.texts.value.sketch };
@@ -278,7 +278,7 @@ export class CodeEditor {
     });
   }
 
-  /** The session's lines are told of the session's text: in a draft the marks stay where the edit has moved them. */
+  /** The session's lines refer to the session's text: in a draft the marks stay where the edit has moved them. */
   #isTheirs(): boolean {
     const tab = this.tab.value;
     if (tab?.kind !== "file") return true;
@@ -377,7 +377,7 @@ export class CodeEditor {
     if (line !== undefined) setTimeout(() => this.focusLine(line));
   }
 
-  /** The open artefact is asked for once a turn; what could not be had is asked for again when it is opened again. */
+  /** The open artefact is asked for once a turn; what could not be fetched is asked for again when it is opened again. */
   #fetch(): void {
     const tab = this.tab.value;
     const { turn } = this.#view.state.texts.value;
@@ -435,7 +435,7 @@ export class CodeEditor {
     this.#point(from === null || !got ? from : (map[got.file]?.[from] ?? null), "code");
   }
 
-  /** A click on an origin: to the sketch beside or in its panel; from an artefact to the file. */
+  /** A click on an origin: to the sketch next to the code or in its panel; from an artefact to the file. */
   #openOrigin(line: number): void {
     const got = this.#artefact();
     if (got && this.source.peek() !== null && this.#sketch.view?.dom.offsetParent) goToLine(this.#sketch.view, line);

@@ -84,7 +84,7 @@ const theme = EditorView.theme({
     fontFamily: "var(--jp-ui-font-family, system-ui, sans-serif)",
   },
 
-  // severities: a glyph in the gutter, a line of its own kind under the text, a word in every message
+  // severities: a glyph in the gutter, a line in a separate style under the text, a word in every message
   ".cm-gutter-lint": { width: "1.2em" },
   ".cm-gutter-lint .cm-gutterElement": { padding: "0 1px" },
   ".cm-lint-marker": { width: "auto", height: "auto", textAlign: "center", fontWeight: "bold", lineHeight: "inherit" },

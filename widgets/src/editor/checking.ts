@@ -39,7 +39,7 @@ export class Checker {
     this.#apply = apply;
   }
 
-  /** Asks about `text` when nothing newer comes for a moment; at once when nobody types. */
+  /** Asks about `text` when nothing newer comes for a moment; at once when no one types. */
   ask(text: string, wait = DEBOUNCE_MS): void {
     const version = this.version.value + 1;
     const since = performance.now();

@@ -115,7 +115,7 @@ export class Desks<Text> {
     // also where the turn that was looked at was the head: the new head is another
     this.view.follow();
     if (place !== HEAD) {
-      // It became a fork with a head of its own, and this turn keeps its text.
+      // It became a fork with a separate head, and this turn keeps its text.
       this.#change(draft.dropped, place);
       return;
     }

@@ -8,7 +8,7 @@ import { offsetOf } from "./columns";
 
 export type Severity = Diagnostic["severity"];
 
-/** A severity is told by glyph and word; colour only adds to it. */
+/** Glyph and word show a severity; colour only adds to it. */
 export const GLYPHS: Record<Severity, string> = { error: "✖", warning: "▲", info: "ⓘ" };
 
 const RANK: Record<Severity, number> = { error: 0, warning: 1, info: 2 };

@@ -147,7 +147,7 @@ export class SketchEditor implements CheckedText {
       });
       return;
     }
-    // The person has lines of their own: the session's numbers are others, so the pin goes along with the draft.
+    // The draft's lines differ from the session's, so the pin is sent with the draft.
     editor.dispatch({
       changes: { from: line.from, to: line.to, insert: withPin(line.text, on) },
       userEvent: "input.pin",
@@ -219,7 +219,7 @@ export class SketchEditor implements CheckedText {
     const mine = this.#mine;
     this.#mine = this.drafts.has(place);
     if (this.#holder.show(place, text, mine) !== "other") return;
-    // Another turn's text came up, with a state of its own.
+    // Another turn's text came up, with a separate state.
     this.#holder.forget((key) => key === HEAD || this.drafts.has(key));
     this.checker.cancel();
     this.checked.value = null;

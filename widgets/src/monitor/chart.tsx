@@ -24,7 +24,7 @@ export function Chart({ view }: { view: MonitorView }) {
     draw(element, shown.current);
     point();
   };
-  // who is chosen lies on a picture of its own: walking through the table does not draw all points again
+  // who is chosen lies on a separate picture: walking through the table does not draw all points again
   const point = () => {
     if (!above.current || !shown.current) return;
     const line = at === null ? [] : lineage(view.rows, at).map((row) => row.number);

@@ -1,4 +1,4 @@
-/** What is told of the whole run: two candidates side by side, the grid of kinds, the Analyst's words, the ledger. */
+/** What is shown of the whole run: two candidates side by side, the grid of kinds, the Analyst's words, the ledger. */
 import { useState } from "preact/hooks";
 import { count, duration, NONE, percent, plural } from "../format";
 import { Difference } from "../panels/difference";

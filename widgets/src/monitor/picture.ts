@@ -145,7 +145,7 @@ function byRound(rounds: readonly Round[]): number[][] {
   return rounds.flatMap((round) => (round.best === null ? [] : [[round.round, round.best]]));
 }
 
-/** Always the same place for a candidate of a round, so that those of a round lie beside each other. */
+/** Always the same place for a candidate of a round, so that those of a round lie next to each other. */
 const spread = (number: number): number => (((number * 0.618034) % 1) - 0.5) * 0.7;
 
 const whole = (most: number): number[] => {

@@ -67,7 +67,7 @@ export function Monitor({ view }: { view: MonitorView }) {
       data-kernellab-run={head.run}
       data-name={head.name}
       data-status={head.status}
-      // the notebook has single-letter commands of its own: two d's delete a cell
+      // the notebook has its single-letter commands: two d's delete a cell
       data-lm-suppress-shortcuts="true"
       onKeyDown={keys}
     >

@@ -1,4 +1,4 @@
-/** What a person does to a run that goes on: a sketch of their own, islands that rest, knobs. */
+/** What a person does to a run that continues: a sketch of theirs, islands that rest, knobs. */
 import { useState } from "preact/hooks";
 import { severityOf } from "../editor/diagnostics";
 import { SketchArea, SketchField } from "../editor/SketchField";

@@ -1,4 +1,4 @@
-/** A long text in a box of its own. */
+/** A long text in a separate box. */
 import type { ComponentChildren } from "preact";
 
 export function LongText({

@@ -76,7 +76,7 @@ export class MonitorView extends Link<Said> {
     if (found.rows.length) this.#tell();
   }
 
-  /** Chart and table are drawn anew as a whole: the more candidates there are, the more of them come at once. */
+  /** Chart and table are drawn again as a whole: the more candidates there are, the more of them come at once. */
   #tell(): void {
     if (this.#due !== undefined) return;
     const wait = this.rows.size / ROWS_A_MS - (performance.now() - this.#told);
