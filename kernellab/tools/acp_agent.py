@@ -34,6 +34,7 @@ from kernellab.models.exchanges import Finish, Usage
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
 from kernellab.tools.acp_client import MOST_SAID, Client, in_daemon
+from kernellab.tools.acp_wire import Wire
 from kernellab.tools.desk import MOST_STEPS, SUBMIT, Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.mcp_server import Handlers, http_app
@@ -51,8 +52,10 @@ _LAST_SWEEP_S = 2.0
 _LAST_WORDS_S = 10.0
 #: until it has started and told what it can do
 _START_S = 180.0
-#: characters of one message of the protocol
-_MESSAGE = 64 << 20
+#: bytes that are read at a time of what an ended agent had written
+_UNREAD = 1 << 20
+#: characters of an error's message that are told
+_ERROR = 300
 #: variables that say where a program keeps its files: the usual folder of the home, and its name in the workspace's
 _OWN = {
     "XDG_CONFIG_HOME": (".config", "config"), "XDG_CACHE_HOME": (".cache", "cache"),
@@ -204,7 +207,8 @@ class AgentModel:
                 if self._client.too_long:
                     raise ModelError(
                         ModelFault.BUDGET,
-                        f"The {self.name} said more than {MOST_SAID / 1e6:.0f} MB in a turn or did {MOST_STEPS} steps.",
+                        f"The {self.name} said more than {MOST_SAID / 1e6:.0f} MB in a turn or did {MOST_STEPS} steps "
+                        "(what is no message of the protocol counts more than its length).",
                         "Ask again; its steps say what it repeats.",
                     )  # fmt: skip
                 spent, left = self._client.new_usd, self._budget.left("usd")
@@ -292,11 +296,18 @@ class _Run:
         process = await self._launch()
         assert process.stdin is not None and process.stdout is not None
         client: Any = self._client  # of the protocol's methods it has those that are used
-        self._connection = ClientSideConnection(client, process.stdin, process.stdout)
+        self._connection = ClientSideConnection(client, Wire(process.stdout, process.stdin, self._client))
         hello = await self._alive(self._connection.initialize(
             protocol_version=PROTOCOL_VERSION, client_capabilities=schema.ClientCapabilities(),
             client_info=schema.Implementation(name="kernellab", version="1"),
         ))  # fmt: skip
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise ModelError(
+                ModelFault.CONFIG,
+                f"The agent {self._name} speaks version {hello.protocol_version} of the Agent Client Protocol, "
+                f"kernellab version {PROTOCOL_VERSION}.",
+                "Install a version of the agent that speaks it.",
+            )
         able = hello.agent_capabilities
         over_http = bool(able and able.mcp_capabilities and able.mcp_capabilities.http)
         server: Any
@@ -341,6 +352,9 @@ class _Run:
         if self._connection is not None:
             await self._connection.close()
         if self._process is not None:
+            # a stream with text that no one read is not seen to be closed
+            while self._process.stdout is not None and await self._process.stdout.read(_UNREAD):
+                pass
             await self._process.wait()
         self._errors.close()
         if self._server is not None:
@@ -374,7 +388,7 @@ class _Run:
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable, str(_CONFINE), str(report), writable, json.dumps(_commanding()), program,
             *self._options.command[1:],
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self._errors, limit=_MESSAGE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self._errors, limit=MOST_SAID,
             cwd=self._folder, env=variables, start_new_session=True, pass_fds=[report],
         )  # fmt: skip
         os.close(report)
@@ -411,8 +425,9 @@ class _Run:
         return [str(folder) for folder in folders if folder.exists()], moved
 
     async def _alive(self, answer: Any) -> Any:
-        """The agent's answer. Raises ModelError: it ended, or refused."""
+        """The agent's answer. Raises ModelError: it ended, refused, or answered in another form than the protocol's."""
         from acp import RequestError
+        from pydantic import ValidationError
 
         assert self._process is not None
         asked, ended = asyncio.ensure_future(answer), asyncio.ensure_future(self._process.wait())
@@ -423,8 +438,15 @@ class _Run:
             raise ConnectionError
         except RequestError as error:
             raise ModelError(
-                ModelFault.SERVER, f"The agent {self._name} refused: {scrub(str(error))}.",
+                ModelFault.SERVER, f"The agent {self._name} refused: {escaped(scrub(str(error)[:_ERROR]))}.",
                 "Log in with its own command line first, then resume.", resumable=True,
+            ) from None  # fmt: skip
+        except ValidationError as error:
+            where = ".".join(str(step) for step in error.errors()[0]["loc"]) or "the whole"
+            raise ModelError(
+                ModelFault.SERVER,
+                f"The agent {self._name} gave an answer that is none of the Agent Client Protocol: {where} is wrong.",
+                "Resume to ask again; another version of the agent may do better.", resumable=True,
             ) from None  # fmt: skip
         except (ConnectionError, EOFError):
             await asyncio.wait({ended}, timeout=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import threading
 import time
@@ -61,6 +62,10 @@ class Client:
         """Has it said or done more than a turn may? What comes then is dropped."""
         return self._length > MOST_SAID or len(self._desk.steps) >= MOST_STEPS
 
+    def heard(self, characters: int) -> None:
+        """So many more characters came that are no part of a message."""
+        self._length += characters
+
     def flush(self) -> None:
         """The message up to now becomes a step."""
         pieces, self._said = self._said, []  # the loop may append meanwhile
@@ -99,9 +104,10 @@ class Client:
             self._called(update)
         elif kind == "usage_update":
             self.in_context = update.used
-            if update.cost is not None and update.cost.currency == "USD":
-                # 0 is what an agent tells that knows no price
-                self.usd = update.cost.amount or self.usd
+            cost = update.cost.amount if update.cost is not None and update.cost.currency == "USD" else 0.0
+            # 0 is what an agent tells that knows no price; a sum that falls, or is no number, would free the budget
+            if 0 < cost < math.inf:
+                self.usd = max(cost, self.usd or 0.0)
 
     def _called(self, update: Any) -> None:
         """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""
