@@ -91,7 +91,7 @@ def span(w: Writer, axis: Axis) -> tuple[Expr, ...]:
     step = w.t.blocks.get(axis)
     chunk = w.k.chunk
     if chunk is None or axis is chunk or axis is not next((a for a in w.t.order if a in w.k.red), None):
-        return (ZERO, extent(axis.extent), w.extent(axis)) if step else span_to(extent(axis.extent), None)
+        return (w.begins(axis), extent(axis.extent), w.extent(axis)) if step else span_to(extent(axis.extent), None)
     size = chunk_size(w)
     if axis in w.counters:
         # pieces are traversed from the end, also past the edge of the last one

@@ -319,8 +319,11 @@ class RunningPair:
         below: Expr = Name(base)
         if self._row:
             parts = w.names.fresh("parts")
-            w.body.append(let(parts, call("reshape", x, listed([Num(w.t.parts), *self._row]))))
-            x, below = Name(parts), tree.Subscript(base, (tree.NewAxis(), tree.Slice()))
+            # a lane's elements lie side by side if it reads them as one vector
+            shape: list[Expr] = [*self._row, Num(w.t.parts)] if w.t.vector else [Num(w.t.parts), *self._row]
+            w.body.append(let(parts, call("reshape", x, listed(shape))))
+            along = (tree.Slice(), tree.NewAxis()) if w.t.vector else (tree.NewAxis(), tree.Slice())
+            x, below = Name(parts), tree.Subscript(base, along)
         w.body.append(let(grown, call("max", Name(top), self._joined("max", x))))
         # in a lane with only -inf so far the exponentials are 0; an infinity held finite in the formula stays infinite
         size: Expr = Name(grown)
@@ -332,7 +335,7 @@ class RunningPair:
         w.body.append(let(top, Name(grown)))
 
     def _joined(self, kind: str, parts: Expr) -> Expr:
-        return call(f"reduce_{kind}", parts, axis=Num(0)) if self._row else parts
+        return call(f"reduce_{kind}", parts, axis=Num(int(self._w.t.vector > 0))) if self._row else parts
 
     def _moments(self) -> None:
         w, r = self._w, self._pair.first

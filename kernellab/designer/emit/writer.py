@@ -166,13 +166,16 @@ class Writer:
         return mask
 
     def valid(self, axis: Axis, lanes: tuple[Axis, ...]) -> tree.Expr:
-        """Return the mask of elements of a tile over ``lanes`` before the end of ``axis``."""
+        """Return the mask of elements of a tile over ``lanes`` that ``axis`` has."""
         scope = self.scope_of(frozenset([axis]))
         key = -axis.uid - 1
         if key not in scope.known:
             name = self.names.fresh(f"{self.variable(axis)}_inside")
             here = Binary("+", self.vars[axis], self.lanes(axis))
-            scope.body.append(let(name, Binary("<", here, extent(axis.extent))))
+            before_end: tree.Expr = Binary("<", here, extent(axis.extent))
+            if self.begins(axis) != ZERO:
+                before_end = call("logical_and", Binary(">=", here, ZERO), before_end)
+            scope.body.append(let(name, before_end))
             scope.known[key] = Value(Name(name), (axis,))
         return self.spread(scope.known[key], lanes).tree
 
@@ -328,6 +331,24 @@ class Writer:
         if not block:
             return extent(axis.extent)
         return Name(block) if self.t.parts == 1 else Binary("*", tree.Num(self.t.parts), Name(block))
+
+    def begins(self, axis: Axis) -> tree.Expr:
+        """Return where the loop over a blocked axis begins: at 0, or where a vector begins before a row (``t.vector``).
+
+        The first element of the row is counted in the tensor of rows that is read or written along the axis."""
+        if not self.t.vector or axis not in self.inner or axis not in self.t.blocks:
+            return ZERO
+        for index in (*(e.index for e in self.k.loads), *(o.index for o in self.k.outs)):
+            *rows, columns = index or (Ix(),)
+            names = [ix.leaves()[0] for ix in rows if ix.plain and len(ix.leaves()) == 1]
+            separate = all(a in self.vars and a not in self.t.blocks and a not in self.inner for a in names)
+            if not rows or len(names) < len(rows) or not separate or not columns.plain or columns.leaves() != (axis,):
+                continue
+            first: tree.Expr = self.vars[names[0]]
+            for row in names[1:]:
+                first = Binary("+", times(first, extent(row.extent)), self.vars[row])
+            return Binary("-", ZERO, Binary("%", times(first, extent(axis.extent)), tree.Num(self.t.vector)))
+        return ZERO
 
     def start(self, axis: Axis) -> tree.Expr:
         """Return the start of the tile along ``axis``."""

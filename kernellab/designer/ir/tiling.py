@@ -62,6 +62,8 @@ class Tiling:
     once: bool = False
     #: number of rows of lanes in a tile of that row, each as long as its block
     parts: int = 1
+    #: elements of a vector, at whose multiples a loop over rows of any length begins; 0: it begins with the row
+    vector: int = 0
     #: a row in the cache gets one pass per reduction of narrow elements
     cached: bool = False
     #: groups of warps that multiply tiles loaded by one more warp through the copy engine; 0: every warp does both

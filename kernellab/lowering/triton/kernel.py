@@ -14,7 +14,7 @@ from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Team, write_grid
-from kernellab.lowering.triton.places import PlaceWriter
+from kernellab.lowering.triton.places import AlignedRow, PlaceWriter, aligned_row
 from kernellab.lowering.triton.shapes import Computed, Ints, Shapes
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_used
@@ -199,9 +199,13 @@ class KernelWriter:
 
     def _load(self, stmt: Load) -> None:
         folded = self.folded.get(id(stmt))
+        dtype = stmt.region.tensor.dtype
+        if not folded and (row := self._aligned(stmt.region)) is not None:
+            code = f"kl_read_row({self._row_text(stmt.region, row)}, {pad_text(stmt.pad, dtype)})"
+            self.set_tile(stmt.tile, self.values.cast(Text(code, stmt.tile.shape), dtype, stmt.tile.dtype).code)
+            return
         turned = not folded and len(stmt.region.shape) > 1 and _strided(stmt.region)
         place = self.places.place(stmt.region, write=False, lanes=folded.lanes if folded else (), turned=turned)
-        dtype = stmt.region.tensor.dtype
         options = [tidy(place.pointer)]
         if place.mask:
             options += [f"mask={tidy(place.mask)}", f"other={pad_text(stmt.pad, dtype)}"]
@@ -228,7 +232,23 @@ class KernelWriter:
             cast = f"tl.permute({tidy(cast)}, [{', '.join(map(str, reversed(range(rank))))}])"
         return tidy(place.pointer), tidy(cast), f", mask={tidy(place.mask)}" if place.mask else ""
 
+    def _aligned(self, region: Region) -> AlignedRow | None:
+        row = aligned_row(region, self.ints)
+        return row if row is not None and self.shapes.extent(row.extent).exact else None
+
+    def _row_text(self, region: Region, row: AlignedRow) -> str:
+        """Return the arguments of ``kl_read_row`` and ``kl_write_row`` that say where the tile lies."""
+        at, length = self.int_text(row.at), self.int_text(row.length)
+        extent = self.shapes.extent(row.extent).padded
+        return f"{region.tensor.name}, {self.int_text(row.first)}, {at}, {length}, {extent}, {row.vector}"
+
     def _store(self, stmt: Store) -> None:
+        if (row := self._aligned(stmt.region)) is not None:
+            code = self.values.filled(stmt.value, stmt.region.shape)
+            dtype = stmt.region.tensor.dtype
+            cast = self.values.cast(Text(code, stmt.region.shape), stmt.value.type.dtype, dtype).code
+            self.out.put(f"kl_write_row({self._row_text(stmt.region, row)}, {tidy(cast)})")
+            return
         pointer, value, mask = self._target(stmt)
         self.out.put(f"tl.store({pointer}, {value}{mask})")
 

@@ -1,4 +1,5 @@
-"""Functions of the library for sorts: keys of integers that order any dtype, and what lies under a key.
+"""Functions of the library for sorts (keys of integers that order any dtype, and what lies under a key), and for rows
+of any length in whole vectors.
 
 See library.py, with whose functions the lowering copies them.
 """
@@ -65,3 +66,34 @@ def kl_first_in_order(x, count: tl.constexpr):
         return tl.min(x, len(x.shape) - 1, keep_dims=True)
     else:
         return ~tl.topk(~x, count)
+
+
+@triton.jit
+def kl_read_row(tensor, first, at, length, SIZE: tl.constexpr, VECTOR: tl.constexpr, pad):
+    """Reads ``SIZE`` elements from ``at`` of a row whose element 0 is ``tensor[first]``; outside of the row, ``pad``.
+
+    ``first + at`` is a multiple of ``VECTOR``: a vector that lies in the row is read at once. Only tiles over the
+    row's ends also read single elements.
+    """
+    tl.static_assert(SIZE % VECTOR == 0)
+    places = tensor + (tl.multiple_of(first + at, VECTOR) + tl.arange(0, SIZE))
+    vector = at + tl.arange(0, SIZE) // VECTOR * VECTOR
+    whole = (vector >= 0) & (vector + VECTOR <= length)
+    tile = tl.load(places, mask=whole, other=pad)
+    if (at < 0) | (at + SIZE > length):
+        lane = at + tl.arange(0, SIZE)
+        tile = tl.load(places, mask=(lane >= 0) & (lane < length) & ~whole, other=tile)
+    return tile
+
+
+@triton.jit
+def kl_write_row(tensor, first, at, length, SIZE: tl.constexpr, VECTOR: tl.constexpr, tile):
+    """Writes what ``kl_read_row`` reads; nothing outside of the row."""
+    tl.static_assert(SIZE % VECTOR == 0)
+    places = tensor + (tl.multiple_of(first + at, VECTOR) + tl.arange(0, SIZE))
+    vector = at + tl.arange(0, SIZE) // VECTOR * VECTOR
+    whole = (vector >= 0) & (vector + VECTOR <= length)
+    tl.store(places, tile, mask=whole)
+    if (at < 0) | (at + SIZE > length):
+        lane = at + tl.arange(0, SIZE)
+        tl.store(places, tile, mask=(lane >= 0) & (lane < length) & ~whole)

@@ -221,4 +221,50 @@ def _base_name(expr: IntExpr) -> str:
     return next((name for name in map(_base_name, expr.args) if name and expr.loop_vars()), "")
 
 
-__all__ = ["Place", "PlaceWriter"]
+@dataclass(frozen=True)
+class AlignedRow:
+    """A tile of one row, in a loop that begins where a vector does (``for j in range(0 - i * N % V, N, T)``): rows of
+    any length are moved in whole vectors. What it reads before the row is the pad; it writes nothing there.
+
+    Fields: the flat index of the row's first element in its tensor, the tile's position in the row, the row's length,
+    the tile's extent, and the elements of a vector, at whose multiples the tile begins."""
+
+    first: IntExpr
+    at: IntExpr
+    length: IntExpr
+    extent: IntExpr
+    vector: int
+
+
+def aligned_row(region: Region, ints: Ints) -> AlignedRow | None:
+    """Return the row of which ``region`` is a tile, in a loop that begins at a multiple of a vector; None if it is no
+    such tile."""
+    *rows, columns = region.index
+    if isinstance(columns, Point) or not columns.step.is_one or not all(isinstance(ix, Point) for ix in rows):
+        return None
+    loop = ints.loops.get(columns.start.name) if columns.start.kind is IntKind.LOOP else None
+    vector = _vector(loop.start) if loop is not None else 0
+    if loop is None or vector < 2:
+        return None
+    first, sizes = num(0), region.tensor.shape
+    for d, index in enumerate(rows):
+        assert isinstance(index, Point)
+        first = int_op("+", int_op("*", first, sizes[d]), index.at)
+    first = int_op("*", first, sizes[-1])
+    before = int_op("-", num(0), int_op("%", first, num(vector)))
+    extent = ints.const(columns.extent)
+    whole = extent is not None and extent % vector == 0 and ints.equal(columns.extent, loop.step)
+    fits = whole and ints.equal(loop.start, before) and ints.equal(loop.stop, sizes[-1])
+    return AlignedRow(first, columns.start, sizes[-1], columns.extent, vector) if fits else None
+
+
+def _vector(start: IntExpr) -> int:
+    """Return the ``V`` of a start ``0 - first % V``; 0 for any other."""
+    if start.kind is not IntKind.OP or start.op != "-":
+        return 0
+    rest = start.args[-1]
+    found = rest.kind is IntKind.OP and rest.op == "%" and rest.args[1].kind is IntKind.NUM
+    return rest.args[1].value if found else 0
+
+
+__all__ = ["AlignedRow", "Place", "PlaceWriter", "aligned_row"]

@@ -24,6 +24,8 @@ _PACKED, _UNPACKED_TILE = 8, 1 << 14
 #: lanes of a row's tile relative to a row block, and elements per lane: for rows not aligned to 16 bytes, and for other
 #: rows longer than this multiple of the longest whole row
 _ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
+#: bytes that a lane moves at once
+_VECTOR = 16
 #: share of the L2 cache for rows that are read again; programs per SM that read narrow rows
 _CACHED, _PROGRAMS = 0.7, 4
 #: number of sums in one launch from which their tiles are kept small, and the total elements of the tiles then
@@ -77,7 +79,9 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         own_firsts = [first for first in firsts if first in k.reds]
         # unaligned rows are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes; if 8
         # elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
-        odd = ctx.style.measured and k.varies and ctx.size(inner) * widest_along(k, [inner]) % 16 != 0
+        unaligned = ctx.style.measured and ctx.size(inner) * widest_along(k, [inner]) % _VECTOR != 0
+        vector = _VECTOR // widest_along(k, [inner]) if unaligned and ctx.target.dsl == "triton" else 0
+        odd = unaligned and k.varies
         narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in own_firsts)
         once = odd and narrow_max
         # float32 values that are stored narrow: passes over the cache take less time than a second exponential per
@@ -104,11 +108,12 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         if (narrow_max or widened) and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
             times, parts = _ODD if odd else _LONG
             lanes = {inner: ctx.block("LANES", int(times * ctx.style.row_block), inner, 64)}
-            return replace(t, blocks=lanes, once=True, parts=parts, warps=32, why=why.ONLINE)
+            return replace(t, blocks=lanes, once=True, parts=parts, vector=vector, warps=32, why=why.ONLINE)
         blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
         return replace(
-            t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, why=why.ONLINE if online else t.why
-        )
+            t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, vector=vector,
+            why=why.ONLINE if online else t.why,
+        )  # fmt: skip
     t = replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
     par = [a for a in tiled if a in k.par]
     searches = any(r.kind.startswith("arg") for r in k.reds)
