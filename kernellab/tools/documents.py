@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from kernellab.dsls.spec import whose
 from kernellab.errors import KernellabError, counted
-from kernellab.tools.tool import MATERIAL, Context, Page, Request, Result, ToolError, page_of, tool
+from kernellab.tools.tool import MATERIAL, MOST_TEXT, Context, Page, Request, Result, ToolError, page_of, tool
 
 if TYPE_CHECKING:
     from kernellab.options.memory import MemoryDefaults
@@ -18,17 +18,34 @@ if TYPE_CHECKING:
 
 def documents(workspace: Path) -> dict[str, Path]:
     """Every document by its name, ``language/overview.md``; a workspace's own goes before the installation's. A link
-    that leads out of the workspace's folder is none."""
+    that leads out of the workspace's folder is none, nor is anything of a folder that is such a link."""
     from kernellab.dsls.spec import knowledge_roots
 
     found: dict[str, Path] = {}
     for root in knowledge_roots(workspace):
         own = root == (workspace / "knowledge").resolve()
+        if own and not root.is_relative_to(workspace.resolve()):
+            continue
         for path in sorted([*root.rglob("*.md"), *root.rglob("examples/*/*.py")]):
             if own and not (path.is_file() and path.resolve().is_relative_to(root)):
                 continue
             found.setdefault(path.relative_to(root).as_posix(), path)
     return found
+
+
+def text_of(name: str, path: Path) -> str:
+    """A document's text. Raises ToolError: it has more than ``MOST_TEXT`` bytes, or is no UTF-8 text."""
+    try:
+        # one that grows meanwhile is read no further
+        with path.open("rb") as file:
+            data = file.read(MOST_TEXT + 1)
+        if len(data) > MOST_TEXT:
+            raise ToolError(f"The document {name!r} has more than {MOST_TEXT:,} bytes.", "It is too long to be read.")
+        return data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        words = f"The document {name!r} cannot be read: {reason}."
+        raise ToolError(words, "list_documents names the others.") from None
 
 
 class SearchRequest(Request):
@@ -62,12 +79,16 @@ def search_documents(context: Context, request: SearchRequest) -> SearchResult:
     if not words(request.words):
         raise ToolError(f"There is no word to look for in {request.words!r}.", "Give a few words, or list_documents.")
     known = documents(context.workspace)
-    sections = [
-        (name, section.title, section.text)
-        for name, path in known.items()
-        if path.suffix == ".md"
-        for section in read_page(path).sections
-    ]
+    sections, unread = list[tuple[str, str, str]](), list[str]()
+    for name, path in known.items():
+        if path.suffix != ".md":
+            continue
+        try:
+            if whose(path, context.workspace):
+                text_of(name, path)
+            sections += [(name, section.title, section.text) for section in read_page(path).sections]
+        except KernellabError:  # one of the workspace's takes no other document from a reader
+            unread.append(name)
     rank = scores(request.words, [f"{name} {title} {text}" for name, title, text in sections])
     share = _shares(context, request, known)
     rank = [score * share.get(name, 1.0) for score, (name, _, _) in zip(rank, sections, strict=True)]
@@ -77,9 +98,11 @@ def search_documents(context: Context, request: SearchRequest) -> SearchResult:
         for name, title, text in (sections[i] for i in order)
     ]
     names = ", ".join(dict.fromkeys(_named(p.document, p.whose) for p in passages))
+    following = "read_document gives a whole document, in pages." if passages else "list_documents names them all."
+    left = f"{counted(len(unread), 'document')} cannot be read: {', '.join(unread[:4])}." if unread else ""
     return SearchResult(
         summary=f"Nearest: {names}." if passages else f"No document speaks of {request.words!r}.",
-        next="read_document gives a whole document, in pages." if passages else "list_documents names them all.",
+        next=" ".join(filter(None, (following, left))),
         passages=passages,
     )
 
@@ -132,7 +155,7 @@ def read_document(context: Context, request: ReadRequest) -> ReadResult:
         near = get_close_matches(request.document, known, 3, 0.6)
         remedy = f"Near it: {', '.join(near)}." if near else "list_documents names them all."
         raise ToolError(f"There is no document {request.document!r}.", remedy)
-    text = page_of(known[request.document].read_text(encoding="utf-8"), request.page)
+    text = page_of(text_of(request.document, known[request.document]), request.page)
     rest = f"Page {text.page + 1} continues." if text.page < text.pages else ""
     own = whose(known[request.document], context.workspace)
     summary = f"{_named(request.document, own)}, page {text.page} of {text.pages}."

@@ -81,14 +81,16 @@ class ToolModel:
             if not reply.calls:
                 return whole(reply)
             spent = added(spent, reply.usage)
+            # each is a step in the journal, and one more says that they are used up
+            calls = reply.calls[: desk.most + 1]
             called.append({
                 "role": "assistant", "content": reply.text or None,
                 "tool_calls": [
                     {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                    for c in reply.calls
+                    for c in calls
                 ],
             })  # fmt: skip
-            for call in reply.calls:
+            for call in calls:
                 called.append(
                     {"role": "tool", "tool_call_id": call.id, "content": desk.text(call.name, call.arguments)}
                 )

@@ -20,12 +20,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from kernellab.content import installed
 from kernellab.dsls.spec import whose
 from kernellab.errors import KernellabError
 from kernellab.tools.desk import Desk
-from kernellab.tools.documents import documents
+from kernellab.tools.documents import documents, text_of
 from kernellab.tools.tool import Context, Tool, ToolError, call, failed, tools
 from kernellab.verifier.protocol.sanitize import shown
 
@@ -97,7 +98,7 @@ class Handlers:
             return {"resources": []}
         folder = self.context.workspace
         rows = [
-            {"uri": _DOCUMENT + name, "name": name, "mimeType": _mime(name)}
+            {"uri": _DOCUMENT + quote(name), "name": shown(name), "mimeType": _mime(name)}
             | ({"description": told} if (told := whose(path, folder)) else {})
             for name, path in documents(folder).items()
         ]
@@ -117,9 +118,10 @@ class Handlers:
         if self.desk:
             raise ToolError("A turn has no resources.", "read_document gives the documents.")
         if uri.startswith(_DOCUMENT):
-            path = documents(self.context.workspace).get(uri.removeprefix(_DOCUMENT))
+            name = unquote(uri.removeprefix(_DOCUMENT))
+            path = documents(self.context.workspace).get(name)
             if path is not None:
-                return _contents(uri, path.read_text(encoding="utf-8"), _mime(uri))
+                return _contents(uri, text_of(name, path), _mime(uri))
         if uri.startswith(_SESSION):
             name, _, part = uri.removeprefix(_SESSION).rpartition("/")
             if part not in _PARTS:

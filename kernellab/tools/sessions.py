@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -107,6 +107,7 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
     from kernellab.session.start import begin
 
     task = context.task(request.task)
+    _check_name(request.name or task.name, sessions(context.workspace))
     roles = {name: ">".join(_player(context, one) for one in players_of(spec)) for name, spec in request.roles.items()}
     before = set(sessions(context.workspace))
     with context.counted():
@@ -126,6 +127,21 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
         "summary": f"{session.name} was there already, and none was begun: {became}. {found.summary}",
         "next": f"submit_sketch and submit_source go on with it; another name begins one. {found.next}",
     })  # fmt: skip
+
+
+def _check_name(name: str, known: Sequence[str]) -> None:
+    """Raises ToolError: a session would have another name than this, or one that differs from a ``known`` session's in
+    nothing but the case of its letters."""
+    from kernellab.task import identifier
+
+    if name != (plain := identifier(name)):
+        raise ToolError(
+            f"{name!r} is no name of a session: letters of ASCII, digits and _, which do not begin with a digit.",
+            f"{plain!r} is one.",
+        )
+    names = {one.rpartition("-")[0] for one in known}
+    if near := sorted(one for one in names - {name} if one.casefold() == name.casefold()):
+        raise ToolError(f"There is a session {near[0]!r}, from which {name!r} is hard to tell.", "Give another name.")
 
 
 class SessionRequest(Request):

@@ -91,6 +91,20 @@ def test_a_bound_ends_the_looking_and_the_model_answers(
     assert said in last["messages"][-1]["content"] and said in reply.steps[-1].title
 
 
+def test_a_reply_of_any_number_of_calls_leaves_few_steps(desk: Desk) -> None:
+    """Each is kept in the journal."""
+    many = [
+        {"index": n, "id": f"c{n}", "type": "function", "function": {"name": "list_documents", "arguments": "{}"}}
+        for n in range(2000)
+    ]
+    with FakeServer(answer("", finish="tool_calls", tool_calls=many), answer(RIGHT)) as server:
+        reply = ask(server, desk)
+        sent = server.requests[-1].body["messages"]
+    assert reply.text == RIGHT and len([s for s in reply.steps if s.kind == "tool"]) == desk.most + 1
+    asked = next(one["tool_calls"] for one in sent if one.get("tool_calls"))
+    assert [c["id"] for c in asked] == [one["tool_call_id"] for one in sent if one["role"] == "tool"]
+
+
 def test_an_endpoint_without_tools_answers_at_once_and_it_is_noted(desk: Desk) -> None:
     refusal = status(400, "tools is not supported by this model", param="tools")
     with FakeServer(refusal, answer(RIGHT)) as server:
