@@ -40,6 +40,8 @@ WAIT, _PAUSE = 300.0, 1.0
 _CUTS = 2
 #: seconds: between two checks for cancellation; to connect by ssh; for a machine to report what it is
 _LOOK, _THROUGH, _DETECT = 0.1, 15, 180.0
+#: seconds to connect to a Dask scheduler
+_CONNECT = 10.0
 #: prefix of the address of a judge behind ssh
 SSH = "ssh://"
 _SSH = re.compile(SSH + r"((?:[\w.+][\w.+-]*@)?[\w.][\w.-]*)(?::(\d+))?(/[\w./+-]+)?")
@@ -294,7 +296,7 @@ def connected(address: str) -> Any:
             f"A cluster needs {error.name}, which is not installed.", "pip install 'kernellab[cluster]'."
         ) from None
     try:
-        return client(f"tcp://{address}", timeout=10)
+        return client(f"tcp://{address}", timeout=_CONNECT)
     except OSError as error:
         raise EvolveError(
             f"No Dask scheduler answers at {address}: {error}", "Start one with `dask scheduler`."

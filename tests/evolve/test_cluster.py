@@ -170,6 +170,9 @@ def _known(keys: list[str], dask_scheduler: Any) -> bool:
 @pytest.mark.parametrize(
     ("where", "words"), [("four", "no cluster 'four'"), ("dask://127.0.0.1:1", "No Dask scheduler")]
 )
-def test_a_cluster_that_is_not_there_is_refused_in_one_sentence(where: str, words: str) -> None:
+def test_a_cluster_that_is_not_there_is_refused_in_one_sentence(
+    where: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernellab.verifier.remote._CONNECT", 1.0)
     with pytest.raises(EvolveError, match=words):
         DaskWorkers(where)

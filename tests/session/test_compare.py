@@ -16,7 +16,7 @@ from kernellab.records import Comparison, Ranking, Role, Stage, Timing
 from kernellab.session import Session, SessionStatus, design
 from kernellab.session.compare import paired_ratios
 from kernellab.session.engine.driver import Driver
-from kernellab.session.record.records import Compared
+from kernellab.session.record.records import Compared, Turn
 from kernellab.session.record.state import apply
 from kernellab.session.turn.sweeping import Sweep, SweepPoint, chosen
 
@@ -66,9 +66,23 @@ def test_torch_compile_is_compared_after_the_session_has_finished(tmp_path: Path
     assert again.baseline_time.samples > explicit.comparisons[0].baseline_time.samples
 
 
-def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Turn, Turn]:
+    """A session over one Dim with two kernels that passed, and their turns. A test leaves its kernels as they are."""
     roles: Any = {"designer": OneSketch(), "coder": "rules"}
-    session = design(TASK, dsl="cpp", roles=roles, name="fold", workspace=tmp_path, options=QUICK).wait(120)
+    sized = TASK.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 1, 900)\n')
+    sized = sized.replace("inputs()", "inputs(M=37)").replace("randn(37", "randn(M")
+    folder = tmp_path_factory.mktemp("two")
+    session = design(sized, dsl="cpp", roles=roles, name="again", workspace=folder, options=QUICK).wait(120)
+    first = next(t for t in session.turns if t.role is Role.CODER)
+    assert first.candidate is not None
+    session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
+    session.wait(120)
+    return session, first, [t for t in session.turns if t.role is Role.CODER][-1]
+
+
+def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(two: tuple[Session, Turn, Turn]) -> None:
+    session = two[0]
     assert not session.timings.running
     state = session.state
     judged = next(t for t in session.turns if t.role is Role.VERIFIER)
@@ -96,39 +110,14 @@ def test_figures_of_a_comparison_are_added_to_those_of_the_verdict_alone(tmp_pat
         assert "22%" in flag
 
 
-def test_chosen_kernels_are_timed_in_one_run(tmp_path: Path) -> None:
-    roles: Any = {"designer": OneSketch(), "coder": "rules"}
-    session = design(TASK, dsl="cpp", roles=roles, name="again", workspace=tmp_path, options=QUICK).wait(120)
-    first = next(t for t in session.turns if t.role is Role.CODER)
+def test_chosen_kernels_are_timed_in_one_run_which_tells_of_its_sizes_alone(two: tuple[Session, Turn, Turn]) -> None:
+    session, first, second = two
     with pytest.raises(SessionError, match="Choose 2 to 8 different ones"):
         session.timings.again(first, timeout=60)
-    assert first.candidate is not None
-    session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
-    session.wait(120)
-    second = [t for t in session.turns if t.role is Role.CODER][-1]
-    verdict = session.timings.again(first, second, timeout=180)
-    assert verdict is not None and verdict.passed
-    assert [c.baseline for c in verdict.comparisons] == ["eager", f"turn {second.number}"]
-    compared = session.timings.side_by_side(first, second)
-    assert compared["baseline"] == "each other"
-    assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
-    assert Driver.read(session._journal, session.id).paired[0].turns == (first.id, second.id)
-
-
-def test_a_run_at_other_sizes_tells_of_these_sizes_alone(tmp_path: Path) -> None:
-    roles: Any = {"designer": OneSketch(), "coder": "rules"}
-    sized = TASK.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 1, 900)\n')
-    sized = sized.replace("inputs()", "inputs(M=37)").replace("randn(37", "randn(M")
-    session = design(sized, dsl="cpp", roles=roles, name="elsewhere", workspace=tmp_path, options=QUICK).wait(120)
-    first = next(t for t in session.turns if t.role is Role.CODER)
-    assert first.candidate is not None
-    session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
-    session.wait(120)
-    second = [t for t in session.turns if t.role is Role.CODER][-1]
-    before = session.timings.side_by_side(first, second)
     for sizes, wrong in (({"M": 901}, "outside the declared range"), ({"Q": 3}, "has no Dim 'Q'")):
         with pytest.raises(SessionError, match=wrong):
             session.timings.again(first, second, sizes=sizes, timeout=60)
+    before = session.timings.side_by_side(first, second)
     verdict = session.timings.again(first, second, sizes={"M": 600}, timeout=180)
     assert verdict is not None and verdict.passed
     (event,) = Driver.read(session._journal, session.id).paired
@@ -142,6 +131,12 @@ def test_a_run_at_other_sizes_tells_of_these_sizes_alone(tmp_path: Path) -> None
     session.timings.again(first, second, sizes={"M": 37}, timeout=180)  # the task's own
     assert session.timings.side_by_side(first, second)["baseline"] == "each other"
     assert [dict(sizes) for sizes, _ in paired_ratios(session.state, first.id, second.id)] == [{}, {"M": 600}]
+    verdict = session.timings.again(first, second, timeout=180)
+    assert verdict is not None and verdict.passed
+    assert [c.baseline for c in verdict.comparisons] == ["eager", f"turn {second.number}"]
+    compared = session.timings.side_by_side(first, second)
+    assert compared["ratio"] == pytest.approx(1 / verdict.comparisons[1].speedup)
+    assert Driver.read(session._journal, session.id).paired[-1].turns == (first.id, second.id)
 
 
 def test_the_best_kernel_is_timed_over_the_range_of_a_dim_and_the_worst_size_is_named(tmp_path: Path) -> None:

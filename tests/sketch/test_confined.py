@@ -142,13 +142,21 @@ def test_only_a_confined_process_computes_sketches_itself() -> None:
     callers = {
         path.relative_to(ROOT / "kernellab").as_posix()
         for path in (ROOT / "kernellab").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if "compute_here" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("compute_here")
     }
     assert callers == {"sketch/run/server.py", "knowledge/runner.py"}
 
 
 # -- what ends a worker ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds instead of many until a worker that spins or sleeps is ended."""
+    monkeypatch.setattr(confined, "_MORE", 0.5)
+    monkeypatch.setattr(confined, "_IDLE", 2.0)
 
 
 def test_an_operation_that_crashes_is_a_sentence_about_its_sketch() -> None:
@@ -204,7 +212,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("attack", ENDS)
-def test_what_ends_a_worker_is_one_sentence(attack: str) -> None:
+def test_what_ends_a_worker_is_one_sentence(attack: str, impatient: None) -> None:
     code, said = ENDS[attack]
     with pytest.raises(SketchError, match=said) as caught:
         run_there(code)
@@ -212,7 +220,7 @@ def test_what_ends_a_worker_is_one_sentence(attack: str) -> None:
     assert works()
 
 
-def test_a_worker_that_was_ended_is_asked_no_more_for_its_sketch() -> None:
+def test_a_worker_that_was_ended_is_asked_no_more_for_its_sketch(impatient: None) -> None:
     with confined.one_worker():
         with pytest.raises(NotRunnable, match="took more than"):
             run_there("while True: pass")
@@ -223,7 +231,7 @@ def test_a_worker_that_was_ended_is_asked_no_more_for_its_sketch() -> None:
     assert works()
 
 
-def test_workers_count_to_the_time_that_is_given() -> None:
+def test_workers_count_to_the_time_that_is_given(impatient: None) -> None:
     """A grader gives one time for all that an answer makes it compute."""
     began = confined.used()
     with confined.within(1.0):
@@ -242,13 +250,13 @@ def test_another_sketch_has_another_worker() -> None:
     assert works()
 
 
-def test_workers_of_two_threads_are_apart() -> None:
+def test_workers_of_two_threads_are_apart(impatient: None) -> None:
     """The one is at work while the other's is ended."""
     said: list[object] = []
 
     def spin() -> None:
         try:
-            run_there("while True: pass", seconds=2.0)
+            run_there("while True: pass", seconds=1.0)
         except SketchError as error:
             said.append(error)
 

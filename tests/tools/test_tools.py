@@ -35,7 +35,7 @@ from kernellab.memory.records import Provenance, Skill
 from kernellab.model_integration import ranked
 from kernellab.models.tokens import estimate
 from kernellab.records import Author, Comparison, Evidence, Role, Stage, StageResult, StageState, Timing, Verdict
-from kernellab.session import design, open_session
+from kernellab.session import Session, design, open_session
 from kernellab.session.engine.engine import engine
 from kernellab.session.record.records import Note
 from kernellab.sketch.check import load_program
@@ -48,6 +48,7 @@ from kernellab.tools.profiling import ProfileResult
 from kernellab.tools.sessions import _figures, _state
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
+from kernellab.verifier import Verifier
 from kernellab.verifier.cases.cases import PROBES
 from kernellab.verifier.protocol.remedies import REMEDIES
 
@@ -98,11 +99,24 @@ def kernel(x):
 """
 
 
+class Lent:
+    """The warm judge of all tests, which outlives each workspace's tools."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._verifier, name)
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[Context]:
+def context(tmp_path: Path, verifier: Verifier) -> Iterator[Context]:
     (tmp_path / "kernellab.toml").touch()
     (tmp_path / "twice.py").write_text(TASK)
     made = Context(tmp_path)
+    made._shared._verifier = Lent(verifier)  # type: ignore[assignment]
     yield made
     made.close()
 
@@ -838,6 +852,11 @@ def test_a_kernel_in_plain_files_is_read_as_before(tmp_path: Path) -> None:
         source_of(context, SourceRequest(task="twice", path="none", dsl="cpp"))
 
 
+def finished(context: Context) -> Session:
+    """A session of ``twice`` by rules that has ended; its kernels get a quick look."""
+    return design(TASK, dsl="cpp", name="twice", workspace=context.workspace, options={"level": "T1"}).wait(110)
+
+
 def test_a_session_is_begun_by_rules_and_takes_an_agents_sketch(context: Context) -> None:
     begun = call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
     assert begun.model_dump()["status"] == "finished"
@@ -869,7 +888,7 @@ def test_a_session_that_was_there_already_is_told_as_such(context: Context) -> N
 
 
 def test_a_route_tells_what_came_of_it(context: Context) -> None:
-    call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
+    finished(context)
     routed = call("propose_route", {"session": "twice", "to": "coder"}, context).model_dump()
     judged = [t["number"] for t in routed["turns"] if t["role"] == "verifier"][-1]
     assert re.match(rf"Your turn \d+ sent it to the coder; turn \d+ was judged at turn {judged}: ", routed["summary"])
@@ -897,8 +916,7 @@ def test_a_sketch_on_top_of_which_another_clients_came_is_said_not_to_be_judged(
 
 def test_a_verdict_is_told_to_whose_kernel_it_is_about(context: Context) -> None:
     """Of two clients, one gives code and the other a sketch on top of it, before there is a verdict."""
-    call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
-    session = open_session("twice", context.workspace, resume=True)
+    session = finished(context)
     before = len(session.turns)
     session.edit_source({"kernel.py": CARELESS}, Author.MODEL)
     session.edit_sketch(SKETCH, Author.MODEL)
@@ -919,12 +937,14 @@ def test_a_verdict_is_told_to_whose_kernel_it_is_about(context: Context) -> None
 
 KILLED = """
 import sys
+import time
 from pathlib import Path
 from kernellab.records import Role, StageState
 from kernellab.session import design
-session = design(Path(sys.argv[1], "twice.py").read_text(), dsl="cpp", name="twice", workspace=sys.argv[1])
+task = Path(sys.argv[1], "twice.py").read_text()
+session = design(task, dsl="cpp", name="twice", workspace=sys.argv[1], options={"level": "T1"})
 while not any(t.role is Role.VERIFIER for t in session.turns):
-    pass
+    time.sleep(0.01)
 print("judging", flush=True)
 session.wait(110)
 """
@@ -1153,8 +1173,7 @@ def test_a_tools_longest_result_has_less_than_four_thousand_tokens(name: str, co
 
 
 def test_a_session_of_any_length_is_told_in_a_page(context: Context) -> None:
-    call("begin_session", {"task": "twice.py", "dsl": "cpp"}, context)
-    session = open_session("twice", context.workspace, resume=True)
+    session = finished(context)
     for n in range(20):
         session.note("coder", f"{n}: " + "keep the rows apart, and the columns in vectors; " * 40)
     for number in range(35):

@@ -374,6 +374,6 @@ def test_a_plain_kernel_has_no_such_condition(judge: Judge) -> None:
 @needs_gcc
 def test_a_build_that_counts_nothing_is_named(judge: Judge) -> None:
     compiler = shutil.which("g++")
-    verdict = judge(RMS_CPP.replace('["g++"', f'["{compiler}"'), judge.scale)
+    verdict = judge(RMS_CPP.replace('["g++"', f'["{compiler}"'), judge.fixed)
     assert verdict.passed
     assert of(verdict.conditions, CoverageUnknown)

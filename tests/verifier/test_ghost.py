@@ -65,29 +65,29 @@ def note(verdict: object) -> str:
 
 
 def test_a_kernel_launched_for_show_is_refused(judge: Judge) -> None:
-    verdict = judge(DECOY, judge.scale, OPTIONS)
+    verdict = judge(DECOY, judge.fixed, OPTIONS)
     assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "ghost"
     assert "rms" in verdict.reason
-    allowed = judge(DECOY, judge.scale)
+    allowed = judge(DECOY, judge.fixed)
     assert allowed.passed and "ghost" in allowed.label
 
 
 def test_a_single_idle_kernel_is_a_label(judge: Judge) -> None:
-    verdict = judge(IDLE, judge.scale, OPTIONS)
+    verdict = judge(IDLE, judge.fixed, OPTIONS)
     assert verdict.passed, verdict.reason
     assert "dead: idle" in verdict.label and "dead: rms" not in verdict.label
 
 
 def test_rubbish_for_whoever_watches_gains_nothing(judge: Judge) -> None:
-    verdict = judge(WATCHED, judge.scale, OPTIONS)
+    verdict = judge(WATCHED, judge.fixed, OPTIONS)
     assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "ghost" and "intercepted" in verdict.reason
 
 
 @pytest.mark.parametrize("where", HIDDEN)
 def test_launches_are_found_where_they_are_bound(judge: Judge, where: str) -> None:
-    verdict = judge(RMS_CPP.split("def kernel")[0] + HIDDEN[where], judge.scale, OPTIONS)
+    verdict = judge(RMS_CPP.split("def kernel")[0] + HIDDEN[where], judge.fixed, OPTIONS)
     assert verdict.passed, verdict.reason
     assert "1 own kernel, the result is wrong without" in note(verdict)
 

@@ -55,7 +55,7 @@ def test_another_judge_does_it(judge: Judge) -> None:
     told: list[StageResult] = []
     options = QUICK.model_copy(update={"level": Trust.T4})
     source = Source(dsl="cpp", files={"kernel.py": RMS_CPP})
-    verdict = judge.verifier.verify(judge.scale, source, TARGET, options=options, progress=told.append)
+    verdict = judge.verifier.verify(judge.fixed, source, TARGET, options=options, progress=told.append)
     assert verdict.passed, verdict.reason
     assert verdict.trust is Trust.T4 or "not reproduced" in verdict.label
     assert "in a new process" in told[-1].note

@@ -16,7 +16,7 @@ def _with(**rivals: str) -> VerifyOptions:
 
 
 def test_a_kernel_of_ones_own_is_timed_in_the_same_run(judge: Judge) -> None:
-    verdict = judge(RMS_CPP, judge.scale, _with(mine=RMS_CPP))
+    verdict = judge(RMS_CPP, judge.fixed, _with(mine=RMS_CPP))
     assert verdict.passed, verdict.reason
     mine = verdict.against("mine")
     assert mine is not None and mine.baseline_time.median_ms > 0
@@ -26,7 +26,7 @@ def test_a_kernel_of_ones_own_is_timed_in_the_same_run(judge: Judge) -> None:
 def test_a_kernel_that_is_wrong_or_does_not_build_is_no_baseline_and_says_why(judge: Judge) -> None:
     wrong = RMS_CPP.replace("1e-6f", "1e-1f")
     broken = "def kernel(x, w):\n    return undefined_name\n"
-    verdict = judge(RMS_CPP, judge.scale, _with(wrong=wrong, broken=broken))
+    verdict = judge(RMS_CPP, judge.fixed, _with(wrong=wrong, broken=broken))
     assert verdict.passed, verdict.reason
     assert verdict.against("wrong") is None and verdict.against("broken") is None
     assert "no wrong baseline" in verdict.label and "no broken baseline" in verdict.label
@@ -37,6 +37,6 @@ def test_a_kernel_that_is_wrong_or_does_not_build_is_no_baseline_and_says_why(ju
 @pytest.mark.slow
 def test_max_autotune_is_a_baseline_of_its_own(judge: Judge) -> None:
     options = QUICK.model_copy(update={"baselines": ("eager", "max-autotune")})
-    verdict = judge(RMS_CPP, judge.scale, options)
+    verdict = judge(RMS_CPP, judge.fixed, options)
     assert verdict.passed, verdict.reason
     assert verdict.against("max-autotune") is not None, verdict.label + str(verdict.flags)
