@@ -90,10 +90,15 @@ class _Names:
 
     def faults(self, function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
         """Lines and names that the function may not use."""
-        own = function.args
-        parameters = {a.arg for a in ast.walk(own) if isinstance(a, ast.arg)}
+        parameters = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
         set_here = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         local = parameters | set_here
+        yield from self._of_signature(function, local)
+        yield from self._of_body(function, local)
+
+    def _of_signature(self, function: ast.FunctionDef, local: set[str]) -> Iterator[tuple[int, str]]:
+        """Faults of the function's local names, variable arguments, decorators and defaults."""
+        own = function.args
         if clash := local & {*self.modules}:
             yield function.lineno, f"{min(clash)} as the name of a value"
         if own.vararg or own.kwarg:
@@ -107,32 +112,35 @@ class _Names:
                     yield node.lineno, f"{node.id} in a decorator"
                 if isinstance(node, ast.keyword) and node.arg == "noinline":  # what it loads would stand once
                     yield part.lineno, "noinline in a decorator"
-        annotations = [n.annotation for n in ast.walk(function) if isinstance(n, (ast.arg, ast.AnnAssign))]
-        typed = {node for part in (*annotations, function.returns) if part for node in ast.walk(part)}
-        roots: set[ast.AST] = set()
-        calls = {node.func for node in ast.walk(function) if isinstance(node, ast.Call)}
         for default in (*own.defaults, *own.kw_defaults):
             if isinstance(default, ast.Name) and default.id not in self.constants:
                 yield default.lineno, default.id
+
+    def _of_body(self, function: ast.FunctionDef, local: set[str]) -> Iterator[tuple[int, str]]:
+        """Faults of the statements and annotations, in the order of the text."""
+        annotations = [n.annotation for n in ast.walk(function) if isinstance(n, (ast.arg, ast.AnnAssign))]
+        typed = {node for part in (*annotations, function.returns) if part for node in ast.walk(part)}
+        calls = {node.func for node in ast.walk(function) if isinstance(node, ast.Call)}
+        #: parts of a path that begins with a module: the whole path was looked at
+        looked_at: set[ast.AST] = set()
         for node in _preorder([*function.body, *typed]):
             line = getattr(node, "lineno", function.lineno)
             if node in typed and isinstance(node, ast.Name) and node.id in {*_ANNOTATIONS, *self.modules}:
                 continue
             if not isinstance(node, _SYNTAX):
                 yield line, f"Python's {type(node).__name__}"
-            elif isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
-                if not any(isinstance(part, ast.Constant) and part.value is None for part in node.comparators):
+            elif isinstance(node, ast.Compare):
+                if _asks_identity(node):
                     yield line, "`is`"
             elif isinstance(node, ast.Attribute):
-                path = self._path(node)
-                if path:
-                    roots |= {n for n in ast.walk(node) if n is not node}
-                    whole = _allowed(path) or (node in typed and path == "torch.Tensor")
-                    if not whole and node not in roots:
+                if path := self._path(node):
+                    looked_at |= {n for n in ast.walk(node) if n is not node}
+                    may = _allowed(path) or (node in typed and path == "torch.Tensor")
+                    if not may and node not in looked_at:
                         yield line, path
                 elif node.attr not in _OF_VALUES:
                     yield line, f".{node.attr}"
-            elif isinstance(node, ast.Name) and node not in roots:
+            elif isinstance(node, ast.Name) and node not in looked_at:
                 known = (self.functions | _PYTHON) - local if node in calls else self.functions | local | self.constants
                 if node.id not in known:
                     yield line, f"{node.id} as a function" if node.id in local else node.id
@@ -146,6 +154,12 @@ class _Names:
         if not isinstance(node, ast.Name) or node.id not in self.modules or not parts:
             return ""
         return ".".join((self.modules[node.id], *reversed(parts)))
+
+
+def _asks_identity(node: ast.Compare) -> bool:
+    """Does it compare by ``is``, but with None?"""
+    by_identity = any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
+    return by_identity and not any(isinstance(part, ast.Constant) and part.value is None for part in node.comparators)
 
 
 def _allowed(path: str) -> bool:
