@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.verifier.cases.extents import at_numbers, multiples
+from kernellab.records import Source
+from kernellab.task import load_task
+from kernellab.verifier.cases.extents import at_numbers, at_pairs, compared_by, multiples, together_in
 from kernellab.verifier.cases.patterns import patterned
+from kernellab.verifier.protocol.rules import DRAWN
 from kernellab.verifier.timing.contents import independent
 
 from .kit import Judge
@@ -101,6 +104,45 @@ def test_sizes_are_tried_that_two_numbers_of_a_source_divide() -> None:
     assert multiples((7, 32, 4)) == [224, 28]
     found = at_numbers(VARIANCE, {"M": 600, "N": 2048}, (7, 32))
     assert any(s["N"] == 224 for s in found) and any(s["M"] == 224 for s in found)
+
+
+#: what decides by two sizes at once without a branch: a table's key, an array, one expression
+TWO = {
+    "a key": "{(37, 411): 1.0}.get(tuple(x.shape), 0.0)",
+    "a list": "(list(x.shape) == [37, 411])",
+    "an expression": "(x.shape[0] % 61 == 37) * (x.shape[1] == 411)",
+}
+
+
+@pytest.mark.parametrize("kind", TWO)
+def test_two_numbers_that_stand_together_are_sizes_of_two_dims_at_once(kind: str) -> None:
+    source = Source(dsl="cpp", files={"kernel.py": f"def kernel(x):\n    return x * 2 + 1 + {TWO[kind]}\n"})
+    pairs = together_in(source)
+    # the order of the Dims in the text is not known
+    assert {(s["M"], s["N"]) for s in at_pairs(VARIANCE, {"M": 600, "N": 2048}, pairs)} >= {(37, 411), (411, 37)}
+
+
+def test_a_remainder_is_compared_with_the_number_behind_it() -> None:
+    source = Source(dsl="cpp", files={"kernel.cpp": "if (n % 61 == 37) x = 8 < n ? 1.5f >= v : v > -2e3f;"})
+    assert set(compared_by(source)) == {61.0, 37.0, 8.0, 1.5, -2000.0}
+
+
+def test_few_sizes_are_tried_of_many_numbers_that_stand_together() -> None:
+    table = ", ".join(str(n) for n in range(6, 600))
+    pairs = together_in(Source(dsl="cpp", files={"kernel.cpp": "\n".join(f"{{{n}, {n + 1}}}" for n in range(6, 600))}))
+    assert len(pairs) == 594 and not together_in(Source(dsl="cpp", files={"kernel.cpp": f"1.5, {table}"}))
+    assert len(at_pairs(VARIANCE, {"M": 600, "N": 2048}, pairs)) == DRAWN.together
+
+
+@pytest.mark.parametrize("kind", TWO)
+def test_a_kernel_that_is_wrong_at_two_sizes_at_once_is_refused(kind: str, judge: Judge) -> None:
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM = Dim('M', 1, 2048)\nN = Dim('N', 1, 2048)\n"
+        "def reference(x):\n    return x * 2 + 1\ndef inputs(M=64, N=96):\n    return (torch.randn(M, N),)\n", "two"
+    )  # fmt: skip
+    verdict = judge(f"import torch\ndef kernel(x):\n    return x * 2 + 1 + {TWO[kind]}\n", task)
+    assert not verdict.passed and verdict.evidence is not None
+    assert verdict.evidence.sizes == {"M": 37, "N": 411}
 
 
 ROOM = """

@@ -25,6 +25,7 @@ from kernellab.verifier.cases.extents import (
     asked,
     at_ends,
     at_numbers,
+    at_pairs,
     beyond_tiles,
     more_sizes,
     of_numbers,
@@ -368,11 +369,12 @@ def smoke_case(task: Task, interpreted: bool = False) -> Case:
 
 
 def correct_cases(
-    task: Task, interpreted: bool = False, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()
-) -> list[Case]:
+    task: Task, interpreted: bool = False, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = (),
+    pairs: Sequence[tuple[int, int]] = (),
+) -> list[Case]:  # fmt: skip
     """Return the cases of the stage correct, with the declared size and the task's own inputs last: every legal family
     at a small size; hidden Dim sizes, each with another family; the requested ``sizes``; sizes at the ``numbers`` in
-    the source and at the ends of the ranges.
+    the source, at the ``pairs`` of them that stand together, and at the ends of the ranges.
     """
     full = _shrunk(task, task.module().default_sizes(), interpreted)
     legal = families(task)
@@ -394,6 +396,7 @@ def correct_cases(
     else:
         cases += _other_families(task, full, legal) if small != full else []
         cases += _at_secret_sizes(task, full, legal, numbers)
+        cases += (glance(case(task, s, Family.OWN)) for s in at_pairs(task, full, pairs))
     return [*cases, declared]
 
 

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations, combinations_with_replacement, cycle
+from itertools import combinations, combinations_with_replacement, cycle, pairwise, permutations
 from math import exp, isfinite, lcm, log, log2
 
 from kernellab.records import Source
@@ -268,7 +268,7 @@ def numbers_of(source: Source) -> tuple[int, ...]:
 #: A literal on either side of a comparison, or after ``case``.
 _COMPARED = re.compile(
     r"(?:[=!]=|[<>]=?|\bcase\b)\s*(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|"
-    r"(?<![\w.])(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlLuU]*\s*(?:[=!]=|[<>]=?)"
+    r"(?<![\w.])(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=[fFlLuU]*\s*(?:[=!]=|[<>]=?))"
 )
 
 
@@ -280,6 +280,44 @@ def compared_by(source: Source) -> tuple[float, ...]:
         for text in source.files.values() for behind, before in _COMPARED.findall(text[: 1 << 18])
     }  # fmt: skip
     return tuple(sorted((n for n in numbers if isfinite(n)), key=lambda n: (n in (0.0, 1.0), abs(n), n)))
+
+
+#: Integers that stand together in brackets, as in the keys of a table or the values of an array.
+_TOGETHER = re.compile(r"[(\[{]\s*(\d{1,9}(?:\s*,\s*\d{1,9}){1,7})\s*,?\s*[)\]}]")
+
+
+def together_in(source: Source) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of integers that stand next to each other in brackets of a source, or that one line compares
+    something with: a table, a select or a product may decide by two sizes at once, in code without a branch."""
+    pairs: list[tuple[int, int]] = []
+    for text in source.files.values():
+        text = text[: 1 << 18]
+        groups = [[int(n) for n in found.split(",")] for found in _TOGETHER.findall(text)]
+        for line in text.splitlines():
+            numbers = [n.replace("'", "").replace("_", "") for found in _COMPARED.findall(line) for n in found if n]
+            groups.append([int(n) for n in numbers if n.isdecimal()])
+        pairs += [pair for group in groups for pair in pairwise(group)]
+    return tuple(dict.fromkeys(pairs))
+
+
+def at_pairs(task: Task, full: Mapping[str, int], pairs: Sequence[tuple[int, int]]) -> list[Sizes]:
+    """Return sizes with two Dims at the numbers of one of the ``pairs``, in either order, the others short; a drawn
+    few if there are many. The pairs of larger numbers come first: small ones are sizes of the other cases too."""
+    dims = {d.name: d for d in task.dims}
+    inside = [
+        {one: a, other: b}
+        for a, b in pairs for one, other in permutations(dims, 2)
+        if dims[one].min <= a <= dims[one].max and dims[other].min <= b <= dims[other].max
+    ]  # fmt: skip
+    _SYSTEM.shuffle(inside)
+    inside.sort(key=lambda sizes: min(sizes.values()) < _SMALL)
+    short = {d.name: _inside(task, d.name, 3) for d in task.dims}
+    wanted: list[Callable[[], Sizes]] = [partial(dict, {**short, **sizes}) for sizes in inside]
+    return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=1)[: DRAWN.together]
+
+
+#: Numbers below this are often no sizes: axes, counts, factors.
+_SMALL = 5
 
 
 def of_paths(task: Task, numbers: Sequence[int]) -> list[Sizes]:

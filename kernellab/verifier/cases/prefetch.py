@@ -21,9 +21,12 @@ class Ahead:
     """The cases of the first stages, each returned once. Cases that :meth:`make` has reached are ready; the others are
     made on request."""
 
-    def __init__(self, task: Task, interpreted: bool, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = ()) -> None:
-        """``numbers``: integers in the source; ``sizes``: requested sizes."""
-        self.task, self.interpreted, self.numbers, self.sizes = task, interpreted, numbers, sizes
+    def __init__(
+        self, task: Task, interpreted: bool, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = (),
+        pairs: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        """``numbers``: integers in the source; ``pairs``: those that stand together; ``sizes``: requested sizes."""
+        self.task, self.interpreted, self.numbers, self.sizes, self.pairs = task, interpreted, numbers, sizes, pairs
         self._smoke: Case | None = None
         self._correct: list[Case] = []
         self._more: list[Case] = []
@@ -43,7 +46,7 @@ class Ahead:
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         try:
             yield from _made([self._smoke])
-            self._correct = cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
+            self._correct = self._cases()
             yield from _made(self._correct)
             self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
             yield from _made(self._small)
@@ -55,6 +58,9 @@ class Ahead:
         except Exception:  # the stage that requests the case raises it again and reports it
             self._survey = None
 
+    def _cases(self) -> list[Case]:
+        return cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes, self.pairs)
+
     def smoke(self) -> Case:
         """Return the case of the stage smoke."""
         case, self._smoke = self._smoke, None
@@ -63,7 +69,7 @@ class Ahead:
     def correct(self) -> list[Case]:
         """Return the cases of the stage correct."""
         made_cases, self._correct = self._correct, []
-        return made_cases or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
+        return made_cases or self._cases()
 
     def more(self) -> Iterator[Case]:
         """Yield cases at sizes from the whole Dim ranges, without end."""
@@ -73,7 +79,7 @@ class Ahead:
 
     def sized(self) -> list[Case]:
         """Return the cases of the stage correct, made now, and the first cases from the whole Dim ranges."""
-        self._correct = self._correct or cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes)
+        self._correct = self._correct or self._cases()
         self._more = self._more or list(islice(cases.more_cases(self.task), DEVICE.rehearsed_sizes))
         return [*self._correct, *self._more]
 

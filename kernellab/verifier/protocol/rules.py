@@ -433,6 +433,8 @@ class DrawnRule:
     wide_bytes: int = 128 * MIB
     numbers: int = 16
     named: int = 6
+    #: sizes of two Dims at numbers that stand together in the source
+    together: int = 8
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's rms on are usual, and occur in the families too
     usual: float = 1e-3

@@ -30,7 +30,7 @@ from kernellab.verifier.boundary_checks.memory import Memory
 from kernellab.verifier.cases import cases, device
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.contrast import contrast
-from kernellab.verifier.cases.extents import numbers_of
+from kernellab.verifier.cases.extents import numbers_of, together_in
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
 from kernellab.verifier.compare import signature
@@ -83,7 +83,7 @@ class Stages:
         self.dtypes, self.limits = self.comparison.dtypes, self.comparison.limits
         self.limits_for = self.comparison.limits_for
         self._worker: Worker | None = None
-        self.ahead = Ahead(task, context.interpreted, numbers_of(self.source), context.options.sizes)
+        self.ahead = _ahead(task, context, self.source)
         #: Workers of ``options.rivals``, once built.
         self.rivals: dict[str, Worker] = {}
         #: The same source in an ordinary process, if one was started.
@@ -157,7 +157,7 @@ class Stages:
             return False
         self.seed = seed
         cases.hold_parameters(values)
-        self.ahead = Ahead(task, self.context.interpreted, numbers_of(self.source), self.context.options.sizes)
+        self.ahead = _ahead(task, self.context, self.source)
         self.answers = []
         if self.ordinary is not None:
             # The ordinary process has other parameters.
@@ -549,6 +549,10 @@ def _as_placed(args: Sequence[Any], layout: Layout) -> list[Any] | None:
             arg = arg.new_empty_strided(place.shape, place.strides).copy_(arg)
         placed.append(arg)
     return placed
+
+
+def _ahead(task: Task, context: Context, source: Source) -> Ahead:
+    return Ahead(task, context.interpreted, numbers_of(source), context.options.sizes, together_in(source))
 
 
 def _capital(text: str) -> str:

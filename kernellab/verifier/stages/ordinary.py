@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernellab.conditions import StaticFinding, of
+from kernellab.conditions import Mark, StaticFinding, of
 from kernellab.errors import TaskError
 from kernellab.records import Evidence
 from kernellab.target import Backend
@@ -132,7 +132,7 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     message = stages.build_message(source)
     message.pop("seal", None)
     first_calls = None
-    if on_host and cases and not stages.task.module().mutates:
+    if on_host and cases and not (stages.task.module().mutates or stages.task.module().numpy):
         names = [[path.name for path in files] for files in process.first_answers()]
         first_calls = {"args": _specs(stages, cases[0], work), "answers": names}
     job = {
@@ -312,25 +312,20 @@ def _compared(stages: Stages, found: Ordinary) -> str:
             words += ", where another instance of its class was called before"
         if number and _renewed(stages, case.args):
             words += ", where the same tensors had other contents before"
-        _refuse_wrong(stages, case, answers, words, "environment")
+        wrong = stages.comparison.first_wrong(case, answers)
+        if wrong is not None:
+            reference = case.references[wrong.output]
+            report = evidence.of_mismatch(
+                stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
+            )
+            raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
     for files in found.first_answers():
-        case = found.cases[0]
-        outputs = [_read(path, native) for path, native in zip(files, case.native, strict=True)]
+        outputs = [_read(path, native) for path, native in zip(files, found.cases[0].native, strict=True)]
         answers = [output for output in outputs if output is not None]
-        if len(answers) == len(outputs):
-            _refuse_wrong(stages, case, answers, "Wrong where two threads make the first calls at once", "race")
+        if len(answers) == len(outputs) and stages.comparison.first_wrong(found.cases[0], answers, counted=False):
+            stages.context.findings.add(Mark(kind="one-call-at-a-time"))
+            break
     return "right in an ordinary process too"
-
-
-def _refuse_wrong(stages: Stages, case: Case, answers: list[torch.Tensor], words: str, name: str) -> None:
-    """Refuse ``answers`` that are wrong for ``case``: ``words`` say where, ``name`` is the signature."""
-    wrong = stages.comparison.first_wrong(case, answers)
-    if wrong is not None:
-        reference = case.references[wrong.output]
-        report = evidence.of_mismatch(
-            stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name=name
-        )
-        raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
 
 
 def _read(path: Path, native: torch.Tensor) -> torch.Tensor | None:
