@@ -463,7 +463,14 @@ def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_wer
         return image.clone()
 
     call = {"args": specs, "answers": ["0", "1"], "earlier": 5, "shapes": [], "seconds": 1.0}
-    job = {"calls": [call], "written": [0], "renewed": [], "threads": torch.get_num_threads(), "device": "cpu"}
+    job = {
+        "calls": [call],
+        "written": [0],
+        "renewed": [],
+        "first": None,
+        "threads": torch.get_num_threads(),
+        "device": "cpu",
+    }
     ordinary.run(job, lambda: kernel)
     assert seen == [(3, True)] * 6
     assert torch.frombuffer(bytearray((tmp_path / "1").read_bytes()), dtype=torch.int64).tolist() == [4]
@@ -547,7 +554,14 @@ def test_a_call_with_other_contents_leaves_written_arguments_as_they_were(
         x.mul_(2).add_(y)
 
     call = {"args": specs, "answers": ["0"], "earlier": 0, "shapes": [], "seconds": 1.0}
-    job = {"calls": [call], "written": [0], "renewed": [1], "threads": torch.get_num_threads(), "device": "cpu"}
+    job = {
+        "calls": [call],
+        "written": [0],
+        "renewed": [1],
+        "first": None,
+        "threads": torch.get_num_threads(),
+        "device": "cpu",
+    }
     ordinary.run(job, lambda: kernel)
     assert torch.frombuffer(bytearray((tmp_path / "0").read_bytes()), dtype=torch.float32).tolist() == [3.0] * 3
 
