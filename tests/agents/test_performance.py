@@ -572,6 +572,20 @@ def test_arithmetic_is_called_too_much_only_where_it_is_and_where_it_bounds(rows
     assert "times the arithmetic" not in advice(rows, sketch=PARALLEL, chip=fast_memory), "it does what it must"
 
 
+def test_products_are_named_only_where_they_are_more_than_the_references(task: Any) -> None:
+    needed = work_of(task).total_flops
+
+    def told(*parts: tuple[str, int, float]) -> str:
+        operations = tuple(SimpleNamespace(operation=op, line=line, flops=flops) for op, line, flops in parts)
+        return performance.largest_part(task, cast(Any, SimpleNamespace(operations=operations)))
+
+    masked = told(("gemm", 4, needed), ("where", 6, needed / 2), ("exp", 7, needed / 4))
+    assert masked == "apart from the reference's products most of it is where in line 6"
+    assert told(("dot", 4, 2 * needed), ("where", 6, needed)) == "most of it is dot in line 4"
+    assert told(("dot", 4, needed / 2), ("dot", 5, needed / 2)).endswith("dot in line 4"), "there is nothing else"
+    assert "apart" not in told(("exp", 3, 3.0), ("add", 4, 1.0)), "it has no product"
+
+
 def test_a_library_call_is_to_go_only_where_a_kernel_must_do_without(task: Any) -> None:
     called = """sketch called {
     symbols: M, K, N;

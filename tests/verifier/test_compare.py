@@ -238,6 +238,7 @@ def test_sizes_at_which_roundings_show_name_no_missing_mask(off: float, name: st
     stages: Any = SimpleNamespace(
         source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: [],
         task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: True,
+        _beyond_digits=lambda at: False,
         constant=lambda: [],
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -262,6 +263,7 @@ def test_what_lies_behind_an_input_is_no_tail_where_whole_tiles_have_it_too(wron
     stages: Any = SimpleNamespace(
         source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: others,
         task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: False,
+        _beyond_digits=lambda at: False,
         constant=lambda: [],
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -288,6 +290,7 @@ def test_an_end_that_is_wrong_at_whole_tiles_and_right_at_small_ragged_ones_is_n
     stages: Any = SimpleNamespace(
         source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: others,
         task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: False,
+        _beyond_digits=lambda at: False,
         constant=lambda: [],
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:

@@ -120,6 +120,19 @@ def test_evidence_shows_where_and_reproduces(judge: Judge) -> None:
     assert reproduce is scope["reproduce"]
 
 
+def test_a_step_that_is_left_out_of_a_long_sum_is_no_loss_of_digits(judge: Judge) -> None:
+    """One of many terms is as small a share as the digits of a narrow sum; of few terms it is a large one."""
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nM, N = Dim('M', 1, 64), Dim('N', 1, 8192)\n"
+        "def reference(x):\n    return x.sum(-1)\ndef inputs(M=8, N=4096):\n    return (torch.rand(M, N),)\n",
+        "sums",
+    )
+    told = judge("import torch\ndef kernel(x):\n    return x[:, : max(1, x.shape[1] - 1)].sum(-1)\n", task)
+    assert told.evidence is not None and told.evidence.signature not in ("accumulate-dtype", None), told.reason
+    narrow = judge("import torch\ndef kernel(x):\n    return x.bfloat16().sum(-1).float()\n", task)
+    assert narrow.evidence is not None and narrow.evidence.signature == "accumulate-dtype", narrow.reason
+
+
 def test_a_kernel_without_a_parameter_for_a_default_number_is_reproduced() -> None:
     task = "import torch\ndef reference(x, slope=0.5):\n    return x * slope\ndef inputs():\n    return torch.ones(3)\n"
     source = {"dsl": "cpp", "files": {"kernel.py": "def kernel(x):\n    return x * 0.5\n"}, "origin": "human"}

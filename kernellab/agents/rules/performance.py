@@ -79,6 +79,22 @@ def more_work(task: Task, cost: Cost) -> float | None:
     return ratio if ratio >= _MORE_WORK else None
 
 
+#: Operations of a sketch that are products, and the ratio up to which their arithmetic is the reference's own.
+_PRODUCTS, _SAME = ("dot", "gemm"), 1.05
+
+
+def largest_part(task: Task, cost: Cost) -> str:
+    """Name the operation with most of a sketch's arithmetic, in words. Products are left out where the sketch's need
+    no more than the reference's: what they compute is no waste."""
+    products = [part for part in cost.operations if part.operation in _PRODUCTS]
+    others = [part for part in cost.operations if part.operation not in _PRODUCTS]
+    are_needed = bool(products) and sum(part.flops for part in products) <= _SAME * work_of(task).total_flops
+    parts = others if are_needed and others else cost.operations
+    share = parts[0].flops / sum(part.flops for part in parts)
+    apart = "apart from the reference's products " if parts is others else ""
+    return f"{apart}{most_of(share)} is {parts[0].operation} in line {parts[0].line}"
+
+
 def why_finish(brief: RouteBrief) -> str:
     """Why a kernel that passed ends the session; empty if continuing may help."""
     return must_finish(brief) or ("" if may_measure(brief) or unasked(brief) else no_gain(brief))
@@ -303,11 +319,10 @@ def slow_because(brief: RouteBrief, to: RouteKind = RouteKind.DESIGNER) -> tuple
     advice_parts, cost_facts = _of_launches(cost, brief.target, brief.allow_library, guess=follows_rules and not hot)
     advice_parts = [hot, *advice_parts] if hot else advice_parts or ["Change one thing at a time."]
     if (ratio := more_work(brief.task, cost)) is not None and cost.bound == "compute":
-        main = cost.operations[0]
         cost_facts.append(f"{ratio:.1f} times the arithmetic of the reference")
         advice_parts = [
-            f"The sketch does {ratio:.1f} times the arithmetic of the reference, {most_of(main.share)} "
-            f"{main.operation} in line {main.line}: look for what is computed there more than once, or is not used."
+            f"The sketch does {ratio:.1f} times the arithmetic of the reference; {largest_part(brief.task, cost)}: "
+            "look for what is computed there more than once, or is not used."
         ]
     standing, own_facts = standing_of(brief), list[str]()
     if standing is not None:

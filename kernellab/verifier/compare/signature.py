@@ -18,6 +18,8 @@ _MAP_ROWS, _MAP_COLUMNS = 16, 48
 _MATCH = 1e-3
 #: Largest share of the values' norm for errors of lost digits.
 _LITTLE = 0.05
+#: Largest share of the values' norm for errors of sums that are kept in too narrow a dtype.
+LOST_DIGITS = 2e-2
 #: For a factor in each row: least number of rows, so that rounding does not move all to one side, and the allowed
 #: error.
 _ROWS, _OF_A_ROW = 8, 0.02
@@ -80,7 +82,7 @@ def numeric(
         return "off-by-constant"
     if _moved(g, w):
         return "off-by-one"
-    if mismatch.rule in ("frobenius", "tile", "tau") or (mismatch.rel_frobenius or 1) < 2e-2:
+    if mismatch.rule in ("frobenius", "tile", "tau") or (mismatch.rel_frobenius or 1) < LOST_DIGITS:
         spread = float(mismatch.wrong.double().mean()) if mismatch.rule == "elements" else 1.0
         if spread > 0.01:
             return "off-by-scale" if _scaled_rows(g, w) else "accumulate-dtype"

@@ -6,6 +6,7 @@ robust, honest and fast.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -360,6 +361,8 @@ class Stages:
         report = report.model_copy(update={"tried": tried})
         if mismatch.rule == "tau" and report.signature in _OF_ALL_VALUES and right_with_own_inputs(report):
             report = report.model_copy(update={"signature": "wrong-values"})
+        if report.signature == "accumulate-dtype" and self._beyond_digits(smaller):
+            report = report.model_copy(update={"signature": "wrong-values"})
         if report.signature not in _CERTAIN and report.signature != "edge-tile":
             name = "race" if self._differs_again(case, output, got) else None
             # A tail error follows a dimension: its end, whole rows, or the start of the next row.
@@ -379,6 +382,18 @@ class Stages:
         at = signature.where(mismatch.wrong, got) if mismatch.wrong is not None else ""
         at = f", {at}" if at and at != report.signature else ""
         return Refused(f"{which}{_capital(mismatch.message)} ({case.words}){at}; {report.signature}.", report)
+
+    def _beyond_digits(self, tried: Sequence[Tried]) -> bool:
+        """Return whether the smallest wrong one of the sizes that were tried is off by more than lost digits: a step
+        left out is a small part of a long sum, and a large part of a short one."""
+        wrong = [one for one in tried if not one.right]
+        if not wrong:
+            return False
+        least = min(wrong, key=lambda one: math.prod(one.sizes.values()))
+        case = cases.case(self.task, dict(least.sizes), Family.OWN)
+        outputs = self._answers(case)
+        found = None if outputs is None else self.comparison.first_wrong(case, outputs, counted=False)
+        return found is not None and (found.mismatch.rel_frobenius or 0.0) > signature.LOST_DIGITS
 
     def output_name(self, output: int) -> str:
         """Return the argument's name for an output that is an argument, else the output's number."""

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, more_work, most_of, work_of
+from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, largest_part, more_work, work_of
 from kernellab.agents.rules.sampled import other_load, time_goes
 from kernellab.agents.rules.slow import MOSTLY_CALL_MS
 from kernellab.conditions import flags, labels
@@ -213,14 +213,9 @@ def chip_lines(chip: Chip) -> list[str]:
     return lines
 
 
-def _largest(estimate: Cost) -> str:
-    largest = estimate.operations[0]
-    return f"{most_of(largest.share)} is {largest.operation} in line {largest.line}"
-
-
-def _times_the_work(ratio: float, estimate: Cost) -> str:
+def _times_the_work(task: Task, ratio: float, estimate: Cost) -> str:
     work = operations(sum(estimate.flops.values()))
-    return f"{ratio:.1f} times the arithmetic of the reference ({work}); {_largest(estimate)}"
+    return f"{ratio:.1f} times the arithmetic of the reference ({work}); {largest_part(task, estimate)}"
 
 
 #: Ratio of a sketch's cost to the bound above which its lowering is not worth a verification.
@@ -259,9 +254,10 @@ def lowered_work(brief: CodeBrief) -> str:
             f"{cost_ms / bound_of(brief):,.0f} times the bound."
         )
     if ratio is not None:
-        sentences.append(f"It does {_times_the_work(ratio, estimate)} of the sketch.")
+        sentences.append(f"It does {_times_the_work(brief.task, ratio, estimate)} of the sketch.")
     elif cost_ms is not None and estimate.bound == "compute":
-        sentences.append(f"{_largest(estimate).capitalize()} of the sketch.")
+        part = largest_part(brief.task, estimate)
+        sentences.append(f"{part[0].upper()}{part[1:]} of the sketch.")
     return " ".join(sentences)
 
 
@@ -304,7 +300,7 @@ def cost_lines(brief: Brief, sketch: str, constexpr: Mapping[str, int | float], 
             lines.append("By the same model the sketch allows the bound: it finds nothing to gain in another sketch.")
     ratio = more_work(task, estimate)
     if ratio is not None and f"{ratio:.1f} times the arithmetic" not in told:
-        lines.append(f"It does {_times_the_work(ratio, estimate)}.")
+        lines.append(f"It does {_times_the_work(brief.task, ratio, estimate)}.")
     if is_ideal:
         return lines  # the bound's section has each tensor's bytes
     if estimate.bound == "memory" and sum(t.unique for t in estimate.tensors) <= _cache(brief.target.chip):

@@ -103,7 +103,8 @@ def _lines(name: str, before: str, after: str) -> str:
         return f"{name}: layout only"
     count = sum(max(stop - start, n - m) for _, start, stop, m, n in codes)
     if 2 * count > max(len(old), len(new)) > 2:
-        return f"{name}: rewritten, {len(old)} -> {len(new)} lines"
+        # as the file is shown, empty lines too, so that the count is the one of other sections
+        return f"{name}: rewritten, {len(before.splitlines())} -> {len(after.splitlines())} lines"
     hunks = [(old[start:stop], new[m:n]) for _, start, stop, m, n in codes]
     significant = [h for h in hunks if not all(line.startswith(_ASIDE) for side in h for line in side)] or hunks
     return (
