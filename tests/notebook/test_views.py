@@ -328,6 +328,10 @@ def test_a_measurement_in_the_background_says_which_kernels_it_times_and_next_to
     begun = Turn(id="t6", number=6, parent="t5", role=Role.DESIGNER, author=Author.HUMAN)
     turning = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
     assert head(turning, "", Facts(), comparing=Timed(("t3",), ("eager", "compile")))["doing"] == ""
+    begun = begun.model_copy(update={"role": Role.VERIFIER, "author": Author.RULES})
+    waiting = state(DESIGN, CODE, PASS, EDIT, turn(5, Role.VERIFIER, "t4", verdict=FAST), [TurnStarted(turn=begun)])
+    shown = head(waiting, "", Facts(), stages={"t6": []}, comparing=Timed(("t3",), ("eager", "compile")))
+    assert shown["doing"] == "waiting for the judge, which is timing turn 2 again, next to torch.compile"
     at_rest = head(now, "", Facts())
     assert (at_rest["doing"], at_rest["comparing"]) == ("", False)
 

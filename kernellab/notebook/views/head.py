@@ -76,8 +76,6 @@ def head(
     writes; ``said`` is what the running turn says that it does."""
     standings = state.standings()
     target = state.target
-    # the words stand next to the running turn's role and seconds: what is timed meanwhile is none of its work
-    is_turning = state.head_turn is not None and state.head_turn.state is TurnState.RUNNING
     return {
         "protocol": PROTOCOL,
         "id": state.id,
@@ -89,8 +87,9 @@ def head(
         "status_text": status_words(state),
         "reason": state.reason,
         "message": message,
-        "doing": doing(state, stages or {}, facts.gathered, partial, said)
-        or (_timing(state, comparing) if comparing and not is_turning else ""),
+        "doing": doing(
+            state, stages or {}, facts.gathered, partial, said, _timing(state, comparing) if comparing else ""
+        ),
         "current": state.head,
         "next": upcoming(state),
         "approval": state.approval,
@@ -111,16 +110,18 @@ def head(
 
 
 def doing(
-    state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool, partial: str = "", said: str = ""
+    state: State, running: Mapping[str, Sequence[StageResult]], task_read: bool, partial: str = "", said: str = "",
+    timing: str = "",
 ) -> str:  # fmt: skip
     """What the running turn waits for before its own work, or what a verification does and how long the rest took the
-    last time a kernel passed here."""
+    last time a kernel passed here. ``timing`` is what is timed in the background: the words stand next to the running
+    turn's role and seconds, and it is none of that turn's work."""
     parts, turn = running.get(state.head or ""), state.head_turn
     if parts is None or turn is None:
-        return ""
+        return "" if turn is not None and turn.state is TurnState.RUNNING else timing
     if not parts:
         if turn.role is Role.VERIFIER:
-            return "waiting for the judge"
+            return f"waiting for the judge, which is {timing}" if timing else "waiting for the judge"
         if not task_read:
             return "reading the task"
         if partial.startswith(WAITING):
