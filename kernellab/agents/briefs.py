@@ -75,7 +75,7 @@ def _is_of_index(condition: Condition) -> bool:
 
 
 def ranks_nothing(low: float, high: float) -> bool:
-    """Whether the interval of a speedup is too wide to order two kernels by the middle: few calls, or a busy machine."""
+    """Whether a speedup's interval is too wide to order two kernels by its middle: few calls, a busy machine."""
     return high > _WIDE * low
 
 
