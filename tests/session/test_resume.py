@@ -108,6 +108,18 @@ def test_the_turn_that_was_cut_off_is_taken_again(tmp_path: Path) -> None:
     assert seen.turns[1].author is Author.HUMAN
 
 
+def test_the_seconds_of_a_repeated_turn_begin_with_its_repetition(tmp_path: Path) -> None:
+    """The workbench counts from ``started``: a session of the day before read "designer at work, 14 h"."""
+    cut = kill_during(tmp_path, "designer", "thinking")
+    before = open_session(cut, tmp_path, resume=False).turns[0]
+    time.sleep(1.0)
+    again = time.time()
+    session = open_session(cut, tmp_path).wait(60)
+    assert session.turns[0].started >= again > before.started + 1.0
+    assert [turn.number for turn in session.turns] == [1], "it is the same turn"
+    assert session.turns[0].seconds is not None and session.turns[0].seconds < time.time() - again
+
+
 def test_what_a_person_decided_survives(tmp_path: Path) -> None:
     cut = kill_during(tmp_path, "person", "noted")
     session = open_session(cut, tmp_path, resume=False)

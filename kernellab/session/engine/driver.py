@@ -91,6 +91,8 @@ class Driver:
         self._pace = Pace.ON
         self._busy = False
         self._warmed = False
+        #: Turns that this process has started.
+        self._started: set[str] = set()
         #: The error of the last decision, for a view.
         self.message = ""
         #: The error that ended the session.
@@ -334,7 +336,10 @@ class Driver:
         return bool(self.state.turns)
 
     async def _take(self, turn: Turn) -> None:
-        if turn.id not in self.state.turns:
+        if turn.id not in self._started:
+            if turn.id in self.state.turns:
+                # of a process that was cut off: the time until now is none of this turn's work
+                turn = turn.model_copy(update={"started": time.time()})
             self._emit(TurnStarted(turn=turn))
         if not self._warmed and turn.role in (Role.DESIGNER, Role.CODER):
             self._warmed = True
@@ -475,6 +480,8 @@ class Driver:
         self._seq = self.journal.append(self.session, self.engine.owner, events)
         for event in events:
             self._state = apply(self.session, self.state, event)
+            if isinstance(event, TurnStarted):
+                self._started.add(event.turn.id)
             self._follow(event)
         if self.state.status is not SessionStatus.FAILED:
             self.failure = None  # an edit, a fork or an answer has resolved the error
