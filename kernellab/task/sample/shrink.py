@@ -54,7 +54,7 @@ class FreeAxis:
 def free_axes(task: Task) -> tuple[FreeAxis, ...]:
     """Return the axes along which a task of fixed shapes may be cut, leading axes first; each may be cut alone and
     together with those before it."""
-    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    shapes = _input_shapes(task)
     state = {i for i, a in enumerate(task.args) if a.kind in (ArgKind.PARAMETER, ArgKind.BUFFER)}
     free: list[FreeAxis] = []
     cut: dict[int, Shape] = dict(shapes)
@@ -131,12 +131,10 @@ def _small_sizes(task: Task, limit_bytes: int) -> tuple[Mapping[FreeAxis, int], 
 
 def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[Mapping[FreeAxis, int], int]:
     """Cut the axes of a convolution's or pooling's window further: their outputs have other extents."""
-    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
-    state = {i for i, a in enumerate(task.args) if a.key}
+    shapes = _input_shapes(task)
+    state = _state(task)
     groups = [(n, axes) for n, axes in _groups(shapes, state) if not any(i in state for i, _ in axes)]
-    now = dict(shapes)
-    for axis, size in sizes.items():
-        now = _resize(now, axis.axes, size)
+    now = _cut_to(shapes, sizes)
     rank = [len(o.shape) for o in task.outputs]
     for size, axes in sorted(groups, key=lambda g: -g[0]):
         if _bytes_of(task, now) <= limit_bytes:
@@ -146,7 +144,7 @@ def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[
         for small in (n for n in _WINDOWS if n < size):
             trial = _resize(now, axes, small)
             outputs = _outputs(task, trial)
-            if outputs is not None and [len(o) for o in outputs] == rank and all(all(o) for o in outputs):
+            if _has_form(outputs, rank):
                 now = trial
                 sizes = {**sizes, FreeAxis(size, axes, ()): small}
                 break
@@ -156,11 +154,9 @@ def _windows(task: Task, sizes: dict[FreeAxis, int], limit_bytes: int) -> tuple[
 def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, least: int) -> dict[FreeAxis, int]:
     """Return axes of sliding windows with extents of at least ``least`` that reduce a task, already cut to ``sizes``,
     to about ``limit_bytes``; the longest is cut first, down to the next one."""
-    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
-    state = {i for i, a in enumerate(task.args) if a.key}
-    now = dict(shapes)
-    for axis, size in sizes.items():
-        now = _resize(now, axis.axes, size)
+    shapes = _input_shapes(task)
+    state = _state(task)
+    now = _cut_to(shapes, sizes)
     rank = [len(o.shape) for o in task.outputs]
     extents: dict[FreeAxis, int] = {}
     # single axes, never the batch: groups of one axis
@@ -173,12 +169,7 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
         size = max(least, left[axis] * 3 // 4)
         trial = _resize(now, axis.axes, size)
         outputs = _outputs(task, trial)
-        if (
-            size == left[axis]
-            or outputs is None
-            or [len(o) for o in outputs] != rank
-            or not all(all(o) for o in outputs)
-        ):
+        if size == left[axis] or not _has_form(outputs, rank):
             del left[axis]
             continue
         now, left[axis], extents[axis] = trial, size, size
@@ -188,8 +179,8 @@ def window_axes(task: Task, sizes: Mapping[FreeAxis, int], limit_bytes: int, lea
 @lru_cache(maxsize=256)
 def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
     """Return axes of sliding windows, each of one input: they may be cut, and outputs then have other extents."""
-    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
-    state = {i for i, a in enumerate(task.args) if a.key}
+    shapes = _input_shapes(task)
+    state = _state(task)
     taken = {place for axis in free_axes(task) for place in axis.axes}
     rank = [len(o.shape) for o in task.outputs]
     sliding = []
@@ -198,7 +189,7 @@ def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
             if i in state or d == 0 or n < _WINDOWS[0] or (i, d) in taken:
                 continue
             outputs = _outputs(task, _resize(shapes, ((i, d),), n - 1 if n <= _WINDOWS[0] else n * 3 // 4))
-            if outputs is not None and [len(o) for o in outputs] == rank and all(all(o) for o in outputs):
+            if _has_form(outputs, rank):
                 sliding.append(FreeAxis(n, ((i, d),), ()))
     return tuple(sliding)
 
@@ -206,9 +197,7 @@ def sliding_axes(task: Task) -> tuple[FreeAxis, ...]:
 def bytes_at(task: Task, sizes: Mapping[FreeAxis, int]) -> int | None:
     """As :func:`bytes_after`, with axes of sliding windows among ``sizes``; None if the reference does not accept
     them."""
-    shapes = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
-    for axis, size in sizes.items():
-        shapes = _resize(shapes, axis.axes, size)
+    shapes = _cut_to(_input_shapes(task), sizes)
     outputs = _outputs(task, shapes)
     return _bytes_of(task, shapes) if outputs is not None and all(all(o) for o in outputs) else None
 
@@ -267,7 +256,7 @@ def drawn(task: Task, sizes: Mapping[FreeAxis, int], seed: int) -> Args | None:
         return None
     if any(not isinstance(inputs[i], torch.Tensor) or tuple(inputs[i].shape) != small[i] for i in small):
         return None
-    state = {i for i, a in enumerate(task.args) if a.key}
+    state = _state(task)
     only = {a: n for a, n in sizes.items() if any(i in state for i, _ in a.axes)}
     for axis, size in only.items():
         for i, d in axis.axes:
@@ -311,6 +300,29 @@ def _resize(shapes: Mapping[int, Shape], axes: Sequence[tuple[int, int]], size: 
     return {i: tuple(s) for i, s in resized.items()}
 
 
+def _cut_to(shapes: Mapping[int, Shape], sizes: Mapping[FreeAxis, int]) -> dict[int, Shape]:
+    """Return ``shapes`` with each axis of ``sizes`` at its extent there."""
+    now = dict(shapes)
+    for axis, size in sizes.items():
+        now = _resize(now, axis.axes, size)
+    return now
+
+
+def _input_shapes(task: Task) -> dict[int, Shape]:
+    """Return the shapes of the arguments that are tensors, by their positions."""
+    return {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+
+
+def _state(task: Task) -> set[int]:
+    """Return the positions of a Model's weights."""
+    return {i for i, a in enumerate(task.args) if a.key}
+
+
+def _has_form(outputs: Sequence[Shape] | None, rank: list[int]) -> bool:
+    """Return whether the reference gave outputs of these ranks, each with elements."""
+    return outputs is not None and [len(o) for o in outputs] == rank and all(all(o) for o in outputs)
+
+
 @lru_cache(maxsize=1024)
 def _run_fake(task: Task, shapes: tuple[tuple[int, Shape], ...]) -> tuple[Shape, ...] | None:
     from kernellab.task.fakes import fake_outputs
@@ -331,7 +343,7 @@ def bytes_after(task: Task, sizes: Mapping[FreeAxis, int]) -> int:
     """Return the bytes of all tensors, outputs included, with each free axis of ``sizes`` cut."""
     import torch
 
-    inputs = {i: _shape(a.shape) for i, a in enumerate(task.args) if a.is_tensor}
+    inputs = _input_shapes(task)
     outputs = {i: _shape(o.shape) for i, o in enumerate(task.outputs)}
     for axis, size in sizes.items():
         inputs = _resize(inputs, axis.axes, size)
