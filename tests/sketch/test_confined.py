@@ -436,3 +436,17 @@ def test_a_server_that_no_one_asks_ends_and_is_started_again(monkeypatch: pytest
     server.process.wait(20)
     assert works() and confined._running() is not server
     confined.shut()
+
+
+def test_a_server_rests_where_no_sketch_is_computed() -> None:
+    assert works()
+    server = confined._running()
+    with confined.one_worker():
+        run_there("pass")
+        confined.rest()
+        assert server.is_usable()
+        run_there("pass")
+    confined.rest()
+    assert not server.is_usable()
+    assert works()
+    confined.shut()

@@ -141,6 +141,16 @@ def shut() -> None:
             server.close()
 
 
+def rest() -> None:
+    """End the server where no sketch is computed: another program needs its memory."""
+    global _server
+    with _starting:
+        if _server is None or _server.workers or not _server.is_usable():
+            return
+        server, _server = _server, None
+        server.close()
+
+
 def spoiled(how: str = "it answers what no sketch computes") -> SketchError:
     """Return the error of a sketch whose worker answers nonsense."""
     return SketchError(f"Computing the sketch spoiled the memory of its process: {how}.", _AGAIN)
@@ -326,6 +336,8 @@ class _Server:
         self.owner = os.getpid()
         self.lock = threading.Lock()
         self.held: list[str] | None = None
+        #: workers that have begun and not ended
+        self.workers = 0
         #: was a request interrupted before its answer was read?
         self.broken = False
         ours, theirs = socket.socketpair()
@@ -359,7 +371,9 @@ class _Server:
                     self.held = [str(part) for part in self._next()["held"]]
                 self.channel.settimeout(_ANSWER)
                 socket.send_fds(self.channel, [json.dumps(message).encode()], fds or [])
-                return self._next()
+                answer = self._next()
+                self.workers += ("begin" in message) - ("end" in message)
+                return answer
             except BaseException:
                 # the next answer would be this one's
                 self.broken = True
@@ -416,6 +430,7 @@ __all__ = [
     "compute_here",
     "is_here",
     "one_worker",
+    "rest",
     "shut",
     "spoiled",
     "used",

@@ -149,6 +149,12 @@ class Case:
         vars(new_case)["args"] = args
         return new_case
 
+    def timed(self) -> Case:
+        """Return the same case with the reference's seconds, and without what was drawn and computed for it."""
+        new_case = replace(self)
+        vars(new_case)["_native"] = ((), self.reference_seconds)
+        return new_case
+
     def exact(self) -> Case:
         """Return the same case as if the reference's outputs in the declared dtype were exact in float64."""
         references = tuple(

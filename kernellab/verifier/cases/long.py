@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from kernellab.task import Task
+from kernellab.task.faking import Unsure, on_meta
+from kernellab.task.meta.operators import watching
 from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import cases, device
@@ -19,7 +22,10 @@ def both_long(task: Task, known: Sequence[cases.Case], longest: int = 0) -> case
     full = task.module().default_sizes()
     if not full or not known:
         return None
-    sizes = two_long(task, full, longest)
+    sizes, most = two_long(task, full, longest), longest
+    while longest and most > 1 and not is_small_inside(task, sizes, longest):
+        most //= 2
+        sizes = two_long(task, full, most)
     if input_bytes(task, sizes) <= max(input_bytes(task, dict(c.sizes)) for c in known):
         return None
     return _within_time(task, known, sizes, DRAWN.long_seconds if device.current() == "cpu" else DEVICE.long_seconds)
@@ -41,11 +47,40 @@ def wide(task: Task, known: Sequence[cases.Case], longest: int = 0) -> Iterator[
     most = DRAWN.wide_bytes if device.current() == "cpu" else min(DEVICE.wide_bytes, device.free() // DEVICE.long_share)
     most = min(most, longest or most)
     while most > CORRECT.family_bytes:
-        case = _within_time(task, known, large(task, full, most), DRAWN.wide_seconds)
+        sizes = large(task, full, most)
+        case = _within_time(task, known, sizes, DRAWN.wide_seconds) if is_small_inside(task, sizes, longest) else None
         if case is None:
             most //= 2
         else:
             yield case
+
+
+def is_small_inside(task: Task, sizes: Mapping[str, int], most: int) -> bool:
+    """Return whether no tensor that the reference computes at ``sizes`` has more than ``most`` bytes (0 means no
+    limit): the scores of attention grow with the square of its inputs. True where a run without values does not tell.
+    """
+    import torch
+
+    if not most:
+        return True
+    largest = 0
+
+    def handle(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        nonlocal largest
+        out = operator(*args, **kwargs)
+        parts = out if isinstance(out, (tuple, list)) else (out,)
+        largest = max([largest, *(t.numel() * t.element_size() for t in parts if isinstance(t, torch.Tensor))])
+        return out
+
+    try:
+        with on_meta(), watching(handle):
+            task.module().reference([
+                torch.empty(arg.extents(sizes), dtype=getattr(torch, arg.dtype)) if arg.is_tensor else arg.value
+                for arg in task.args
+            ])  # fmt: skip
+    except (Exception, Unsure):  # it needs values, or an operator has no form without them
+        return True
+    return largest <= most
 
 
 def _within_time(task: Task, known: Sequence[cases.Case], sizes: Mapping[str, int], most: float) -> cases.Case | None:

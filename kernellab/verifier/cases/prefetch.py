@@ -23,10 +23,12 @@ class Ahead:
 
     def __init__(
         self, task: Task, interpreted: bool, numbers: Sequence[int] = (), sizes: Sequence[Sizes] = (),
-        pairs: Sequence[tuple[int, int]] = (),
+        pairs: Sequence[tuple[int, int]] = (), most: int = 0,
     ) -> None:  # fmt: skip
-        """``numbers``: integers in the source; ``pairs``: those that stand together; ``sizes``: requested sizes."""
+        """``numbers``: integers in the source; ``pairs``: those that stand together; ``sizes``: requested sizes;
+        ``most``: bytes of inputs of the cases that are ready at once, 0 means no limit."""
         self.task, self.interpreted, self.numbers, self.sizes, self.pairs = task, interpreted, numbers, sizes, pairs
+        self.most = most
         self._smoke: Case | None = None
         self._correct: list[Case] = []
         self._more: list[Case] = []
@@ -37,7 +39,8 @@ class Ahead:
     def make(self) -> Iterator[None]:
         """Make the cases, one at each step, in the order of use, because static arguments keep their first values.
 
-        Makes none for a task so large that a build would have to wait for a case.
+        Makes none for a task so large that a build would have to wait for a case, and no more once they have
+        ``most`` bytes.
         """
         if input_bytes(self.task) > CORRECT.large_bytes:
             return
@@ -45,11 +48,20 @@ class Ahead:
         yield
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         try:
-            yield from _made([self._smoke])
+            _ = self._smoke.native
+            yield
             self._correct = self._cases()
-            yield from _made(self._correct)
+            held = 0
+            for case in self._correct:
+                held += input_bytes(self.task, dict(case.sizes))
+                if self.most and held > self.most:
+                    return
+                _ = case.native
+                yield
             self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
-            yield from _made(self._small)
+            for case in self._small:
+                _ = case.native
+                yield
             self._begin_survey()
             # Do not use `yield from`: a build that ends closes this iterator, which would also close the survey's
             # steps.
@@ -105,9 +117,3 @@ class Ahead:
     def _begin_survey(self) -> None:
         self._survey = Survey(cases.drawn_base(self.task, self.interpreted))
         self._steps = self._survey.make()
-
-
-def _made(found: list[Case]) -> Iterator[None]:
-    for case in found:
-        _ = case.native
-        yield

@@ -179,7 +179,7 @@ class Piled(Operators):  # type: ignore[no-untyped-call]
         self.pattern, self.done = pattern, 0
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        decomposed = _with_sums().get(func)
+        decomposed = _WITH_SUMS.get(func)
         if decomposed is not None:
             with self:
                 return decomposed(*args, **kwargs)
@@ -212,10 +212,56 @@ def _lost_by_one(rows: torch.Tensor) -> torch.Tensor:
     return alike.square().sum(-1).sqrt()
 
 
-@cache
-def _with_sums() -> Mapping[Any, Callable[..., Any]]:
-    aten = torch.ops.aten
-    return get_decompositions([aten._softmax, aten._log_softmax, aten.logsumexp])
+def _below_top(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return ``x`` less the largest of its row along ``dim``; an empty row has none."""
+    return x - x.amax(dim, keepdim=True) if x.dim() and x.shape[dim] else x
+
+
+def _softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    exponentials = _below_top(_computed(x), dim).exp()
+    out = exponentials / exponentials.sum(dim, keepdim=True)
+    return out if half_to_float else out.to(x.dtype)
+
+
+def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    below = _below_top(_computed(x), dim)
+    out = below - below.exp().sum(dim, keepdim=True).log()
+    return out if half_to_float else out.to(x.dtype)
+
+
+def _logsumexp(x: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -> torch.Tensor:
+    wide, dims = _computed(x), tuple(dim)
+    if x.numel():
+        top = wide.amax(dims, keepdim=True)
+        top = top.masked_fill(top.abs() == math.inf, 0.0)
+        out = (wide - top).exp().sum(dims, keepdim=True).log() + top
+    else:
+        out = wide.exp().sum(dims, keepdim=True).log()
+    out = out if keepdim else out.squeeze(dims)
+    return out.to(x.dtype) if is_inexact(x) else out
+
+
+def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    wide = _computed(x)
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * (wide * wide * wide))
+        return (0.5 * wide * (1 + inner.tanh())).to(x.dtype)
+    return (wide * 0.5 * (1 + (wide * math.sqrt(0.5)).erf())).to(x.dtype)
+
+
+def _computed(x: torch.Tensor) -> torch.Tensor:
+    """Return ``x`` in the dtype that torch computes it in."""
+    if x.dtype in (torch.bfloat16, torch.float16):
+        return x.float()
+    return x if is_inexact(x) else x.to(torch.get_default_dtype())
+
+
+#: Operators that sum, as sums; torch's own tables of such forms load a system for symbolic algebra (45 MB).
+_WITH_SUMS: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten._softmax.default: _softmax,
+    torch.ops.aten._log_softmax.default: _log_softmax,
+    torch.ops.aten.logsumexp.default: _logsumexp,
+}
 
 
 class Narrowed(Operators):  # type: ignore[no-untyped-call]
@@ -262,7 +308,8 @@ _HIDDEN = (torch.ops.aten._scaled_dot_product_attention_math.default,)
 
 @cache
 def _hidden() -> Mapping[Any, Callable[..., Any]]:
-    return get_decompositions([torch.ops.aten.gelu, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
+    attention = get_decompositions([torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
+    return {**attention, torch.ops.aten.gelu.default: _gelu}
 
 
 def _is_whole(value: Any) -> bool:

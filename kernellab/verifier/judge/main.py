@@ -117,9 +117,13 @@ def answer(message: dict[str, Any], channel: socket.socket, pool: Pool) -> dict[
         )
         request = requested(message, parsed_options)
         pool.end_idle(request.source.dsl, request.backend)
+        if parsed_options.longest:  # a machine with little memory
+            pool.end_others(load_task(message["task"], message["name"]))
         if ranks:
             return {"ranking": Ranked(request, pool, progress).run().model_dump(mode="json")}
         verdict = Verification(request, pool, progress).run()
+        if parsed_options.longest:
+            _give_back()
         return {"verdict": verdict.model_dump(mode="json")}
     except KernellabError as error:
         return {"error": type(error).__name__, "message": error.message, "remedy": error.remedy}

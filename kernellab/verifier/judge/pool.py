@@ -253,6 +253,14 @@ class Pool:
         while self._baselines:
             self._baselines.popitem()[1].close()
 
+    def end_others(self, task: Task) -> None:
+        """End the baselines' workers of other tasks, and forget what rankings of these share."""
+        for (_, name, hash, _, _), worker in list(self._baselines.items()):
+            if (name, hash) != (task.name, task.hash):
+                self.drop(worker)
+        if self.recent.task != task:
+            self.recent = Recent()
+
     def drop(self, worker: Worker) -> None:
         """End a baseline's worker that misbehaved."""
         self._baselines = OrderedDict((k, w) for k, w in self._baselines.items() if w is not worker)

@@ -51,8 +51,9 @@ class VerifyOptions(Record):
     budget: float = Field(default=rules.TIMING.budget, gt=0)
     #: processor seconds that a worker of the candidate may use for building and calls; 0 means no limit
     processor: float = Field(default=0.0, ge=0)
-    #: largest input bytes, for a quick look (T1) on a machine with little memory, of cases far longer than the task's;
-    #: 0 means no limit. Branches on larger sizes are then not seen; a timed verification has no such limit
+    #: for a quick look (T1) on a machine with little memory, of cases far longer than the task's: largest bytes of the
+    #: inputs and of each tensor that the reference computes; 0 means no limit. Branches on larger sizes are then not
+    #: seen; a timed verification has no such limit. The judge then keeps little between requests, too
     longest: int = Field(default=0, ge=0)
     #: threads of candidate, baselines and reference; 0 means the machine's default
     threads: int = Field(default=0, ge=0)

@@ -84,7 +84,7 @@ class Stages:
         self.dtypes, self.limits = self.comparison.dtypes, self.comparison.limits
         self.limits_for = self.comparison.limits_for
         self._worker: Worker | None = None
-        self.ahead = _ahead(task, context, self.source)
+        self.ahead = self._ahead()
         #: Workers of ``options.rivals``, once built.
         self.rivals: dict[str, Worker] = {}
         #: The same source in an ordinary process, if one was started.
@@ -119,6 +119,13 @@ class Stages:
         for worker in (self._worker, *self.rivals.values(), *others):
             if worker is not None:
                 worker.close()
+
+    def _ahead(self) -> Ahead:
+        options = self.context.options
+        most = options.longest if options.level is Trust.T1 else 0
+        source = self.source
+        numbers, pairs = numbers_of(source), together_in(source)
+        return Ahead(self.task, self.context.interpreted, numbers, options.sizes, pairs, most)
 
     @property
     def worker(self) -> Worker:
@@ -158,7 +165,7 @@ class Stages:
             return False
         self.seed = seed
         cases.hold_parameters(values)
-        self.ahead = _ahead(task, self.context, self.source)
+        self.ahead = self._ahead()
         self.answers = []
         if self.ordinary is not None:
             # The ordinary process has other parameters.
@@ -564,10 +571,6 @@ def _as_placed(args: Sequence[Any], layout: Layout) -> list[Any] | None:
             arg = arg.new_empty_strided(place.shape, place.strides).copy_(arg)
         placed.append(arg)
     return placed
-
-
-def _ahead(task: Task, context: Context, source: Source) -> Ahead:
-    return Ahead(task, context.interpreted, numbers_of(source), context.options.sizes, together_in(source))
 
 
 def _capital(text: str) -> str:

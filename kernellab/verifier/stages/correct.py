@@ -17,7 +17,7 @@ from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.boundary_checks.drawn import ordered
 from kernellab.verifier.cases import cases
-from kernellab.verifier.cases.long import both_long, wide
+from kernellab.verifier.cases.long import both_long, is_small_inside, wide
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.coverage import stage as coverage
 from kernellab.verifier.judge.process import WorkerFailure
@@ -85,19 +85,7 @@ def _correct(stages: Stages) -> str:
                 stages.task, tuple(counterexample.sizes.items()), Family(counterexample.family), counterexample.seed
             )
         )
-    planned, checked = stages.ahead.correct(), list[cases.Case]()
-    seconds: list[float] = []
-    for number, case in enumerate(planned, 1):
-        began = time.monotonic()
-        if case.family is not Family.OWN and not cases.has_answer(case):
-            continue  # the reference itself raises: a matrix is not positive definite any more
-        checked.append(case)
-        stages.context.tell(f"case {number} of {len(planned)}")
-        small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
-        is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
-        stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
-        seconds.append(time.monotonic() - began)
-    asked = len(checked)
+    checked, seconds, refused = _planned(stages)
     if stages.context.interpreted:
         for case in cases.as_long_as_time_allows(stages.task, list(zip(checked, seconds, strict=True))):
             stages.check(case)
@@ -109,16 +97,18 @@ def _correct(stages: Stages) -> str:
         long = both_long(stages.task, checked, longest)
         if long is not None:
             stages.check(long)
-            checked = [*checked, long]
+            checked = [*checked, long.timed()]
+            del long
         for case in islice(wide(stages.task, checked, longest), DRAWN.wide):
             stages.check(case, private=True)
             checked = [*checked, replace(case)]  # a copy that drops the arguments
         stages.context.tell("sizes from all of their ranges")
-        checked = [*checked, *_all_over(stages)]
+        checked = [*checked, *_all_over(stages, longest)]
         stages.context.tell("contents far from zero, and repeated calls")
         _long_and_shifted(stages, checked)
-        ordered(stages, max(checked, key=lambda c: max((n for _, n in c.sizes), default=0)))
-    left = f", {counted(len(planned) - asked, 'other')} that the reference refuses" if asked < len(planned) else ""
+        # a copy without the placeholder outputs of a timed one
+        ordered(stages, replace(max(checked, key=lambda c: max((n for _, n in c.sizes), default=0))))
+    left = f", {counted(refused, 'other')} that the reference refuses" if refused else ""
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in checked), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
     if part:
@@ -126,6 +116,28 @@ def _correct(stages: Stages) -> str:
     names = dict.fromkeys(c.family.value for c in checked)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
     return f"{counted(len(checked), 'case')} ({', '.join(names)}){left}, relative error at most {worst:.1e}; {tests}"
+
+
+def _planned(stages: Stages) -> tuple[list[Case], list[float], int]:
+    """Check the planned cases. Return those checked without their tensors, the seconds of each, and the number of cases
+    that the reference refuses."""
+    # each case is held by this list alone, so that its tensors are freed once it is checked
+    planned = stages.ahead.correct()
+    checked: list[Case] = []
+    seconds: list[float] = []
+    count = len(planned)
+    for number in range(1, count + 1):
+        case = planned.pop(0)
+        began = time.monotonic()
+        if case.family is not Family.OWN and not cases.has_answer(case):
+            continue  # the reference itself raises: a matrix is not positive definite any more
+        stages.context.tell(f"case {number} of {count}")
+        small = input_bytes(stages.task, dict(case.sizes)) <= CORRECT.family_bytes
+        is_quiet = not stages.context.interpreted and (small or secrets.randbits(1))
+        stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
+        seconds.append(time.monotonic() - began)
+        checked.append(case.timed())
+    return checked, seconds, count - len(checked)
 
 
 def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
@@ -151,8 +163,9 @@ def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
             return
 
 
-def _all_over(stages: Stages) -> list[Case]:
-    """Check cases at sizes from the whole Dim ranges, as many as time allows, and return them.
+def _all_over(stages: Stages, longest: int) -> list[Case]:
+    """Check cases at sizes from the whole Dim ranges, as many as time allows, and return them; not those at which the
+    reference computes a tensor of more than ``longest`` bytes, if that is not 0.
 
     Raises:
         Refused: Wrong at one of them.
@@ -161,6 +174,8 @@ def _all_over(stages: Stages) -> list[Case]:
     # A JIT may compile for each size.
     end, last = time.thread_time() + CORRECT.all_over_seconds, time.monotonic() + CORRECT.all_over_wall
     for case in islice(stages.ahead.more(), CORRECT.all_over):
+        if not is_small_inside(stages.task, dict(case.sizes), longest):
+            continue
         stages.check(case, private=True)
         checked.append(replace(case))  # a copy that drops the arguments
         if time.thread_time() > end or time.monotonic() > last:
