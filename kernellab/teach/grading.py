@@ -244,6 +244,7 @@ class _Marker:
             else:
                 points, reason, judged = self._answer(student, exercise, texts[-1], course, path)
         except JudgeBusy as error:
+            self.late[student] += 1  # one that waits for something looks alike
             points, reason, judged = 0.0, f"not judged: {error}", False
         except (CourseError, VerifierError, TargetError):  # of the course or the machine
             raise

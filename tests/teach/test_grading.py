@@ -379,6 +379,22 @@ def test_what_a_busy_machine_does_not_judge_is_kept_for_no_equal_answer(tmp_path
     assert len(calls) == 2
 
 
+def test_three_answers_that_a_machine_did_not_judge_end_a_students_marks(tmp_path: Path) -> None:
+    """Host code that waits for something and a machine that is busy look alike."""
+    for number in range(4):
+        notebook(tmp_path, f"a{number}", f"%%kernel_exercise two-inputs\n# {number}\n{RIGHT}")
+    (tmp_path / "ada").mkdir()
+    for path in list(tmp_path.glob("a?.ipynb")):
+        path.rename(tmp_path / "ada" / path.name)
+
+    def busy(task, source, options) -> Verdict:
+        raise JudgeBusy("The machine is too busy.")
+
+    marks = list(grade(notebooks(tmp_path), lambda _: course(ROOT), busy, root=tmp_path))
+    assert [m.judged for m in marks] == 4 * [False]
+    assert ["took too long" in m.reason for m in marks] == [False, False, False, True]
+
+
 def test_an_answer_that_cannot_be_judged_ends_no_one_elses_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from teach_parts import ROOT
 
-from kernellab.errors import JudgeBusy
+from kernellab.errors import JudgeBusy, SessionError
 from kernellab.lens.dry.records import Answer, Ran
+from kernellab.lens.gpu import look
 from kernellab.lens.gpu.look import watched
 from kernellab.lens.look import arguments
 from kernellab.target.chips import find_chip
@@ -197,6 +199,24 @@ def test_a_run_that_ends_is_no_fault_of_the_compilers(in_the_interpreter: str, n
         return
     outcome = _compiled(found, source_of(text, task), task, exercise.goals, lambda *_: pytest.fail("it was verified"))
     assert outcome.keys == (expected, "refused") and number in outcome.said and "GPU" not in outcome.said
+
+
+def test_a_machine_without_time_refuses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock ends a dry call that has not used its processor time: its answer is not judged."""
+    exercise = course(ROOT).exercise("triton-sum")
+    task = course(ROOT).task(exercise)
+    source = source_of(_edited("triton-sum", ("import torch\n", "import torch  # of a busy machine\n")), task)
+
+    def late(command: list[str], **given: object) -> NoReturn:
+        raise subprocess.TimeoutExpired(command, 300)
+
+    monkeypatch.setattr(look.subprocess, "run", late)
+    with pytest.raises(JudgeBusy, match="300 s of the clock"):
+        _compiled(Outcome(Reached.RIGHT, ""), source, task, exercise.goals, lambda *_: pytest.fail("it was verified"))
+    chip = find_chip(_GPU)
+    assert chip is not None
+    with pytest.raises(SessionError, match="took longer than 300 s"):  # no limit on the processor's time was asked
+        look.look_gpu(source, arguments(task), chip)
 
 
 def test_host_code_may_turn_a_tensor_into_another_layout() -> None:

@@ -88,7 +88,7 @@ def watched(
     what it does in Triton's interpreter; nothing where there is no sandbox to call it in. ``processor``: seconds of its
     time that all may use, in either; 0 means no limit; after ``seconds`` of it the interpreter runs of each launch the
     first program alone. Raises as :func:`look_gpu` where a call takes too long, Overtime
-    where it uses more, Killed where the machine ends it."""
+    where it uses more, Killed where the machine ends it, or leaves it too little of its time."""
     request = _request(source, calls[0], chip)
     others = [[dict(one) for one in arguments] for arguments in calls[1:]]
     request = replace(request, others=others, watched=seconds, processor=processor)
@@ -143,6 +143,13 @@ def _answers(request: str, collect: bool) -> tuple[list[Answer], Cubins]:
                 check=False,
             )
         except subprocess.TimeoutExpired:
+            if most := json.loads(request)["processor"]:
+                # not the source's fault: it did not use its time, on a machine that gave it none, or it waits
+                raise Killed(
+                    f"The dry call was ended after {_SECONDS} s of the clock, before it had used {most} s of the "
+                    "processor's time.",
+                    "Is this machine busy? Try again.",
+                ) from None
             raise SessionError(
                 f"The dry call took longer than {_SECONDS} s.", "Check that the host code waits for nothing."
             ) from None
