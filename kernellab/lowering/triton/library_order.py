@@ -82,7 +82,8 @@ def kl_read_row(tensor, first, at, length, SIZE: tl.constexpr, VECTOR: tl.conste
     tile = tl.load(places, mask=whole, other=pad)
     if (at < 0) | (at + SIZE > length):
         lane = at + tl.arange(0, SIZE)
-        tile = tl.load(places, mask=(lane >= 0) & (lane < length) & ~whole, other=tile)
+        edge = (lane >= 0) & (lane < length) & ~whole
+        tile = tl.where(edge, tl.load(places, mask=edge, other=pad), tile)  # does not wait for the vectors
     return tile
 
 

@@ -26,6 +26,8 @@ _PACKED, _UNPACKED_TILE = 8, 1 << 14
 _ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
 #: bytes that a lane moves at once
 _VECTOR = 16
+#: whole rows in an unaligned row from which its ends take little of its time
+_MANY_TILES = 6
 #: share of the L2 cache for rows that are read again; programs per SM that read narrow rows
 _CACHED, _PROGRAMS = 0.7, 4
 #: number of sums in one launch from which their tiles are kept small, and the total elements of the tiles then
@@ -80,7 +82,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # unaligned rows are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes; if 8
         # elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
         unaligned = ctx.style.measured and ctx.size(inner) * widest_along(k, [inner]) % _VECTOR != 0
-        vector = _VECTOR // widest_along(k, [inner]) if unaligned and ctx.target.dsl == "triton" else 0
+        vector = _vector(ctx, k, inner, any(f.kind == "max" for f in own_firsts)) if unaligned else 0
         odd = unaligned and k.varies
         narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in own_firsts)
         once = odd and narrow_max
@@ -121,6 +123,20 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         return t
     rows = _rows_side_by_side(ctx, ctx.size(inner), ctx.volume(par))
     return replace(t, blocks={par[-1]: ctx.block("ROWS", rows, most=64)}) if rows > 1 else t
+
+
+def _vector(ctx: Context, k: Launch, inner: Axis, has_largest: bool) -> int:
+    """Return the elements of a vector at whose multiples a loop over unaligned rows begins; 0 where it begins with the
+    row.
+
+    The two ends of a row are read twice, once in vectors and once in single elements, which few tiles do not pay for.
+    Measured on an H200 in ms, from the row on and from a vector on: softmax of 2048 x 131071 bf16 0.520 and 0.498, of
+    2048 x 50257 float32 0.396 and 0.338, cross entropy of 8192 x 50257 bf16 0.746 and 0.684; but log-softmax of 8192 x
+    50257 bf16 0.645 and 0.706, RMS norm of 4096 x 20001 0.302 and 0.413, sums of 4096 x 50257 0.142 and 0.165.
+    """
+    item = widest_along(k, [inner])
+    pays = ctx.size(inner) > _MANY_TILES * ctx.style.whole_row or k.varies == (item == 4)
+    return _VECTOR // item if has_largest and pays and ctx.target.dsl == "triton" else 0
 
 
 def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
