@@ -105,6 +105,8 @@ def test_no_line_stands_for_a_rewritten_text_and_an_include_for_no_other_change(
     old = code(*LINES, ms=1.0)
     told = history_text((old, code("#include <immintrin.h>", *(f"other({n});" for n in range(14)), ms=0.5)))
     assert "kernel.cpp: rewritten, 12 -> 15 lines" in told and "immintrin" not in told
+    airy = history_text((old, code("#include <immintrin.h>", "", *(f"other({n});" for n in range(14)), ms=0.5)))
+    assert "rewritten, 12 -> 16 lines" in airy, "empty lines count, as where the file is shown"
     told = history_text((old, code("#include <immintrin.h>", *LINES[:-1], "float w = 0;", ms=0.5)))
     assert "2 lines, " in told and "float w = 0;" in told and "immintrin" not in told
 

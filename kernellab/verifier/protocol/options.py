@@ -26,7 +26,8 @@ class VerifyOptions(Record):
     replays its recorded device code without it; T4 verifies again with a second judge; the intervals must overlap.
 
     ``allow_library`` accepts a candidate that relies on the framework's own operators; ``repeat`` is the number of
-    timings; ``deadline`` is in seconds for the whole verification, ``budget`` in seconds for its timing.
+    timings; ``deadline`` is in seconds for the whole verification (of a machine with nothing else to do: it grows with
+    other work, at most four times), ``budget`` in seconds for its timing.
     """
 
     level: Trust = Trust.T2

@@ -75,7 +75,9 @@ REMEDIES = {
     "exit": "Return from the function: the process must outlive the call.",
     "hang": "Look for a loop or a barrier that never ends, or does far more work than the reference.",
     "processor": "Look for a loop that never ends, or does far more work than the reference.",
-    "deadline": "Pass a longer --deadline, or a smaller --budget for its timing.",
+    "deadline": (
+        "Verify again with smaller sizes of the task, or from Python with a longer deadline: options={'deadline': 600}."
+    ),
     "output": "Return plain dense torch tensors on the task's device, as many as the reference returns.",
     "memory": "Allocate less: the ceiling is 4 GiB and eight times the bytes of the inputs.",
     "disk": "Write less into the scratch folder.",
