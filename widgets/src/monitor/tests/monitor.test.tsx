@@ -72,7 +72,7 @@ describe("rows", () => {
       kernel.sent.filter(({ body }) => "ask" in body && (body as { ask: string }).ask === "rows").length;
     expect(find(".kl-candidates").textContent).toContain("40 candidates");
     expect(asked()).toBe(3);
-    const fresh = { ...row(40), value: 9, state: "verified" } as Row;
+    const fresh = { ...row(40), value: 9, low: 8, high: 10, state: "verified" } as Row;
     await does(() => {
       kernel.given.push(fresh);
       kernel.reply({ kind: "rows", since: 40, version: 41, rows: [fresh] });
@@ -130,10 +130,19 @@ describe("rows", () => {
 describe("the table", () => {
   it("is sorted by a click, the best first for a modelled time too", () => {
     const best = arranged(all, { column: "value", down: true }, "good", "speedup");
-    expect(best[0]?.value).toBe(Math.max(...best.map((one) => one.value ?? 0)));
+    const lower = (one: Row) => one.low || one.value || 0;
+    expect(lower(best[0] as Row)).toBe(Math.max(...best.map(lower)));
     expect(arranged(all, { column: "value", down: true }, "good", "modelled")[0]).toBe(best.at(-1));
     const failed = arranged(all, { column: "value", down: true }, "all", "speedup").at(-1);
     expect(failed?.value).toBeNull();
+  });
+
+  it("orders by the lower end of the interval, as a session does", () => {
+    const [first] = all.filter((row) => row.value);
+    const shaken = { ...first, number: 900, value: 1.52, low: 0.89, high: 4.36 } as Row;
+    const steady = { ...first, number: 901, value: 1.41, low: 1.26, high: 1.55 } as Row;
+    const order = { column: "value", down: true } as const;
+    expect(arranged([shaken, steady], order, "all", "speedup")).toEqual([steady, shaken]);
   });
 
   it("chooses by arrow keys, marks by Space, and compares the two that are marked", async () => {
