@@ -53,6 +53,16 @@ def reference(q, k, v):
 def inputs():
     return torch.randn(2, 8, 1000, 128, {_BF16}), *(torch.randn(2, 4, 1000, 128, {_BF16}) for _ in range(2))
 """
+FULL = f"""
+import torch
+import torch.nn.functional as F
+
+def reference(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v)
+
+def inputs():
+    return tuple(torch.randn(2, 8, 1024, 64, {_BF16}) for _ in range(3))
+"""
 LAYER = f"""
 import torch
 import torch.nn.functional as F
@@ -185,6 +195,7 @@ SASS_CASES = {
     "float8": FLOAT8, "blocks8": BLOCKS8, "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL,
     "two results": TWO_RESULTS,
     "channels first": CHANNELS_FIRST, "by two": BY_TWO, "weights": WEIGHTS,
+    "full": FULL.replace("1024, 64", "1024, 128"), "full narrow": FULL,
     "narrow gradients": NARROW, "grouped gradient": GROUPED, "block table": BLOCK_TABLE,
 }  # fmt: skip
 
@@ -295,6 +306,25 @@ def test_early_products_are_awaited_after_the_work_that_they_overlap() -> None:
     assert step.index("kl_reduce_max") < step.index("scores = warpgroup_mma_wait(1, [next_scores])")
     late = lowered(first_sketch(ATTENTION).replace(', "ahead"', ""), ATTENTION)
     assert "next_scores" not in late and "warp_specialize" in late
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_values_of_a_step_are_multiplied_during_the_next_step_s_softmax(width: int) -> None:
+    """The shares are held until their product has read them; groups of narrow heads issue their products in turn."""
+    text = FULL.replace("1024, 64", f"1024, {width}")
+    source = lowered(first_sketch(text), text)
+    step = source[source.index("for t in range(1, steps)") : source.index("for t in range(1, steps)") + 4000]
+    places = [
+        step.index(piece) for piece in (
+            "scores = warpgroup_mma(", "acc = warpgroup_mma(shares, ", "scores = warpgroup_mma_wait(1, [scores])",
+            "kl_reduce_max", "acc, shares = warpgroup_mma_wait(0, [acc, shares])", "acc = acc *", "shares = gl",
+        )
+    ]  # fmt: skip
+    assert places == sorted(places)
+    assert ("mbarrier.arrive(turns.index(1 - who))" in step) == (width == 64)
+    assert source.count("mbarrier.arrive(v_free") == source.count("mbarrier.wait(v_ready") == 2
+    masked = text.replace("(q, k, v)\n\ndef", "(q, k, v, is_causal=True)\n\ndef")
+    assert "next_scores" in lowered(first_sketch(masked), masked)
 
 
 def test_a_gradient_s_buffers_are_freed_by_the_last_product_that_reads_them() -> None:
@@ -411,6 +441,8 @@ def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills
         assert facts["registers"] <= (255 if name == "narrow gradients" else 168) and facts["shared"] <= 232448
         plain = name in (
             "attention",
+            "full",
+            "full narrow",
             "window",
             "two results",
             "channels first",

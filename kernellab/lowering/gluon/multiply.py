@@ -50,6 +50,8 @@ class Multiply:
         self.loop = self.plan.seen_from_shares() if self.plan.shares else self.plan.loop
         #: accumulators of products in flight, oldest first, each with the barrier to signal
         self.in_flight: list[tuple[str, str]] = []
+        #: left factors in registers that are read by a product in flight, by the name of its result
+        self.held: dict[str, list[str]] = {}
 
     def _stream_of(self, product: Product) -> Sequence[Load] | None:
         """Return the loads that arrive with the product's factors; None if all its factors are resident."""
@@ -74,7 +76,9 @@ class Multiply:
         if p.in_turn:
             # one bit distinguishes a buffer's phases: a group waits until the groups ahead have read theirs
             out.put("mbarrier.wait(turns.index(who), (tile_count // GROUPS & 1) ^ (1 if who == 0 else 0))")
-        if p.early is not None:
+        if p.early is not None and roles.late is not None:
+            self._overlapped(p.early, roles.late)
+        elif p.early is not None:
             self._ahead(p.early)
         elif p.ahead and p.accumulates:
             self._flow()
@@ -195,17 +199,18 @@ class Multiply:
             code += f".slice(who * {self.plan.rows}, {self.plan.rows})"
         return f"{code}.permute((1, 0))" if operand.turned else code
 
-    def _issue(self, product: Product, slot: str, name: str) -> None:
-        """Issue a product; ``name`` is that of its result."""
+    def _made(self, product: Product) -> str:
+        """Return a left factor that is made in registers."""
+        layout, value = self.layouts.name(product.acc.shape[-1]), product.a.value
+        self.layouts.now = self.layouts.of(value.type.shape)
+        code = tidy(self.writer.values.filled(value, value.type.shape))
+        self.layouts.now = ""
+        return f"gl.convert_layout({code}, gl.DotOperandLayout(0, {layout}, 2))"
+
+    def _issue(self, product: Product, slot: str, name: str, left: str = "") -> None:
+        """Issue a product; ``name`` is that of its result, ``left`` a left factor that was made before."""
         layout = self.layouts.name(product.acc.shape[-1])
-        if product.a.tile is not None:
-            left = self._smem(product.a, slot, True)
-        else:
-            value = product.a.value
-            self.layouts.now = self.layouts.of(value.type.shape)
-            code = tidy(self.writer.values.filled(value, value.type.shape))
-            self.layouts.now = ""
-            left = f"gl.convert_layout({code}, gl.DotOperandLayout(0, {layout}, 2))"
+        left = left or (self._smem(product.a, slot, True) if product.a.tile is not None else self._made(product))
         right = self._smem(product.b, slot, False)
         if product.fresh:
             sums = f"gl.full({self.writer.shapes.text(product.acc.shape)}, 0.0, gl.float32, {layout}), use_acc=False"
@@ -235,7 +240,9 @@ class Multiply:
         done = self.in_flight[: len(self.in_flight) - keep]
         self.in_flight = self.in_flight[len(done) :]
         for name, freed in done:
-            self.out.put(f"{name} = warpgroup_mma_wait({keep}, [{name}])")
+            # a left factor in registers is kept until the product has read it
+            names = ", ".join([name, *self.held.get(name, [])])
+            self.out.put(f"{names} = warpgroup_mma_wait({keep}, [{names}])")
             if freed:
                 self.out.put(freed)
 
@@ -340,6 +347,50 @@ class Multiply:
             out.put(f"{var} = {self.writer.int_text(p.outer.stop)} - 1")
         self.roles.step(self.writer, self.loop, "last" if p.outer is None else "(each - 1)")
         self._steps(rest, "last", None)
+        self._land()
+
+    def _overlapped(self, early: Product, late: Product) -> None:
+        """Write a loop in which each step issues its ``early`` product, then the last step's ``late`` one, which is in
+        flight during the step's statements."""
+        p, out, roles = self.plan, self.out, self.roles
+        name, sums = self.writer.tile_name(early.acc), self.writer.tile_name(late.acc)
+        shares = self.writer.names.fresh("shares")
+        rest = [s for s in p.loop.body if s is not early.stmt and s is not late.stmt]
+
+        def issue_early(t: str) -> None:
+            out.at = early.stmt.span.line
+            slot = self._ready(early, t)
+            if roles.alternates and t != "0":
+                out.put("mbarrier.wait(turns.index(who), (t & 1) ^ (0 if who == 0 else 1))")
+            self._issue(early, slot, name)
+            self.in_flight.append((name, self._freed(early, slot)))
+
+        def issue_late(t: str) -> None:
+            out.at = late.stmt.span.line
+            slot = self._ready(late, t)
+            self._issue(late, slot, sums, shares)
+            self.in_flight.append((sums, self._freed(late, slot)))
+            self.held[sums] = [shares]
+
+        def finish(t: str) -> None:
+            self._steps(rest, t, None)
+            self._land()
+            out.at = late.stmt.span.line
+            out.put(f"{shares} = {self._made(late)}")
+
+        def step() -> None:
+            issue_early("t")
+            issue_late("t - 1")
+            if roles.alternates:
+                out.put("mbarrier.arrive(turns.index(1 - who))")
+            finish("t")
+
+        issue_early("0")
+        out.at = p.loop.span.line
+        roles.step(self.writer, self.loop, "0")
+        finish("0")
+        self._loop("1", "steps", step)
+        issue_late("steps - 1")
         self._land()
 
     def _segments(self, body: Sequence[Statement]) -> list[tuple[str, bool | None]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kernellab.lowering.gluon.boxes import Box, box
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
-from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, flat
+from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, Product, flat
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.grid import write_variables
 from kernellab.lowering.triton.kernel import KernelWriter
@@ -45,6 +45,15 @@ class Roles:
             self._source(load.tile.name, load.region, id(load))
         if plan.async_store is not None:
             self._source(plan.async_store.region.tensor.name, plan.async_store.region, id(plan.async_store), "_result")
+
+    @property
+    def late(self) -> Product | None:
+        """The plan's late product; none if the loop's steps are listed."""
+        return self.plan.late if self.walk is None else None
+
+    @property
+    def alternates(self) -> bool:
+        return self.late is not None and self.plan.alternates
 
     # -- writers -------------------------------------------------------------------------------------------------------
 
@@ -238,7 +247,7 @@ class Roles:
             shape = ", ".join(self._shared(writer.int_text(e), "") for e in flat(p.async_store.region.shape))
             copies = "GROUPS, " if p.groups > 1 else ""
             put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{copies}{shape}]", f"[{shape}]"))
-        if p.in_turn:
+        if p.in_turn or self.alternates:
             put("turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())")
             put("for turn in gl.static_range(GROUPS):")
             put("    mbarrier.init(turns.index(turn), count=1)")
