@@ -199,6 +199,8 @@ PROVE_ONLY = frozenset(
         "tools/test_agent_role.py::test_what_an_unconfined_agent_detached_ends_with_it",
         "tools/test_agent_role.py::test_what_is_asked_at_once_is_asked_one_after_the_other",
         "tools/test_jupyter.py::test_the_extra_resolves_together_with_jupyter_ai",
+        "tools/test_real_agent.py::test_a_coding_agent_designs_as_a_role_and_its_turn_is_on_the_record",
+        "tools/test_real_agent.py::test_a_coding_agent_verifies_a_kernel_by_the_server_alone",
         "tools/test_tools.py::test_a_fork_sets_the_head_back_pauses_and_keeps_what_came_after",
         "tools/test_tools.py::test_a_model_is_profiled_by_a_file_of_the_workspace_alone",
         "tools/test_tools.py::test_a_pin_holds_against_a_sketch_that_an_agent_submits",

@@ -54,7 +54,7 @@ _LAST_WORDS_S = 10.0
 _START_S = 180.0
 #: bytes that are read at a time of what an ended agent had written
 _UNREAD = 1 << 20
-#: characters of an error's message that are told
+#: characters of an error's message that a person sees
 _ERROR = 300
 #: variables that say where a program keeps its files: the usual folder of the home, and its name in the workspace's
 _OWN = {
