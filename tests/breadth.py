@@ -62,7 +62,7 @@ SHARES = {
     "lens/test_hot_lines.py": 2,
     "bench/test_suites.py": 3,
 }
-#: file of tests -> `make test` takes so many rows of each of its parametrised tests, so that none is without a row
+#: file of tests, or one test of it -> `make test` takes so many rows of each parametrised test, so that each has one
 ROWS = {
     "browser/test_axe.py": 4,
     "browser/test_widths.py": 1,
@@ -113,7 +113,7 @@ ROWS = {
     "tools/test_mcp.py": 1,
     "tools/test_skill.py": 3,
     "verifier/test_arguments.py": 1,
-    "verifier/test_attempts.py": 1,
+    "verifier/test_attempts.py": 3,
     "verifier/test_combined.py": 2,
     "verifier/test_compare_unchanged.py": 2,
     "verifier/test_contents.py": 2,
@@ -122,10 +122,12 @@ ROWS = {
     "verifier/test_go.py": 2,
     "verifier/test_interpreter.py": 1,
     "verifier/test_kinds.py": 2,
+    "verifier/test_kinds.py::test_an_argument_that_is_written_into_is_as_after_one_call": 6,
     "verifier/test_own.py": 2,
     "verifier/test_properties.py": 1,
     "verifier/test_rehearsal.py": 1,
     "verifier/test_seal_native.py": 1,
+    "verifier/test_seal_native.py::test_what_is_no_object_is_refused": 4,
     "zoo/test_zoo.py": 4,
 }
 #: tests without parameters that take long and guard what seldom changes: `make prove` alone runs them

@@ -84,11 +84,12 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves a share of the broad tests, unless all are asked for or one is named (``FILE::TEST``)."""
     if everything() or any("::" in argument for argument in config.args):
         return
-    named: dict[str, list[str]] = {}
+    named: dict[int, list[str]] = {}
     for item in items:
         if hasattr(item, "callspec") and _path(item) in ROWS:
-            named.setdefault(_path(item), []).append(item.nodeid)
-    drawn = {name for file, names in named.items() for name in rows(names, seed(), ROWS[file])}
+            most = ROWS.get(f"{_path(item)}::{item.name.partition('[')[0]}", ROWS[_path(item)])
+            named.setdefault(most, []).append(item.nodeid)
+    drawn = {name for most, names in named.items() for name in rows(names, seed(), most)}
     spared = [_is_spared(item, drawn) for item in items]
     if any(spared):
         config.hook.pytest_deselected(items=[item for item, is_spared in zip(items, spared, strict=True) if is_spared])

@@ -98,9 +98,9 @@ def _fitted(runs: Sequence[Observation], module: TaskModule) -> Shapes:
             inputs.append(value)
             continue
         shapes = [run.inputs[i][0] for run in runs]
-        inputs.append((_fit_shape(names.get(i, f"argument {i}"), shapes, runs, dims), value[1], False))
+        inputs.append((_fit_shape(names.get(i, f"argument {i}"), shapes, runs, dims, _APART), value[1], False))
     outputs = tuple(
-        OutputSpec(_fit_shape(f"output {i}", [run.outputs[i][0] for run in runs], runs, dims), dtype)
+        OutputSpec(_fit_shape(f"output {i}", [run.outputs[i][0] for run in runs], runs, dims, _RULE), dtype)
         for i, (_, dtype, _) in enumerate(base.outputs)
     )
     return Shapes(tuple(inputs), base.state, outputs)
@@ -377,8 +377,13 @@ def _same_structure(runs: Sequence[Observation]) -> None:
             )
 
 
+#: what can be done about an extent of an argument, and of an output, that follows no rule
+_APART = "Give that extent a separate Dim, or fix it."
+_RULE = "Make it a sum, product, quotient, min or max of Dims, or fix the Dim that it comes from."
+
+
 def _fit_shape(
-    what: str, shapes: Sequence[tuple[int, ...]], runs: Sequence[Observation], dims: Sequence[Dim]
+    what: str, shapes: Sequence[tuple[int, ...]], runs: Sequence[Observation], dims: Sequence[Dim], remedy: str
 ) -> tuple[Extent, ...]:
     names = [d.name for d in dims]
     fitted = []
@@ -389,9 +394,7 @@ def _fit_shape(
             raise TaskError(
                 f"The extent of {what} in dimension {axis} (from 0) follows no simple rule of the Dims: "
                 f"{values[first]} at {runs[first].sizes}, {values[other]} at {runs[other].sizes}.",
-                "Make it a sum, product, quotient, min or max of Dims, or fix the Dim that it comes from."
-                if what.startswith("output")
-                else "Give that extent a separate Dim, or fix it.",
+                remedy,
             )
         fitted.append(expr)
     return tuple(fitted)

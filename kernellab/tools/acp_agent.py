@@ -34,7 +34,7 @@ from kernellab.models.exchanges import Finish, Usage
 from kernellab.models.loop import loop
 from kernellab.options.agents import AgentOptions
 from kernellab.tools.acp_client import MOST_SAID, Client, in_daemon
-from kernellab.tools.acp_wire import Wire
+from kernellab.tools.acp_wire import connection
 from kernellab.tools.desk import MOST_STEPS, SUBMIT, Desk
 from kernellab.tools.documents import documents
 from kernellab.tools.mcp_server import Handlers, http_app
@@ -290,13 +290,12 @@ class _Run:
 
     async def start(self) -> None:
         from acp import PROTOCOL_VERSION, schema
-        from acp.client import ClientSideConnection
 
         url, token = await self._serve(), self._token
         process = await self._launch()
         assert process.stdin is not None and process.stdout is not None
         client: Any = self._client  # of the protocol's methods it has those that are used
-        self._connection = ClientSideConnection(client, Wire(process.stdout, process.stdin, self._client))
+        self._connection = connection(client, process.stdout, process.stdin, self._client)
         hello = await self._alive(self._connection.initialize(
             protocol_version=PROTOCOL_VERSION, client_capabilities=schema.ClientCapabilities(),
             client_info=schema.Implementation(name="kernellab", version="1"),
@@ -438,7 +437,7 @@ class _Run:
             raise ConnectionError
         except RequestError as error:
             raise ModelError(
-                ModelFault.SERVER, f"The agent {self._name} refused: {escaped(scrub(str(error)[:_ERROR]))}.",
+                ModelFault.SERVER, f"The agent {self._name} refused: {escaped(scrub(str(error))[:_ERROR])}.",
                 "Log in with its own command line first, then resume.", resumable=True,
             ) from None  # fmt: skip
         except ValidationError as error:
@@ -464,7 +463,7 @@ class _Run:
             file = self._errors.fileno()
             # the agent writes at the descriptor's place, which stays
             text = os.pread(file, _LAST_BYTES, max(0, os.fstat(file).st_size - _LAST_BYTES)).decode(errors="replace")
-            return f" It wrote: {escaped(scrub(' '.join(text.split())[-300:]))}" if text.strip() else ""
+            return f" It wrote: {escaped(scrub(' '.join(text.split()))[-300:])}" if text.strip() else ""
         return ""
 
 

@@ -22,8 +22,8 @@ from kernellab.verifier.protocol.sanitize import shown
 _TITLE, _DETAIL = 300, 4000
 #: characters of the texts between which a difference is looked for: the search takes their product
 _COMPARED = 40_000
-#: characters that an agent may say in its turn, and what each message counts in addition
-MOST_SAID, _EACH = 16_000_000, 16
+#: characters that an agent may say in its turn, what each message counts in addition, and one that JSON cannot hold
+MOST_SAID, _EACH, _UNWRITTEN = 16_000_000, 16, 1000
 
 
 #: kinds of calls that may concern an agent's own folder alone, where no one is there to be asked
@@ -86,7 +86,7 @@ class Client:
         kind = update.session_update
         chunk = kind in ("agent_message_chunk", "agent_thought_chunk")
         text = str(getattr(update.content, "text", "")) if chunk else ""
-        self._length += _EACH + (len(text) if chunk else len(update.model_dump_json()))
+        self._length += _EACH + (len(text) if chunk else _size(update))
         if self.too_long:
             return
         if chunk:
@@ -134,8 +134,7 @@ class Client:
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
-        self._length += _EACH + len(tool_call.model_dump_json())
-        if self.too_long:
+        if self.too_long:  # its line is counted as it comes
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         # what was told of the call before may be left out here
         known = self._calls.get(tool_call.tool_call_id, {})
@@ -222,6 +221,14 @@ async def in_daemon(work: Callable[[], str]) -> str:
 
     threading.Thread(target=run, name="kernellab-agent", daemon=True).start()
     return await asyncio.wrap_future(done)
+
+
+def _size(update: Any) -> int:
+    """Characters of an update; one that cannot be written as JSON (half of a surrogate pair) counts as a long one."""
+    try:
+        return len(update.model_dump_json())
+    except ValueError:
+        return _UNWRITTEN
 
 
 def _difference(diff: Any, folder: Path | None) -> str:

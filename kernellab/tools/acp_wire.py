@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 from typing import Any, Protocol
 
@@ -73,8 +74,7 @@ class Wire:
             if method is None and message.get("id") in self._asked:
                 self._asked.remove(message["id"])
                 return message
-            if method != "session/request_permission":
-                self._listener.heard(len(line) + UNUSED)
+            self._listener.heard(len(line) + UNUSED)
             if method not in (None, "session/update"):
                 await self._open.acquire()
                 return message
@@ -103,14 +103,36 @@ class Wire:
     async def _updated(self, message: dict[str, Any]) -> bool:
         """Was it an update that the protocol knows? Newer ones are left out."""
         from acp.schema import SessionNotification
-        from pydantic import ValidationError
 
         try:
             found = SessionNotification.model_validate(message.get("params"))
-        except ValidationError:
+            await self._listener.session_update(found.session_id, found.update)
+        except (ValueError, RecursionError):  # of another form, or it holds what cannot be written as JSON
             return False
-        await self._listener.session_update(found.session_id, found.update)
         return True
+
+
+class _Lines(asyncio.StreamReader):
+    """A wire's messages as lines, for an SDK that takes streams."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self._wire = wire
+
+    async def readline(self) -> bytes:
+        message = await self._wire.receive()
+        return b"" if message is None else json.dumps(message).encode() + b"\n"
+
+
+def connection(client: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: Listener) -> Any:
+    """The SDK's connection to a program through a :class:`Wire`. Before 0.12 the SDK takes streams and no transport."""
+    from acp.client import ClientSideConnection
+
+    wire = Wire(reader, writer, listener)
+    made: Any = ClientSideConnection
+    if inspect.signature(made).parameters["output_stream"].default is None:
+        return made(client, wire)
+    return made(client, writer, _Lines(wire), sender_factory=lambda *_: wire)
 
 
 def _read(line: bytes) -> dict[str, Any] | None:

@@ -29,7 +29,10 @@ def documents(workspace: Path) -> dict[str, Path]:
         for path in sorted([*root.rglob("*.md"), *root.rglob("examples/*/*.py")]):
             if own and not (path.is_file() and path.resolve().is_relative_to(root)):
                 continue
-            found.setdefault(path.relative_to(root).as_posix(), path)
+            name = path.relative_to(root).as_posix()
+            # a name that is no text cannot be sent, nor can a list that holds it
+            if name.encode(errors="ignore").decode() == name:
+                found.setdefault(name, path)
     return found
 
 

@@ -140,7 +140,7 @@ def _check_name(name: str, known: Sequence[str]) -> None:
             f"{plain!r} is one.",
         )
     names = {one.rpartition("-")[0] for one in known}
-    if near := sorted(one for one in names - {name} if one.casefold() == name.casefold()):
+    if name not in names and (near := sorted(one for one in names if one.casefold() == name.casefold())):
         raise ToolError(f"There is a session {near[0]!r}, from which {name!r} is hard to tell.", "Give another name.")
 
 

@@ -79,9 +79,11 @@ def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: En
         case Num():
             return float(e.value)
         case Leaf() if axis in free(e):
-            # an index past the end selects some element, and so does the area after a slice
-            picked = any(axis in free(a) for a in e.operands)
-            return None if picked or not ends(e, axis) else pads.get(id(e), 0.0)
+            # an index past the end selects some element; past a slice lie elements of its tensor, and then the pad
+            pad = pads.get(id(e), 0.0)
+            if any(axis in free(a) for a in e.operands):
+                return None
+            return pad if ends(e, axis) else None if math.isfinite(pad) else math.nan
         case Op():
             return _apply(e.op, [at_edge(a, axis, pads, free, ends) for a in e.args])
     return None

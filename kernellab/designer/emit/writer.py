@@ -335,18 +335,23 @@ class Writer:
     def begins(self, axis: Axis) -> tree.Expr:
         """Return where the loop over a blocked axis begins: at 0, or where a vector begins before a row (``t.vector``).
 
-        The first element of the row is counted in the tensor of rows that is read or written along the axis."""
+        The first element of the row is counted in the tensor of rows that is read or written along the axis. A row
+        that is a part of its tensor's begins at 0: what lies before it is the tensor's, too, and no pad."""
         if not self.t.vector or axis not in self.inner or axis not in self.t.blocks:
             return ZERO
-        for index in (*(e.index for e in self.k.loads), *(o.index for o in self.k.outs)):
+        tensors = [*((e.tensor, e.index) for e in self.k.loads), *((o.tensor, o.index) for o in self.k.outs)]
+        along = [(self.layout.views[tensor][d], ix) for tensor, index in tensors for d, ix in enumerate(index)]
+        if not all(ix.plain and size == ix.extent for size, ix in along if axis in ix.leaves()):
+            return ZERO
+        for tensor, index in tensors:
             *rows, columns = index or (Ix(),)
             names = [ix.leaves()[0] for ix in rows if ix.plain and len(ix.leaves()) == 1]
             separate = all(a in self.vars and a not in self.t.blocks and a not in self.inner for a in names)
-            if not rows or len(names) < len(rows) or not separate or not columns.plain or columns.leaves() != (axis,):
+            if not rows or len(names) < len(rows) or not separate or columns.leaves() != (axis,):
                 continue
             first: tree.Expr = self.vars[names[0]]
-            for row in names[1:]:
-                first = Binary("+", times(first, extent(row.extent)), self.vars[row])
+            for row, size in zip(names[1:], self.layout.views[tensor][1:-1], strict=True):
+                first = Binary("+", times(first, extent(size)), self.vars[row])
             return Binary("-", ZERO, Binary("%", times(first, extent(axis.extent)), tree.Num(self.t.vector)))
         return ZERO
 

@@ -26,7 +26,8 @@ def row(follower: Follower, number: int) -> Row:
     shown = written(state, number) if evaluation is not None else None
     verdict = state.verdicts.get(number)
     eager = verdict.against("eager") if verdict else None
-    best = eager or score
+    # the interval is of the same measure as the value; a modelled time has none
+    best = None if state.knobs.score == "model" else eager or score
     reason = (verdict.reason if verdict and not verdict.passed else "") or (evaluation.reason if evaluation else "")
     return {
         "number": number, "round": proposal.round, "island": proposal.island, "operator": proposal.operator,

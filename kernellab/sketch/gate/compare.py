@@ -144,26 +144,30 @@ def _pattern(wrong: Tensor) -> str:
     it. Axes count from 0, as indices do."""
     if not bool((~wrong).any()):
         return ""
-    sides = {
-        (one, other): words
-        for one, other in combinations(range(wrong.dim()), 2)
-        if (words := _by_indices(wrong, one, other))
-    }
+    pairs = list(combinations(range(wrong.dim()), 2))
+    equal = [words for pair in pairs if (words := _on_diagonal(wrong, *pair))]
+    sides = {pair: words for pair in pairs if (words := _on_side(wrong, *pair))}
     # a side names the ends of both axes
-    named = {axis for pair, words in sides.items() if "equal" not in words for axis in pair}
+    named = {axis for pair in sides for axis in pair}
     patterns = [words for axis in range(wrong.dim()) if axis not in named and (words := _along(wrong, axis))]
-    return f"; only {' and '.join((*patterns, *sides.values()))}" if patterns or sides else ""
+    found = [*patterns, *equal, *sides.values()]
+    return f"; only {' and '.join(found)}" if found else ""
 
 
-def _by_indices(wrong: Tensor, one: int, other: int) -> str:
-    """Return how the indices of two axes are related where the errors are: equal, or every place on one side of the
-    diagonal; else ""."""
+def _on_diagonal(wrong: Tensor, one: int, other: int) -> str:
+    """Return that the indices of two axes are equal where the errors are; "" if they are not, or do not vary."""
     import torch
 
     rows = torch.nonzero(wrong)
     here, there = rows[:, one], rows[:, other]
-    if bool((here == there).all()):
-        return f"where the indices of axes {one} and {other} are equal" if bool((here != here[0]).any()) else ""
+    varies = bool((here == there).all()) and bool((here != here[0]).any())
+    return f"where the indices of axes {one} and {other} are equal" if varies else ""
+
+
+def _on_side(wrong: Tensor, one: int, other: int) -> str:
+    """Return on which side of the diagonal of two axes every place has errors, and no other; "" if there is none."""
+    import torch
+
     others = tuple(d for d in range(wrong.dim()) if d not in (one, other))
     plane = wrong.any(others) if others else wrong
     everywhere = torch.ones_like(plane)

@@ -48,9 +48,8 @@ def contrast(task: Task, failing: Case, is_right: Callable[[Case], bool], end: f
     right = {one.right for one in trials.tried}
     if is_own and len(right) == 1:
         near = cases.whole_near(task, failing)
-        if near is not None and dict(near.sizes) in [one.sizes for one in trials.tried]:
-            near = None
-        is_right_near = near is not None and trials.run(near)
+        is_known = near is not None and dict(near.sizes) in [one.sizes for one in trials.tried]
+        is_right_near = near is not None and (right == {True} if is_known else trials.run(near))
         if right == {True} and not is_right_near:
             _halve(trials, dict(failing.sizes), min(time.monotonic() + LIMIT_SECONDS * crowding(), end))
     return trials.tried

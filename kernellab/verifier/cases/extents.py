@@ -267,8 +267,8 @@ def numbers_of(source: Source) -> tuple[int, ...]:
 
 #: A literal on either side of a comparison, or after ``case``.
 _COMPARED = re.compile(
-    r"(?:[=!]=|[<>]=?|\bcase\b)\s*(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|"
-    r"(?<![\w.])(-?(?:\d[\d_']*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=[fFlLuU]*\s*(?:[=!]=|[<>]=?))"
+    r"(?:[=!]=|[<>]=?|\bcase\b)\s*(-?(?:\d[\d_']*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)|"
+    r"(?<![\w.])(-?(?:\d[\d_']*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?=[fFlLuU]*\s*(?:[=!]=|[<>]=?))"
 )
 
 
@@ -283,7 +283,7 @@ def compared_by(source: Source) -> tuple[float, ...]:
 
 
 #: Integers that stand together in brackets, as in the keys of a table or the values of an array.
-_TOGETHER = re.compile(r"[(\[{]\s*(\d{1,9}(?:\s*,\s*\d{1,9}){1,7})\s*,?\s*[)\]}]")
+_TOGETHER = re.compile(r"[(\[{]\s*(\d{1,9}(?:\s*,\s*\d{1,9}){1,7})\s*(?:,\s*)?[)\]}]")
 
 
 def together_in(source: Source) -> tuple[tuple[int, int], ...]:
@@ -295,7 +295,7 @@ def together_in(source: Source) -> tuple[tuple[int, int], ...]:
         groups = [[int(n) for n in found.split(",")] for found in _TOGETHER.findall(text)]
         for line in text.splitlines():
             numbers = [n.replace("'", "").replace("_", "") for found in _COMPARED.findall(line) for n in found if n]
-            groups.append([int(n) for n in numbers if n.isdecimal()])
+            groups.append([int(n) for n in numbers if n.isdecimal() and len(n) < 10])
         pairs += [pair for group in groups for pair in pairwise(group)]
     return tuple(dict.fromkeys(pairs))
 
@@ -312,12 +312,16 @@ def at_pairs(task: Task, full: Mapping[str, int], pairs: Sequence[tuple[int, int
     _SYSTEM.shuffle(inside)
     inside.sort(key=lambda sizes: min(sizes.values()) < _SMALL)
     short = {d.name: _inside(task, d.name, 3) for d in task.dims}
-    wanted: list[Callable[[], Sizes]] = [partial(dict, {**short, **sizes}) for sizes in inside]
+    # each is tried with the reference: a table of numbers has hundreds
+    few = inside[: _TRIED * DRAWN.together]
+    wanted: list[Callable[[], Sizes]] = [partial(dict, {**short, **sizes}) for sizes in few]
     return _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=1)[: DRAWN.together]
 
 
 #: Numbers below this are often no sizes: axes, counts, factors.
 _SMALL = 5
+#: How many sizes at pairs are tried for each that is wanted: the task may refuse some.
+_TRIED = 4
 
 
 def of_paths(task: Task, numbers: Sequence[int]) -> list[Sizes]:

@@ -74,7 +74,7 @@ def is_small_inside(task: Task, sizes: Mapping[str, int], most: int) -> bool:
 
     try:
         with on_meta(), watching(handle):
-            task.module().reference([
+            task.module(memory=False).reference([
                 torch.empty(arg.extents(sizes), dtype=getattr(torch, arg.dtype)) if arg.is_tensor else arg.value
                 for arg in task.args
             ])  # fmt: skip

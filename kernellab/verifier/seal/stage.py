@@ -161,7 +161,7 @@ def _timed(stages: Stages, replayer: Worker, case: Case) -> Result:
     ]  # fmt: skip
     try:
         with turns.alone() as waited, v.pool.quiet():
-            v.end += waited
+            v.wait(waited)
             return measure(
                 stages.task, case.args, Side("sealed", replayer), [*eager, Side("called", stages.worker)],
                 stages.comparison, budget=v.left(v.options.budget), deadline=stages.call_deadline(case),

@@ -86,6 +86,8 @@ class Context:
     #: When the verification began, and until when the load of the machine is in ``end``; of the monotonic clock.
     began: float = field(default_factory=lambda: time.monotonic())
     seen: float = field(default_factory=lambda: time.monotonic())
+    #: Seconds of waits for other verifications.
+    waited: float = 0.0
 
     @staticmethod
     def of(request: Request, pool: Pool) -> Context:
@@ -95,6 +97,7 @@ class Context:
     def wait(self, seconds: float) -> None:
         """Move the deadline by ``seconds`` that just passed in a wait for other verifications."""
         self.end += seconds
+        self.waited += seconds
         self.seen = min(self.seen + seconds, time.monotonic())
 
     def _yield_to_load(self) -> None:
@@ -129,7 +132,7 @@ class Context:
             raise Refused(
                 f"The whole verification took longer than its deadline of {limit:g} s{by_clock}; the kernel's calls "
                 f"had {self.called:.1f} s of it.",
-                Evidence(signature="deadline", called=min(1.0, self.called / max(limit, passed))),
+                Evidence(signature="deadline", called=min(1.0, self.called / max(limit, passed - self.waited))),
             )
         return min(most, left)
 

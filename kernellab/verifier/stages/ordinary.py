@@ -307,17 +307,17 @@ def _compared(stages: Stages, found: Ordinary) -> str:
             last = next((line for line in reversed(worker.log.splitlines()) if line.strip()), "there is no answer")
             words = f"The kernel fails in an ordinary process: {last.rstrip('.')}."
             raise Refused(words, Evidence(signature="environment"))
-        words = "Right where the judge calls it, but not in an ordinary process"
-        if number % 2 == 0 and any("ModelNew" in text for text in stages.source.files.values()):
-            words += ", where another instance of its class was called before"
-        if number and _renewed(stages, case.args):
-            words += ", where the same tensors had other contents before"
         wrong = stages.comparison.first_wrong(case, answers)
         if wrong is not None:
             reference = case.references[wrong.output]
             report = evidence.of_mismatch(
                 stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
             )
+            words = "Right where the judge calls it, but not in an ordinary process"
+            if number % 2 == 0 and any("ModelNew" in text for text in stages.source.files.values()):
+                words += ", where another instance of its class was called before"
+            if number and _renewed(stages, case.args):
+                words += ", where the same tensors had other contents before"
             raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
     for files in found.first_answers():
         outputs = [_read(path, native) for path, native in zip(files, found.cases[0].native, strict=True)]

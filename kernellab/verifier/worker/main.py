@@ -28,7 +28,8 @@ def run(request: dict[str, Any], fds: dict[str, int], namespaces: str) -> None:
     try:
         worker = _begun(channel, request, fds, namespaces)
     except Exception as error:  # no code of a candidate has run: the judge must not take this for a kernel's end
-        wire.post(channel, {"fault": f"{type(error).__name__}: {error}"[: CAPS.message // 8]})
+        with contextlib.suppress(OSError):  # a process that stands in for a user's has closed it
+            wire.post(channel, {"fault": f"{type(error).__name__}: {error}"[: CAPS.message // 8]})
         raise
     worker.obey()
 

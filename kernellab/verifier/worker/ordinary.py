@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -135,48 +135,79 @@ def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
 
 #: processes whose first calls come from two threads at once, and seconds for all of them and for one
 _ROUNDS, _ROUNDS_SECONDS, _ROUND_SECONDS = 32, 0.4, 2.0
+#: the file that begins them, seconds between two looks for it, and seconds that the other process waits for their end
+_OVER, _LOOK, _ASIDE_SECONDS = "over", 0.02, 20.0
 #: a signal that programs ignore; it delays a thread by as many microseconds as its number, this often
 _DELAY, _DELAYS = signal.SIGWINCH, 40
 #: largest pause (s) between two signals, and prctl's option by which a pause is as short as that
 _BETWEEN, _TIMER_SLACK = 1e-4, 29
 
 
-@contextlib.contextmanager
-def _first_calls(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> Iterator[None]:
-    """Keep a copy of this process before its first call. After the block, processes forked from the copy make first
-    calls from two threads at once; answers that differ from a later call's are written (``job["first"]``).
-
-    The block's calls come before, since a process that is ended in a call may leave files locked.
-    """
+def _first_calls(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
+    """Processes forked from this one, which has called nothing yet, make first calls from two threads at once; answers
+    that differ from a later call's are written (``job["first"]``)."""
     first = job["first"]
-    if first is None:
-        yield
-        return
     torch.set_num_threads(1)  # a team does not survive a fork
     args = [_argument(spec, folder, job["device"]) for spec in first["args"]]
-    torch.set_num_threads(job["threads"])
+    names, end = list(first["answers"]), time.monotonic() + _WAITED * _ROUNDS_SECONDS
+    before = _of_children()
+    for _ in range(_ROUNDS):
+        code = _round(kernel, args, job, folder, names[0])
+        if code == 1:
+            names.pop(0)
+        # the processor's time, so that a busy machine makes as many
+        is_over = _of_children() - before > _ROUNDS_SECONDS or time.monotonic() > end
+        if not names or code > 1 or is_over:
+            break
+
+
+def _of_children() -> float:
+    """Processor seconds of the ended children."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder: str) -> int:
+    """Start a process that makes first calls once this one has made its own, and return its number.
+
+    It is not a child of this one, which is alone as a user's process is: it has no child, a shell is its parent, and
+    it was not forked after it had a kernel. First calls come last, since a process that is ended in a call may leave
+    files locked.
+    """
+    here = os.getpid()
     reading, writing = os.pipe()
-    copy = os.fork()
-    if copy == 0:
-        os.close(writing)
-        os.read(reading, 1)
-        names, end = list(first["answers"]), time.monotonic() + _WAITED * _ROUNDS_SECONDS
-        for _ in range(_ROUNDS):
-            code = _round(kernel, args, job, folder, names[0])
-            if code == 1:
-                names.pop(0)
-            # the processor's time, so that a busy machine makes as many
-            spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-            is_over = spent.ru_utime + spent.ru_stime > _ROUNDS_SECONDS or time.monotonic() > end
-            if not names or code > 1 or is_over:
-                break
-        os._exit(0)
+    between = os.fork()
+    if between == 0:
+        number = os.fork()
+        if number:
+            os.write(writing, str(number).encode())
+            os._exit(0)
+        try:
+            os.close(reading)
+            os.close(writing)
+            while not os.path.exists(os.path.join(folder, _OVER)):
+                os.kill(here, 0)
+                time.sleep(_LOOK)
+            function = kernel()
+            _first_calls(getattr(function, "alone", function), job, folder)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    number = int(os.read(reading, 32))
     os.close(reading)
-    try:
-        yield
-    finally:
-        os.close(writing)
-        os.waitpid(copy, 0)
+    os.waitpid(between, 0)
+    return number
+
+
+def _wait_for(number: int, folder: str) -> None:
+    """Let the process ``number`` make its first calls, and wait until it has ended."""
+    with open(os.path.join(folder, _OVER), "wb"):
+        pass
+    end = time.monotonic() + _ASIDE_SECONDS
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            os.kill(number, 0)
+            time.sleep(_LOOK)
 
 
 def _round(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any], folder: str, names: list[str]) -> int:
@@ -292,10 +323,11 @@ def run(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]]) -> None:
     torch.set_num_threads(job["threads"])
     # the kernel may change the working folder
     folder = os.getcwd()
+    aside = _aside(job, kernel, folder) if job["first"] is not None else 0
     descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(_OPEN)]
-    function = kernel()
-    with _first_calls(getattr(function, "alone", function), job, folder):
-        _call(function, job, folder)
+    _call(kernel(), job, folder)
+    if aside:
+        _wait_for(aside, folder)
     for fd in descriptors:
         os.close(fd)
 
