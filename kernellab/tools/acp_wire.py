@@ -119,9 +119,11 @@ class _Lines(asyncio.StreamReader):
         super().__init__()
         self._wire = wire
 
-    async def readline(self) -> bytes:
+    async def readuntil(self, separator: Any = b"\n") -> bytes:
         message = await self._wire.receive()
-        return b"" if message is None else json.dumps(message).encode() + b"\n"
+        if message is None:
+            raise asyncio.IncompleteReadError(b"", None)
+        return json.dumps(message).encode() + b"\n"
 
 
 def connection(client: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: Listener) -> Any:
