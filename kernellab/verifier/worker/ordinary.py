@@ -135,8 +135,8 @@ def _call(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -> None:
 
 #: processes whose first calls come from two threads at once, and seconds for all of them and for one
 _ROUNDS, _ROUNDS_SECONDS, _ROUND_SECONDS = 32, 0.4, 2.0
-#: the file that begins them, seconds between two looks for it, and seconds that the other process waits for their end
-_OVER, _LOOK, _ASIDE_SECONDS = "over", 0.02, 20.0
+#: the files that begin and end them, seconds between two looks, and seconds that the other process waits for their end
+_OVER, _ENDED, _LOOK, _ASIDE_SECONDS = "over", "ended", 0.02, 20.0
 #: a signal that programs ignore; it delays a thread by as many microseconds as its number, this often
 _DELAY, _DELAYS = signal.SIGWINCH, 40
 #: largest pause (s) between two signals, and prctl's option by which a pause is as short as that
@@ -191,7 +191,8 @@ def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder
             function = kernel()
             _first_calls(getattr(function, "alone", function), job, folder)
         finally:
-            os._exit(0)
+            with open(os.path.join(folder, _ENDED), "wb"):
+                os._exit(0)
     os.close(writing)
     number = int(os.read(reading, 32))
     os.close(reading)
@@ -200,12 +201,13 @@ def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder
 
 
 def _wait_for(number: int, folder: str) -> None:
-    """Let the process ``number`` make its first calls, and wait until it has ended."""
+    """Let the process ``number`` make its first calls, and wait until it has ended. It says so by a file: its number
+    stays in use until the first process of the namespace looks for it."""
     with open(os.path.join(folder, _OVER), "wb"):
         pass
-    end = time.monotonic() + _ASIDE_SECONDS
+    ended, end = os.path.join(folder, _ENDED), time.monotonic() + _ASIDE_SECONDS
     with contextlib.suppress(OSError):
-        while time.monotonic() < end:
+        while not os.path.exists(ended) and time.monotonic() < end:
             os.kill(number, 0)
             time.sleep(_LOOK)
 
