@@ -80,9 +80,10 @@ def test_a_coding_agent_verifies_a_kernel_by_the_server_alone(tmp_path: Path) ->
         setting.write_text(json.dumps(json.loads(setting.read_text()) | provider(server)))
         home = tmp_path / "home"
         home.mkdir()
+        # OpenCode takes its project's folder from PWD
         words = "Write a fast kernel for twice.py with kernellab's tools, and verify it."
         run = subprocess.run(
-            [str(OPENCODE), "run", words], cwd=tmp_path, env={**os.environ, "HOME": str(home)},
+            [str(OPENCODE), "run", words], cwd=tmp_path, env={**os.environ, "HOME": str(home), "PWD": str(tmp_path)},
             capture_output=True, text=True, timeout=480, check=False,
         )  # fmt: skip
         assert run.returncode == 0, run.stderr[-2000:]
