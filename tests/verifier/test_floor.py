@@ -128,7 +128,8 @@ def _stages(monkeypatch: pytest.MonkeyPatch, bounds: list[Bound]) -> Any:
     monkeypatch.setattr(fast.turns, "alone", lambda: nullcontext(0.0))
     monkeypatch.setattr(bound, "speed_of_light", lambda *_: bounds[0])
     monkeypatch.setattr(bound, "roofs_again", lambda *_: bounds.pop(0))
-    context = SimpleNamespace(request=SimpleNamespace(backend=Backend.CPU), findings=Findings(), end=0.0)
+    request = SimpleNamespace(backend=Backend.CPU)
+    context = SimpleNamespace(request=request, findings=Findings(), end=0.0, wait=lambda seconds: None)
     return SimpleNamespace(task=None, threads=1, context=context)
 
 
