@@ -30,7 +30,7 @@ def wait_for_comparison(session: Session, seconds: float = 150.0) -> None:
 
 
 def wait_for_its_begin(session: Session, seconds: float = 10.0) -> None:
-    """It begins just after the session is told to have finished."""
+    """It begins just after the session has ended."""
     end = time.monotonic() + seconds
     while not session.timings.running and time.monotonic() < end:
         time.sleep(0.01)

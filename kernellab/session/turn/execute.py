@@ -185,9 +185,10 @@ def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
             f"The {turn.role.value} knows nothing faster: {route.reason.rstrip('.')}. The {pending[0].value} was not "
             "asked for something faster than the best kernel yet."
         )
-        judged_turn = next((t.id for t in state.up(turn.parent) if t.verdict is not None), turn.parent)
+        judged_turn = _judged_at(state, turn.parent)
         to = RouteKind(pending[0].value)
-        start, of_earlier = starting(route_brief(bench, state, judged_turn), to)
+        judged_id = judged_turn.id if judged_turn is not None else turn.parent
+        start, of_earlier = starting(route_brief(bench, state, judged_id), to)
         is_correct = start.verdict is not None and start.verdict.passed
         suggestion, facts = slow_because(start, to) if is_correct else (advise(start, to), [])
         route = Route(
@@ -195,6 +196,11 @@ def _ended(bench: Bench, state: State, turn: Turn, route: Route) -> Turn:
             facts=(*route_facts(start), *facts),
         )  # fmt: skip
     return turn.model_copy(update={"route": route, "rationale": route.reason})
+
+
+def _judged_at(state: State, turn_id: str | None) -> Turn | None:
+    """The newest turn with a verdict at ``turn_id`` or above it."""
+    return next((t for t in state.up(turn_id) if t.verdict is not None), None)
 
 
 def _was_asked(state: State, role: Role) -> bool:
@@ -205,7 +211,7 @@ def _was_asked(state: State, role: Role) -> bool:
         head = state.standing(earlier_turn.parent) if earlier_turn.parent else None
         if earlier_turn.role is not role or head is None or head.route is None:
             continue
-        judged_turn = next((t for t in state.up(head.id) if t.verdict is not None), None)
+        judged_turn = _judged_at(state, head.id)
         passed = judged_turn is not None and judged_turn.verdict is not None and judged_turn.verdict.passed
         if passed and (best is None or earlier_turn.number > best.turn.number):
             return True

@@ -48,8 +48,7 @@ class Ahead:
         yield
         self._smoke = cases.smoke_case(self.task, self.interpreted)
         try:
-            _ = self._smoke.native
-            yield
+            yield from _made([self._smoke])
             self._correct = self._cases()
             held = 0
             for case in self._correct:
@@ -59,9 +58,7 @@ class Ahead:
                 _ = case.native
                 yield
             self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
-            for case in self._small:
-                _ = case.native
-                yield
+            yield from _made(self._small)
             self._begin_survey()
             # Do not use `yield from`: a build that ends closes this iterator, which would also close the survey's
             # steps.
@@ -117,3 +114,10 @@ class Ahead:
     def _begin_survey(self) -> None:
         self._survey = Survey(cases.drawn_base(self.task, self.interpreted))
         self._steps = self._survey.make()
+
+
+def _made(made_cases: Sequence[Case]) -> Iterator[None]:
+    """Draw the inputs of each case and compute the reference's answers, a case at each step."""
+    for case in made_cases:
+        _ = case.native
+        yield

@@ -178,21 +178,16 @@ def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder
     reading, writing = os.pipe()
     between = os.fork()
     if between == 0:
-        number = os.fork()
-        if number:
-            os.write(writing, str(number).encode())
-            os._exit(0)
         try:
-            os.close(reading)
-            os.close(writing)
-            while not os.path.exists(os.path.join(folder, _OVER)):
-                os.kill(here, 0)
-                time.sleep(_LOOK)
-            function = kernel()
-            _first_calls(getattr(function, "alone", function), job, folder)
+            number = os.fork()
+            if number:
+                os.write(writing, str(number).encode())
+            else:
+                os.close(reading)
+                os.close(writing)
+                _make_first_calls(here, job, kernel, folder)
         finally:
-            with open(os.path.join(folder, _ENDED), "wb"):
-                os._exit(0)
+            os._exit(0)
     os.close(writing)
     number = int(os.read(reading, 32))
     os.close(reading)
@@ -200,11 +195,27 @@ def _aside(job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder
     return number
 
 
+def _make_first_calls(after: int, job: dict[str, Any], kernel: Callable[[], Callable[..., Any]], folder: str) -> None:
+    """Make first calls once the process ``after`` has made its own. Raises OSError if that one has ended before."""
+    while not os.path.exists(os.path.join(folder, _OVER)):
+        os.kill(after, 0)
+        time.sleep(_LOOK)
+    try:
+        function = kernel()
+        _first_calls(getattr(function, "alone", function), job, folder)
+    finally:
+        _touch(folder, _ENDED)
+
+
+def _touch(folder: str, name: str) -> None:
+    with open(os.path.join(folder, name), "wb"):
+        pass
+
+
 def _wait_for(number: int, folder: str) -> None:
     """Let the process ``number`` make its first calls, and wait until it has ended. It says so by a file: its number
     stays in use until the first process of the namespace looks for it."""
-    with open(os.path.join(folder, _OVER), "wb"):
-        pass
+    _touch(folder, _OVER)
     ended, end = os.path.join(folder, _ENDED), time.monotonic() + _ASIDE_SECONDS
     with contextlib.suppress(OSError):
         while not os.path.exists(ended) and time.monotonic() < end:
