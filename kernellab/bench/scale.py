@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernellab import python_tree
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Task, TaskForm, load_task
 from kernellab.task.call_inputs.cases import CHOSEN, Listed
@@ -172,7 +173,7 @@ def _assignments(text: str, value: int) -> list[tuple[int, tuple[int, int]]]:
     """Return line (from 0) and columns of each ``value`` in a top-level ``NAME = NUMBER`` (product, tuple of numbers),
     and in the function that draws the inputs."""
     assignments = []
-    for statement in ast.parse(text).body:
+    for statement in python_tree.parse(text).body:
         nodes: list[ast.expr] = []
         if isinstance(statement, ast.Assign):
             nodes = _numbers(statement.value)

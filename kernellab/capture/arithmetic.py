@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from kernellab import python_tree
+
 from .loops.trace import Walked
 
 
@@ -76,7 +78,7 @@ def _among(value: Any, functions: Mapping[Any, Any]) -> bool:
 
 def _only_called(text: str) -> frozenset[str]:
     """Return the names that ``text`` only calls, and does not use otherwise, such as as a class in ``dtype=float``."""
-    tree = ast.parse(text)
+    tree = python_tree.parse(text)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     callees = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     otherwise = {node.id for node in names if id(node) not in callees}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernellab import python_tree
 from kernellab.dsls.sources import defines_kernel, read_source
 from kernellab.errors import MOST_BYTES, KernellabError
 from kernellab.export.capsule import is_capsule, read_capsule
@@ -149,7 +150,9 @@ def _task_of(file: Path) -> Path | None:
 
 def _embedded(text: str) -> tuple[Mapping[str, str], bool]:
     """The files of an exported module, read without running it, and whether compiled code goes along."""
-    assigned = {getattr(n.targets[0], "id", ""): n.value for n in ast.parse(text).body if isinstance(n, ast.Assign)}
+    assigned = {
+        getattr(n.targets[0], "id", ""): n.value for n in python_tree.parse(text).body if isinstance(n, ast.Assign)
+    }
     if "_FILES" not in assigned:
         raise ValueError("it has no files")
     compiled = assigned.get("_COMPILED")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 
+from kernellab import python_tree
 from kernellab.dsls.functions import defined
 from kernellab.records import CompilerLine, Source
 
@@ -81,7 +82,7 @@ def parsed(text: str) -> ast.Module:
     Raises:
         SyntaxError: it is not valid Python. ValueError: it contains a character that a source must not contain.
     """
-    return without_tables(ast.parse(text.encode()))
+    return without_tables(python_tree.parse(text.encode()))
 
 
 #: numbers that stay of a table, and rows of a table of rows; a name that is composed of character codes is not longer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernellab import python_tree
 from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, ScalarLimit, Stated, StridesLimit, of
 from kernellab.dsls.text import imported
 from kernellab.errors import KernellabError
@@ -161,5 +161,5 @@ def packages_of(source: Source) -> set[str]:
     """Return the packages that its Python files import, without the standard library and the source's files."""
     own = {Path(file).parts[0].removesuffix(".py") for file in source.files}
     texts = [text for file, text in source.files.items() if file.endswith(".py")]
-    names = {name for text in texts for name in imported(ast.parse(text))}
+    names = {name for text in texts for name in imported(python_tree.parse(text))}
     return names - own - sys.stdlib_module_names

@@ -8,6 +8,7 @@ import symtable
 from collections.abc import Iterator
 from typing import Any
 
+from kernellab import python_tree
 from kernellab.errors import TaskError
 from kernellab.task import Task, TaskForm
 
@@ -139,7 +140,7 @@ def _used(scope: symtable.SymbolTable) -> set[str]:
 
 def _needed(text: str, roots: set[str]) -> str:
     """Return the statements that bind ``roots`` and, transitively, every name that they use; in their order."""
-    tree = ast.parse(text)
+    tree = python_tree.parse(text)
     lines = text.splitlines()
     binds = [(node, set(_bound(node))) for node in tree.body]
     needed, kept = set(roots), set[int]()

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernellab import python_tree
 from kernellab.knowledge.pages import DocumentError
 from kernellab.knowledge.passage import Passage
 
@@ -48,7 +49,7 @@ def read_example(path: Path, dsl: str) -> Example:
     """The example at ``path``. Raises DocumentError, naming the line, when it does not follow the form above."""
     try:
         text = path.read_text(encoding="utf-8")
-        doc = ast.get_docstring(ast.parse(text)) or ""
+        doc = ast.get_docstring(python_tree.parse(text)) or ""
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
         raise DocumentError(f"The example {path} cannot be read: {error}.", "Fix the file.") from None
     lines = doc.splitlines()

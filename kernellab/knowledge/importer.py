@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernellab import python_tree
 from kernellab.knowledge.draft import Like, spec_text
 from kernellab.knowledge.loader import dotted
 from kernellab.knowledge.modules import PREFIX, Module, Offer, modules_of, offer, operations_of
@@ -197,7 +198,7 @@ def _asked(place: Place, section: Section) -> tuple[str, str]:
 def _is_program(text: str) -> bool:
     """A module that imports something and defines a function."""
     try:
-        body = ast.parse(text).body
+        body = python_tree.parse(text).body
     except SyntaxError:
         return False
     imports = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)

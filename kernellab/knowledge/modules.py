@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 
+from kernellab import python_tree
 from kernellab.errors import KernellabError
 from kernellab.knowledge.pages import DocumentError
 from kernellab.knowledge.toolchain import Name, Toolchain, toolchain
@@ -217,7 +218,7 @@ def _parsed(signature: str) -> ast.arguments | None:
     # <object object at 0x...> is no Python, and another at every import
     text = re.sub(r"<[^<>]*>", "...", signature)
     try:
-        body = ast.parse(f"def _{text}: pass").body[0]
+        body = python_tree.parse(f"def _{text}: pass").body[0]
     except SyntaxError:
         return None
     return body.args if isinstance(body, ast.FunctionDef) else None

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kernellab.lowering.python_text import parsed
+from kernellab import python_tree
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
 from kernellab.sketch.program.program import Program
@@ -92,7 +92,7 @@ def _plain(name: str, text: str) -> str:
     if not name.endswith(".py"):
         return " ".join(_C_COMMENT.sub(lambda found: found["text"] or " ", text).split())
     try:
-        module = parsed(text)
+        module = python_tree.parse(text)
     except SyntaxError:
         return text
     for node in ast.walk(module):

@@ -5,28 +5,15 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from contextlib import suppress
 from functools import lru_cache
 
+from kernellab import python_tree
 from kernellab.sketch.program.ints import IntExpr, IntKind
 
 _RESERVED = frozenset(keyword.kwlist) | {
     "tl", "triton", "torch", "range", "float", "int", "bool", "min", "max", "abs", "len", "print", "pid", "INDEX",
     "sum", "grid", "isinstance", "getattr", "list", "device", "kernel", "num_warps", "num_stages", "num_ctas",
 }  # fmt: skip
-
-
-def parsed(text: str) -> ast.Module:
-    """Return the syntax tree of ``text``. CPython 3.11 counts the depth of all threads' trees together and may refuse
-    one of two that are parsed at once.
-
-    Raises:
-        SyntaxError: it is not valid Python.
-    """
-    for _ in range(8):
-        with suppress(SystemError):
-            return ast.parse(text)
-    return ast.parse(text)
 
 
 class Names:
@@ -76,7 +63,7 @@ def python_int(expr: IntExpr, cdiv: str = "-(-({}) // ({}))") -> str:
 @lru_cache(maxsize=1 << 14)
 def tidy(expression: str) -> str:
     """Return ``expression`` without redundant parentheses."""
-    return ast.unparse(ast.parse(expression, mode="eval")).replace("'", '"')
+    return ast.unparse(python_tree.parse(expression, mode="eval")).replace("'", '"')
 
 
-__all__ = ["Names", "parsed", "python_int", "tidy"]
+__all__ = ["Names", "python_int", "tidy"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
+from kernellab import python_tree
 from kernellab.agents.roles import Roles, parse_roles
 from kernellab.dsls import get_adapter
 from kernellab.errors import SessionError, TaskError
@@ -182,7 +183,7 @@ def task_text(task: str | Path | Task, name: str | None) -> tuple[str, str, Task
 def _check_task(text: str) -> None:
     """Check, without running the text, that it parses and defines what a task needs."""
     try:
-        tree = ast.parse(text)
+        tree = python_tree.parse(text)
     except SyntaxError as error:
         raise TaskError(
             quoted(f"The task has a syntax error at line {error.lineno}: {error.msg}.", text), "Correct that line."

@@ -20,6 +20,8 @@ from functools import lru_cache, reduce
 from math import lcm
 from typing import Any, Generic, TypeVar, Union
 
+from kernellab import python_tree
+
 Term = Union[int, float, "Formula"]
 
 _VALUES: dict[str, Callable[..., Any]] = {
@@ -116,7 +118,7 @@ def read(extent: int | str) -> int | Formula:
         ValueError: the text contains more than names, whole numbers, ``+ - * // %``, min and max.
         SyntaxError: the text is not an expression.
     """
-    return extent if isinstance(extent, int) else _read(ast.parse(extent, mode="eval").body)
+    return extent if isinstance(extent, int) else _read(python_tree.parse(extent, mode="eval").body)
 
 
 def _read(node: ast.expr) -> int | Formula:

@@ -23,6 +23,7 @@ from random import sample
 
 from pydantic import BaseModel, ConfigDict
 
+from kernellab import python_tree
 from kernellab.content import content, module_command
 from kernellab.errors import CourseError, JudgeBusy
 from kernellab.sandbox import sandbox
@@ -104,8 +105,10 @@ def judge_text() -> str:
 
 def holes() -> tuple[str, ...]:
     """The names of the holes, which are functions of the judge, in its order."""
-    closed = {s.name for s in ast.parse(_packed("closed")).body if isinstance(s, ast.FunctionDef)}
-    return tuple(s.name for s in ast.parse(judge_text()).body if isinstance(s, ast.FunctionDef) and s.name in closed)
+    closed = {s.name for s in python_tree.parse(_packed("closed")).body if isinstance(s, ast.FunctionDef)}
+    return tuple(
+        s.name for s in python_tree.parse(judge_text()).body if isinstance(s, ast.FunctionDef) and s.name in closed
+    )
 
 
 def kernels() -> tuple[Kernel, ...]:
@@ -158,7 +161,7 @@ def repaired(repairs: str) -> Repaired:
     """
     _short(repairs)
     try:
-        ast.parse(repairs)
+        python_tree.parse(repairs)
     except SyntaxError as error:
         raise CourseError(f"Line {error.lineno}: {error.msg}.", "Write functions of the judge, rewritten.") from None
     except (MemoryError, RecursionError, UnicodeError):
@@ -229,7 +232,7 @@ class _Judge:
 
 def _closed(names: Sequence[str]) -> str:
     """The text of the functions ``names``, closed, and what they use."""
-    tree = ast.parse(_packed("closed"))
+    tree = python_tree.parse(_packed("closed"))
     kept = [s for s in tree.body if not isinstance(s, ast.FunctionDef) or s.name in names]
     used = {
         node.id for s in kept if isinstance(s, ast.FunctionDef) for node in ast.walk(s) if isinstance(node, ast.Name)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from kernellab import python_tree
 from kernellab.errors import JudgeBusy, KernellabError, Killed, Overtime, SessionError, TargetError
 from kernellab.lens.dry.records import Answer
 from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
@@ -242,7 +243,7 @@ def source_of(text: str, task: Task, dsl: str | None = None) -> Source:
 
 def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -> Outcome:
     try:
-        module = ast.parse(text, "kernel.py")
+        module = python_tree.parse(text, "kernel.py")
     except SyntaxError as error:
         said = f"Line {error.lineno}: {error.msg}." if error.lineno else f"{error.msg.capitalize()}."
         return Outcome(Reached.UNREADABLE, said, ("syntax", "check"), line=error.lineno)

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count, takewhile
 from typing import Any, TypeVar
 
+from kernellab import python_tree
 from kernellab.sketch.cost.model import build
 from kernellab.sketch.program.ints import IntExpr, num
 from kernellab.sketch.program.program import (
@@ -71,7 +72,7 @@ def without(module: str, word: str) -> list[str]:
     call becomes it."""
     texts = []
     for change in (_twice, _level) if word in ("dot", "reduce") else (_twice,):
-        tree = ast.parse(module)
+        tree = python_tree.parse(module)
         imported = [alias for s in tree.body if isinstance(s, ast.ImportFrom) for alias in s.names]
         # the change's own names must be none of the module's
         language, operand = (next(n for n in _numbered(name) if n not in module) for name in ("language", "operand"))
@@ -81,7 +82,7 @@ def without(module: str, word: str) -> list[str]:
         if changing.calls:
             if change is _level:
                 at = sum(1 for _ in takewhile(_comes_first, tree.body))
-                tree.body.insert(at, ast.parse(f"import triton.language as {language}").body[0])
+                tree.body.insert(at, python_tree.parse(f"import triton.language as {language}").body[0])
             texts.append(ast.unparse(ast.fix_missing_locations(tree)))
     return texts
 
@@ -89,7 +90,7 @@ def without(module: str, word: str) -> list[str]:
 def refilled(module: str) -> str:
     """``module``, in Triton, with what a sum ignores in each masked element that it loads, or where that is there
     already, with what a maximum does; "" where no load says what these hold."""
-    tree = ast.parse(module)
+    tree = python_tree.parse(module)
     given = [
         keyword
         for node in ast.walk(tree)
@@ -99,7 +100,7 @@ def refilled(module: str) -> str:
     ]
     zero = all(isinstance(one.value, ast.Constant) and one.value.value == 0 for one in given)
     for keyword in given:
-        keyword.value = ast.parse("-float('inf')" if zero else "0.0", mode="eval").body
+        keyword.value = python_tree.parse("-float('inf')" if zero else "0.0", mode="eval").body
     return ast.unparse(tree) if given else ""
 
 
@@ -157,7 +158,7 @@ def _level(value: ast.expr, language: str, operand: str) -> ast.expr:
     """The middle between the largest and the smallest element, in each place."""
     u, tl = operand, language
     text = f"({tl}.zeros_like({u} := VALUE) + ({tl}.max({u}) + {tl}.min({u})) / 2).to({u}.dtype)"
-    tree = ast.parse(text, mode="eval").body
+    tree = python_tree.parse(text, mode="eval").body
     named = next(node for node in ast.walk(tree) if isinstance(node, ast.NamedExpr))
     named.value = value
     return tree

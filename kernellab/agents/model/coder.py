@@ -7,6 +7,7 @@ from dataclasses import replace
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from kernellab import python_tree
 from kernellab.agents.briefs import CodeBrief, CodeReply
 from kernellab.agents.model.conversation import REPEATED_REMEDY, REPEATS, Conversation
 from kernellab.agents.model.options import Options
@@ -175,7 +176,7 @@ def _check(source: Source) -> None:
     for name, text in source.files.items():
         if name.endswith(".py"):
             try:
-                tree = ast.parse(text)
+                tree = python_tree.parse(text)
             except SyntaxError as error:
                 findings.append(f"{name}:{error.lineno}: {error.msg}.")
                 continue

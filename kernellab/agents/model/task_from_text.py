@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernellab import python_tree
 from kernellab.agents.model.conversation import Conversation
 from kernellab.agents.model.options import Options
 from kernellab.agents.model.prompts.assembly import Part, Prompt, assemble
@@ -115,7 +116,7 @@ def _harmless(code: str) -> None:
         TaskError: the code does not parse.
     """
     try:
-        tree = ast.parse(code)
+        tree = python_tree.parse(code)
     except SyntaxError as error:
         raise TaskError(f"Line {error.lineno} does not parse: {error.msg}.", "Correct it.") from None
     for node in ast.walk(tree):

@@ -18,6 +18,7 @@ from typing import Literal
 from jinja2 import Environment, StrictUndefined, Template
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kernellab import python_tree
 from kernellab.bench.suites.record import Asked, SuiteTask
 from kernellab.errors import TaskError, counted, refused
 from kernellab.task import identifier
@@ -188,7 +189,7 @@ def _derived(definition: Definition) -> tuple[dict[str, str], list[str]]:
 def _names(expression: str) -> set[str]:
     """Return the names in an expression, with "" if it is more than arithmetic."""
     try:
-        nodes = list(ast.walk(ast.parse(expression, mode="eval").body))
+        nodes = list(ast.walk(python_tree.parse(expression, mode="eval").body))
     except SyntaxError:
         return {""}
     kept = [n for n in nodes if isinstance(n, (ast.Name, ast.Call, ast.Attribute, ast.Subscript))]
@@ -233,7 +234,7 @@ def _function(definition: Definition) -> ast.FunctionDef | None:
     """Return the operator in the reference: ``run``, or the one function whose parameters are the inputs' names, as in
     FlashInfer's traces; None if the reference cannot be parsed. Raises TaskError: there is neither."""
     try:
-        tree = ast.parse(definition.reference)
+        tree = python_tree.parse(definition.reference)
     except SyntaxError:
         return None
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}

@@ -10,6 +10,7 @@ import ast
 import re
 from pathlib import Path
 
+from kernellab import python_tree
 from kernellab.bench.suites.record import Asked, SuiteTask
 from kernellab.errors import TaskError
 from kernellab.task import identifier
@@ -59,8 +60,8 @@ def _task(path: Path, part: str) -> SuiteTask | None:
 def called_first(functions: str, tests: str) -> str | None:
     """Return the function of ``functions`` (``Class.apply`` too) that ``tests`` call first; None if they call none."""
     try:
-        defined = ast.parse(functions).body
-        calls = [node for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call)]
+        defined = python_tree.parse(functions).body
+        calls = [node for node in ast.walk(python_tree.parse(tests)) if isinstance(node, ast.Call)]
     except SyntaxError:
         return None
     names = {node.name: type(node) for node in defined if isinstance(node, (ast.FunctionDef, ast.ClassDef))}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from kernellab import python_tree
 from kernellab.dsls.cpp import compiler
 from kernellab.errors import SessionError
 from kernellab.lens.read.rows import Place, place
@@ -84,7 +85,7 @@ def flags_of(source: Source) -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def _flags(entry: str) -> tuple[str, ...]:
     try:
-        module = ast.parse(entry)
+        module = python_tree.parse(entry)
     except SyntaxError:
         return _DEFAULT_FLAGS
     for node in module.body:

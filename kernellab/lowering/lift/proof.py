@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from kernellab import python_tree
 from kernellab.errors import KernellabError, LoweringError, SketchError
 from kernellab.lowering import lower
 from kernellab.records import Source
@@ -185,7 +186,7 @@ def _cpp(text: str) -> Iterator[Token]:
 
 def _python(file: str, text: str) -> Iterator[Token]:
     try:
-        tree = ast.parse(text)
+        tree = python_tree.parse(text)
     except SyntaxError as error:
         raise LoweringError(f"Line {error.lineno} of {file} is not valid Python.", "Fix it first.") from None
     yield from _statements(tree.body, 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 
-from kernellab.lowering.python_text import parsed
+from kernellab import python_tree
 
 
 @dataclass
@@ -84,13 +84,13 @@ def names_in(tree: ast.AST) -> frozenset[str]:
 
 def names_used(lines: Sequence[tuple[str, int]]) -> frozenset[str]:
     """Return every name in a function's lines; each line has its number in the sketch."""
-    return names_in(parsed("def f():\n" + "\n".join(text for text, _ in lines)))
+    return names_in(python_tree.parse("def f():\n" + "\n".join(text for text, _ in lines)))
 
 
 @lru_cache(maxsize=3)
 def _functions(file: str) -> dict[str, Function]:
     source = (files("kernellab.lowering.triton") / file).read_text()
-    tree = parsed(source)
+    tree = python_tree.parse(source)
     lines = source.splitlines()
     return {
         node.name: Function("\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno]), names_in(node))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from kernellab import python_tree
+
 
 def said_true(text: str, name: str) -> bool:
     """Does a task's text say ``name = True`` last, without being run? Not where it is no Python."""
     try:
-        body = ast.parse(text).body
+        body = python_tree.parse(text).body
     except SyntaxError:
         return False
     stated = [

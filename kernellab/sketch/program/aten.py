@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
+from kernellab import python_tree
 from kernellab.operations.aten import Role, named
 
 #: operations that cannot be repeated, or whose result has no fixed size: refused in a call
@@ -51,7 +52,7 @@ def read_call(text: str) -> ast.expr:
             its operands or has a result whose size depends on values; it has several results and picks none.
     """
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = python_tree.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError) as error:
         raise BadCall(f"The text of the call cannot be read: {error}") from None
     inner = tree.value if isinstance(tree, ast.Subscript) else tree

@@ -6,6 +6,8 @@ import ast
 from importlib.util import find_spec
 from typing import NoReturn
 
+from kernellab import python_tree
+
 
 class Absent:
     """A name from a module that is not installed; every use of it raises ImportError."""
@@ -32,7 +34,7 @@ def without_missing(text: str) -> str:
     A name that the text defines before the import stays. Lines keep their numbers; text with a syntax error is
     unchanged."""
     try:
-        tree = ast.parse(text)
+        tree = python_tree.parse(text)
     except SyntaxError:
         return text
     lines = text.split("\n")

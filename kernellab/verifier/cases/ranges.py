@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernellab import python_tree
 from kernellab.errors import TaskError
 from kernellab.task import Task
 from kernellab.task.dtypes import computable
@@ -159,7 +160,7 @@ def _in_a_copy(call: Callable[[], object]) -> bool | None:
 def sizes_by_values(text: str) -> bool:
     """Return whether values may decide sizes or loop counts in a task's ``text`` whose operations cannot be observed;
     its ``inputs`` function is ignored."""
-    for definition in ast.parse(text).body:
+    for definition in python_tree.parse(text).body:
         skipped = not isinstance(definition, ast.FunctionDef) or definition.name == "inputs"
         for node in ast.walk(definition) if not skipped else ():
             if isinstance(node, (ast.While, ast.For, ast.comprehension)):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
+from kernellab import python_tree
 from kernellab.verifier.coverage.inside import places
 from kernellab.verifier.coverage.native import Gap
 from kernellab.verifier.static.reached import reached
@@ -30,7 +31,7 @@ class Code:
         for name, text in files.items():
             if name.endswith(".py"):
                 try:
-                    trees[name] = ast.parse(text)
+                    trees[name] = python_tree.parse(text)
                     self.places[name] = {place for _, place in _all(compile(text, name, "exec", dont_inherit=True))}
                 except (SyntaxError, ValueError, RecursionError):
                     continue

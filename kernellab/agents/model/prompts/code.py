@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernellab import python_tree
 from kernellab.agents.briefs import Attempt, CodeBrief, avoidable, best_of, own_reason
 from kernellab.agents.model.expected.lines import expected_lines
 from kernellab.agents.model.options import Options
@@ -89,7 +90,7 @@ class Base:
         if self.source is None or self.source.entry_file in self._own:
             return []
         text = self.files[self.source.entry_file]
-        assignments = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign))
+        assignments = (node for node in ast.walk(python_tree.parse(text)) if isinstance(node, ast.Assign))
         calls = (n for n in assignments if isinstance(n.value, ast.Call) and ast.unparse(n.value.func) == "torch.zeros")
         return [line for node in calls if (line := ast.get_source_segment(text, node))]
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Union
 
+from kernellab import python_tree
 from kernellab.errors import KernellabError
 from kernellab.target import Chip
 from kernellab.target.chips import known_chips
@@ -121,7 +122,7 @@ def read_rows(path: Path) -> Rows:
 
 @lru_cache(maxsize=256)
 def _parsed(when: str) -> ast.expr:
-    body = ast.parse(when, mode="eval").body
+    body = python_tree.parse(when, mode="eval").body
     allowed = (ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.BinOp, *_OPERATORS, ast.Call)
     for node in ast.walk(body):
         if not isinstance(node, (*allowed, ast.Name, ast.Load, ast.Constant)):
