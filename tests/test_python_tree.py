@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 import threading
+import time
 
 import pytest
 
@@ -19,20 +21,25 @@ def test_threads_that_build_trees_at_once_all_have_them() -> None:
 
     def build(parse: object) -> None:
         try:
-            for _ in range(15):
+            for _ in range(40):
                 assert ast.dump(parse(_TEXT)) == whole  # type: ignore[operator]
         except BaseException as fault:
             faults.append(fault)
 
     def disturb() -> None:  # as IPython does: without our function
-        for _ in range(15):
+        for _ in range(40):
             try:
                 ast.parse(_TEXT)
             except SystemError:
                 continue
 
-    interval = sys.getswitchinterval()
+    def yields(*_: object) -> None:  # a collection amid a tree lets another thread run
+        time.sleep(0)
+
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
+    gc.callbacks.append(yields)
     try:
         threads = [threading.Thread(target=build, args=(python_tree.parse,)) for _ in range(4)]
         threads += [threading.Thread(target=disturb) for _ in range(2)]
@@ -41,6 +48,8 @@ def test_threads_that_build_trees_at_once_all_have_them() -> None:
         for thread in threads:
             thread.join()
     finally:
+        gc.callbacks.remove(yields)
+        gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
     assert not faults
 
