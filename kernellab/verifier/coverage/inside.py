@@ -48,6 +48,8 @@ def watch(root: str) -> None:
 
         return ran
 
+    # CPython 3.12 looks at this when tracing begins, and else traces no instruction (python/cpython#103615)
+    sys._getframe().f_trace_opcodes = True
     threading.settrace(entered)
     sys.settrace(entered)
 
