@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernellab.cli.verify import verdict_dict
-from kernellab.condition import CodeRegion, CoverageUnknown, ImportChanges, NeverRan
 from kernellab.conditions import (
     KINDS,
     AlignmentLimit,
@@ -52,6 +51,7 @@ from kernellab.conditions import (
     joined,
     labels,
 )
+from kernellab.conditions.code import CodeRegion, CoverageUnknown, ImportChanges, NeverRan
 from kernellab.errors import KernellabError
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.runtime.guards import ShapeClass

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernellab.condition import NeverRan
 from kernellab.conditions import Condition, OwnShareUnseen, other_clock
+from kernellab.conditions.code import NeverRan
 from kernellab.errors import JournalError
 from kernellab.evolve.records import (
     RULES,

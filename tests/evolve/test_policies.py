@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.conditions import DisturbedCalls, StaticFinding, WeakTask
+from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.policies.islands import stratified
 from kernellab.evolve.policies.map_elites import cell, grid

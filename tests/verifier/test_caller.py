@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from kernellab.condition import ImportChanges
 from kernellab.conditions import AlignmentLimit, DrawnLimit, MarkKind, ScalarLimit, of
+from kernellab.conditions.code import ImportChanges
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.judge.process_stats import Sizes
@@ -527,3 +527,44 @@ def test_what_a_first_call_fills_while_another_thread_reads_it_is_told(line: str
         verdicts.append(judge(code, judge.scale))
     assert verdicts[-1].passed, verdicts[-1].reason
     assert verdicts[-1].marked("one-call-at-a-time") is not right
+
+
+BACKWARDS = "for i in range(len(y)):\n        y[i].add_(x[len(x) - 1 - i])"
+
+
+@pytest.mark.parametrize(
+    ("reference", "body", "told"),
+    [
+        ("y.add_(x.flip(0))", "y.add_(x.flip(0))", False),
+        ("y.add_(x.flip(0))", BACKWARDS, True),
+        ("y.mul_(2)\n    y.add_(x)", "y.copy_(y * 2 + x)", False),  # the order of the reference's steps would decide
+    ],
+)
+def test_one_tensor_for_a_read_and_a_written_argument_is_tried(
+    reference: str, body: str, told: bool, judge: Judge
+) -> None:
+    inputs = "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n"
+    task = load_task(PAIR.format(name="reference", body=reference) + inputs, "updated")
+    verdict = judge(PAIR.format(name="kernel", body=body), task)
+    assert verdict.passed and verdict.marked("tensor-given-twice") is told, (verdict.reason, verdict.label)
+
+
+CRASHES = """
+import ctypes, time, torch
+KEPT, AT_WORK = [], []
+def kernel(x, w):
+    if not KEPT:
+        AT_WORK.append(1)
+        time.sleep(1e-3)
+        if len(AT_WORK) > 1 and LINE:
+            ctypes.string_at(1)
+        KEPT.append(1)
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
+"""
+
+
+@pytest.mark.parametrize("line", ["True", "False"])
+def test_two_first_calls_that_end_the_process_are_told(line: str, judge: Judge) -> None:
+    verdict = judge(CRASHES.replace("LINE", line), judge.scale)
+    assert verdict.passed, verdict.reason
+    assert verdict.marked("one-call-at-a-time") is (line == "True"), (verdict.label, verdict.flags)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.conditions import StridesLimit, of
+from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.records import Verdict
 from kernellab.verifier.coverage import build, gcov, native, python, stage
 from kernellab.verifier.coverage.native import Gap

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from kernellab.condition import ImportChanges
 from kernellab.conditions import Mark
+from kernellab.conditions.code import ImportChanges
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind, Task, TaskForm
 from kernellab.task.dtypes import computable

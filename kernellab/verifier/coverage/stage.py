@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernellab.condition import CodeRegion, CoverageUnknown, NeverRan
+from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.dsls.text import CPP_ENDINGS
 from kernellab.errors import KernellabError
 from kernellab.target import Backend

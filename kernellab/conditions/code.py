@@ -1,5 +1,4 @@
-"""The base of a verdict's conditions (:mod:`kernellab.conditions`), and those on code that did not run or that runs
-when a kernel is imported."""
+"""Conditions on code that did not run, or that runs when a kernel is imported."""
 
 from __future__ import annotations
 
@@ -7,33 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from kernellab.conditions.base import Concern, ConditionBase
 from kernellab.errors import counted
-
-#: what a condition speaks of; only those of the kernel count against it
-Concern = Literal["kernel", "task", "measurement"]
-
-
-class ConditionBase(BaseModel):
-    """``label`` is a short text next to the trust level, ``flag`` a sentence below the figures; either may be empty."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    _concern: ClassVar[Concern] = "kernel"
-    #: label and flag, with the condition's fields in braces
-    _label: ClassVar[str] = ""
-    _flag: ClassVar[str] = ""
-
-    @property
-    def concern(self) -> Concern:
-        return self._concern
-
-    @property
-    def label(self) -> str:
-        return self._label.format_map(self.__dict__)
-
-    @property
-    def flag(self) -> str:
-        return self._flag.format_map(self.__dict__)
 
 
 class CodeRegion(BaseModel):
