@@ -21,6 +21,7 @@ from kernellab.verifier.cases.contrast import contrast
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
+from kernellab.verifier.compare.scale import cut_off
 from kernellab.verifier.compare.signature import (
     at_edge,
     error_map,
@@ -621,3 +622,25 @@ def test_honest_roundings_keep_the_scale(shape: tuple[int, ...]) -> None:
     by_rounded_factor = (reference.double * (1 + 2.0**-9)).bfloat16()
     for got in (reference.native, truncated, by_rounded_factor):
         assert judged(got, reference, Limits.of("bfloat16")) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(24, 40), (1, 4096)])
+def test_results_that_are_cut_off_are_found_and_rounded_ones_are_not(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    double = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 1e-3
+    reference = Reference(double.to(dtype), double)
+    nearest = double.to(dtype)
+    toward_zero = torch.where(
+        nearest.double().abs() > double.abs(), torch.nextafter(nearest, torch.zeros_like(nearest)), nearest
+    )
+    down = torch.where(nearest.double() > double, torch.nextafter(nearest, torch.full_like(nearest, -inf)), nearest)
+    assert cut_off(toward_zero, reference) and cut_off(down, reference)
+    by_rounded_factor = (double * (1 + 2.0**-9)).to(dtype)
+    twice_rounded = (double.float().bfloat16().double() * 1.25).to(dtype)
+    for got, exact in ((nearest, double), (by_rounded_factor, double), (twice_rounded, double * 1.25)):
+        assert not cut_off(got, Reference(nearest if exact is double else (double * 1.25).to(dtype), exact))
+    # a reference that cuts off is right so, and few elements show no direction
+    assert not cut_off(toward_zero, Reference(toward_zero, double))
+    assert not cut_off(toward_zero.reshape(-1)[:99], Reference(nearest.reshape(-1)[:99], double.reshape(-1)[:99]))

@@ -111,3 +111,19 @@ def test_another_order_of_a_long_cancelling_sum_of_float32_is_strict_and_tf32_is
     assert not_close(other, reference) is None
     half = not_close(a.half().float() @ b.half().float(), reference)
     assert half is not None and half.rule == "close"
+
+
+BFLOAT = """import torch
+def {name}(x):
+    y = torch.exp(x.float())
+    return {result}
+"""
+CUT = "(y.contiguous().view(torch.int32) & ~0xFFFF).view(torch.float32).bfloat16()"
+
+
+@pytest.mark.parametrize(("result", "cut"), [("y.bfloat16()", False), (CUT, True)])
+def test_a_verdict_tells_of_results_that_are_cut_off(result: str, cut: bool, judge: Judge) -> None:
+    inputs = "def inputs():\n    return torch.randn(24, 40).bfloat16()\n"
+    task = load_task(BFLOAT.format(name="reference", result="y.bfloat16()") + inputs, "bfloat")
+    verdict = judge(BFLOAT.format(name="kernel", result=result), task)
+    assert verdict.passed and verdict.marked("results-cut-off") is cut, (verdict.reason, verdict.label)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from kernellab.errors import KernellabError
 from kernellab.sandbox.caps import CAPS
 from kernellab.task import ArgKind
+from kernellab.task.dtypes import alike
 from kernellab.verifier.protocol.memory import Layout, Place, lay_out
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _ALONE = 4
 #: Number of dimensions before the last two that get another layout.
 _OUTER = 3
 #: Number of pairs of arguments that become one tensor.
-_PAIRS = 3
+_PAIRS = 4
 
 
 def transposed(args: Sequence[Any]) -> Iterator[Layout]:
@@ -117,29 +119,55 @@ def given_twice(case: Case) -> Iterator[tuple[Case, Layout]]:
     """Yield cases that pass one tensor for two arguments of equal shape and dtype, with their layouts, for some pairs
     in a secret order."""
     plain = lay_out(case.args)
-    for first, second in (written_pairs(case)[:1] + like_pairs(case))[:_PAIRS]:
+    updated = [pair for pair in updated_pairs(case) if _as_two_tensors(case, *pair)]
+    for first, second in (written_pairs(case)[:1] + updated[:2] + like_pairs(case))[:_PAIRS]:
         args, places = [*case.args], [*plain.places]
-        args[second], places[second] = args[first], places[first]
+        args[second] = args[first].clone() if (first, second) in updated else args[first]
+        places[second] = places[first]
         yield replace(case, held=tuple(args)), Layout(tuple(places), plain.size)
 
 
 def like_pairs(case: Case) -> list[tuple[int, int]]:
     """Return the pairs of arguments that one tensor may be given for, in a secret order: of equal shape and dtype, and
     only read by the reference."""
-    written = set(case.task.module().written)
-    free = [i for i in free_tensors(case) if i not in written]
-    kinds = {i: (case.args[i].shape, case.args[i].dtype) for i in free}
-    pairs = [(first, second) for first, second in combinations(free, 2) if kinds[first] == kinds[second]]
-    return secrets.SystemRandom().sample(pairs, len(pairs))
+    return _pairs(case, lambda first, second, written: first not in written and second not in written)
 
 
 def written_pairs(case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of arguments of equal shape and dtype that the reference both writes into, in a secret order.
-    Of one that it only reads, a caller would not know that it changes."""
+    """Return the pairs of arguments of equal shape and dtype that the reference both writes into, in a secret order."""
+    return _pairs(case, lambda first, second, written: first in written and second in written)
+
+
+def updated_pairs(case: Case) -> list[tuple[int, int]]:
+    """Return the pairs of arguments of equal shape and dtype of which the reference reads one and writes into the
+    other, in a secret order."""
+    return _pairs(case, lambda first, second, written: (first in written) is not (second in written))
+
+
+def _pairs(case: Case, belongs: Callable[[int, int, set[int]], bool]) -> list[tuple[int, int]]:
+    """Return the pairs of arguments of equal shape and dtype that ``belongs`` accepts, in a secret order."""
     written = set(case.task.module().written)
-    kinds = {i: (case.args[i].shape, case.args[i].dtype) for i in free_tensors(case) if i in written}
-    pairs = [(first, second) for first, second in combinations(kinds, 2) if kinds[first] == kinds[second]]
+    kinds = {i: (case.args[i].shape, case.args[i].dtype) for i in free_tensors(case)}
+    pairs = [
+        (first, second)
+        for first, second in combinations(kinds, 2)
+        if kinds[first] == kinds[second] and belongs(first, second, written)
+    ]
     return secrets.SystemRandom().sample(pairs, len(pairs))
+
+
+def _as_two_tensors(case: Case, first: int, second: int) -> bool:
+    """Return whether the reference answers for one tensor in two places as for two tensors of equal contents, as where
+    it computes all of a result before it writes. Elsewhere the order of its steps decides, which is no contract."""
+    args = [*case.args]
+    args[second] = args[first]
+    try:
+        of_one = case.task.module().results(args)
+        args[second] = args[first].clone()
+        of_two = case.task.module().results(args)
+    except (KernellabError, RuntimeError):
+        return False
+    return len(of_one) == len(of_two) and all(alike(a, b) for a, b in zip(of_one, of_two, strict=True))
 
 
 def free_tensors(case: Case) -> list[int]:

@@ -1,7 +1,8 @@
-"""Detect an output of 16 bits that is the right answer times a factor.
+"""Detect an output of 16 bits that is the right answer times a factor, or cut off where it should be rounded.
 
 Its rounding is as large as a wrong divisor of 1 % (an unbiased variance over 40 numbers), but rounding goes both ways:
-the least-squares slope of the output on the answer stays near 1, closer with more elements of similar weight.
+the least-squares slope of the output on the answer stays near 1, closer with more elements of similar weight. Of an
+output that is cut off, all elements are off in one direction, by up to a whole unit of their last place.
 """
 
 from __future__ import annotations
@@ -52,3 +53,36 @@ def another_scale(got: Tensor, reference: Reference, limits: Limits, relative: f
         return None
     message = f"The output is the right one times {1 + off:.4f} ({100 * abs(off):.2g} % off, limit {100 * limit:.2g} %)"
     return Mismatch("scale", message, torch.ones(got.shape, dtype=torch.bool, device=got.device), relative)
+
+
+#: Number of elements that show a direction of rounding, the share of them that is off in it, and the error in units of
+#: the last place that counts as none.
+_SHOWING, _ONE_SIDED, _SLACK = 256, 0.99, 0.05
+
+
+def cut_off(got: Tensor, reference: Reference) -> bool:
+    """Return whether the elements of a float16 or bfloat16 output are the float64 answer rounded in one direction
+    (toward zero, down, or away from these), where the reference's own are not."""
+    import torch
+
+    double, native = reference.double, reference.native
+    if double is None or got.dtype not in (torch.float16, torch.bfloat16) or got.shape != double.shape:
+        return False
+    info = torch.finfo(got.dtype)
+    usable = double.isfinite() & got.isfinite() & (double.abs() >= 2 * info.tiny) & (double.abs() < info.max / 2)
+    want = double[usable]
+    # the unit of the last place of numbers as large as these
+    unit = torch.exp2(torch.floor(torch.log2(want.abs()))) * info.eps
+    between = ((want.to(got.dtype).double() - want) / unit).abs() > 2 * _SLACK
+    if int(between.sum()) < _SHOWING:
+        return False
+    off, own = (((t[usable].double() - want) / unit)[between] for t in (got, native))
+    toward_zero = want[between].sign()
+    return any(
+        _is_one_sided(off * side) and not _is_one_sided(own * side) for side in (1, -1, toward_zero, -toward_zero)
+    )
+
+
+def _is_one_sided(off: Tensor) -> bool:
+    """Return whether errors in units of the last place lie between -1 and 0, as those of numbers that are cut off."""
+    return float(((off > -1 - _SLACK) & (off < _SLACK)).double().mean()) >= _ONE_SIDED

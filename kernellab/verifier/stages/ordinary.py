@@ -67,6 +67,8 @@ class Ordinary:
 
 #: different answers of first calls that are compared: roundings may differ in a right kernel
 _FIRST_ANSWERS = 4
+#: the file that says that a process of two first calls ended without an answer
+_CRASHED = "first-crashed"
 
 #: Limits for reusing a build, in bytes and files; and a timestamp for the source that is older than anything built.
 _BUILT_BYTES, _BUILT_FILES, _OLD = 64 << 20, 2000, 1e9
@@ -134,7 +136,7 @@ def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Or
     first_calls = None
     if on_host and cases and not (stages.task.module().mutates or stages.task.module().numpy):
         names = [[path.name for path in files] for files in process.first_answers()]
-        first_calls = {"args": _specs(stages, cases[0], work), "answers": names}
+        first_calls = {"args": _specs(stages, cases[0], work), "answers": names, "crashed": _CRASHED}
     job = {
         "folder": "../src", "entry_file": source.entry_file, "entry": source.entry, "threads": stages.threads,
         "device": worker.device, "calls": calls, "written": list(stages.written), "build": message,
@@ -319,6 +321,8 @@ def _compared(stages: Stages, found: Ordinary) -> str:
             if number and _renewed(stages, case.args):
                 words += ", where the same tensors had other contents before"
             raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
+    if os.path.lexists(worker.scratch / "work" / _CRASHED):
+        stages.context.findings.add(Mark(kind="one-call-at-a-time"))
     for files in found.first_answers():
         outputs = [_read(path, native) for path, native in zip(files, found.cases[0].native, strict=True)]
         answers = [output for output in outputs if output is not None]

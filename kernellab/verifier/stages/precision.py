@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kernellab.conditions import Mark
 from kernellab.task import Task
 from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Reference, without_cuts
+from kernellab.verifier.compare.scale import cut_off
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import ERROR, HONEST
 from kernellab.verifier.stages.ablation import normal_case
@@ -95,6 +97,8 @@ def precision_class(stages: Stages) -> str:
         if not _has_double(reference):
             continue
         dtype = stages.dtypes[i]
+        if cut_off(got, reference):
+            stages.context.findings.add(Mark(kind="results-cut-off"))
         error, own = relative(got, reference), relative(reference.native, reference)
         actual = classify(error, dtype)
         # If the problem amplifies rounding, no kernel can be much better than the framework.

@@ -199,7 +199,7 @@ def _in_one_place(stages: Stages, case: Case) -> None:
             else:
                 stages.context.findings.add(DrawnLimit(values="equal rows not handled"))
             break
-    same = [pair for base_case in (case, *_square(case)) for pair in islice(layouts.given_twice(base_case), 3)]
+    same = [pair for base_case in (case, *_square(case)) for pair in islice(layouts.given_twice(base_case), 4)]
     if not all(
         is_right(stages, twice.exact() if _writes_twice(twice, stages.written) else twice, layout)
         for twice, layout in same

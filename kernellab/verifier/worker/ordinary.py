@@ -151,13 +151,22 @@ def _first_calls(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -
     args = [_argument(spec, folder, job["device"]) for spec in first["args"]]
     names, end = list(first["answers"]), time.monotonic() + _WAITED * _ROUNDS_SECONDS
     before = _of_children()
+    crashes = 0
     for _ in range(_ROUNDS):
-        code = _round(kernel, args, job, folder, names[0])
-        if code == 1:
+        code = _round(lambda: _at_once(kernel, args, job), names[0], folder)
+        if code == _DIFFERENT:
             names.pop(0)
+        elif code:
+            # a kernel may not live in a fork at all
+            if crashes == 0 and any(_round(lambda: _in_turn(kernel, args, job), [], folder) for _ in range(_CONTROLS)):
+                break
+            crashes += 1
+            if code == _CRASHED or crashes == _LATE:
+                _touch(folder, first["crashed"])
+                break
         # the processor's time, so that a busy machine makes as many
         is_over = _of_children() - before > _ROUNDS_SECONDS or time.monotonic() > end
-        if not names or code > 1 or is_over:
+        if not names or is_over:
             break
 
 
@@ -223,29 +232,54 @@ def _wait_for(number: int, folder: str) -> None:
             time.sleep(_LOOK)
 
 
-def _round(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any], folder: str, names: list[str]) -> int:
-    """Make first calls in a fork of this process. Returns 0 if all answers are alike, 1 if one of them was written as
-    ``names``, and 2 if the process failed or did not end."""
+#: what a fork's exit code says: answers differ, it failed, it did not end; calls in turn that must succeed before a
+#: failure counts, and forks that do not end before that counts
+_DIFFERENT, _CRASHED, _UNENDED = 1, 2, 3
+_CONTROLS, _LATE = 3, 2
+
+
+def _round(calls: Callable[[], list[list[torch.Tensor]]], names: list[str], folder: str) -> int:
+    """Make ``calls`` in a fork of this process. Returns 0 if all answers are alike, or a code of the above; of answers
+    that differ one is written as ``names``."""
     child = os.fork()
     if child == 0:
-        code = 2
+        code = _CRASHED
         try:
-            different = _at_once(kernel, args, job)[:-1]
+            different = calls()[:-1]
             if different:
                 _write(different[0], names, folder)
-            code = int(bool(different))
+            code = _DIFFERENT if different else 0
         finally:
             os._exit(code)
     end = time.monotonic() + _ROUND_SECONDS
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 2
+            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else _CRASHED
         if time.monotonic() > end:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return 2
+            return _UNENDED
         time.sleep(5e-4)
+
+
+def _in_turn(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any]) -> list[list[torch.Tensor]]:
+    """The answer of two threads that call one after the other."""
+    torch.set_num_threads(job["threads"])
+    answers: list[list[torch.Tensor]] = []
+
+    def call() -> None:
+        given = [a.clone() if i in job["written"] else a for i, a in enumerate(args)]
+        result = kernel(*given)
+        answers.append(_tensors(result) if result is not None else [])
+
+    for _ in range(2):
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join()
+    if len(answers) < 2:
+        raise RuntimeError("a call has no answer")
+    return answers[-1:]
 
 
 def _at_once(kernel: Callable[..., Any], args: list[Any], job: dict[str, Any]) -> list[list[torch.Tensor]]:
