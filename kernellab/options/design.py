@@ -175,7 +175,9 @@ class VerificationOptions(BaseModel):
     allow_library: AllowLibrary = False
     precision: Precision = ""
     sanitize: bool = Field(
-        default=False, description="have compute-sanitizer look for accesses out of bounds and races (GPUs)"
+        default=False,
+        description="have compute-sanitizer look for accesses out of bounds and races (GPUs; from T3 on it looks for "
+        "accesses by itself, where it is installed)",
     )
 
     @field_validator("level", mode="before")

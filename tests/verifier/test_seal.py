@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernellab.records import Trust
+from kernellab.target import Backend
+from kernellab.verifier import VerifyOptions
 from kernellab.verifier.seal import Unsealable, bundle, record
 from kernellab.verifier.seal.bundle import Argument, Bundle, Fill, Launch, Place, Relocation
 from kernellab.verifier.seal.record import Recorder
@@ -263,6 +266,46 @@ def test_a_report_of_the_sanitizer_is_one_line_and_its_own_errors_are_none() -> 
     where = "at row_sum+0x2b0 in kernel.cu:9 by thread (9,0,0) in block (999,0,0)"
     assert first_report(said) == f"Invalid __global__ read of size 4 bytes {where}"
     assert first_report("========= Internal Sanitizer Error\n========= ERROR SUMMARY: 1 error\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("level", "asked", "backend", "is_sealed", "installed", "tools"),
+    [
+        (Trust.T3, False, Backend.CUDA, True, "there", ("memcheck",)),
+        (Trust.T4, False, Backend.CUDA, True, "there", ("memcheck",)),
+        (Trust.T3, False, Backend.CUDA, True, "", ()),
+        (Trust.T3, False, Backend.CUDA, False, "there", ()),
+        (Trust.T3, False, Backend.CPU, True, "there", ()),
+        (Trust.T2, False, Backend.CUDA, True, "there", ()),
+        (Trust.T2, True, Backend.CUDA, False, "", ("memcheck", "racecheck")),
+    ],
+)
+def test_from_t3_on_the_sanitizer_looks_for_accesses_by_itself_where_it_is_installed(
+    level: Trust, asked: bool, backend: Backend, is_sealed: bool, installed: str, tools: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from kernellab.verifier.seal import sanitizer
+
+    monkeypatch.setattr(sanitizer, "tool", lambda: installed)
+    assert sanitizer.tools_for(VerifyOptions(level=level, sanitize=asked), backend, is_sealed) == tools
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_look_of_the_sanitizer_that_fails_is_a_label_where_it_was_asked_for(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernellab.verifier.seal import Unsealable, sanitizer
+
+    def fails(*_: object) -> str:
+        raise Unsealable("no time")
+
+    monkeypatch.setattr(sanitizer, "_sanitized", fails)
+    added: list[Any] = []
+    findings = SimpleNamespace(add=added.append)
+    options = VerifyOptions(level=Trust.T3, sanitize=asked)
+    stages: Any = SimpleNamespace(context=SimpleNamespace(findings=findings, options=options))
+    assert sanitizer.sanitized(stages, ("memcheck",)) == "not sanitized: no time"
+    assert [c.label for c in added] == (["not sanitized: no time"] if asked else [])
 
 
 def test_contents_of_an_argument_with_gaps_lie_as_they_were_recorded(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from kernellab.conditions import Mark, NotSealed
 from kernellab.content import module_command
 from kernellab.errors import counted
-from kernellab.records import Evidence, Source
+from kernellab.records import Evidence, Source, Trust
 from kernellab.sandbox.environment import passed
 from kernellab.target import Backend
 from kernellab.task.sample.sizes import input_bytes
@@ -38,10 +38,13 @@ from kernellab.verifier.stages.refused import Refused
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.protocol.options import VerifyOptions
     from kernellab.verifier.stages.candidate import Stages
 
 #: the tools, each with the signature of its findings
 _TOOLS = {"memcheck": "out-of-bounds", "racecheck": "race"}
+#: the tool whose findings are proofs in code of every compiler
+_BY_DEFAULT = ("memcheck",)
 #: the last line of a report, with its number of errors
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: .*\((\d+) errors?,")
 
@@ -54,22 +57,33 @@ def tool() -> str:
     return shutil.which("compute-sanitizer") or next(filter(os.path.exists, paths), "")
 
 
-def sanitized(stages: Stages) -> str:
-    """Run the tools on recorded calls, of the declared sizes and of ragged ones. Returns the note. What prevents this
-    is a condition, and so is a race reported for code whose compiler placed the barriers.
+def tools_for(options: VerifyOptions, backend: Backend, is_sealed: bool) -> tuple[str, ...]:
+    """The tools that a verification runs: all where ``sanitize`` asks for them; from T3 on memcheck, where it is
+    installed and the kernel could be recorded."""
+    if options.sanitize:
+        return tuple(_TOOLS)
+    is_default = options.level.value > Trust.T2.value and backend is Backend.CUDA and is_sealed and tool()
+    return _BY_DEFAULT if is_default else ()
+
+
+def sanitized(stages: Stages, names: tuple[str, ...]) -> str:
+    """Run the tools ``names`` on recorded calls, of the declared sizes and of ragged ones. Returns the note. What
+    prevents this is a condition where it was asked for, and so is a race reported for code whose compiler placed the
+    barriers.
 
     Raises:
         Refused: memory outside of that passed in or allocated is read or written; threads race.
     """
     findings = stages.context.findings
     try:
-        return _sanitized(stages)
+        return _sanitized(stages, names)
     except (Unsealable, WorkerFailure, OSError, Refused) as failure:
         evidence = failure.evidence if isinstance(failure, Refused) else None
         if evidence is None or evidence.signature not in _TOOLS.values():
             # a deadline, or a tool that could not run
             condition = NotSealed(sanitized=True, reason=str(failure).strip().splitlines()[0].rstrip("."))
-            findings.add(condition)
+            if stages.context.options.sanitize:
+                findings.add(condition)
             return condition.label
         # a refused candidate has no figures
         findings.time, findings.sol_ms, findings.replay, findings.hot = None, None, None, None
@@ -78,14 +92,14 @@ def sanitized(stages: Stages) -> str:
         raise
 
 
-def _sanitized(stages: Stages) -> str:
+def _sanitized(stages: Stages, names: tuple[str, ...]) -> str:
     if stages.context.request.backend is not Backend.CUDA:
         raise Unsealable("compute-sanitizer looks at GPU kernels alone")
     if not tool():
         raise Unsealable("compute-sanitizer is not installed (it comes with the CUDA toolkit)")
     with tempfile.TemporaryDirectory(prefix="kernellab-sanitizer-") as place:
         folders = list(_recorded(stages, Path(place)))
-        for name, signature in _TOOLS.items():
+        for name in names:
             stages.context.tell(f"compute-sanitizer, {name}")
             report = _reported(stages, name, Path(place), folders)
             if not report:
@@ -94,8 +108,8 @@ def _sanitized(stages: Stages) -> str:
             if name == "racecheck" and (stages.source.dsl != "cuda_c" or _asynchronous(stages.source)):
                 stages.context.findings.add(Mark(kind="hazards-in-shared-memory"))
                 continue
-            raise Refused(f"compute-sanitizer's {name}: {report}.", Evidence(signature=signature))
-    return f"{' and '.join(_TOOLS)} of compute-sanitizer looked at {counted(len(folders), 'recorded call')}"
+            raise Refused(f"compute-sanitizer's {name}: {report}.", Evidence(signature=_TOOLS[name]))
+    return f"{' and '.join(names)} of compute-sanitizer looked at {counted(len(folders), 'recorded call')}"
 
 
 def _asynchronous(source: Source) -> bool:

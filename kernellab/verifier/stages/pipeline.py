@@ -196,7 +196,7 @@ class Verification:
 
     def _calls(self, stages: Stages) -> None:
         """Run the stages in which the candidate is called."""
-        from kernellab.verifier.seal.sanitizer import sanitized
+        from kernellab.verifier.seal.sanitizer import sanitized, tools_for
         from kernellab.verifier.seal.stage import sealed
         from kernellab.verifier.stages.correct import correct, smoke
         from kernellab.verifier.stages.fast import fast
@@ -233,8 +233,9 @@ class Verification:
         steps.take(Stage.FAST, fast, stages)
         if self._goes_on(Trust.T2):
             steps.take(Stage.FAST, sealed, stages)
-        if self.context.options.sanitize:
-            steps.take(Stage.ROBUST, sanitized, stages)
+        tools = tools_for(self.context.options, self.context.request.backend, findings.sealed)
+        if tools:
+            steps.take(Stage.ROBUST, lambda of: sanitized(of, tools), stages)
             if steps.failure is None:
                 steps.current = Stage.FAST
 
