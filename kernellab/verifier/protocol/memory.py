@@ -148,9 +148,13 @@ class Arena:
         self._withheld = []
 
     def changed(self, args: Sequence[Any], but: Collection[int] = ()) -> int | None:
-        """The first argument whose bytes differ from ``args``, except those in ``but``; None if all are unchanged."""
+        """The first argument whose bytes differ from ``args``, except those in ``but`` and those that lie where one of
+        these does; None if all are unchanged."""
+        places = self.layout.places if self.layout is not None else ()
+        written = {places[i].offset for i in but if i < len(places) and 0 not in places[i].shape}
         for i, (view, arg) in enumerate(zip(self._views, args, strict=True)):
-            if i not in but and view is not None and view.numel() and not equal(_bits(view), _bits(arg.contiguous())):
+            is_free = i not in but and not (i < len(places) and places[i].offset in written)
+            if is_free and view is not None and view.numel() and not equal(_bits(view), _bits(arg.contiguous())):
                 return i
         return None
 
