@@ -17,6 +17,7 @@ MarkKind = Literal[
     "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
     "no-inference-tensors", "default-dtype", "outputs-oversized", "conjugates-misread", "hazards-in-shared-memory",
     "written-copied", "view-copied", "results-cut-off",
+    "inexact-near-zeros",
 ]  # fmt: skip
 
 #: label and flag of each
@@ -44,6 +45,10 @@ _MARKS: dict[MarkKind, tuple[str, str]] = {
     "written-copied": ("returns a copy of an argument that it writes into", ""),
     "view-copied": ("", "views: a new tensor where the reference returns an argument's own memory"),
     "results-cut-off": ("results cut off, not rounded to the nearest", ""),
+    "inexact-near-zeros": (
+        "",
+        "precision: next to zeros of the result, its error is larger than what a rounding of the arguments explains",
+    ),
     "outputs-oversized": ("outputs hold much more memory than they need", ""),
     "output-in-a-file": ("outputs in a file", ""),
     "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that it may not know"),

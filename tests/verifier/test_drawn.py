@@ -1263,3 +1263,37 @@ def test_narrow_sums_that_only_two_arguments_at_their_ends_exceed_are_told(bits:
     end = 1 << bits - 1
     verdict = judge(kernel(PAIRS, f"{PRODUCTS}.clamp({-end}, {end - 1}).sum(-1).int()"), PAIRS)
     assert verdict.passed and ("all at once" in verdict.label) is (bits == 16), (verdict.reason, verdict.label)
+
+
+HASHED = """
+import torch
+def kernel(x):
+    keys, counts = [-1] * 1280, [0] * 1280
+    def place(v):
+        at = (v * 40503 >> 4) % 1280
+        while keys[at] != -1 and keys[at] != v:
+            at = (at + 1) % 1280
+        return at
+    values = x.reshape(-1).tolist()
+    alone = values.count(-1)
+    for v in values:
+        if v != -1 or not RIGHT:
+            at = place(v)
+            keys[at] = v
+            counts[at] += 1
+    return torch.tensor([alone if v == -1 and RIGHT else counts[place(v)] for v in values]).reshape(x.shape)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_number_that_a_table_takes_for_an_empty_place_is_drawn_among_others(right: bool, judge: Judge) -> None:
+    task = load_task(
+        "import torch\ndef reference(x):\n    flat = x.reshape(-1)\n"
+        "    return (flat[:, None] == flat).sum(1).reshape(x.shape)\n"
+        "def inputs():\n    return (torch.randint(0, 40, (32, 60)),)\n",
+        "counts",
+    )
+    verdict = judge(HASHED.replace("RIGHT", str(right)), task)
+    assert verdict.passed, verdict.reason
+    told = [c.values for c in of(verdict.conditions, DrawnLimit) if "among" in c.values]
+    assert told == ([] if right else ["x = -1 among other numbers not handled"]), (verdict.label, verdict.flags)

@@ -113,14 +113,14 @@ def ranked(until: float) -> Row:
             except KernellabError as error:
                 print(f"  unseen {name}: {error.message}", flush=True)
                 continue
-            fates.append(_fate(found))
+            fates.append(fate(found))
             print(f"  {fates[-1]:8} {found.seconds:5.2f} s  {name}: {found.reason}", flush=True)
     counts = {kind: fates.count(kind) for kind in ("refused", "told", "passed")}
     part = "what a search would breed, ranked"
     return Row(part, len(fates), unseen=len(BRED) - len(fates), **counts)
 
 
-def _fate(found: Ranking) -> str:
+def fate(found: Ranking) -> str:
     limits = [c for c in found.conditions if isinstance(c, (DrawnLimit, ScalarLimit, StridesLimit, Mark))]
     told = [c for c in limits if not isinstance(c, Mark) or c.kind in ("tensor-given-twice", "ghost")]
     return "refused" if not found.ranked else "told" if told else "passed"

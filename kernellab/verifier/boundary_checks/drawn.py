@@ -23,7 +23,7 @@ from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.changes import FILLED
 from kernellab.verifier.cases.extents import at_ends, compared_by
-from kernellab.verifier.cases.proposals import Grade, Proposal, in_order, not_handled, pattern_at, value_bounds
+from kernellab.verifier.cases.proposals import ANY, Grade, Proposal, in_order, not_handled, pattern_at, value_bounds
 from kernellab.verifier.cases.ranges import Range, is_permutation, rises
 from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
@@ -122,6 +122,8 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
         if whole is None and not value.is_floating_point():
             continue  # of integers that depend on each other, or are always the same, none is replaced
         low, high = (whole.low, whole.high) if whole is not None else _own_range(base, position)
+        if whole is not None:
+            proposals += _among(spec.name, position, value, whole, compared_by(stages.source))
         for number in numbers[: DRAWN.compared]:
             if whole is not None and not whole.least < number < whole.most:
                 continue  # the reference was not tried with it
@@ -134,6 +136,28 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
                 change = pattern_at(position, "next to", number if value.is_floating_point() else int(number), 0)
                 proposals.append(Proposal(change, grade, words, True, not is_own))
     _of(stages, base, in_order(proposals), DRAWN.compared_seconds)
+
+
+#: How far other integers are from a number of the source, at most and at least, and how often they are drawn: whether
+#: two of them meet in a table is chance.
+_AROUND, _ALONE, _DRAWS = 1 << 25, 64, 8
+
+
+def _among(
+    name: str, position: int, value: Tensor, whole: Range, compared: Sequence[float]
+) -> Iterator[Proposal]:  # fmt: skip
+    """Yield integers of a wide range, among which a number that a source has compared something with comes often."""
+    for number in [n for n in compared if _holds(value.dtype, n)][: DRAWN.compared]:
+        span = int(min(number - whole.least, whole.most - number, _AROUND))
+        if span < _ALONE:
+            continue
+        is_own = whole.low <= number - span and number + span <= whole.high
+        words = f"{name} = {number:g} among other numbers not handled"
+        right = DrawnLimit(values="", low=whole.low, high=whole.high) if not whole.low <= number <= whole.high else ANY
+        for _ in range(_DRAWS):
+            change = pattern_at(position, "among", int(number), span)
+            grade = Grade.REFUSED if is_own else Grade.CONDITION
+            yield Proposal(change, grade, words, True, not is_own, right=right)
 
 
 def _is_beyond(number: float, limit: DrawnLimit) -> bool:

@@ -182,10 +182,10 @@ def minus_zeros(stages: Stages, base: Case) -> None:
             args[i] = value.masked_fill(is_zeroed, -0.0)
     case = base.given(tuple(args))
     try:
-        with watching(_element_by_element):
+        with watching(_of_one_zero):
             native = case.native
         zeros = [_zeros_of_one_sign(r.native, r.want) for r in case.references]
-    except (TaskError, _Mixes):
+    except (TaskError, Mixes):
         return
     if not any(bool(a.any()) for a in zeros):
         return
@@ -213,15 +213,22 @@ _COPIES = frozenset(
 )  # fmt: skip
 
 
-class _Mixes(Exception):
+class Mixes(Exception):
     """The reference does not work elementwise."""
 
 
-def _element_by_element(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def is_elementwise(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run an operator that works elementwise, as a watch of the dispatcher. Raises Mixes for others."""
     name = func.overloadpacket.__name__.removesuffix("_")
-    if name in _EITHER or not (torch.Tag.pointwise in func.tags or func.is_view or name in _COPIES):
-        raise _Mixes
+    if not (torch.Tag.pointwise in func.tags or func.is_view or name in _COPIES):
+        raise Mixes
     return func(*args, **kwargs)
+
+
+def _of_one_zero(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if func.overloadpacket.__name__.removesuffix("_") in _EITHER:
+        raise Mixes
+    return is_elementwise(func, args, kwargs)
 
 
 def _zeros_of_one_sign(native: Tensor, want: Tensor) -> Tensor:

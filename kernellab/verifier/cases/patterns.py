@@ -272,6 +272,13 @@ def _next_to(rows: Tensor, seen: torch.Generator, low: float, high: float) -> No
         flat[chosen[number :: len(near) + 1]] = value
 
 
+def _among(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
+    """Fill with integers up to ``high`` away from ``low``, which is every other element: a table of numbers that takes
+    one of them for an empty place loses it where two meet."""
+    rows.copy_(_integers(rows, seen, int(low) - int(high), int(low) + int(high)))
+    rows.view(-1)[::2] = int(low)
+
+
 def _zero_of(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
     rows.zero_()
 
@@ -457,7 +464,7 @@ PATTERNS: dict[str, Pattern] = {
     "a whole row true": _row_of(1), "a whole row false": _row_of(0), "some": _some,
     "NaN": _special(nan), "inf": _special(inf), "-inf": _special(-inf),
     "one NaN": _alone(nan), "one inf": _alone(inf), "one -inf": _alone(-inf),
-    "late NaN": _late(nan), "late inf": _late(inf), "late -inf": _late(-inf), "next to": _next_to,
+    "late NaN": _late(nan), "late inf": _late(inf), "late -inf": _late(-inf), "next to": _next_to, "among": _among,
     "zero": _zero_of, "grid": _grid,
     "one on a grid": _one_on_a_grid, "one hot": _one_hot, "ties": _ties,
     "zeros of both signs": _signed_zeros, "lone NaN": _lone_nan,

@@ -375,6 +375,14 @@ class EdgeRule:
     oversized_bytes: int = 256 * 1024
     #: share of denormal answers returned as zeros from which they count as flushed
     flushed: float = 0.5
+    #: next to zeros of a result: relative error, and multiples of what a rounding of the arguments changes and of the
+    #: reference's own error, that are allowed; elements that are needed, the share of them that may be off, and seconds
+    #: of the judge's own thread
+    near_zeros_relative: float = 1e-3
+    near_zeros_roundings: float = 16.0
+    near_zeros_least: int = 16
+    near_zeros: float = 0.1
+    near_zeros_seconds: float = 0.3
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from kernellab.verifier.boundary_checks.combined import combined
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
+from kernellab.verifier.boundary_checks.near_zeros import near_zeros
 from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.extents import of_paths
@@ -63,6 +64,7 @@ def properties(stages: Stages, base: Case) -> dict[int, list[Any]]:
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
         minus_zeros(stages, base)
+        near_zeros(stages, base)
         modes_kept(stages, base)
         reads_inside(stages, base)
         _threads(stages, base)
