@@ -163,3 +163,50 @@ def test_a_nan_has_either_sign_and_other_payloads() -> None:
         for b in patterned(torch.zeros(4, 8), "NaN", seed, 0, 0).view(torch.int32).unique() if b
     }  # fmt: skip
     assert bits == {0x7FC00000, 0x7FFFFFFF, 0xFFC00000 - (1 << 32)}
+
+
+#: the reference, a kernel that is wrong where a float is 0 or vanishes next to zeros or equal numbers, and its label
+_LIKE = "torch.nn.functional.smooth_l1_loss(x, t, reduction='none', beta=beta)"
+VANISHING = {
+    "a threshold of 0": (
+        task_of(_LIKE, "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n", "x, t, beta=1.0"),
+        "torch.where((x - t).abs() <= beta, 0.5 * (x - t) ** 2 / beta, (x - t).abs() - 0.5 * beta)",
+        "equal numbers in x and t where beta = 0 not handled",
+    ),
+    "a vanishing eps": (
+        task_of("torch.nn.functional.normalize(x, dim=-1, eps=eps)", arguments="x, eps=1e-12"),
+        "x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True).clamp(min=eps * eps))",
+        "0 throughout x where eps = 1e-30 not handled",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("what", VANISHING)
+def test_zeros_and_equal_numbers_are_tried_where_a_float_vanishes(what: str, right: bool, judge: Judge) -> None:
+    task, body, label = VANISHING[what]
+    verdict = judge(code(task, _reference_of(task) if right else body), task)
+    assert verdict.passed, verdict.reason
+    assert (label in verdict.label) is not right, verdict.label
+
+
+def _reference_of(task: Any) -> str:
+    return str(task.text.split("return ")[1].split("\n")[0])
+
+
+POOLED = task_of(
+    "torch.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True)",
+    "def inputs():\n    return torch.randn(2, 4, 17, 19)\n",
+)
+#: numbers of windows from which no number is taken
+FIRST_OF_ALL = """
+import torch
+def kernel(x):
+    y, at = torch.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True)
+    return y, torch.where(y == -float("inf"), 0, at)
+"""
+
+
+def test_windows_of_minus_infinity_alone_are_tried(judge: Judge) -> None:
+    verdict = judge(FIRST_OF_ALL, POOLED)
+    assert verdict.passed and "-inf in x not handled" in verdict.label, (verdict.reason, verdict.label)

@@ -19,6 +19,7 @@ from kernellab.task.dtypes import alike, finite
 from kernellab.task.meta.operators import watching
 from kernellab.task.sample.inputs import families
 from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
+from kernellab.verifier.boundary_checks.layouts import free_tensors, like_pairs
 from kernellab.verifier.cases import answers, cases
 from kernellab.verifier.cases.extents import compared_by
 from kernellab.verifier.cases.long import all_long
@@ -75,6 +76,7 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> di
                 continue
             if _at_ends(stages, position):
                 _hidden_by_zero(stages, base, position)
+                _met_by_zeros(stages, base, position)
                 if variants:
                     right[position] += _special(stages, base, position)
             else:
@@ -215,6 +217,46 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
                 words = f"{what} in {spec.name} where {scalar} = 0 not handled"
                 stages.context.findings.add(DrawnLimit(argument=spec.name, values=words, not_nan=numbers[0] != 0))
                 break
+
+
+#: Values of a float next to which arguments of zeros and equal arguments are tried: one whose square is 0 in float32.
+_VANISHING = {"0": 0.0, "1e-30": 1e-30}
+
+
+def _met_by_zeros(stages: Stages, base: Case, position: int) -> None:
+    """Label arguments that are zero throughout, or equal in half of their elements, where a float is 0 or vanishing
+    and the kernel is wrong only then: an eps or a threshold decides about such elements, and 0 / 0 is next to it."""
+    if not isinstance(base.args[position], float):
+        return
+    scalar = stages.task.args[position].name
+    for words, number in _VANISHING.items():
+        at = base.given((*base.args[:position], number, *base.args[position + 1 :]))
+        for argument, what, args in _zeros_and_equals(stages, at):
+            case = at.given(args)
+            if not _ends_within(case, CORRECT.scalar_seconds) or not all(map(finite, case.native)):
+                continue
+            comparable = [w.shape for w in case.native] == [w.shape for w in base.native]
+            if comparable and not is_right(stages, case, lay_out(case.args)):
+                values = f"{what} where {scalar} = {words} not handled"
+                stages.context.findings.add(DrawnLimit(argument=argument, values=values))
+                return
+
+
+def _zeros_and_equals(stages: Stages, case: Case) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Yield arguments of ``case`` with one float tensor of zeros, then with half of another like it: the name of an
+    argument, what it has in words, and the arguments."""
+    names = [spec.name for spec in stages.task.args]
+    for place in free_tensors(case):
+        value = case.args[place]
+        if value.is_floating_point() and names[place] not in stages.task.domain:
+            args = (*case.args[:place], torch.zeros_like(value), *case.args[place + 1 :])
+            yield names[place], f"0 throughout {names[place]}", args
+    for first, second in like_pairs(case):
+        value = case.args[second].contiguous().clone()
+        if value.is_floating_point() and not {names[first], names[second]} & stages.task.domain.keys():
+            value.view(-1)[::2] = case.args[first].reshape(-1)[::2]
+            args = (*case.args[:second], value, *case.args[second + 1 :])
+            yield names[second], f"equal numbers in {names[first]} and {names[second]}", args
 
 
 def _special(stages: Stages, base: Case, position: int) -> list[float]:

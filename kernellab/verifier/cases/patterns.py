@@ -185,9 +185,9 @@ def _row(rows: Tensor, seen: torch.Generator) -> int:
 
 def _special(number: float) -> Pattern:
     """Return a pattern that places ``number`` in three rows: at the first element, the last, and every other element
-    from a random one to the end. For -inf, the places are a leading half, the last element and a whole row. Other rows
-    stay. A single row gets every other element after the first, since a maximum that starts with the first would hide
-    others."""
+    from a random one to the end. For -inf, the places are a leading half, the last element and whole rows one after
+    another, in which windows over two dimensions lie. Other rows stay. A single row gets every other element after the
+    first, since a maximum that starts with the first would hide others."""
 
     def pattern(rows: Tensor, seen: torch.Generator, low: float, high: float) -> None:
         import torch
@@ -202,8 +202,15 @@ def _special(number: float) -> Pattern:
         order = torch.randperm(rows.shape[0], generator=seen).tolist()
         for row, place in zip(order if rows.shape[0] > 1 else [0], places, strict=False):
             _put(rows, row, place, number, seen)
+        if number == -inf and len(order) >= _WINDOW:
+            ends = [row for row in order[:2] if row > order[2]]
+            rows[order[2] : min([order[2] + len(order) // 4, *ends])] = number
 
     return pattern
+
+
+#: From so many rows on, a quarter of them is -inf together.
+_WINDOW = 8
 
 
 def _put(rows: Tensor, row: int, place: slice | int, number: float, seen: torch.Generator) -> None:
