@@ -132,23 +132,27 @@ class DrawnLimit(_Condition):
 
 class FixedSizes(_Condition):
     """A task without Dims was verified at its inputs' ``shapes``; or ``dims`` were tried up to a size below the end of
-    their range (name, largest size tried, end). Nothing is known of the kernel at others."""
+    their range (name, largest size tried, end), and tensors that can have more elements than an int counts up to
+    fewer ``elements`` (name, most tried, end). Nothing is known of the kernel at others."""
 
     kind: Literal["fixed-sizes"] = "fixed-sizes"
     _concern: ClassVar[Concern] = "task"
     shapes: tuple[tuple[int, ...], ...] = ()
     dims: tuple[tuple[str, int, int], ...] = ()
+    elements: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def flag(self) -> str:
-        if self.dims:
-            return f"sizes: {' and '.join(f'{name} up to {tried} of {end}' for name, tried, end in self.dims)} tried"
+        ranges = [f"{name} up to {tried} of {end}" for name, tried, end in self.dims]
+        ranges += [f"{name} up to {tried:,} of {end:,} elements" for name, tried, end in self.elements]
+        if ranges:
+            return f"sizes: {' and '.join(ranges)} tried"
         return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
 
 
 class FixedArguments(_Condition):
-    """Parameters of the reference that are no numbers and have only their defaults, as code: no other value is part of
-    the task, and nothing is known of the kernel at one."""
+    """Parameters of the reference that are no numbers and have only their defaults, and the arguments of a Model's
+    constructor, as code: no other value is part of the task, and nothing is known of the kernel at one."""
 
     kind: Literal["fixed-arguments"] = "fixed-arguments"
     _concern: ClassVar[Concern] = "task"

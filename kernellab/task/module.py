@@ -404,10 +404,15 @@ class TaskModule:
         return [p for p in self.parameters()[count:] if isinstance(p.default, (bool, int, float))]
 
     def untried(self) -> tuple[tuple[str, str], ...]:
-        """Return the parameters whose defaults are not numbers and that inputs() does not set: names and values as
-        code."""
+        """Return what a verdict has one value of: the parameters whose defaults are not numbers and that inputs() does
+        not set, and the arguments of a Model's constructor; names and values as code."""
         rest = self.parameters()[len(self.placed()) :]
-        return tuple((p.name, repr(p.default)[:60]) for p in rest if not isinstance(p.default, (bool, int, float)))
+        fixed = [(p.name, p.default) for p in rest if not isinstance(p.default, (bool, int, float))]
+        if self.form is not TaskForm.NATIVE:
+            positional, keywords = self.init_arguments()
+            bound = inspect.signature(self.namespace["Model"]).bind(*positional, **keywords)
+            fixed += bound.arguments.items()
+        return tuple((name, repr(value)[:60]) for name, value in fixed)
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the reference's parameters without ``*args`` and ``**kwargs``."""

@@ -495,6 +495,36 @@ def test_arguments_that_have_their_defaults_alone_are_told(judge: Judge) -> None
     assert verdict.passed and "arguments: only bias = None, mode = 'twice'" in verdict.flags
 
 
+#: a Model whose slope its constructor is given; ``{0}``: how the kernel computes the maximum
+_SLOPED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, n, slope):
+        super().__init__()
+        self.slope = slope
+    def forward(self, x):
+        return {0}
+"""
+_LEAKY = "torch.nn.functional.leaky_relu(x, self.slope)"
+
+
+def test_what_a_models_constructor_is_given_is_told_as_its_only_arguments(judge: Judge) -> None:
+    given = "def get_inputs():\n    return [torch.randn(24, 40)]\ndef get_init_inputs():\n    return [40, 0.1]\n"
+    task = load_task(_SLOPED.format(_LEAKY) + given, "sloped")
+    kernel = _SLOPED.format("torch.maximum(x, x * self.slope)").replace("class Model", "class ModelNew")
+    verdict = judge(kernel, task)
+    assert verdict.passed and "arguments: only n = 40, slope = 0.1" in verdict.flags, verdict.flags
+
+
+def test_tensors_that_an_int_does_not_count_are_told_where_none_was_tried(judge: Judge) -> None:
+    text = "import torch\nfrom kernellab import Dim\nM = Dim('M', 1, {0})\nN = Dim('N', 1, {0})\n"
+    text += "def reference(x):\n    return x * 2\ndef inputs(M=30, N=40):\n    return torch.randn(M, N)\n"
+    for end in (1 << 17, 1 << 11):
+        verdict = judge("def kernel(x):\n    return x + x\n", load_task(text.format(end), "doubled"))
+        told = [flag for flag in verdict.flags if flag.startswith("sizes: ") and f"of {end**2:,} elements" in flag]
+        assert verdict.passed and len(told) == (end**2 > 1 << 31), verdict.flags
+
+
 @pytest.mark.parametrize("what", AT_SIZES)
 def test_a_fault_at_hidden_sizes_is_refused(what: str, judge: Judge) -> None:
     verdict = judge(kernel(SIZED, AT_SIZES[what]), SIZED)

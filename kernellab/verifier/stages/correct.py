@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import DrawnLimit, FixedSizes, Mark
@@ -28,6 +29,7 @@ from kernellab.verifier.stages.refused import Refused
 if TYPE_CHECKING:
     import torch
 
+    from kernellab.task import Task
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
@@ -111,11 +113,26 @@ def _correct(stages: Stages) -> str:
     left = f", {counted(refused, 'other')} that the reference refuses" if refused else ""
     dims = [(d.name, max((dict(c.sizes)[d.name] for c in checked), default=0), d.max) for d in stages.task.dims]
     part = tuple(dim for dim in dims if dim[1] < dim[2])
-    if part:
-        stages.context.findings.add(FixedSizes(dims=part))
+    countless = _past_an_int(stages.task, [dict(c.sizes) for c in checked])
+    if part or countless:
+        stages.context.findings.add(FixedSizes(dims=part, elements=countless))
     names = dict.fromkeys(c.family.value for c in checked)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
     return f"{counted(len(checked), 'case')} ({', '.join(names)}){left}, relative error at most {worst:.1e}; {tests}"
+
+
+#: The most that an int of 32 bits counts.
+_INT = (1 << 31) - 1
+
+
+def _past_an_int(task: Task, tried: Sequence[Mapping[str, int]]) -> tuple[tuple[str, int, int], ...]:
+    """Return the largest tensor that has more elements than an int counts where all Dims end, and fewer where they were
+    ``tried``: its name, the most elements tried, and the most there can be. Empty if there is none."""
+    ends = {d.name: d.max for d in task.dims}
+    tensors = [(a.name, a) for a in task.tensors] + [("an output", o) for o in task.outputs]
+    counts = ((name, max((prod(t.extents(s)) for s in tried), default=0), prod(t.extents(ends))) for name, t in tensors)
+    most = max(counts, key=lambda count: count[2], default=("", 0, 0))
+    return (most,) if most[1] <= _INT < most[2] else ()
 
 
 def _planned(stages: Stages) -> tuple[list[Case], list[float], int]:
