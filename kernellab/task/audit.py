@@ -193,8 +193,8 @@ def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[
             continue
         changed = list(args)
         fresh = redraw(task, args, Family.NORMAL, 11)[position]
-        if torch.equal(fresh, value):
-            continue
+        if torch.equal(fresh.nan_to_num(), value.nan_to_num()):
+            continue  # values with NaN or infinities are kept
         changed[position] = fresh
         if not _differ(outputs, task.module().results(changed), task):
             flags.append(TaskFlag("unused-input", f"The output does not depend on the input {spec.name}."))

@@ -152,6 +152,8 @@ def test_degenerate_tasks_are_flagged_with_the_reason(body: str, inputs: str, ru
         ("x @ more[0]", "torch.randn(8, 32), torch.randn(32, 8)"),
         ("x.argmax(-1)", "torch.randn(64, 32)"),
         ("x.sum()", "torch.randn(8, 32)"),
+        ("x.nanmean(-1)", "torch.randn(8, 32).where(torch.rand(8, 32) > 0.2, float('nan'))"),
+        ("torch.softmax(x + more[0], -1)", "torch.randn(8, 8), torch.full((8, 8), -float('inf')).triu(1)"),
     ],
 )
 def test_good_tasks_are_not_flagged(body: str, inputs: str) -> None:
