@@ -247,6 +247,9 @@ def test_counters_of_calls_and_dates_are_flagged_and_spans_are_not(before: str, 
         'struct stat s; stat(".", &s);', "struct stat s; fstat(0, &s);",
         'if (access("/root/.bashrc", R_OK)) return;', "if (getpid() < 9) return;",
         "static std::atomic<int> seen{0}; if (seen.fetch_add(1) > 9) return;", 'std::ifstream f("/proc/cpuinfo");',
+        'std::ifstream f("/var/lib/dpkg/status"); y[1] = f.good();', 'bool there = std::filesystem::exists("/root");',
+        "static std::random_device seed; y[1] = seed() % 9;",
+        "static const auto born = std::chrono::system_clock::now(); y[1] = now() > born + day;",
     ],
 )  # fmt: skip
 def test_cpp_that_reads_its_surroundings_is_flagged(code: str) -> None:

@@ -39,6 +39,11 @@ IN_CPP = (
     (r"\b(?:asm|__asm__|__asm)\b[^{}]{0,400}?\.(?:[248]?byte|short|word|long|quad|incbin)\b",
      "puts code together from bytes"),
     (r"(?<![.>])\b(?:(?:eu)?access|l?stat|opendir|readlink)\s*\(\s*\"|\bfstat\s*\(\s*[012]\b", "asks for files by"),
+    (r"\b(?:filesystem|fs)\s*::\s*(?:exists|is_\w+|file_size|last_write_time|(?:recursive_)?directory_iterator|status|"
+     r"current_path|temp_directory_path|space|read_symlink|(?:weakly_)?canonical|equivalent|hard_link_count)\s*[({]|"
+     r"\bw?i?fstream\s*\w*\s*[({]|\bbasic_(?:i?fstream|filebuf)\s*<|\bw?filebuf\s+\w", "asks for files by"),
+    (r"\brandom_device\b", "draws numbers that no seed gives, by"),
+    (r"\bstatic\b[^;{}\n]{0,80}?\b\w+_clock\s*::\s*now\s*\(", "keeps the time of another call, by"),
     (r"\buintptr_t\b\s*[)\w][^;{}\n]{0,80}>>\s*\(?\d", "asks where code or data lies by"),
     (r"\btime\s*\(\s*(?:NULL|nullptr|0|&\w+|\{\s*\})\s*\)|\btime_since_epoch\s*\(|\bsystem_clock\s*::\s*to_time_t\b|"
      r"\b(?:gettimeofday|timespec_get|ftime)\s*\(|\bclock_gettime\s*\(\s*(?:CLOCK_(?:REALTIME|TAI)|0)\b|\b__(?:TIME|DATE)__\b",
