@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import shutil
 
 import pytest
+import torch
 
 from kernellab.conditions import AlignmentLimit, DrawnLimit, MarkKind, ScalarLimit, of
 from kernellab.conditions.code import ImportChanges
@@ -75,6 +78,10 @@ def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, w
             "torch.set_grad_enabled(False)\ntorch.manual_seed(3)\nos.environ['OMP_SCHEDULE'] = 'static'",
             {"autograd", "random numbers", "the environment's OMP_SCHEDULE"},
         ),
+        (
+            "LIB = torch.library.Library('aten', 'IMPL')\nLIB.impl('logaddexp', lambda a, b: a, 'CPU')",
+            {"torch's operators"},
+        ),
         ("os.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\nimport sys\nsys.path.insert(0, '/nowhere')", set()),
     ],
 )
@@ -83,6 +90,18 @@ def test_what_an_import_changes_for_the_program_is_told(before: str, changed: se
     assert verdict.passed, verdict.reason
     assert {word for found in of(verdict.conditions, ImportChanges) for word in found.changed} == changed
     assert all(any(word in flag for flag in verdict.flags) for word in changed), verdict.flags
+
+
+def test_a_function_that_was_replaced_is_told_and_what_torch_imports_later_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = witness.state(environment=False)
+    importlib.import_module("torch._dynamo")
+    assert witness.changed(before, witness.state(environment=False)) == []
+    monkeypatch.setattr(torch.nn.functional, "embedding", lambda *a: a)
+    monkeypatch.setattr(math, "exp", lambda x: 1.0)
+    told = witness.changed(before, witness.state(environment=False))
+    assert told == ["functions of math", "functions of torch.nn.functional"]
 
 
 def test_what_torch_sets_for_an_operator_of_its_own_kind_is_no_change_of_the_kernels(judge: Judge) -> None:

@@ -19,10 +19,12 @@ import signal
 import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from kernellab.target.threads import is_openmp
@@ -62,6 +64,8 @@ def state(environment: bool = True) -> dict[str, str]:
         "what is logged": repr((logging.root.manager.disable, logging.root.level, len(logging.root.handlers))),
         "how often threads take turns": str(sys.getswitchinterval()),
         "the hooks of the interpreter": repr((sys.excepthook, sys.displayhook, threading.excepthook)),
+        "torch's operators": repr(sorted(i for i in getattr(torch.library, "_impls", ()) if i.startswith("aten/"))),
+        **{f"functions of {name}": str(ids) for name, ids in _functions().items()},
     }
     if environment:
         values |= {f"the environment's {name}": os.environ[name] for name in _OF_TORCH if name in os.environ}
@@ -80,6 +84,39 @@ def state(environment: bool = True) -> dict[str, str]:
         except OSError:
             values[name] = "closed"
     return values
+
+
+#: modules and classes whose functions a program relies on
+_RELIED_ON = ("builtins", "math", "os", "time", "numpy", "torch", "torch.nn.functional", "torch.linalg", "torch.Tensor")
+
+
+@cache
+def _function_names() -> dict[str, tuple[Any, tuple[str, ...]]]:
+    """Each of ``_RELIED_ON`` with the names of the functions that it has at first: libraries add others later."""
+    found = {}
+    for name in _RELIED_ON:
+        parent, _, last = name.rpartition(".")
+        holder = getattr(sys.modules[parent], last) if parent in sys.modules else sys.modules.get(name)
+        members = vars(holder) if holder is not None else {}
+        found[name] = (holder, tuple(n for n, value in members.items() if isinstance(value, _FUNCTIONS)))
+    return found
+
+
+def _functions() -> dict[str, int]:
+    """A number for each of ``_RELIED_ON`` that is another one when one of its functions has been replaced, but for what
+    libraries replace of their functions when they are imported (torch.compile)."""
+
+    def mark(value: Any) -> int | None:
+        return None if str(getattr(value, "__module__", None)).partition(".")[0] in _LIBRARIES else id(value)
+
+    return {
+        name: hash(tuple(mark(vars(holder).get(n)) for n in names))
+        for name, (holder, names) in _function_names().items() if holder is not None
+    }  # fmt: skip
+
+
+_LIBRARIES = ("None", "builtins", "math", "os", "posix", "time", "numpy", "torch")
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 #: beginnings of the environment's variables that libraries set for themselves when they are imported; so are those
