@@ -339,6 +339,25 @@ sketch walk {{
     assert "603 * N" in source
 
 
+@pytest.mark.parametrize(
+    ("value", "inside"),
+    [("reduce_sum(abs(a - all), axis=1)", 32 * 64), ("dot(a, turned)", 32 * 64 // 8), ("reduce_max(all, axis=1)", 0)],
+)
+def test_what_is_computed_and_reduced_at_once_is_counted(value: str, inside: int) -> None:
+    text = f"""
+sketch sums {{
+    symbols: M;
+    tensors: x[M, 64]: f32; w[32, 64]: f32; v[64, 32]: f32; y[M, 32]: f32 out;
+    @llm_hint("parallel", "coreidx")
+    for m in range(M):
+        load(x[m:m+1, 0:64] -> a)
+        load({"v[0:64, 0:32] -> turned" if "turned" in value else "w[0:32, 0:64] -> all"})
+        store({value} -> {"y[m:m+1, 0:32]" if "turned" in value else "y[m, 0:32]"})
+}}
+"""
+    assert f"if({64 + 32 * 64 + 32 + inside} * M > 32768)" in source_of(text).files["kernel.cpp"]
+
+
 CIRCLE = """sketch circle {
     symbols: N;
     tensors: X[N]: f32; S[N]: f32 out; C[N]: f32 out; T[N]: f32 out;

@@ -5,12 +5,12 @@ Also: which nests are faster in separate loops."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Nest, NestKind, subvalues
-from kernellab.operations.sketch import OPS
+from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num, product
 from kernellab.sketch.program.program import (
     Alloc,
@@ -25,7 +25,10 @@ from kernellab.sketch.program.program import (
     Scatter,
     Statement,
     Store,
+    Value,
 )
+from kernellab.sketch.program.walk import is_tile_view
+from kernellab.sketch.program.walk import subvalues as values_in
 
 #: least operations of an element for which a vectorised, separate loop is faster
 _COSTLY = 8
@@ -60,7 +63,7 @@ def _costly(nest: Nest) -> bool:
 
 def _work(body: tuple[Statement, ...]) -> IntExpr:
     # equal terms once: an unrolled step would nest the sum as deep as it is long
-    terms = Counter(_RULES[type(stmt)](stmt) for stmt in body)
+    terms = Counter(term for stmt in body for term in (_RULES[type(stmt)](stmt), *_inside(stmt)))
     total = num(0)
     for term, times in terms.items():
         total = int_op("+", total, int_op("*", num(times), term))
@@ -77,7 +80,24 @@ def _loop(stmt: Loop) -> IntExpr:
 
 
 def _gemm(stmt: Gemm) -> IntExpr:
-    return int_op("//", int_op("*", product(stmt.acc.shape), stmt.a.type.shape[-1]), num(8))
+    return _multiplied(stmt.acc.shape, stmt.a)
+
+
+def _multiplied(shape: tuple[IntExpr, ...], left: Value) -> IntExpr:
+    """The work of a product: eight multiplications count as one operation of an element."""
+    return int_op("//", int_op("*", product(shape), left.type.shape[-1]), num(8))
+
+
+def _inside(stmt: Statement) -> Iterator[IntExpr]:
+    """The work of what a statement computes and reduces at once: no tile holds it, so no other statement counts it."""
+    for root in stmt.values:
+        for value in values_in(root):
+            if not isinstance(value, Apply):
+                continue
+            if OPS[value.op].kind is OpKind.MATRIX:
+                yield _multiplied(value.type.shape, value.args[0])
+            elif OPS[value.op].kind is OpKind.REDUCE and not is_tile_view(value.args[0]):
+                yield product(value.args[0].type.shape)
 
 
 _RULES: dict[type, Callable[[Any], IntExpr]] = {
