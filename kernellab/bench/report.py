@@ -8,9 +8,16 @@ from kernellab.bench.rows import SLOWER, Row, Summary, summarise
 from kernellab.conditions import LibraryShare, of
 from kernellab.errors import counted
 from kernellab.records import Comparison
+from kernellab.records.standing import Standing
 from kernellab.verifier.timing.metrics import geomean, sol_score
 
 _WORST = 10
+_REASONS = {
+    Standing.FASTER: "faster than eager",
+    Standing.EVEN: "not distinguishable from eager",
+    Standing.DOUBTFUL: "no faster than eager as measured",
+    Standing.SLOWER: "the library is faster",
+}
 #: the meaning of a row's precision, above the table
 _PRECISION = {
     "strict": "Precision strict: float32 is right to 1e-4 (rtol and atol) of eager's, and no farther from float64.",
@@ -99,12 +106,7 @@ def why(row: Row) -> str:
     """Return what a row's figures imply about its speed."""
     if row.eager is None or row.time_ms is None:
         return "not timed"
-    if row.eager.low <= 1.0 <= row.eager.high:
-        reason = "not distinguishable from eager"
-    elif row.eager.speedup < 1:
-        reason = "the library is faster"
-    else:
-        reason = "faster than eager"
+    reason = _REASONS[row.eager.standing]
     if row.sol_ms and row.eager_ms:
         return f"{reason}; of the bound eager reaches {_percent(row.sol_ms, row.eager_ms)}, this kernel " + _percent(
             row.sol_ms, row.time_ms
@@ -134,7 +136,7 @@ def _row(row: Row) -> str:
         row.category,
         f"{'dynamic' if row.dynamic else 'static'}{''.join(f' ({note})' for note in (row.cut, row.note) if note)}",
         f"{row.asked} ({row.computed})" if row.computed else row.asked,
-        ("yes" if row.passed else f"NO: {row.stage}") + ("" if row.discriminating else " (trivial)") + _composed(row),
+        "".join((_passed(row), "" if row.discriminating else " (trivial)", _composed(row))),
         str(row.turns),
         *(_ms(t) for t in (row.eager_ms, row.compile_ms, row.time_ms, row.sol_ms)),
         _ratio(row.eager),
@@ -143,6 +145,11 @@ def _row(row: Row) -> str:
         *_sol(row),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _passed(row: Row) -> str:
+    advice = row.eager.standing.short_advice if row.eager else ""
+    return (f"yes: {advice}" if advice else "yes") if row.passed else f"NO: {row.stage}"
 
 
 def _sol(row: Row) -> tuple[str, str]:

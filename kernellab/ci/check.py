@@ -55,9 +55,14 @@ class Result(Record):
     measured: int = 0
 
     @property
+    def speed(self) -> str:
+        """The figure, with "keep eager" or "not recommended" where it should not replace eager; "" without one."""
+        return ", ".join(filter(None, (self.figure.text, self.figure.standing.short_advice))) if self.figure else ""
+
+    @property
     def line(self) -> str:
         """One line: the name, the state and the reason or the figure."""
-        said = self.reason or (self.figure.text if self.figure else "right")
+        said = self.reason or self.speed or "right"
         return f"{self.name}: {self.state.value}: {said}{f' ({self.not_checked})' if self.not_checked else ''}"
 
 

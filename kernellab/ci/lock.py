@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from kernellab.errors import KernellabError
 from kernellab.records import Environment, Record
+from kernellab.records.standing import Standing
 
 _FORMAT = 1
 #: figures of one kernel that are kept, the newest last
@@ -24,6 +25,10 @@ class Figure(Record):
     time_ms: float
     source: str
     kernellab: str
+
+    @property
+    def standing(self) -> Standing:
+        return Standing.of(self.speedup, self.low, self.high)
 
     @property
     def text(self) -> str:

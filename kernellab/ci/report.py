@@ -37,7 +37,7 @@ def facts(results: Sequence[Result]) -> dict[str, Any]:
         "passed": not any(r.state.fails for r in results) and checked(results) > 0,
         "checked": checked(results),
         "counts": {state.value: n for state, n in Counter(r.state for r in results).items()},
-        "kernels": [{**r.model_dump(mode="json"), "line": r.line} for r in results],
+        "kernels": [{**r.model_dump(mode="json"), "speed": r.speed, "line": r.line} for r in results],
     }
 
 
@@ -56,7 +56,7 @@ def markdown(results: Sequence[Result]) -> str:
     for r in results:
         history = " → ".join(f"{f.speedup:.2f}" for f in r.history[-_SHOWN:])
         cells = (f"`{r.name}`", f"{'**' * r.state.fails}{r.state.value}{'**' * r.state.fails}",
-                 r.figure.text if r.figure else "", r.locked.text if r.locked else "", history)  # fmt: skip
+                 r.speed, r.locked.text if r.locked else "", history)  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     told = [r for r in results if r.state is not State.PASSED or r.not_checked]
     lines += ["", *(f"- {' '.join(r.line.split())}" for r in told)] if told else []

@@ -10,6 +10,7 @@ import typer
 
 from kernellab.cli.output import emit, say
 from kernellab.errors import EvolveError, KernellabError, SessionError, VerifierError, counted
+from kernellab.records.standing import Standing
 
 if TYPE_CHECKING:
     from kernellab.export import Package, VerifiedKernel
@@ -116,11 +117,16 @@ def export(
     files |= _of_one(kernels[0], capsule, solution)
     if json:
         sources = [kernel.source.hash for kernel in kernels]
-        emit({"file": next(iter(files.values())), "files": files, "sessions": list(sessions), "sources": sources,
-              "verified": [kernel.said for kernel in kernels]})  # fmt: skip
+        emit({
+            "file": next(iter(files.values())), "files": files, "sessions": list(sessions), "sources": sources,
+            "verified": [kernel.said for kernel in kernels], "advice": [kernel.verdict.advice for kernel in kernels],
+        })  # fmt: skip
     else:
         for path in files.values():
             say(f"wrote {path}")
+        for kernel in kernels:
+            if kernel.verdict.advice:
+                say(f"{kernel.name}: {kernel.verdict.advice}")
     return 0
 
 
@@ -132,11 +138,13 @@ def compare(
     """Time the kernels of sessions next to eager over the range of a Dim, and say which to choose where. Exit 1 where
     one is wrong, or slower than eager for certain, at a size."""
     sweeps, choice = _measured(sessions, over)
-    slower = [p for one in sweeps for p in one.points if p.ranking.paired is not None and p.ranking.paired.high < 1]
+    paired = [p.ranking.paired for one in sweeps for p in one.points if p.ranking.paired is not None]
+    slower = [comparison for comparison in paired if comparison.standing is Standing.SLOWER]
     if json:
         named = dict(zip(sessions, sweeps, strict=True))
         points = {
-            n: [{"size": p.size, **p.ranking.model_dump(mode="json")} for p in s.points] for n, s in named.items()
+            n: [{"size": p.size, "advice": p.advice, **p.ranking.model_dump(mode="json")} for p in s.points]
+            for n, s in named.items()
         }
         starts = [{"from": at, "kernel": "eager" if k is None else sessions[k]} for at, k in choice.starts]
         emit({"dim": over, "points": points, "choice": starts})

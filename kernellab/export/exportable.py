@@ -93,7 +93,7 @@ class VerifiedKernel:
     @property
     def said(self) -> str:
         """Return what was verified, and where, in one line."""
-        figures = f", {self.verdict.text}" if self.verdict.text else ""
+        figures = "".join(f", {part}" for part in (self.verdict.text, self.verdict.short_advice) if part)
         labels = f" ({self.verdict.label})" if self.verdict.label else ""
         return f"{self.target}: trust {self.verdict.trust.value}{labels}{figures}; source {self.source.hash}"
 
@@ -141,7 +141,7 @@ class VerifiedKernel:
 @dataclass(frozen=True)
 class Choice:
     """The choice among several kernels of one task by the size of a Dim: ``starts`` has the least size of each range
-    and the kernel's index, None for the reference if it was certainly faster."""
+    and the kernel's index, None for the reference if it was faster or no kernel was shown to be as fast."""
 
     dim: str
     starts: tuple[tuple[int, int | None], ...]

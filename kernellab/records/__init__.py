@@ -18,7 +18,7 @@ from kernellab.content import inside
 from kernellab.errors import told_apart
 from kernellab.records.counters import HotSpots, KernelCounters
 from kernellab.records.repeats import Repeats
-from kernellab.records.standing import ADVICE, ADVICE_IN_SHORT, Standing
+from kernellab.records.standing import Standing
 from kernellab.records.tried import Tried
 
 
@@ -351,12 +351,12 @@ class Verdict(Record):
     @property
     def advice(self) -> str:
         """The sentence of a kernel that passed and should not replace eager; "" for others."""
-        return "" if self.standing is None else ADVICE.get(self.standing, "")
+        return "" if self.standing is None else self.standing.advice
 
     @property
     def short_advice(self) -> str:
         """``keep eager`` or ``not recommended``; "" for others."""
-        return "" if self.standing is None else ADVICE_IN_SHORT.get(self.standing, "")
+        return "" if self.standing is None else self.standing.short_advice
 
     @property
     def rank(self) -> tuple[int, float]:

@@ -28,18 +28,26 @@ class Standing(str, Enum):
         return cls.FASTER if low > 1 else cls.EVEN
 
     @property
+    def advice(self) -> str:
+        """The sentence on a kernel that passed and should not replace eager; "" for others."""
+        return _ADVICE.get(self, "")
+
+    @property
+    def short_advice(self) -> str:
+        """``keep eager`` or ``not recommended``, after a status; "" for others."""
+        return _IN_SHORT.get(self, "")
+
+    @property
     def keeps_baseline(self) -> bool:
         """Whether the baseline stays in use: it is faster, or the kernel's median is and no gain is shown."""
         return self in (Standing.SLOWER, Standing.DOUBTFUL)
 
 
-#: The sentence about a kernel that passed, by its standing against eager; others have none.
-ADVICE = {
+_ADVICE = {
     Standing.SLOWER: "Eager is faster here: keep eager.",
     Standing.DOUBTFUL: "No faster than eager as measured: not recommended.",
 }
-#: The same in two words, after a status.
-ADVICE_IN_SHORT = {Standing.SLOWER: "keep eager", Standing.DOUBTFUL: "not recommended"}
+_IN_SHORT = {Standing.SLOWER: "keep eager", Standing.DOUBTFUL: "not recommended"}
 
 
-__all__ = ["ADVICE", "ADVICE_IN_SHORT", "LEAST", "Standing"]
+__all__ = ["LEAST", "Standing"]

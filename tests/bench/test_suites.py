@@ -19,6 +19,7 @@ from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import run_jobs
 from kernellab.dsls import machine as target_detect
 from kernellab.errors import TaskError
+from kernellab.records import Comparison, Timing
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.verifier.judge import turns
@@ -129,6 +130,7 @@ WAITS_LONG = """
 import contextlib, time
 from kernellab.bench import run_problem
 from kernellab.errors import TaskError
+from kernellab.records import Comparison, Timing
 
 @contextlib.contextmanager
 def room(job, task, waits):
@@ -267,6 +269,21 @@ def test_problems_are_chosen_by_their_numbers_and_a_pattern_stays_one(tmp_path: 
     assert [t.title for t in load_suite(spec, "/3_")] == ["3_Name_2d"]
     with pytest.raises(TaskError, match="No task"):
         load_suite(spec, "4-6")
+
+
+def test_a_row_that_passed_and_should_not_replace_eager_says_so() -> None:
+    def row(name: str, speedup: float, low: float, high: float) -> Row:
+        time = Timing(samples=9, median_ms=1.0, q1_ms=0.9, q3_ms=1.1)
+        eager = Comparison(baseline="eager", baseline_time=time, speedup=speedup, low=low, high=high)
+        return Row(
+            name=name, category="c", dynamic=False, passed=True, turns=1, seconds=1.0, time_ms=1.0, eager=eager
+        )  # fmt: skip
+
+    report = markdown([row("slow", 0.5, 0.4, 0.6), row("unsure", 0.8, 0.6, 1.1), row("even", 1.0, 0.9, 1.1)], "here")
+    cells = {line.split("|")[1].strip(): line.split("|")[5].strip() for line in report.splitlines() if "static" in line}
+    assert cells == {"slow": "yes: keep eager", "unsure": "yes: not recommended", "even": "yes"}
+    assert "c/unsure: 0.80x [0.60, 1.10] (not distinguishable) (no faster than eager as measured)" in report
+    assert "c/slow: 0.50x [0.40, 0.60] (the library is faster)" in report
 
 
 def test_what_costs_least_comes_first() -> None:

@@ -188,6 +188,19 @@ def test_a_lock_keeps_a_history_and_is_read_back(tmp_path: Path) -> None:
         ci.read_lock(tmp_path / "kernels.lock")
 
 
+@pytest.mark.parametrize(
+    ("interval", "advice"),
+    [((0.4, 0.6), "keep eager"), ((0.7, 1.1), "not recommended"), ((0.9, 1.1), ""), ((2, 3), "")],
+)
+def test_a_kernel_that_passes_and_should_not_replace_eager_says_so_in_each_report(
+    interval: tuple[float, float], advice: str
+) -> None:
+    result = Result(name="a", kind="kernel", state=State.PASSED, figure=_figure(*interval))
+    speeds = (result.speed, facts([result])["kernels"][0]["speed"])
+    assert all((f", {advice}" in speed) is bool(advice) for speed in speeds)
+    assert result.speed in markdown([result]) and result.speed in junit([result]) and result.speed in result.line
+
+
 def test_reports_say_the_same_in_three_forms() -> None:
     results = [
         Result(name="a", kind="kernel", state=State.PASSED, figure=_figure(1, 2), history=(_figure(1, 3),)),

@@ -193,6 +193,13 @@ def test_each_of_two_neighbouring_sizes_gets_its_kernel_and_eager_only_what_no_k
     assert chosen([one, two]).starts == ((0, 0), (2, 1))
 
 
+def test_a_size_where_no_kernel_is_shown_to_be_as_fast_keeps_eager_and_says_so() -> None:
+    one = swept((1, 2.0, 1.9, 2.1), (64, 0.8, 0.6, 1.1), (256, 0.5, 0.4, 0.6))
+    assert [point.advice for point in one.points] == ["", "not recommended", "keep eager"]
+    assert [point.text.rpartition(", ")[2] for point in one.points[1:]] == ["not recommended", "keep eager"]
+    assert chosen([one]).starts == ((0, 0), (8, None))
+
+
 def test_nothing_is_chosen_where_nothing_was_timed() -> None:
     wrong = SweepPoint(4, Ranking(ranked=False, stage=Stage.CORRECT, reason="wrong"))
     with pytest.raises(SessionError, match="No kernel was timed"):

@@ -87,10 +87,8 @@ def shared_run(run: Run) -> str:
     follower.close()
     state, now = follower.state, head(follower, works_here=False)
     rows = [row(follower, number) for number in sorted(state.proposals)]
-    least = now["measure"] == "modelled"
-    judged = sorted((r for r in rows if r["value"]), key=lambda r: (r["value"] or 0.0) * (1 if least else -1))
     best = () if now["best"] is None else (now["best"],)
-    order = list(dict.fromkeys([*best, *(r["number"] for r in judged), *sorted(state.proposals)]))
+    order = list(dict.fromkeys([*best, *state.ordered(state.evaluations), *sorted(state.proposals)]))
 
     def texts(numbers: Sequence[int]) -> Iterator[Entry]:
         for number in numbers:

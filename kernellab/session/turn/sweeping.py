@@ -9,6 +9,7 @@ from math import prod
 from kernellab.errors import SessionError
 from kernellab.export.exportable import Choice
 from kernellab.records import Comparison, Ranking, Source
+from kernellab.records.standing import Standing
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.execute import rank
 from kernellab.task import Dim, Task, load_task
@@ -29,7 +30,14 @@ class SweepPoint:
     @property
     def text(self) -> str:
         ranking = self.ranking
-        return f"{self.size:>10}  {ranking.text if ranking.ranked else f'{ranking.stage.value}: {ranking.reason}'}"
+        if not ranking.ranked:
+            return f"{self.size:>10}  {ranking.stage.value}: {ranking.reason}"
+        return f"{self.size:>10}  {', '.join(filter(None, (ranking.text, self.advice)))}"
+
+    @property
+    def advice(self) -> str:
+        """``keep eager`` or ``not recommended`` at this size; "" for others."""
+        return self.ranking.paired.standing.short_advice if self.ranking.paired is not None else ""
 
 
 @dataclass(frozen=True)
@@ -81,9 +89,10 @@ def chosen(sweeps: Sequence[Sweep]) -> Choice:
     for size, timed in sorted(timed_by_size.items()):
         best = max(timed, key=lambda k: timed[k].speedup)
         current = starts[-1][1] if starts else best
-        if current is None or current not in timed or timed[current].high < 1 or timed[best].low > timed[current].high:
-            current = best
-        picked = None if timed[current].high < 1 else current
+        now = None if current is None else timed.get(current)
+        if now is None or now.standing is Standing.SLOWER or timed[best].low > now.high:
+            current, now = best, timed[best]
+        picked = None if now.standing.keeps_baseline else current
         if not starts or picked != starts[-1][1]:
             starts.append((max(size_before + 1, round((size_before * size) ** 0.5)) if starts else 0, picked))
         size_before = size
