@@ -190,6 +190,21 @@ def test_unpacked_weights_are_stored_before_the_product_that_reads_them_for_each
     assert "gather(" in "".join(before) and "gather(" not in product and "gemm(" in product
 
 
+@pytest.mark.parametrize(
+    ("at", "is_wrapped"),
+    [
+        ("p.long()", False), ("(p & 15).long()", False), ("(i & 15)", False), ("(i & 15) >> 2", False),
+        ("torch.where(i > 3, i & 3, p.long())", False), ("p.to(torch.int16).long()", False),
+        ("p.to(torch.int8).long()", True), ("i >> 2", True), ("torch.where(i > 3, i & 3, i)", True),
+    ],
+)  # fmt: skip
+def test_only_a_place_that_may_be_negative_is_counted_from_the_end(at: str, is_wrapped: bool) -> None:
+    text = task("N 1 90 20", f"def reference(x, p, i):\n    return x[{at}] * 2.0", "torch.randn(256), "
+                "torch.randint(0, 100, (N,), dtype=torch.uint8), torch.randint(0, 90, (N,))")  # fmt: skip
+    sketch = RulesDesigner().design(DesignBrief(load_task(text, "looked_up"), CPU)).sketch
+    assert ("+ 256" in sketch) is is_wrapped
+
+
 def test_rounded_activations_are_stored_before_a_product_of_matrices() -> None:
     *before, product = _designed("products_of_scaled_blocks").split("sketch ")
     assert "round(" in "".join(before) and "round(" not in product and "gemm(" in product

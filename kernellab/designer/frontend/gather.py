@@ -25,6 +25,9 @@ from kernellab.task.formula import Formula
 
 #: length of a sorted row up to which all elements are compared with a value
 _COMPARED = 32
+#: dtypes without negative values, and those that a cast of a larger value may make negative
+_UNSIGNED = frozenset(("bool", "uint8"))
+_NARROW = frozenset(("int8", "int16", "int32"))
 #: operations that an index with ``at`` passes through: they only select elements or work on one at a time
 _PASSED = named(Role.RESHAPE, Role.TURN, Role.PART, Role.SAME, Role.CAST) - {"as_strided", "diagonal", "unfold"}
 
@@ -160,6 +163,7 @@ def _turns_once(left: Expr, right: Expr) -> bool:
 
 
 def _not_negative(e: Expr) -> bool:
+    """Whether its values are certainly not negative, whatever the inputs hold."""
     match e:
         case Num():
             return e.value >= 0
@@ -168,9 +172,17 @@ def _not_negative(e: Expr) -> bool:
             return True
         case Iota():
             return e.index.sign == 1 and isinstance(e.index.offset, int) and e.index.offset >= 0
-        case Op(op="add" | "mul" | "mod" | "cast" | "min"):
+        case Leaf() | Op() if e.dtype in _UNSIGNED:
+            return True
+        case Op(op="cast", args=(Leaf() | Op() as inner,)) if e.dtype in _NARROW:
+            return inner.dtype in _UNSIGNED and e.dtype != "int8"
+        case Op(op="add" | "mul" | "mod" | "cast" | "min" | "bit_or" | "bit_xor"):
             return all(map(_not_negative, e.args))
-        case Op(op="max"):
+        case Op(op="where"):
+            return all(map(_not_negative, e.args[1:]))
+        case Op(op="shift_right"):
+            return _not_negative(e.args[0])
+        case Op(op="max" | "bit_and"):
             return any(map(_not_negative, e.args))
     return False
 
