@@ -3,11 +3,11 @@ blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from string import Template
 
 from kernellab.designer.emit.nodes import Names
-from kernellab.designer.frontend.recurrent import GATES, WITHIN_ONE, Halves, Recurrence
+from kernellab.designer.frontend.recurrent import GATES, WITHIN_ONE, Recurrence
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.scaling import TOP
@@ -46,104 +46,15 @@ def steps_sketch(
 
     ``tunables`` are the declarations of its tiles, ``roles`` those of a library call's sketch.
     """
-    used_names = {
-        *RESERVED,
-        *DTYPES,
-        *(a.name for a in task.args),
-        *(d.name for d in task.dims),
-        *roles,
-        *k.made,
-        *k.starts,
-    }
-    parts = () if k.halves is None else (k.halves.low, k.halves.columns, k.halves.rows)
-    names = Names({*used_names, *k.gates, k.weights, k.bias, k.below, *parts})
-    row, step, col, at = (names.fresh(word) for word in ("b", "t", "j", "k"))
-    rows, col_range, summed = f"{row}:{row}+{t.rows}", f"{col}:{col}+{t.made}", f"{at}:{at}+{t.summed}"
-    steps, width, gates, dtype = k.steps, k.width, range(GATES[k.cell]), DTYPES[k.dtype]
-    several = k.layers > 1
-    # the start of a layer's columns, its number, its step, and its columns within the layer
-    base, layer = (f"{col} // {width} * {width}", f"{col} // {width}") if several else ("0", "0")
-    late = f"{step} - {layer}" if k.stack else step
-    inner = f"{col} % {width}:{col} % {width}+{t.made}" if several else col_range
-    of = f"{layer}, " if several else ""
-    part = f"{layer} * 2 + 1" if k.stack else layer
-
-    def place(when: str, cols: str) -> str:
-        return f"{rows}, {when}, {cols}" if k.batch_first else f"{when}, {rows}, {cols}"
-
-    def before(n: int, cols: str, first: str, tile: str) -> list[str]:
-        """Return the loads of the previous step's state; at the first step, the given one."""
-        return [
-            f"load({k.made[n]}[{place(f'{step}-1', cols)}] -> ${tile})",
-            f"load({k.starts[n]}[{layer}, {rows}, {first}] -> ${tile}_first)",
-            f"${tile} = where({late} < 1, ${tile}_first, ${tile})",
-        ]
-
-    def indented(depth: int, lines: Iterable[str]) -> list[str]:
-        return [" " * 4 * depth + line for line in lines]
-
-    input_lines = [line for g in gates for line in _given(k, g, place, step, col, t.made, f"{of}{g}, {inner}")]
-    biased = [line for g in gates if k.bias for line in (
-        f"load({k.bias}[{of}{g}, {inner}] -> $bias_{g})", f"$sum_{g} = $sum_{g} + $bias_{g}",
-    )]  # fmt: skip
-    held_range, at_own = (
-        (f"{part}, {summed}", f"{base} + {at}:{base} + {at}+{t.summed}") if several else (summed, summed)
-    )
-    products = _products(k, t, held_range, inner) if k.halves is None else _of_halves(k, k.halves, held_range, inner)
-    scales = f"{part}, " if several else ""
-    back = [] if k.halves is None else _scaled_back(k.halves, "sum", "scale", scales, gates, inner)
-    lower = _lower(k, step, layer, rows, summed, inner, place, at, t) if k.stack else []
-    sums = [f'$sum_{g} = alloc([{t.rows}, {t.made}], {dtype}, llm_hint=["fastest", "accumulator", "init_zero"])'
-            for g in gates]  # fmt: skip
-    stored = [f"store(${tile} -> {tensor}[{place(step, col_range)}])"
-              for tile, tensor in zip(("state", "cell")[: len(k.made)], k.made, strict=True)]  # fmt: skip
-    gate_steps = extents.add(steps, 1 - k.layers) if k.stack else steps
-    lead, ends = ((f"{k.rows}, {n}" if k.batch_first else f"{n}, {k.rows}") for n in (gate_steps, steps))
-    count, many = (f"{k.layers}, ", f"{k.layers * (2 if k.stack else 1)}, ") if several else ("", "")
-    shapes = dict.fromkeys(k.gates, f"{lead}, {len(gates)}, {width}")
-    shapes[k.weights] = f"{many}{width}, {len(gates)}, {width}"
-    dtypes: dict[str, str] = {}
-    fit, each = [], []
-    if k.halves is not None:
-        shapes |= {k.halves.low: shapes[k.weights], k.halves.columns: f"{many}{len(gates)}, {width}"}
-        shapes[k.halves.rows] = f"{count}{k.rows}"
-        dtypes = dict.fromkeys((k.weights, k.halves.low), "f16")
-        fit = [f"load({k.halves.rows}[{of}{rows}] -> $first)"]
-        each = [f"$scale = where({late} < 1, $first, {2.0**TOP})" if k.cell in WITHIN_ONE else "$scale = $first"]
-    shapes |= {bias: f"{count}{len(gates)}, {width}" for bias in (k.bias, k.below) if bias}
-    shapes |= dict.fromkeys(k.starts, f"{k.layers}, {k.rows}, {width}")
-    shapes |= dict.fromkeys(k.made, f"{ends}, {k.shape[2]}")
-    tensors = [f"{tensor}[{shape}]: {dtypes.get(tensor, dtype)}{_role(roles.get(tensor, 'temp'))};"
-               for tensor, shape in shapes.items()]  # fmt: skip
-    size_names = {name for length in k.shape for name in extents.names(length)}
-    symbols = ", ".join(d.name for d in task.dims if d.name in size_names)
-    lines = [
-        f"sketch {name} {{",
-        *indented(1, [
-            f"# {_WHY}",
-            *([f"# {why.TWO_HALVES}"] if k.halves is not None else []),
-            *([f"symbols: {symbols};"] if symbols else []),
-            f"tensors: {' '.join(tensors)}",
-            f"constexpr: {' '.join(tunables)}",
-            f'@llm_hint("parallel", "{t.core}")',
-            f"for {row} in range(0, {k.rows}, {t.rows}):",
-        ]),
-        *indented(2, [*([] if several else fit), f"for {step} in range({steps}):"]),
-        *indented(3, [] if several else each),
-        *indented(3, ['@llm_hint("team")'] if t.team else []),
-        *indented(3, [f"for {col} in range(0, {k.shape[2]}, {t.made}):"]),
-        *indented(4, [*fit, *each] if several else []),
-        *indented(4, [*sums, f"for {at} in range(0, {width}, {t.summed}):"]),
-        *indented(5, [*before(0, at_own, summed, "state_before"), *products]),
-        *indented(4, [*back, *biased, *input_lines, *lower]),
-        *indented(4, [line for n in _READS.get(k.cell, ()) for line in before(n, col_range, inner, f"before_{n}")]),
-        *indented(4, [*_CELLS[k.cell], *stored]),
-        "}",
-    ]  # fmt: skip
+    task_names = {*(a.name for a in task.args), *(d.name for d in task.dims)}
+    halves = () if k.halves is None else (k.halves.low, k.halves.columns, k.halves.rows)
+    tensors = {*roles, *k.made, *k.starts, *k.gates, k.weights, k.bias, k.below, *halves}
+    names = Names({*RESERVED, *DTYPES, *task_names, *tensors})
+    lines = _Steps(k, t, names).lines(name, tunables, roles, task)
     template = Template("\n".join(lines) + "\n")
-    words = _Words()
-    template.substitute(words)
-    return parse(template.substitute({word: names.fresh(word) for word in sorted(words)})).sketches[0]
+    tiles = _Words()
+    template.substitute(tiles)
+    return parse(template.substitute({tile: names.fresh(tile) for tile in sorted(tiles)})).sketches[0]
 
 
 class _Words(dict[str, str]):
@@ -153,89 +64,227 @@ class _Words(dict[str, str]):
         return self.setdefault(word, "")
 
 
-def _products(k: Recurrence, t: StepTiles, summed: str, made: str) -> list[str]:
-    return [line for g in range(GATES[k.cell]) for line in (
-        f"load({k.weights}[{summed}, {g}, {made}] -> $weights_{g})",
-        f'gemm($state_before, $weights_{g}, $sum_{g}, precision="{t.precision}")',
-    )]  # fmt: skip
+class _Steps:
+    """Writes a sketch's lines, in which ``$`` marks the names of tiles.
 
+    The loops are over a program's rows (``row``), the steps (``step``), the blocks of the state's columns (``col``) and
+    the state's elements that a product sums (``at``). Several layers have their columns side by side: a block of
+    columns is within one layer.
+    """
 
-def _of_halves(
-    k: Recurrence,
-    halves: Halves,
-    summed: str,
-    made: str,
-    state: str = "state_before",
-    scale: str = "scale",
-    sums: str = "sum",
-) -> list[str]:
-    """Return the products of the two halves of each factor; the halves of the state are computed as it is read."""
-    split = [
-        f"$scaled = ${state} * ${scale}[:, None]",
-        "$high = cast($scaled, f16)",
-        "$low = cast($scaled - cast($high, f32), f16)",
-    ]
-    return split + [line for g in range(GATES[k.cell]) for line in (
-        f"load({k.weights}[{summed}, {g}, {made}] -> $weights_{g})",
-        f"load({halves.low}[{summed}, {g}, {made}] -> $weights_low_{g})",
-        f"gemm($low, $weights_{g}, ${sums}_{g})",
-        f"gemm($high, $weights_low_{g}, ${sums}_{g})",
-        f"gemm($high, $weights_{g}, ${sums}_{g})",
-    )]  # fmt: skip
+    def __init__(self, k: Recurrence, t: StepTiles, names: Names) -> None:
+        self.k, self.t = k, t
+        self.row, self.step, self.col, self.at = (names.fresh(word) for word in ("b", "t", "j", "k"))
+        self.gates, self.dtype = range(GATES[k.cell]), DTYPES[k.dtype]
+        self.several = k.layers > 1
+        #: the layer of a block of columns, and the first column of that layer
+        self.layer = f"{self.col} // {k.width}" if self.several else "0"
+        self.layer_start = f"{self.col} // {k.width} * {k.width}" if self.several else "0"
+        #: the layer's step; in a stack, layer l is l steps late
+        self.layer_step = f"{self.step} - {self.layer}" if k.stack else self.step
+        #: the part of the weights that the layer's state is multiplied by
+        self.state_part = f"{self.layer} * 2 + 1" if k.stack else self.layer
+        # index ranges: a program's rows, a block of columns in all layers and in its own, a block of summed elements
+        self.rows, self.summed = f"{self.row}:{self.row}+{t.rows}", f"{self.at}:{self.at}+{t.summed}"
+        self.columns = f"{self.col}:{self.col}+{t.made}"
+        within = f"{self.col} % {k.width}"
+        self.layer_columns = f"{within}:{within}+{t.made}" if self.several else self.columns
 
+    def lines(self, name: str, tunables: Iterable[str], roles: Mapping[str, str | None], task: Task) -> list[str]:
+        """Return the whole sketch's lines."""
+        k, t, several = self.k, self.t, self.several
+        size_names = {dim for length in k.shape for dim in extents.names(length)}
+        symbols = ", ".join(d.name for d in task.dims if d.name in size_names)
+        # with several layers, the scales are those of a block's layer
+        first_scale, scale = self._state_scale()
+        return [
+            f"sketch {name} {{",
+            *_indented(1, [
+                f"# {_WHY}",
+                *([f"# {why.TWO_HALVES}"] if k.halves is not None else []),
+                *([f"symbols: {symbols};"] if symbols else []),
+                f"tensors: {' '.join(self._tensors(roles))}",
+                f"constexpr: {' '.join(tunables)}",
+                f'@llm_hint("parallel", "{t.core}")',
+                f"for {self.row} in range(0, {k.rows}, {t.rows}):",
+            ]),
+            *_indented(2, [*([] if several else first_scale), f"for {self.step} in range({k.steps}):"]),
+            *_indented(3, [] if several else scale),
+            *_indented(3, ['@llm_hint("team")'] if t.team else []),
+            *_indented(3, [f"for {self.col} in range(0, {k.shape[2]}, {t.made}):"]),
+            *_indented(4, [*first_scale, *scale] if several else []),
+            *_indented(4, self._block()),
+            "}",
+        ]  # fmt: skip
 
-def _scaled_back(halves: Halves, sums: str, scale: str, part: str, gates: range, made: str) -> list[str]:
-    return [line for g in gates for line in (
-        f"load({halves.columns}[{part}{g}, {made}] -> $columns_{g})",
-        f"${sums}_{g} = ${sums}_{g} / (${scale}[:, None] * $columns_{g})",
-    )]  # fmt: skip
-
-
-def _given(
-    k: Recurrence, g: int, place: Callable[[str, str], str], step: str, col: str, made: str, bias: str
-) -> list[str]:
-    """Return the loads of the inputs' share of a gate: zeros in the columns of other layers, which are out of
-    bounds."""
-    lines = []
-    for n, (tensor, backwards) in enumerate(zip(k.gates, k.backwards, strict=True)):
-        now = f"{k.steps} - 1 - {step}" if backwards else step
-        at = f"{col} - {n * int(k.width)}" if n else col  # type: ignore[arg-type]
-        tile = f"$in_{g}_{n}" if n else f"$in_{g}"
-        lines.append(f"load({tensor}[{place(now, f'{g}, {at}:{at}+{made}')}] -> {tile})")
-        lines += [f"$in_{g} = $in_{g} + {tile}"] if n else []
-    if k.below:
-        lines += [f"load({k.below}[{bias}] -> $below_bias_{g})", f"$in_{g} = $in_{g} + $below_bias_{g}"]
-    return lines
-
-
-def _lower(
-    k: Recurrence, step: str, layer: str, rows: str, summed: str, made: str, place: Callable[[str, str], str], at: str,
-    t: StepTiles,
-) -> list[str]:  # fmt: skip
-    """Return the share of the layer below, from the previous step; below the lowest layer (out of bounds) it is
-    zero."""
-    assert k.halves is not None
-    gates, width = range(GATES[k.cell]), k.width
-    cols = f"({layer} - 1) * {width} + {at}"
-    loop = [
-        f"load({k.made[0]}[{place(f'{step}-1', f'{cols}:{cols}+{t.summed}')}] -> $lower)",
-        *_of_halves(k, k.halves, f"{layer} * 2, {summed}", made, "lower", "lower_scale", "below"),
-    ]
-    fit = [f"$lower_scale = full([{t.rows}], {2.0**TOP}, f32)"]
-    if k.cell not in WITHIN_ONE:
-        fit = [
-            f"load({k.halves.rows}[{layer} - 1, {rows}] -> $lower_scale)",
-            f"$lower_scale = where({layer} < 1, {2.0**TOP}, $lower_scale)",
+    def _tensors(self, roles: Mapping[str, str | None]) -> list[str]:
+        """Return the declarations of the tensors."""
+        k, count = self.k, len(self.gates)
+        gate_steps = extents.add(k.steps, 1 - k.layers) if k.stack else k.steps
+        lead, ends = ((f"{k.rows}, {n}" if k.batch_first else f"{n}, {k.rows}") for n in (gate_steps, k.steps))
+        layers, parts = (f"{k.layers}, ", f"{k.layers * (2 if k.stack else 1)}, ") if self.several else ("", "")
+        shapes = dict.fromkeys(k.gates, f"{lead}, {count}, {k.width}")
+        shapes[k.weights] = f"{parts}{k.width}, {count}, {k.width}"
+        dtypes: dict[str, str] = {}
+        if k.halves is not None:
+            shapes |= {k.halves.low: shapes[k.weights], k.halves.columns: f"{parts}{count}, {k.width}"}
+            shapes[k.halves.rows] = f"{layers}{k.rows}"
+            dtypes = dict.fromkeys((k.weights, k.halves.low), "f16")
+        shapes |= {bias: f"{layers}{count}, {k.width}" for bias in (k.bias, k.below) if bias}
+        shapes |= dict.fromkeys(k.starts, f"{k.layers}, {k.rows}, {k.width}")
+        shapes |= dict.fromkeys(k.made, f"{ends}, {k.shape[2]}")
+        return [
+            f"{tensor}[{shape}]: {dtypes.get(tensor, self.dtype)}{_role(roles.get(tensor, 'temp'))};"
+            for tensor, shape in shapes.items()
         ]
-    return [
-        *fit,
-        *(f'$below_{g} = alloc([{t.rows}, {t.made}], f32, llm_hint=["fastest", "accumulator", "init_zero"])'
-          for g in gates),
-        f"for {at} in range(0, {width}, {t.summed}):",
-        *(f"    {line}" for line in loop),
-        *_scaled_back(k.halves, "below", "lower_scale", f"{layer} * 2, ", gates, made),
-        *(f"$in_{g} = $in_{g} + $below_{g}" for g in gates),
-    ]  # fmt: skip
+
+    def _state_scale(self) -> tuple[list[str], list[str]]:
+        """Return the lines that load the scale of the first state, and those that compute the scale of a step's."""
+        k = self.k
+        if k.halves is None:
+            return [], []
+        first = [f"load({k.halves.rows}[{self._of_layer()}{self.rows}] -> $first)"]
+        is_bounded = k.cell in WITHIN_ONE
+        scale = f"where({self.layer_step} < 1, $first, {2.0**TOP})" if is_bounded else "$first"
+        return first, [f"$scale = {scale}"]
+
+    def _block(self) -> list[str]:
+        """Return the lines of one block of columns in one step."""
+        k, t = self.k, self.t
+        layer_at = f"{self.layer_start} + {self.at}"
+        state_columns = f"{layer_at}:{layer_at}+{t.summed}" if self.several else self.summed
+        part = f"{self.state_part}, " if self.several else ""
+        if k.halves is None:
+            products = self._products()
+        else:
+            products = self._products_of_halves(f"{part}{self.summed}", "state_before", "scale", "sum")
+        stored = zip(("state", "cell")[: len(k.made)], k.made, strict=True)
+        return [
+            *(self._accumulator(f"sum_{g}", self.dtype) for g in self.gates),
+            f"for {self.at} in range(0, {k.width}, {t.summed}):",
+            *_indented(1, [*self._state_before(0, state_columns, self.summed, "state_before"), *products]),
+            *([] if k.halves is None else self._unscaled("sum", "scale", part)),
+            *(line for g in self.gates if k.bias for line in self._biased(g)),
+            *(line for g in self.gates for line in self._inputs_share(g)),
+            *(self._share_of_layer_below() if k.stack else []),
+            *(line for n in _READS.get(k.cell, ())
+              for line in self._state_before(n, self.columns, self.layer_columns, f"before_{n}")),
+            *_CELLS[k.cell],
+            *(f"store(${tile} -> {tensor}[{self._place(self.step, self.columns)}])" for tile, tensor in stored),
+        ]  # fmt: skip
+
+    def _place(self, step: str, columns: str) -> str:
+        """Return the index of a program's rows at ``step`` in a tensor of all steps."""
+        return f"{self.rows}, {step}, {columns}" if self.k.batch_first else f"{step}, {self.rows}, {columns}"
+
+    def _of_layer(self) -> str:
+        """Return the leading index of a tensor that has one part for each layer."""
+        return f"{self.layer}, " if self.several else ""
+
+    def _accumulator(self, tile: str, dtype: str) -> str:
+        hint = '["fastest", "accumulator", "init_zero"]'
+        return f"${tile} = alloc([{self.t.rows}, {self.t.made}], {dtype}, llm_hint={hint})"
+
+    def _state_before(self, n: int, columns: str, first_columns: str, tile: str) -> list[str]:
+        """Return the loads of the ``n``-th state of the previous step into ``tile``; at the first step, of the given
+        one, whose columns are ``first_columns``."""
+        k = self.k
+        return [
+            f"load({k.made[n]}[{self._place(f'{self.step}-1', columns)}] -> ${tile})",
+            f"load({k.starts[n]}[{self.layer}, {self.rows}, {first_columns}] -> ${tile}_first)",
+            f"${tile} = where({self.layer_step} < 1, ${tile}_first, ${tile})",
+        ]
+
+    def _biased(self, g: int) -> list[str]:
+        return [
+            f"load({self.k.bias}[{self._of_layer()}{g}, {self.layer_columns}] -> $bias_{g})",
+            f"$sum_{g} = $sum_{g} + $bias_{g}",
+        ]
+
+    def _inputs_share(self, g: int) -> list[str]:
+        """Return the loads of the inputs' share of gate ``g``: zeros in the columns of other layers, which are out of
+        bounds."""
+        k = self.k
+        lines = []
+        for n, (tensor, backwards) in enumerate(zip(k.gates, k.backwards, strict=True)):
+            now = f"{k.steps} - 1 - {self.step}" if backwards else self.step
+            start = f"{self.col} - {n * int(k.width)}" if n else self.col  # type: ignore[arg-type]
+            tile = f"$in_{g}_{n}" if n else f"$in_{g}"
+            lines.append(f"load({tensor}[{self._place(now, f'{g}, {start}:{start}+{self.t.made}')}] -> {tile})")
+            lines += [f"$in_{g} = $in_{g} + {tile}"] if n else []
+        if k.below:
+            lines += [
+                f"load({k.below}[{self._of_layer()}{g}, {self.layer_columns}] -> $below_bias_{g})",
+                f"$in_{g} = $in_{g} + $below_bias_{g}",
+            ]
+        return lines
+
+    # -- products ------------------------------------------------------------------------------------------------------
+
+    def _products(self) -> list[str]:
+        """Return the products of the state with the weights of each gate."""
+        part = f"{self.state_part}, " if self.several else ""
+        return [line for g in self.gates for line in (
+            f"load({self.k.weights}[{part}{self.summed}, {g}, {self.layer_columns}] -> $weights_{g})",
+            f'gemm($state_before, $weights_{g}, $sum_{g}, precision="{self.t.precision}")',
+        )]  # fmt: skip
+
+    def _products_of_halves(self, weights_rows: str, state: str, scale: str, sums: str) -> list[str]:
+        """Return the products of the two halves of each factor; the halves of the state are computed as it is read.
+
+        ``weights_rows`` is the index of the summed rows of the weights; ``state``, ``scale`` and ``sums`` name the
+        tiles of the factor, of its scale and of the accumulators.
+        """
+        assert self.k.halves is not None
+        split = [
+            f"$scaled = ${state} * ${scale}[:, None]",
+            "$high = cast($scaled, f16)",
+            "$low = cast($scaled - cast($high, f32), f16)",
+        ]
+        return split + [line for g in self.gates for line in (
+            f"load({self.k.weights}[{weights_rows}, {g}, {self.layer_columns}] -> $weights_{g})",
+            f"load({self.k.halves.low}[{weights_rows}, {g}, {self.layer_columns}] -> $weights_low_{g})",
+            f"gemm($low, $weights_{g}, ${sums}_{g})",
+            f"gemm($high, $weights_low_{g}, ${sums}_{g})",
+            f"gemm($high, $weights_{g}, ${sums}_{g})",
+        )]  # fmt: skip
+
+    def _unscaled(self, sums: str, scale: str, part: str) -> list[str]:
+        """Return the division of the sums by the scales of both factors; ``part`` is the index of the weights' part."""
+        assert self.k.halves is not None
+        return [line for g in self.gates for line in (
+            f"load({self.k.halves.columns}[{part}{g}, {self.layer_columns}] -> $columns_{g})",
+            f"${sums}_{g} = ${sums}_{g} / (${scale}[:, None] * $columns_{g})",
+        )]  # fmt: skip
+
+    def _share_of_layer_below(self) -> list[str]:
+        """Return the share of the layer below, from the previous step; below the lowest layer (out of bounds) it is
+        zero."""
+        k, t = self.k, self.t
+        assert k.halves is not None
+        start = f"({self.layer} - 1) * {k.width} + {self.at}"
+        weights_rows = f"{self.layer} * 2, {self.summed}"
+        scale = [f"$lower_scale = full([{t.rows}], {2.0**TOP}, f32)"]
+        if k.cell not in WITHIN_ONE:
+            scale = [
+                f"load({k.halves.rows}[{self.layer} - 1, {self.rows}] -> $lower_scale)",
+                f"$lower_scale = where({self.layer} < 1, {2.0**TOP}, $lower_scale)",
+            ]
+        return [
+            *scale,
+            *(self._accumulator(f"below_{g}", "f32") for g in self.gates),
+            f"for {self.at} in range(0, {k.width}, {t.summed}):",
+            *_indented(1, [
+                f"load({k.made[0]}[{self._place(f'{self.step}-1', f'{start}:{start}+{t.summed}')}] -> $lower)",
+                *self._products_of_halves(weights_rows, "lower", "lower_scale", "below"),
+            ]),
+            *self._unscaled("below", "lower_scale", f"{self.layer} * 2, "),
+            *(f"$in_{g} = $in_{g} + $below_{g}" for g in self.gates),
+        ]  # fmt: skip
+
+
+def _indented(depth: int, lines: Iterable[str]) -> list[str]:
+    return [" " * 4 * depth + line for line in lines]
 
 
 def _role(role: str | None) -> str:
