@@ -82,7 +82,7 @@ def lint(root: Root = None, json: Json = False) -> int:
 @docs_app.command("run")
 def run(
     only: Annotated[
-        str, typer.Argument(help="Only documents below this path, such as dsl/triton or language/; default: all.")
+        str, typer.Argument(help="Only documents below this path, such as language/, or of this DSL; default: all.")
     ] = "",
     root: Root = None,
     record: Annotated[bool, typer.Option("--record", help="Keep which blocks passed on which versions.")] = False,
@@ -96,14 +96,16 @@ def run(
     outcomes: list[Outcome] = []
     installed: dict[str, str] = {}
     for folder in _roots(root):
-        pending = jobs(folder, only)
+        pending = jobs(folder, only) or jobs(folder, f"dsl/{only}/")
         done = execute(pending, lambda outcome: None if json else _tell(outcome))
         outcomes += done
         installed |= versions(sorted({job.group for job in pending}), folder)
         if record and pending:
             put_on_record(folder, pending, done)
     if not outcomes:
-        raise KernellabError(f"No document of the knowledge begins with {only!r}.", "See kernellab docs show.")
+        raise KernellabError(
+            f"No document's path begins with {only!r}, and no DSL is called so.", "See kernellab docs show."
+        )
     counts = Counter((outcome.kind, outcome.state.value) for outcome in outcomes)
     failed = sum(outcome.state is State.FAILED for outcome in outcomes)
     if json:

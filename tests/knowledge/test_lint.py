@@ -157,6 +157,13 @@ def test_a_record_of_one_folder_leaves_those_of_the_others(root: Path) -> None:
     assert read_record(root)[run.hash] == held[run.hash] and "numpy" in read_record(root)[toy.hash]
 
 
+def test_a_dsl_s_documents_are_run_by_its_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", "run", "toy", "--root", str(root)]) == 0
+    assert "dsl/toy/basic.md" in capsys.readouterr().err
+    assert main(["docs", "run", "to", "--root", str(root)]) == 2
+    assert "no DSL is called so" in capsys.readouterr().err
+
+
 def test_the_language_s_document_names_every_operation(root: Path) -> None:
     assert not [error for error in _errors(content("knowledge")) if "does not name" in error]
     (root / "language").mkdir(exist_ok=True)
