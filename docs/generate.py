@@ -1,4 +1,4 @@
-"""The reference pages that the package itself defines: commands, magics, and the records that are kept as JSON."""
+"""The reference pages that the package itself defines: commands, magics, conditions, and the records kept as JSON."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 
 def write(folder: Path) -> None:
-    """Write commands.md, magics.md and records.md into ``folder``."""
+    """Write commands.md, magics.md, conditions.md and records.md into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "commands.md").write_text("\n".join(_commands()), encoding="utf-8")
     (folder / "magics.md").write_text("\n".join(_magics()), encoding="utf-8")
+    (folder / "conditions.md").write_text("\n".join(_conditions()), encoding="utf-8")
     (folder / "records.md").write_text("\n".join(_records()), encoding="utf-8")
 
 
@@ -65,6 +66,30 @@ def _magics() -> Iterator[str]:
                     words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.dest.upper()}`"
                     yield f"| {words} | {_cell(' '.join((action.help or '').split()))} |"
                 yield ""
+
+
+def _conditions() -> Iterator[str]:
+    from kernellab.conditions import KINDS, Mark, MarkKind
+
+    yield "# Labels and flags of a verdict\n"
+    yield "A verdict's *conditions* say what it holds for and what the Verifier noticed. A condition shows as a *label*"
+    yield "next to the trust level, or as a *flag*, a sentence below the figures. Those of the *kernel* count"
+    yield "against it; those of the *task* name what its author can change (a `Dim`, `DOMAIN`, other inputs); those of"
+    yield "the *measurement* go away on a quiet machine, with a longer time or on a GPU. An exported operator"
+    yield "calls the reference where a condition excludes the call. `--json` has each with its `kind` and fields.\n"
+    yield "## Conditions with values\n"
+    yield "| kind | concerns | label or flag, where it is always the same | what it says |\n|---|---|---|---|"
+    for condition in KINDS:
+        if condition is not Mark:
+            kind, about = condition.model_fields["kind"].default, inspect.cleandoc(condition.__doc__ or "")
+            about = " ".join(about.partition("\n\n")[0].replace("``", "`").split())
+            text = condition._label or condition._flag
+            yield f"| `{kind}` | {condition._concern} | {_cell(text)} | {_cell(about)} |"
+    yield "\n## Conditions without values\n"
+    yield "| kind | concerns | label | flag |\n|---|---|---|---|"
+    for mark in (Mark(kind=kind) for kind in get_args(MarkKind)):
+        yield f"| `{mark.kind}` | {mark.concern} | {_cell(mark.label)} | {_cell(mark.flag)} |"
+    yield ""
 
 
 def _records() -> Iterator[str]:
