@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +34,60 @@ _REFUSED = 'never, no one is asked here: --approve permission asks, permission =
 _OF_A_CALL = {"server", "tool", "arguments"}
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A call of one of the agent's tools, as far as the agent has reported it; fields have the protocol's names."""
+
+    started: float = field(default_factory=time.time)
+    title: str = ""
+    kind: Any = None
+    raw_input: Any = None
+    content: Any = ()
+    locations: Any = ()
+
+    def merged(self, update: Any) -> _Call:
+        """Return the call with what ``update`` adds: a later report may leave out what was reported before."""
+        names = ("title", "kind", "raw_input", "content", "locations")
+        return replace(self, **{name: getattr(update, name, None) or getattr(self, name) for name in names})
+
+    @property
+    def diffs(self) -> list[Any]:
+        """The changes of files."""
+        return [part for part in self.content if getattr(part, "type", "") == "diff"]
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that it reads or changes."""
+        return [str(place.path) for place in (*self.locations, *self.content) if hasattr(place, "path")]
+
+
 class Client:
     """What the agent tells its client, as steps of the turn."""
 
     def __init__(self, desk: Desk, permit: Callable[[str, str], str], permission: str = "ask") -> None:
         self._desk, self._permit = desk, permit
-        self._said: list[str] = []
+        #: the pieces of the message or thought that is being written
+        self._pieces: list[str] = []
         self._kind: StepKind = "message"
-        self._calls: dict[str, Any] = {}
+        #: calls that are not over, by their ids
+        self._calls: dict[str, _Call] = {}
+        #: a person's answer that holds for the rest of the turn: "turn", "never", or "" where there is none
         self._always = {"allow": "turn", "never": "never"}.get(permission, "")
         self._one_at_a_time = asyncio.Lock()
         #: is a person asked now?
         self.asks = False
+        #: characters that it has said
         self._length = 0
         #: its last message
         self.last = ""
         self.usd: float | None = None
         #: tokens in its context, as it last reported; 0: not reported
         self.in_context = 0
-        self._taken = 0.0
+        #: dollars that the budget was charged with
+        self._charged_usd = 0.0
 
     def speaking(self) -> str:
-        text = "".join(self._said)
+        text = "".join(self._pieces)
         return (THINKING if self._kind == "thought" and text else "") + text
 
     @property
@@ -68,7 +101,7 @@ class Client:
 
     def flush(self) -> None:
         """The message up to now becomes a step."""
-        pieces, self._said = self._said, []  # the loop may append meanwhile
+        pieces, self._pieces = self._pieces, []  # the loop may append meanwhile
         if text := "".join(pieces).strip():
             self._desk.add(Step(kind=self._kind, text=text, started=time.time()))
             self.last = text if self._kind == "message" else self.last
@@ -76,10 +109,10 @@ class Client:
     @property
     def new_usd(self) -> float | None:
         """Dollars since they were last taken; None where it tells none."""
-        return None if self.usd is None else self.usd - self._taken
+        return None if self.usd is None else self.usd - self._charged_usd
 
     def take_usd(self) -> float | None:
-        new, self._taken = self.new_usd, self.usd or 0.0
+        new, self._charged_usd = self.new_usd, self.usd or 0.0
         return new
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
@@ -90,11 +123,11 @@ class Client:
         if self.too_long:
             return
         if chunk:
-            wanted: StepKind = "message" if kind == "agent_message_chunk" else "thought"
-            if wanted != self._kind:
+            step_kind: StepKind = "message" if kind == "agent_message_chunk" else "thought"
+            if step_kind != self._kind:
                 self.flush()
-                self._kind = wanted
-            self._said.append(text)
+                self._kind = step_kind
+            self._pieces.append(text)
         elif kind == "plan":
             self.flush()
             lines = (f"{'x' if e.status == 'completed' else '>' if e.status == 'in_progress' else ' '} {e.content}"
@@ -111,52 +144,38 @@ class Client:
 
     def _called(self, update: Any) -> None:
         """A tool of the agent's: one step when it is over. Those of kernellab have their steps from the desk."""
-        known = self._calls.setdefault(update.tool_call_id, {"started": time.time()})
-        for name in ("title", "kind", "raw_input", "content", "locations"):
-            known[name] = getattr(update, name, None) or known.get(name)
+        call = self._calls[update.tool_call_id] = self._calls.get(update.tool_call_id, _Call()).merged(update)
         if update.status not in ("completed", "failed"):
             return
         del self._calls[update.tool_call_id]
-        title = str(known["title"] or "")
-        if self._is_ours(title, known["kind"], known["raw_input"], known["content"] or ()):
+        if self._is_ours(call):
             return
         self.flush()
-        folder = self._desk.context.folder
-        diffs = [c for c in known["content"] or () if getattr(c, "type", "") == "diff"]
-        texts = [c.content.text for c in known["content"] or () if hasattr(getattr(c, "content", None), "text")]
+        texts = [part.content.text for part in call.content if hasattr(getattr(part, "content", None), "text")]
         self._desk.add(Step(
-            kind="edit" if diffs else "tool", title=title,
-            text="\n".join(_difference(d, folder) for d in diffs) or json.dumps(known["raw_input"] or {}, default=str),
-            result="\n".join(texts), failed=update.status == "failed", started=known["started"],
-            seconds=time.time() - known["started"],
+            kind="edit" if call.diffs else "tool", title=call.title,
+            text=self._changes(call) or json.dumps(call.raw_input or {}, default=str),
+            result="\n".join(texts), failed=update.status == "failed", started=call.started,
+            seconds=time.time() - call.started,
         ))  # fmt: skip
+
+    def _changes(self, call: _Call) -> str:
+        return "\n".join(_difference(diff, self._desk.context.folder) for diff in call.diffs)
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
         if self.too_long:  # its line is counted as it comes
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
-        # what was told of the call before may be left out here
-        known = self._calls.get(tool_call.tool_call_id, {})
-        content = tool_call.content or known.get("content") or ()
-        given, kind = tool_call.raw_input or known.get("raw_input"), tool_call.kind or known.get("kind")
-        title = tool_call.title or known.get("title") or "a tool"
-        ours = self._is_ours(title, kind, given, content)
-        title = f"{kind} {title}" if kind and kind not in ("other", *title.split()) else title
-        title = " ".join(shown(_cut(title, _TITLE)).split())
-        changes = "\n".join(
-            _difference(part, self._desk.context.folder) for part in content if getattr(part, "type", "") == "diff"
-        )
-        # both: a harmless change would hide the command that it comes with
-        arguments = json.dumps(given, default=str) if given else ""
-        detail = "\n".join(shown(_cut(text, _DETAIL)) for text in (changes, arguments) if text)
+        # what was reported of the call before may be left out here
+        call = self._calls.get(tool_call.tool_call_id, _Call()).merged(tool_call)
+        call = replace(call, title=call.title or "a tool")
+        title, detail = self._shown(call)
         answer = "turn"
-        if ours:
+        if self._is_ours(call):
             self._permitted(title, detail, "a tool of kernellab")
         else:
-            places = [*(tool_call.locations or known.get("locations") or ()), *content]
-            paths = [str(place.path) for place in places if hasattr(place, "path")]
-            own = kind in _IN_A_FOLDER and bool(paths) and all(map(self._is_own, paths))
+            own = call.kind in _IN_A_FOLDER and bool(call.paths) and all(map(self._is_own, call.paths))
             answer = await self._asked(title, detail, own)
         # what is allowed for a turn is remembered here: an agent may remember it for ever
         kinds = ("reject_once", "reject_always") if answer == "never" else ("allow_once", "allow_always")
@@ -164,6 +183,16 @@ class Client:
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
+
+    def _shown(self, call: _Call) -> tuple[str, str]:
+        """The title and the details of a call, as a person who is asked for permission sees them."""
+        title = (
+            f"{call.kind} {call.title}" if call.kind and call.kind not in ("other", *call.title.split()) else call.title
+        )
+        # both: a harmless change would hide the command that it comes with
+        arguments = json.dumps(call.raw_input, default=str) if call.raw_input else ""
+        details = [shown(_cut(text, _DETAIL)) for text in (self._changes(call), arguments) if text]
+        return " ".join(shown(_cut(title, _TITLE)).split()), "\n".join(details)
 
     def _is_own(self, path: str) -> bool:
         """Does it lie in the agent's folder?"""
@@ -191,20 +220,26 @@ class Client:
             kind="permission", title=title, text=detail, result=words, failed=refused, started=time.time(),
         ))  # fmt: skip
 
-    def _is_ours(self, title: str, kind: Any, given: Any, content: Any) -> bool:
+    def _is_ours(self, call: _Call) -> bool:
         """Is a call one of a tool of the turn? Its title names it in one of the ways in which agents name those of an
         MCP server; it is of no other kind, changes no file, and has arguments of that tool alone."""
         before, after = r"(tool: *)?(mcp[_.: ]*)?(kernellab[_./: -]*)?", r"( \(kernellab[\w ]*\))?"
-        named = re.fullmatch(f"{before}(?P<tool>{'|'.join(self._desk.tools)}){after}", title, re.IGNORECASE)
-        if named is None or kind not in (None, "other") or any(getattr(c, "type", "") == "diff" for c in content):
+        tools = "|".join(self._desk.tools)
+        named = re.fullmatch(f"{before}(?P<tool>{tools}){after}", call.title, re.IGNORECASE)
+        if named is None or call.kind not in (None, "other") or call.diffs:
             return False
-        if isinstance(given, dict) and set(given) <= _OF_A_CALL and isinstance(given.get("arguments"), dict):
-            tool = str(given.get("tool", named["tool"]))
-            if given.get("server", "kernellab") != "kernellab" or tool.lower() != named["tool"].lower():
+        arguments = call.raw_input
+        if (
+            isinstance(arguments, dict)
+            and set(arguments) <= _OF_A_CALL
+            and isinstance(arguments.get("arguments"), dict)
+        ):
+            tool = str(arguments.get("tool", named["tool"]))
+            if arguments.get("server", "kernellab") != "kernellab" or tool.lower() != named["tool"].lower():
                 return False
-            given = given["arguments"]
-        taken = self._desk.tools[named["tool"].lower()].request.model_fields
-        return not given or (isinstance(given, dict) and set(given) <= set(taken))
+            arguments = arguments["arguments"]
+        fields = self._desk.tools[named["tool"].lower()].request.model_fields
+        return not arguments or (isinstance(arguments, dict) and set(arguments) <= set(fields))
 
 
 async def in_daemon(work: Callable[[], str]) -> str:
