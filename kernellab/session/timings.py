@@ -18,8 +18,8 @@ from kernellab.session.engine.engine import engine
 from kernellab.session.engine.requests import Requests
 from kernellab.session.record.records import Turn
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.execute import rank
 from kernellab.session.turn.sweeping import Sweep, SweepPoint, sizes_of, sweep
+from kernellab.session.turn.verifying import rank
 
 
 class Timings:

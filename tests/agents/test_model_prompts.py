@@ -22,7 +22,7 @@ from kernellab.agents.model.prompts.verdict import error_map, verdict_lines
 from kernellab.agents.model.reply.reading import parse_code
 from kernellab.agents.rules.coder import RulesCoder
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.agents.rules.performance import work_of
+from kernellab.agents.rules.sketch_cost import work_of
 from kernellab.conditions import DrawnLimit, Mark
 from kernellab.errors import duration
 from kernellab.knowledge import Knowledge

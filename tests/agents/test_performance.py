@@ -12,10 +12,12 @@ import pytest
 
 from kernellab import tuning
 from kernellab.agents.briefs import Attempt, DesignBrief, DesignReply, RouteBrief
-from kernellab.agents.rules import performance
+from kernellab.agents.rules import performance, sketch_cost
 from kernellab.agents.rules.conductor import RulesConductor
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.agents.rules.performance import cost_at, hot_of, slow_because, work_of
+from kernellab.agents.rules.performance import hot_of
+from kernellab.agents.rules.sketch_cost import cost_at, work_of
+from kernellab.agents.rules.suggestions import slow_because
 from kernellab.errors import SketchError, kilobytes
 from kernellab.records import (
     Author,
@@ -453,7 +455,7 @@ def test_a_sketch_that_cannot_be_costed_still_gets_a_word(task: Any) -> None:
 
 def test_a_count_that_a_problem_ended_is_made_again(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = [Work(problem="disturbed"), Work(flops={"float32": 7}), Work(problem="never asked for")]
-    monkeypatch.setattr(performance, "trace", lambda task: counts.pop(0))
+    monkeypatch.setattr(sketch_cost, "trace", lambda task: counts.pop(0))
     other = replace(task, name="counted twice")
     assert work_of(other).problem == "disturbed"
     assert work_of(other).total_flops == 7 and work_of(other).total_flops == 7
@@ -560,7 +562,7 @@ def test_a_sketch_at_the_bound_is_said_to_be_only_where_it_is(task: Any) -> None
 
 @pytest.mark.parametrize(("share", "words"), [(0.7, "most of it"), (0.1, "the largest part of it, 10%,")])
 def test_a_part_is_most_of_it_only_where_it_is(share: float, words: str) -> None:
-    assert performance.most_of(share) == words
+    assert sketch_cost.most_of(share) == words
 
 
 def test_arithmetic_is_called_too_much_only_where_it_is_and_where_it_bounds(rows: Any) -> None:
@@ -577,7 +579,7 @@ def test_products_are_named_only_where_they_are_more_than_the_references(task: A
 
     def told(*parts: tuple[str, int, float]) -> str:
         operations = tuple(SimpleNamespace(operation=op, line=line, flops=flops) for op, line, flops in parts)
-        return performance.largest_part(task, cast(Any, SimpleNamespace(operations=operations)))
+        return sketch_cost.largest_part(task, cast(Any, SimpleNamespace(operations=operations)))
 
     masked = told(("gemm", 4, needed), ("where", 6, needed / 2), ("exp", 7, needed / 4))
     assert masked == "apart from the reference's products most of it is where in line 6"

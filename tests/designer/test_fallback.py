@@ -14,7 +14,7 @@ from kernellab.errors import DesignError
 from kernellab.lowering import lower
 from kernellab.records import GateState, Trust
 from kernellab.session import design
-from kernellab.session.turn.execute import options_of
+from kernellab.session.turn.verifying import options_of
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind

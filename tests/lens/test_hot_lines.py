@@ -15,7 +15,6 @@ from kernellab.agents.model.prompts.facts import hot_text, verdict_figures
 from kernellab.agents.model.prompts.route import performance_lines
 from kernellab.agents.model.reply.edits import carry_lines
 from kernellab.agents.rules.coder import RulesCoder
-from kernellab.agents.rules.performance import slow_because
 from kernellab.agents.rules.sampled import (
     _LEAST_SAMPLES,
     _hot_sketch_line,
@@ -23,6 +22,7 @@ from kernellab.agents.rules.sampled import (
     rounded_shares,
     time_goes,
 )
+from kernellab.agents.rules.suggestions import slow_because
 from kernellab.dsls.cpp import compiler
 from kernellab.dsls.machine import detect_target
 from kernellab.knowledge import Knowledge

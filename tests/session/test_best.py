@@ -19,7 +19,7 @@ from kernellab.session.kernel import BestKernel
 from kernellab.session.record.records import Created, Event, Turn, TurnEnded, TurnState
 from kernellab.session.record.state import State, apply, fold
 from kernellab.session.record.view import best_figures, turn_line
-from kernellab.session.turn import execute, refuting
+from kernellab.session.turn import refuting, verifying
 from kernellab.session.turn.context import Bench, Channel
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
@@ -107,7 +107,7 @@ def test_a_new_kernel_is_timed_with_the_best_only_where_that_is_needed(monkeypat
             raise VerifierError("The judge ended.")
         return verdict(3.0, 2.0, 4.0).model_copy(update={"comparisons": [against(next(iter(rivals)), 1.3, 1.2, 1.4)]})
 
-    monkeypatch.setattr(execute, "compare", compare)
+    monkeypatch.setattr(verifying, "compare", compare)
     state, new = state_of((verdict(*STEADY), None)), Source(dsl="cpp", files={"kernel.py": "# new"})
     spent: list[float] = []
     device = SimpleNamespace(chip=SimpleNamespace(kind="gpu"))
@@ -115,12 +115,14 @@ def test_a_new_kernel_is_timed_with_the_best_only_where_that_is_needed(monkeypat
     bench: Any = SimpleNamespace(target=lambda: device, budget=budget)
     said: list[str] = []
     channel = Channel(say=said.append)
-    assert execute._next_to_best(bench, state, new, verdict(5.0, 4.0, 6.0), channel) is None and not asked and not spent
+    assert (
+        verifying._next_to_best(bench, state, new, verdict(5.0, 4.0, 6.0), channel) is None and not asked and not spent
+    )
     assert not said
-    found = execute._next_to_best(bench, state, new, verdict(*SHAKEN), channel)
+    found = verifying._next_to_best(bench, state, new, verdict(*SHAKEN), channel)
     assert found is not None and found[0] == "v1" and found[1].speedup == 1.3
     assert said == ["timing it in one run with turn 1, the best so far"]
-    assert execute._next_to_best(bench, state, new, verdict(*SHAKEN), channel) is None, "both have their verdicts"
+    assert verifying._next_to_best(bench, state, new, verdict(*SHAKEN), channel) is None, "both have their verdicts"
     assert len(spent) == 2, "a second run counts in the budget of a GPU"
 
 
@@ -158,9 +160,9 @@ def test_stop_ends_the_run_of_two_kernels() -> None:
     source = Source(dsl="cpp", files={"kernel.py": "def kernel(x):\n    return x * 2.0 + 1.0\n"})
     stopped.set()
     with pytest.raises(VerifierError, match="was stopped"):
-        execute.compare(bench, source, ("eager",), {"turn 1": source}, cancel=stopped)
+        verifying.compare(bench, source, ("eager",), {"turn 1": source}, cancel=stopped)
     state = state_of((verdict(*STEADY), None))
-    assert execute._next_to_best(bench, state, source, verdict(*SHAKEN), Channel(cancel=stopped)) is None
+    assert verifying._next_to_best(bench, state, source, verdict(*SHAKEN), Channel(cancel=stopped)) is None
 
 
 SIZED = (

@@ -10,7 +10,7 @@ import pytest
 from kernellab.agents.briefs import Attempt, CodeBrief, DesignBrief, RouteBrief
 from kernellab.agents.model import prompt
 from kernellab.agents.rules.coder import RulesCoder
-from kernellab.agents.rules.performance import slow_because
+from kernellab.agents.rules.suggestions import slow_because
 from kernellab.dsls.triton import has_cuda_device
 from kernellab.errors import SessionError
 from kernellab.lens.counters import read
@@ -18,7 +18,7 @@ from kernellab.records import Candidate, RouteKind, Stage, Timing, Verdict
 from kernellab.session import design
 from kernellab.session.record.records import Created
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.execute import _with_counters
+from kernellab.session.turn.verifying import _with_counters
 from tests.agents.test_model_prompts import GATE, GPU, NORM, NORM_SKETCH, knowledge
 from tests.lens.test_reading import SCALED, SMALL, recorded
 from tests.session.session_parts import TASK

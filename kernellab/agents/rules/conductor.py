@@ -16,7 +16,6 @@ from kernellab.agents.rules.performance import (
     hot_of,
     is_far,
     no_gain,
-    slow_because,
     standing_of,
     starting,
     stays_best,
@@ -25,6 +24,7 @@ from kernellab.agents.rules.performance import (
     why_finish,
 )
 from kernellab.agents.rules.slow import is_slow, may_measure
+from kernellab.agents.rules.suggestions import slow_because
 from kernellab.conditions import LibraryShare, of
 from kernellab.records import Author, GateResult, GateState, Role, Route, RouteKind, Stage, Verdict
 from kernellab.records.standing import Standing

@@ -15,8 +15,8 @@ from kernellab.session.engine.engine import Engine
 from kernellab.session.record.records import Compared, Event, Paired, SessionStatus
 from kernellab.session.record.state import State
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.execute import compare
 from kernellab.session.turn.sweeping import at_sizes, check_sizes
+from kernellab.session.turn.verifying import compare
 
 log = logging.getLogger("kernellab.session")
 

@@ -67,7 +67,7 @@ def _figures(name: str, verdict: Verdict) -> dict[str, object]:
 
 def _cost(bench: Bench, sketch: str, constexpr: dict[str, int | float]) -> dict[str, object]:
     """The sketch's cost at the task's default sizes; empty if it cannot be computed."""
-    from kernellab.agents.rules.performance import cost_at
+    from kernellab.agents.rules.sketch_cost import cost_at
 
     try:
         cost = cost_at(sketch, bench.task(), bench.target(), constexpr)

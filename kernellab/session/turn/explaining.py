@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.agents.rules.advice import advise, route_facts
-from kernellab.agents.rules.performance import hot_of, slow_because, standing_of
+from kernellab.agents.rules.performance import hot_of, standing_of
+from kernellab.agents.rules.suggestions import slow_because
 from kernellab.errors import SessionError, counted
 from kernellab.records import BOUND_PASSED, RouteFact, RouteKind, Stage, StageState, Verdict
 from kernellab.session.record.records import Turn

@@ -11,7 +11,7 @@ from kernellab.export.exportable import Choice
 from kernellab.records import Comparison, Ranking, Source
 from kernellab.records.standing import Standing
 from kernellab.session.turn.context import Bench
-from kernellab.session.turn.execute import rank
+from kernellab.session.turn.verifying import rank
 from kernellab.task import Dim, Task, load_task
 
 #: Number of sizes that are timed, including the ends of the range and the task's own.

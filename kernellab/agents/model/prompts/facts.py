@@ -7,9 +7,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kernellab.agents.briefs import NOTHING, Attempt, Brief, CodeBrief, DesignBrief, RouteBrief, best_of
-from kernellab.agents.rules.performance import CALL_MS, ENOUGH, cost_at, largest_part, more_work, work_of
+from kernellab.agents.rules.performance import ENOUGH
 from kernellab.agents.rules.sampled import other_load, time_goes
+from kernellab.agents.rules.sketch_cost import cost_at, largest_part, more_work, work_of
 from kernellab.agents.rules.slow import MOSTLY_CALL_MS
+from kernellab.agents.rules.suggestions import CALL_MS
 from kernellab.conditions import flags, labels
 from kernellab.errors import KernellabError, counted, duration, kilobytes
 from kernellab.lowering.embedded_sketch import same_code
