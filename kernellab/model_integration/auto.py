@@ -15,7 +15,7 @@ from kernellab.model_integration.gradient.pair import Pair
 from kernellab.model_integration.measure import join
 from kernellab.model_integration.ranked import Profile, Row
 from kernellab.model_integration.regions import is_product
-from kernellab.model_integration.swap.install import Swap, beside, install, installed, uninstall
+from kernellab.model_integration.swap.install import Swap, compared_in_place, install, installed, uninstall
 from kernellab.task import load_task
 
 if TYPE_CHECKING:
@@ -210,7 +210,10 @@ def _better(profile: Profile, row: Row, best: BestKernel, pair: Pair | None) -> 
     """A backward kernel stays only where it is faster in the model's step than the reference's backward."""
     if pair is None:
         return best
-    if profile.workload.device.type != "cpu" or beside(profile, row, pair).share >= beside(profile, row, best).share:
+    if (
+        profile.workload.device.type != "cpu"
+        or compared_in_place(profile, row, pair).share >= compared_in_place(profile, row, best).share
+    ):
         return pair
     return best
 

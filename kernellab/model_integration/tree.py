@@ -15,7 +15,7 @@ _LEAST = 0.02
 
 @dataclass(frozen=True)
 class Part:
-    """A module: ms of its operations with those of the modules within it, and of its own alone; backward included."""
+    """A module: ms of its operations with those of the modules within it, and without them; backward included."""
 
     path: str
     total_ms: float

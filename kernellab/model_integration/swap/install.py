@@ -134,29 +134,51 @@ def install(
             f"This {type(model).__name__} was not profiled.", "Profile it first: p = kernellab.profile(model, *inputs)."
         )
     row = profile.row(at)
-    function, label, factor, own = _kernel(kernel)
-    backward = backward or own
-    owner = profile.workload.model
-    state = _INSTALLED.setdefault(owner, Installed(profile.workload))
+    function, label, factor, own_backward = _kernel(kernel)
+    backward = backward or own_backward
+    state = _INSTALLED.setdefault(profile.workload.model, Installed(profile.workload))
     _check_free(state, row)
     stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
-    _check_fits(profile.workload, row, stands[0][1])
-    places = [(r.unit, r, callable_of(stand, len(r.inputs), len(r.outputs))) for r, stand in stands]
+    stand = stands[0][1]
+    _check_fits(profile.workload, row, stand)
     if factor is None:
         factor = alone(profile.workload, row, function)
-    place = _beside(state, row, stands, label) if measure and profile.workload.device.type == "cpu" else None
+    is_on_cpu = profile.workload.device.type == "cpu"
+    place = _compared_in_place(state, row, stands, label) if measure and is_on_cpu else None
+    calls = [(region, callable_of(s, len(region.inputs), len(region.outputs))) for region, s in stands]
+    units = {region.unit for region, _ in calls}
+    earlier = {unit.module: unit.module.__dict__.get("forward") for unit in {*state.units.values(), *units}}
+    _put_in(profile.workload, state, row, calls, label)
+    _tell_of_hooks(units)
+    gain = _Gain(row, factor, backward_alone(profile.workload, row, stand) if place is None else 1.0, place)
+    profiled_ms, predicted_ms = profile.step_ms, _predicted(profile, state, gain)
+    time = step = None
+    if measure:
+        without_this = [lambda: calling(earlier)] if state.swaps else []
+        *others, time = paired(profile.workload, [*without_this, state.paused])
+        step = others[0] if others else time
+    swap = Swap(row, label, factor, predicted_ms, profiled_ms, time, gain.backward, place, step)
+    state.swaps.append(swap)
+    return swap
+
+
+def _put_in(
+    workload: Workload, state: Installed, row: Row, calls: list[tuple[Region, Callable[..., Any]]], label: str
+) -> None:
+    """Put a kernel's ``calls`` in the places of ``row``, and check the whole model with them.
+
+    Raises:
+        SwapError: the model fails or its numerics change; the kernel is then out again, as after any other error.
+    """
     with state.paused():
-        hidden = expected(profile.workload)
-    before = {path: list(places) for path, places in state.places.items()}
-    earlier = {
-        unit.module: unit.module.__dict__.get("forward") for unit in (*state.units.values(), *(u for u, *_ in places))
-    }
+        hidden = expected(workload)
+    before = {path: list(calls_of_unit) for path, calls_of_unit in state.places.items()}
     try:
-        for unit, region, call in places:
-            state.units[unit.path] = unit
-            state.places.setdefault(unit.path, []).append((region, call))
+        for region, call in calls:
+            state.units[region.unit.path] = region.unit
+            state.places.setdefault(region.unit.path, []).append((region, call))
         state.apply()
-        wrong = fault(profile.workload, hidden)
+        wrong = fault(workload, hidden)
         if wrong is not None:
             raise SwapError(
                 f"With {label} at {row.where}, {wrong.what} is off by {wrong.error:.2g}, where {wrong.allowed:.2g} is "
@@ -169,23 +191,12 @@ def install(
         if isinstance(error, (SwapError, KeyboardInterrupt, SystemExit)):
             raise
         raise SwapError(
-            f"With {label} at {row.where} the model fails: {type(error).__name__}: {_said(error)}.",
+            f"With {label} at {row.where} the model fails: {type(error).__name__}: {_first_line(error)}.",
             "It was taken out again; see that the kernel takes the row's inputs in order.",
         ) from error
-    _tell_of_hooks({unit for unit, *_ in places})
-    back = backward_alone(profile.workload, row, stands[0][1]) if place is None else 1.0
-    profiled, predicted = profile.step_ms, _predicted(profile, state, (row, factor, back, place))
-    time = step = None
-    if measure:
-        first = [lambda: calling(earlier)] if state.swaps else []
-        *others, time = paired(profile.workload, [*first, state.paused])
-        step = others[0] if others else time
-    swap = Swap(row, label, factor, predicted, profiled, time, back, place, step)
-    state.swaps.append(swap)
-    return swap
 
 
-def beside(model: Module | Profile, at: int | str | Row, kernel: Session | BestKernel | Pair) -> InPlace:
+def compared_in_place(model: Module | Profile, at: int | str | Row, kernel: Session | BestKernel | Pair) -> InPlace:
     """``kernel`` compared with its row's region in steps of the model on a CPU; nothing is put in.
 
     Raises:
@@ -194,32 +205,44 @@ def beside(model: Module | Profile, at: int | str | Row, kernel: Session | BestK
     profile = profile_of(model)
     assert profile is not None
     row = profile.row(at)
-    function, label, _, own = _kernel(kernel)
-    stands = [(region, stand_of(region, function, label, own)) for region in row.places]
+    function, label, _, backward = _kernel(kernel)
+    stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
     _check_fits(profile.workload, row, stands[0][1])
-    return _beside(_INSTALLED.setdefault(profile.workload.model, Installed(profile.workload)), row, stands, label)
+    return _compared_in_place(
+        _INSTALLED.setdefault(profile.workload.model, Installed(profile.workload)), row, stands, label
+    )
 
 
-def _beside(state: Installed, row: Row, stands: list[tuple[Region, Stand]], label: str) -> InPlace:
+def _compared_in_place(state: Installed, row: Row, stands: list[tuple[Region, Stand]], label: str) -> InPlace:
     try:
         return in_place(state.workload, stands, state.paused)
     except Exception as error:  # whatever a kernel raises, or its backward
         raise SwapError(
-            f"{label} fails at {row.where} in a step of the model: {type(error).__name__}: {_said(error)}.",
+            f"{label} fails at {row.where} in a step of the model: {type(error).__name__}: {_first_line(error)}.",
             "See that its results can be used, and its backward called, as the region's.",
         ) from error
 
 
-def _predicted(profile: Profile, state: Installed, new: tuple[Row, float, float, InPlace | None]) -> float:
-    """ms of a step with what is installed and ``new`` (row, factor, backward, place), by what was known before."""
-    every = [*((s.row, s.factor, s.backward, s.place) for s in state.swaps), new]
-    profiled = [(row, factor) for row, factor, _, place in every if place is None]
-    left = profile.predict_rows(profiled, {row: back for row, _, back, _ in every})
-    timed = [place for *_, place in every if place is not None]
+@dataclass(frozen=True, eq=False)
+class _Gain:
+    """What is known of a kernel before it is measured in the model; the fields are those of :class:`Swap`."""
+
+    row: Row
+    factor: float
+    backward: float
+    place: InPlace | None
+
+
+def _predicted(profile: Profile, state: Installed, new: _Gain) -> float:
+    """ms of a step with what is installed and ``new``, by what was known before."""
+    gains: list[Swap | _Gain] = [*state.swaps, new]
+    profiled = [(gain.row, gain.factor) for gain in gains if gain.place is None]
+    predicted = profile.predict_rows(profiled, {gain.row: gain.backward for gain in gains})
+    timed = [gain.place for gain in gains if gain.place is not None]
     if not timed:
-        return left
-    left -= profile.step_ms * sum(place.share for place in timed)
-    return max(left, 1e-9) / state.flattened()
+        return predicted
+    predicted -= profile.step_ms * sum(place.share for place in timed)
+    return max(predicted, 1e-9) / state.flattened()
 
 
 def uninstall(model: Module | Profile, at: int | str | Row | None = None) -> int:
@@ -282,7 +305,7 @@ def _check_fits(workload: Workload, row: Row, stand: Stand) -> None:
         wrong = misfit(workload, row, stand)
     except Exception as error:  # whatever a kernel raises
         raise SwapError(
-            f"{stand.label} fails at {row.where}: {type(error).__name__}: {_said(error)}.", remedy
+            f"{stand.label} fails at {row.where}: {type(error).__name__}: {_first_line(error)}.", remedy
         ) from error
     if wrong:
         raise SwapError(f"{stand.label} does not fit {row.where}: {wrong}.", remedy)
@@ -305,7 +328,7 @@ def _tell_of_hooks(units: set[Unit]) -> None:
         )
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """An error's first line, without its full stop."""
     return next(iter(str(error).splitlines()), "").rstrip(".")
 

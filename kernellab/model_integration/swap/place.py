@@ -132,7 +132,7 @@ class _Place:
 
     def run(self, *args: Tensor) -> tuple[Tensor, ...]:
         if torch.is_grad_enabled() and any(a.requires_grad for a in args):
-            results: tuple[Tensor, ...] = _beside().apply(self, *args)
+            results: tuple[Tensor, ...] = _region_function().apply(self, *args)
             return results
         ahead = self.timed(1, lambda: self.kernel(*args)) if self.first else None
         outputs: tuple[Tensor, ...] = self.timed(0, lambda: self.region(*args))
@@ -149,10 +149,10 @@ class _Place:
 
 
 @lru_cache(maxsize=1)
-def _beside() -> Any:
+def _region_function() -> Any:
     """The region as one operation of autograd's, so that its backward can be timed too."""
 
-    class Beside(torch.autograd.Function):
+    class RegionFunction(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, place: _Place, *args: Tensor) -> tuple[Tensor, ...]:
             leaves = [a.detach().requires_grad_(n) for a, n in zip(args, ctx.needs_input_grad[1:], strict=True)]
@@ -170,7 +170,7 @@ def _beside() -> Any:
             del ahead
             return (None, *gradients)
 
-    return Beside
+    return RegionFunction
 
 
 __all__ = ["InPlace", "flat", "in_place"]
