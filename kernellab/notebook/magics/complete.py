@@ -1,4 +1,8 @@
-"""Tab completion for the magics: options, their values, and names of sessions."""
+"""Tab completion for the magics: options, their values, and names of sessions.
+
+argparse has no public interface to a parser's options, so that its private tables (``_actions``,
+``_option_string_actions``) are read; tests/notebook/test_magics.py completes options by them.
+"""
 
 from __future__ import annotations
 
@@ -59,16 +63,17 @@ def candidates(shell: InteractiveShell, line: str) -> list[str]:
     if option is not None and option.nargs != 0:
         return list(_values(option))
     positional = [action for action in parser._actions if not action.option_strings]
-    taken = len([word for word in words[:-1] if word and not word.startswith("-")])
-    words_here = [text for text in parser._option_string_actions if text not in words[:-1]]
-    if taken == 0 and positional and positional[0].dest == "name" and name not in _NEW:
-        words_here += [*session_names(shell), *_FIRST.get(name, ())]
-    elif 0 < taken < len(positional):
-        words_here += _values(positional[taken])
-    return words_here
+    given_count = len([word for word in words[:-1] if word and not word.startswith("-")])
+    candidates_here = [text for text in parser._option_string_actions if text not in words[:-1]]
+    if given_count == 0 and positional and positional[0].dest == "name" and name not in _NEW:
+        candidates_here += [*session_names(shell), *_FIRST.get(name, ())]
+    elif 0 < given_count < len(positional):
+        candidates_here += _values(positional[given_count])
+    return candidates_here
 
 
 def _values(action: argparse.Action) -> list[str]:
+    """The values that an option or argument may have, or examples of them."""
     if action.dest == "dsl":
         from kernellab.dsls import ADAPTERS
 

@@ -12,7 +12,7 @@ from kernellab.models.ledger import reported
 from kernellab.notebook import protocol
 from kernellab.notebook.language.pins import pinned_lines
 from kernellab.notebook.views.at_turn import looked_at, verdict_turn
-from kernellab.notebook.views.rows import exchanges_of, tokens
+from kernellab.notebook.views.rows import tokens
 from kernellab.notebook.views.verdict import stage_rows, verdict_view
 from kernellab.records import Diagnostic, GateResult, Role, StageResult
 from kernellab.session.record.records import ClaimCheck, Turn, TurnState
@@ -37,7 +37,7 @@ def detail(
     gate = designed.gate if designed else None
     verified = verdict_turn(state, at) if at else None
     verdict = verified.verdict if verified else None
-    talked = exchanges_of(state, at) if at else ()
+    talked = state.exchanges(at) if at else ()
     return {
         "turn": at,
         "stages": _stages(turn, verified, running or {}),

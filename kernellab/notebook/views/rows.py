@@ -1,4 +1,4 @@
-"""The timeline: one row a turn, and which rows a view has to be told again."""
+"""The timeline: one row for each turn, and which rows have changed since a view received them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from kernellab.session.record.view import outcome
 
 #: rows that may differ from the whole list before the whole list is sent again
 CHANGED_LIMIT = 40
-#: a fork is set in by one step, to this many steps
+#: a fork is indented by one step, to this many steps
 _DEEPEST = 6
+#: most characters of a turn's note
 _NOTE = 300
-_AS_IT_IS: Mapping[TurnState, TurnWord] = {
+#: words of the states that are shown as they are; those of ended turns depend on their result
+_WORD_OF_STATE: Mapping[TurnState, TurnWord] = {
     TurnState.SUPERSEDED: "superseded",
     TurnState.STOPPED: "stopped",
     TurnState.RUNNING: "running",
@@ -49,15 +51,16 @@ def turn_rows(state: State) -> list[TurnRow]:
                 "seconds": 0 if running else round(turn.seconds, 3),
                 "started": round(turn.started, 3),
                 "note": state.reason if cut else "" if running else f"{undone}{outcome(turn)}"[:_NOTE],
-                "tokens": tokens(exchanges_of(state, turn.id)),
+                "tokens": tokens(state.exchanges(turn.id)),
             }
         )
     return sorted(rows, key=lambda row: row["number"])
 
 
 def turn_state(turn: Turn, question: Question | None) -> TurnWord:
-    if turn.state in _AS_IT_IS:
-        return _AS_IT_IS[turn.state]
+    """A turn's word: its state, or its result once it is done; "waiting" where the open ``question`` is about it."""
+    if turn.state in _WORD_OF_STATE:
+        return _WORD_OF_STATE[turn.state]
     if turn.verdict is not None:
         return "passed" if turn.verdict.passed else "failed"
     if turn.state is TurnState.FAILED or (turn.gate is not None and turn.gate.state.value == "wrong"):
@@ -66,17 +69,13 @@ def turn_state(turn: Turn, question: Question | None) -> TurnWord:
     return "waiting" if asked else "done"
 
 
-def exchanges_of(state: State, turn: str) -> Sequence[Exchange]:
-    """The turn's exchanges with a chat model, oldest first."""
-    return state.exchanges(turn)
-
-
 def tokens(exchanges: Sequence[Exchange]) -> int:
+    """The tokens of prompts and replies together."""
     return sum(e.usage.input_tokens + e.usage.output_tokens for e in exchanges)
 
 
-def difference(whole: Sequence[TurnRow], now: Sequence[TurnRow]) -> list[TurnRow] | None:
-    """The rows of ``now`` that are missing in ``whole`` or differ there; None when the whole list costs less."""
-    by_id: Mapping[str, TurnRow] = {row["id"]: row for row in whole}
-    changed = [row for row in now if by_id.get(row["id"]) != row]
+def difference(sent: Sequence[TurnRow], current: Sequence[TurnRow]) -> list[TurnRow] | None:
+    """The rows of ``current`` that are missing in ``sent`` or differ there; None when the whole list costs less."""
+    sent_by_id: Mapping[str, TurnRow] = {row["id"]: row for row in sent}
+    changed = [row for row in current if sent_by_id.get(row["id"]) != row]
     return changed if len(changed) <= CHANGED_LIMIT else None

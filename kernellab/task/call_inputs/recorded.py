@@ -40,32 +40,18 @@ class Recorded:
         self.reference = function if inspect.isfunction(function) else _positional(function)
 
     def cases(self) -> list[list[Any]]:
+        """Run the tests and return the arguments of each call, of at most :data:`_MOST`.
+
+        Raises:
+            TaskError: the tests never call the function.
+        """
         calls: list[list[Any]] = []
-        signature = inspect.signature(self.reference)
-        kinds = {p.kind for p in signature.parameters.values()}
-
-        def record(*args: Any, **keywords: Any) -> Any:
-            bound = signature.bind(*args, **keywords)
-            if inspect.Parameter.VAR_POSITIONAL not in kinds:
-                bound.apply_defaults()
-                bound.arguments = {
-                    n: v
-                    for n, v in bound.arguments.items()
-                    if signature.parameters[n].kind is not inspect.Parameter.VAR_KEYWORD
-                }
-            values = [*bound.args, *bound.kwargs.values()]
-            if len(calls) < _MOST:
-                calls.append([_copied(v) for v in values])
-            # a kernel of another device cannot run here, but its arguments are known
-            with suppress(Exception):
-                return self._function(*args, **keywords)
-            return None
-
         owner, _, method = self._name.partition(".")
+        recorder = self._recorder(calls)
         space = {
             **self._namespace,
             "__name__": "tests",
-            owner: SimpleNamespace(**{method: record}) if method else record,
+            owner: SimpleNamespace(**{method: recorder}) if method else recorder,
         }
         fault: Exception | None = None
         with _on_cpu():
@@ -77,6 +63,31 @@ class Recorded:
             why = f": {type(fault).__name__}: {fault}" if fault else ""
             raise TaskError(f"The tests of {self._name} make no call of it{why}.", "Give tests that call it.")
         return calls
+
+    def _recorder(self, calls: list[list[Any]]) -> Callable[..., Any]:
+        """Return the function that the tests call in place of the reference: it adds the call's arguments to ``calls``,
+        in the signature's order, and calls the reference."""
+        signature = inspect.signature(self.reference)
+        kinds = {name: p.kind for name, p in signature.parameters.items()}
+
+        def record(*args: Any, **keywords: Any) -> Any:
+            bound = signature.bind(*args, **keywords)
+            if inspect.Parameter.VAR_POSITIONAL not in kinds.values():
+                bound.apply_defaults()
+                bound.arguments = {
+                    name: value
+                    for name, value in bound.arguments.items()
+                    if kinds[name] is not inspect.Parameter.VAR_KEYWORD
+                }
+            values = [*bound.args, *bound.kwargs.values()]
+            if len(calls) < _MOST:
+                calls.append([_copied(v) for v in values])
+            # a kernel of another device cannot run here, but its arguments are known
+            with suppress(Exception):
+                return self._function(*args, **keywords)
+            return None
+
+        return record
 
 
 def _positional(function: Callable[..., Any]) -> Callable[..., Any]:
