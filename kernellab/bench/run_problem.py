@@ -20,10 +20,12 @@ from kernellab.task import Task, forget_modules, load_task
 
 if TYPE_CHECKING:
     from kernellab.session import Session
+    from kernellab.target import Target
 
 
-#: words that a worker sends before a row, or instead of one
-WAITS, BEGINS, LATER = b"waits", b"begins", b"later"
+#: lines that a worker sends: while it waits for device memory, when the problem begins, and in place of a row where the
+#: problem is postponed
+WAITING, BEGUN, POSTPONED = b"waits", b"begins", b"later"
 #: the category of a task without a family
 OTHER = "other"
 #: the baselines of each kernel
@@ -41,7 +43,7 @@ _MUCH = 0.25
 #: seconds for one problem, a session with all its verifications
 DEADLINE = 900.0
 #: seconds before its deadline at which a session is stopped, so that the current turn can end
-_LAST = 60.0
+_STOP_BEFORE = 60.0
 
 
 class Job(Record):
@@ -96,16 +98,16 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     gave: tuple[Gave, ...] = ()
     cost: dict[str, Any] = {}
     try:
-        small = _at_most(job)
-        cut = small.words
-        task = load_task(small.text, job.name)
+        reduced = _within_limit(job)
+        cut = reduced.words
+        task = load_task(reduced.text, job.name)
         notes += task.notes
         kind = kind or category(task)
         with _room(job, task, waits) as waited:
             began += waited
             begins()
             session = design(task, workspace=Path(job.workspace), **options_of(job))
-            in_time = _ended(session, began + job.deadline - min(_LAST, job.deadline / 2))
+            in_time = _ended(session, began + job.deadline - min(_STOP_BEFORE, job.deadline / 2))
         turns, reason = len(session.turns), session.reason
         gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
         total = session.trace.ledger()["total"]
@@ -119,7 +121,7 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
     except KernellabError as error:
         reason = str(error)
     row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
-    return named(row, job).model_copy(
+    return with_suite_labels(row, job).model_copy(
         update={"remembered": gave, "cut": cut, "note": "; ".join(notes), "discriminating": proves, **cost}
     )
 
@@ -127,19 +129,18 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
 def _dry(job: Job, begins: Callable[[], None]) -> Row:
     from kernellab.bench.dry import dry_row
     from kernellab.designer.eager import as_asked
-    from kernellab.dsls.machine import detect_target
 
     begins()
-    target = detect_target(job.dsl)
+    target = _target(job)
     try:
-        small = _at_most(job)
-        task = as_asked(load_task(small.text, job.name), job.precision, target)
+        reduced = _within_limit(job)
+        task = as_asked(load_task(reduced.text, job.name), job.precision, target)
     except KernellabError as error:
         row = Row.of(job.name, job.category, job.dynamic, None, 0, 0.0, str(error))
-        return named(row.model_copy(update={"stage": "read"}), job)
+        return with_suite_labels(row.model_copy(update={"stage": "read"}), job)
     row = dry_row(job.name, job.category, job.dynamic, task, target)
     notes = [note for note in (job.note, *task.notes, row.note) if note]
-    return named(row.model_copy(update={"cut": small.words, "note": "; ".join(notes)}), job)
+    return with_suite_labels(row.model_copy(update={"cut": reduced.words, "note": "; ".join(notes)}), job)
 
 
 def options_of(job: Job) -> dict[str, Any]:
@@ -174,16 +175,22 @@ def _ended(session: Session, until: float) -> bool:
         return False
 
 
+def _target(job: Job) -> Target:
+    """Return the target of the job's kernels on this machine. Raises TargetError."""
+    from kernellab.dsls.machine import detect_target
+
+    return detect_target(job.dsl)
+
+
 def _warm(job: Job) -> None:
     """Start the judge while the task is read and reduced, and while the job waits for memory."""
-    from kernellab.dsls.machine import detect_target
     from kernellab.session.engine.engine import engine
     from kernellab.verifier.protocol.options import VerifyOptions
 
     def start() -> None:
         # the verification reports why a judge cannot start
         with suppress(KernellabError):
-            engine().verifier().warm(detect_target(job.dsl), VerifyOptions.model_validate({"baselines": BASELINES}))
+            engine().verifier().warm(_target(job), VerifyOptions.model_validate({"baselines": BASELINES}))
 
     threading.Thread(target=start, name="kernellab-warm", daemon=True).start()
 
@@ -194,13 +201,12 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
 
     Raises Later.
     """
-    from kernellab.dsls.machine import detect_target
     from kernellab.session.engine.engine import engine
     from kernellab.target import Backend
     from kernellab.task.sample.sizes import input_bytes
     from kernellab.verifier.judge import turns
 
-    target = detect_target(job.dsl)
+    target = _target(job)
     if target.backend is not Backend.CUDA:
         yield 0.0
         return
@@ -219,18 +225,17 @@ def _room(job: Job, task: Task, waits: Callable[[], None]) -> Iterator[float]:
                 forget_modules()
 
 
-def named(row: Row, job: Job) -> Row:
+def with_suite_labels(row: Row, job: Job) -> Row:
     """Return ``row`` with the problem's name in the suite."""
     labels = {"title": job.title or job.name, "suite": job.category, "precision": job.precision}
     return row.model_copy(update=labels)
 
 
-def _at_most(job: Job) -> Scaled:
-    """Raises TaskError, TargetError."""
-    from kernellab.dsls.machine import detect_target
+def _within_limit(job: Job) -> Scaled:
+    """Return the job's task, reduced to the bytes that the job or the target allows. Raises TaskError, TargetError."""
     from kernellab.target import Backend
 
-    backend = detect_target(job.dsl).backend
+    backend = _target(job).backend
     limit = job.max_bytes
     if backend is Backend.INTERPRETER:
         limit = min(limit or INTERPRETED_BYTES, INTERPRETED_BYTES)

@@ -11,7 +11,7 @@ import sys
 import time
 
 from kernellab.bench.rows import Row
-from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, Later, named, run_job
+from kernellab.bench.run_problem import BEGUN, POSTPONED, WAITING, Job, Later, run_job, with_suite_labels
 
 
 def main() -> None:
@@ -26,14 +26,14 @@ def main() -> None:
         job = Job.model_validate_json(line)
         began = time.perf_counter()
         try:
-            row = run_job(job, lambda: say(WAITS), lambda: say(BEGINS))
+            row = run_job(job, lambda: say(WAITING), lambda: say(BEGUN))
         except Later:
-            say(LATER)
+            say(POSTPONED)
             continue
         except Exception as error:  # an internal fault costs one row, which names it
             reason = f"kernellab failed: {type(error).__name__}: {error}"
             row = Row.of(job.name, job.category, job.dynamic, None, 0, time.perf_counter() - began, reason)
-            row = named(row, job)
+            row = with_suite_labels(row, job)
         say(row.model_dump_json().encode())
 
 

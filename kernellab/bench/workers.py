@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from kernellab.bench.rows import Row
-from kernellab.bench.run_problem import BEGINS, LATER, WAITS, Job, named
+from kernellab.bench.run_problem import BEGUN, POSTPONED, WAITING, Job, with_suite_labels
 from kernellab.content import find_workspace, module_command
 from kernellab.options.file import FILE
 from kernellab.verifier.judge import turns
@@ -192,14 +192,14 @@ class _Worker:
             self._process.stdin.flush()
             self._until = began + deadline
             for line in self._lines(stop):
-                if line not in (WAITS, BEGINS):
+                if line not in (WAITING, BEGUN):
                     break
                 began = time.monotonic()
-                self._until = began + deadline if line == BEGINS else inf
+                self._until = began + deadline if line == BEGUN else inf
                 line = None
         except BrokenPipeError:
             line = None
-        if line == LATER:
+        if line == POSTPONED:
             return None
         if line is not None:
             return Row.model_validate_json(line)
@@ -212,7 +212,7 @@ class _Worker:
             why = f"Its worker ended{_how(self._process)}."
         self.close()
         row = Row.of(job.name, job.category, job.dynamic, None, 0, seconds, why)
-        return named(row, job)
+        return with_suite_labels(row, job)
 
     def _lines(self, stop: threading.Event) -> Iterator[bytes]:
         assert self._process.stdout is not None

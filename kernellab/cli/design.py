@@ -46,8 +46,8 @@ class DesignShell(BaseModel):
     )
 
     @property
-    def goes_on(self) -> bool:
-        """Does the call go on with the session that there is?"""
+    def continues(self) -> bool:
+        """Whether the call continues the session that the same call started before."""
         return bool(self.resume) or self.answer is not None
 
 
@@ -78,16 +78,16 @@ def design(
     if shell.start is None:  # else there is code already, which the Verifier may pass
         check_coder(call.dsl, call.roles)
     began = time.perf_counter()
-    request = _asked(task, call, shell).model_copy(
+    request = _request_of(task, call, shell).model_copy(
         update={
             "approve": "permission" if person.at_terminal() else "none",
             "options": options,
-            "fresh": not shell.goes_on,
+            "fresh": not shell.continues,
         }
     )
-    session = begin(_started(request, shell.start) if shell.start is not None else request)
-    _run(session, shell.goes_on, answer, editor=not shell.json_)
-    _no_graph(session)
+    session = begin(_with_start(request, shell.start) if shell.start is not None else request)
+    _run(session, shell.continues, answer, editor=not shell.json_)
+    _raise_unread_reference(session)
     report = result(session, time.perf_counter() - began)
     role = person.asked(session)
     if role is not None:
@@ -99,11 +99,11 @@ def design(
     if shell.json_:
         emit(report)
     else:
-        _tell(session, report, role)
+        _print_end(session, report, role)
     return 0 if report["passed"] and report.get("backward", {}).get("passed", True) else 1
 
 
-def _asked(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
+def _request_of(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignRequest:
     """The request for a task's file, or for one that a model writes from words."""
     from kernellab.session import DesignRequest
 
@@ -111,27 +111,27 @@ def _asked(task: Path | None, call: DesignCall, shell: DesignShell) -> DesignReq
     if task is not None and shell.words is None:
         return DesignRequest(task=load_task(task), **options)
     if shell.words is not None and task is None:
-        proposal = _worded(shell.words, call, shell.yes)
+        proposal = _task_from_words(shell.words, call, shell.yes)
         return DesignRequest(task=proposal.text, name=proposal.name, asked=tuple(proposal.exchanges), **options)
     what = "No task is" if task is None else "A task file and --words are both"
     raise SessionError(f"{what} given.", "Pass exactly one of TASK and --words.")
 
 
-def _run(session: Session, resume: bool, name: str, editor: bool) -> None:
-    """Work until the session ends or waits; a person's answer is ``name`` or, with ``editor``, written in one."""
+def _run(session: Session, resume: bool, answer: str, editor: bool) -> None:
+    """Work until the session ends or waits; a person's answer is ``answer`` or, with ``editor``, written in one."""
     from kernellab.cli import person
 
     person.wait(session)
     if resume and session.status.value in ("waiting", "paused", "stopped") and session.state.unanswered:
         session.run()
         person.wait(session)
-    if name:
-        person.take(session, name)
+    if answer:
+        person.take(session, answer)
     elif editor and person.has_editor():
         person.by_editor(session)
 
 
-def _tell(session: Session, report: dict[str, Any], role: Role | None) -> None:
+def _print_end(session: Session, report: dict[str, Any], role: Role | None) -> None:
     """The session's end in words; ``role`` is the one that waits for a person."""
     from kernellab.cli import person
     from kernellab.session.record.view import turn_line
@@ -143,7 +143,7 @@ def _tell(session: Session, report: dict[str, Any], role: Role | None) -> None:
     if report["library_faster"]:
         print(report["library_faster"])
     # the question's own remedy names calls, which a shell has not
-    remedy = f"\n  -> {_WAITS}" if session.state.question and role is None else ""
+    remedy = f"\n  -> {_RESUME_HINT}" if session.state.question and role is None else ""
     print(f"{session.state.status_words}: {session.reason}{remedy}")
     if role is not None:
         person.say_how(Path(report["brief"]), role)
@@ -151,14 +151,14 @@ def _tell(session: Session, report: dict[str, Any], role: Role | None) -> None:
         print(session.trace.ledger()["text"])
     print(f"session {session.id}")
     if session.state.best() is not None:
-        _offer(session)
+        _offer_to_memory(session)
     elif report["passed"]:
         trust = report["trust"]
         say(f"{trust} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
 
 
 def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
-    """What came of the backward, where the task asks for one."""
+    """The backward's part of the report; empty if the task asks for none."""
     from kernellab.model_integration.gradient import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
@@ -166,7 +166,7 @@ def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
     return {"backward": backward_of(session, request)}
 
 
-def _offer(session: Session) -> None:
+def _offer_to_memory(session: Session) -> None:
     """A verified kernel is offered to the memory, where ``[memory]`` says to ask."""
     from kernellab.options.memory import memory_defaults
 
@@ -174,7 +174,7 @@ def _offer(session: Session) -> None:
         ask_to_remember(session.id, session.memory.remember)
 
 
-_WAITS = (
+_RESUME_HINT = (
     "The same call with --resume asks again; in a notebook you can edit what there is, or give the role to another."
 )
 
@@ -198,7 +198,7 @@ def _check_call(call: DesignCall) -> None:
         named_chip(call.chip)
 
 
-def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
+def _task_from_words(words: str, call: DesignCall, yes: bool) -> Proposal:
     """A task that a model wrote and a person approved."""
     from kernellab.agents.roles import is_model, parse_roles
     from kernellab.session.turn.task_from_text import propose_task
@@ -217,8 +217,9 @@ def _worded(words: str, call: DesignCall, yes: bool) -> Proposal:
     return proposal
 
 
-def _no_graph(session: Session) -> None:
-    """
+def _raise_unread_reference(session: Session) -> None:
+    """Report a reference that the rules could not read as an error of the input, where the session ended with it.
+
     Raises:
         CaptureError: the rules cannot read the reference, and the session has no one else to design.
     """
@@ -286,8 +287,9 @@ def usage(session: Session) -> dict[str, Any]:
     }
 
 
-def _started(request: DesignRequest, path: Path) -> DesignRequest:
-    """From a sketch, a source in the target's DSL, or a foreign one that a sketch is to be lifted from."""
+def _with_start(request: DesignRequest, path: Path) -> DesignRequest:
+    """Return the request with its start: a sketch, a source in the target's DSL, or one of another DSL, from which a
+    sketch is lifted."""
     if path.suffix in (".sketch", ".txt"):
         return request.model_copy(update={"sketch": read_text(path, "sketch"), "lift": False})
     from kernellab.dsls.sources import read_source
@@ -301,6 +303,7 @@ def _started(request: DesignRequest, path: Path) -> DesignRequest:
 
 
 def _write(session: Session, out: Path) -> list[str]:
+    """Write sketch, source and exported module into ``out``; return the paths."""
     state = session.state
     best = state.best()
     candidate = best.candidate if best else state.candidate()
