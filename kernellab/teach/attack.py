@@ -88,7 +88,7 @@ class Attempt:
 @dataclass(frozen=True)
 class Repaired:
     """``closed``: holes whose cheats are all refused; ``passed``: cheats by name that are still accepted; ``refused``:
-    honest kernels that are not accepted, with the reason where it is told. One of these, and nothing counts as
+    honest kernels that are not accepted, with the reason where it is known. One of these, and nothing counts as
     closed."""
 
     closed: tuple[str, ...]

@@ -129,9 +129,9 @@ def _rule(writing: int) -> NoReturn:
 
 
 def _prepared(line: bytes) -> tuple[Callable[[str], tuple[bool, str]], str]:
-    """The judge with the run's functions in place of its own, and the source. No frame and no name keeps their texts,
-    and a process that the judge starts for the source sees the judge as it is before: what is closed shows by what it
-    does."""
+    """The judge with the run's functions in place of the judge's, and the source. No frame and no name keeps their
+    texts, and a process that the judge starts for the source sees the judge as it is before: what is closed shows by
+    what it does."""
     run = Run.model_validate_json(line)
     module = types.ModuleType("judge")
     sys.modules["judge"] = module

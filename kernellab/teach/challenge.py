@@ -59,28 +59,28 @@ def challenge(name: str) -> SuiteTask:
     Raises:
         CourseError: there is none, or several have the name.
     """
-    found = [t for t in challenges() if name in (t.name, f"{t.category}/{t.name}")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        which = ", ".join(f"{t.category}/{t.name}" for t in found)
-        raise CourseError(f"{len(found)} challenges are called {name!r}.", f"Write one of {which}.")
-    known = list(dict.fromkeys(t.name for t in challenges()))
-    near = difflib.get_close_matches(name.rpartition("/")[2], known, 3)
+    matches = [t for t in challenges() if name in (t.name, f"{t.category}/{t.name}")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        full_names = ", ".join(f"{t.category}/{t.name}" for t in matches)
+        raise CourseError(f"{len(matches)} challenges are called {name!r}.", f"Write one of {full_names}.")
+    names = list(dict.fromkeys(t.name for t in challenges()))
+    near = difflib.get_close_matches(name.rpartition("/")[2], names, 3)
     remedy = f"Did you mean {' or '.join(near)}?" if near else "%kernel_challenge lists them."
     raise CourseError(f"There is no challenge {name!r}.", remedy)
 
 
-def task_of(given: SuiteTask) -> Task:
+def task_of(suite_task: SuiteTask) -> Task:
     """The challenge's Task."""
-    return load_task(given.text, given.name)
+    return load_task(suite_task.text, suite_task.name)
 
 
 def opponent(task: Task, target: Target) -> Opponent:
     """The rules' kernel for the task on ``target``, made once."""
     key = task.hash, target.dsl, target.chip.name
     if key not in _opponents:
-        _opponents[key] = _made(task, target)
+        _opponents[key] = _designed_by_rules(task, target)
     return _opponents[key]
 
 
@@ -88,7 +88,8 @@ def opponent(task: Task, target: Target) -> Opponent:
 _opponents: dict[tuple[str, str, str], Opponent] = {}
 
 
-def _made(task: Task, target: Target) -> Opponent:
+def _designed_by_rules(task: Task, target: Target) -> Opponent:
+    """What the rules make of the task; the reason where they make nothing."""
     try:
         design = RulesDesigner().design(DesignBrief(task, target))
         code = RulesCoder().code(CodeBrief(task, target, design.sketch, constexpr=dict(design.constexpr)))
@@ -101,26 +102,27 @@ def hints(task: Task, target: Target) -> tuple[str, ...]:
     """From what limits the operator to the outline of the rules' sketch; never its expressions."""
     rival = opponent(task, target)
     least = least_bytes(task)
-    says = [
+    sentences = [
         f"It takes {task.signature}. At the task's own sizes its inputs and outputs are {least / 1e6:.3g} MB: the time "
         "of moving these once is what a kernel can hope for where arithmetic is cheap."
     ]
     if not rival.sketch:
-        return (*says, f"The rules have no kernel for it: {rival.why_not}")
+        return (*sentences, f"The rules have no kernel for it: {rival.why_not}")
     program = load_program(rival.sketch)
-    found = facts(program, task)
-    if found is not None:
-        intensity = found.flops / found.least_bytes if found.least_bytes else 0.0
+    sketch_facts = facts(program, task)
+    if sketch_facts is not None:
+        least_traffic = sketch_facts.least_bytes
+        intensity = sketch_facts.flops / least_traffic if least_traffic else 0.0
         chip = target.chip
         ridge = chip.peak_flops.get("f32", 0.0) / chip.bandwidth if chip.bandwidth else 0.0
         limit = "" if not ridge else f" (the roof bends near {ridge:.0f})"
-        says.append(
+        sentences.append(
             f"The rules' kernel does {intensity:.2g} operations for each byte that has to move{limit}. It makes "
-            f"{counted(found.launches, 'sketch', 'sketches')} of it, a launch each, and names "
-            f"{found.traffic:.2g} times the bytes of the inputs and outputs."
+            f"{counted(sketch_facts.launches, 'sketch', 'sketches')} of it, a launch each, and names "
+            f"{sketch_facts.traffic:.2g} times the bytes of the inputs and outputs."
         )
-    says.append(f"The outline of the rules' sketch, without its expressions:\n{outline(rival.sketch)}")
-    return tuple(says)
+    sentences.append(f"The outline of the rules' sketch, without its expressions:\n{outline(rival.sketch)}")
+    return tuple(sentences)
 
 
 def outline(sketch: str) -> str:
@@ -192,20 +194,20 @@ def graded(verdict: Verdict) -> tuple[str, str]:
     if share is not None:
         why = f"{100 * share:.0f}% of the bound"
     else:
-        beside = verdict.against(RULES) or verdict.against("eager")
-        if beside is None:
+        comparison = verdict.against(RULES) or verdict.against("eager")
+        if comparison is None:
             return "D", "it was not timed"
-        share = 0.75 * beside.speedup  # as fast as the rules' kernel is an A
-        why = f"no reliable bound here, {beside.speedup:.2f}x {beside.baseline}"
+        share = 0.75 * comparison.speedup  # as fast as the rules' kernel is an A
+        why = f"no reliable bound here, {comparison.speedup:.2f}x {comparison.baseline}"
     return next(letter for least, letter in GRADES if share >= least), why
 
 
-def line_of(given: SuiteTask, text: str, result: Result) -> Tried:
+def line_of(suite_task: SuiteTask, text: str, result: Result) -> Tried:
     """The try as a line of the journal."""
     verdict = result.outcome.verdict
     rules = verdict.against(RULES) if verdict is not None else None
     return Tried(
-        task=f"{given.category}/{given.name}", text=text_hash(text), passed=result.outcome.reached.good,
+        task=f"{suite_task.category}/{suite_task.name}", text=text_hash(text), passed=result.outcome.reached.good,
         grade=result.grade, trust=result.outcome.trust.value if result.outcome.trust else "",
         ms=verdict.time.median_ms if verdict is not None and verdict.time is not None else None,
         share=verdict.bound_share if verdict is not None else None,

@@ -38,11 +38,11 @@ class Figures:
 
     @property
     def text(self) -> str:
-        beside = f", {self.against}" if self.against else ""
+        baseline = f", {self.against}" if self.against else ""
         share = ""
         if self.of_copy is not None:
             share = f", {100 * self.of_copy:.0f}% of a copy's" if self.of_copy <= MOST_SHARE else f", {_IN_CACHES}"
-        return f"{self.ms:.3g} ms{beside}; {self.rate / 1e9:.3g} GB/s of inputs and outputs{share}"
+        return f"{self.ms:.3g} ms{baseline}; {self.rate / 1e9:.3g} GB/s of inputs and outputs{share}"
 
 
 def figures(task: Task, target: Target, found: Ranking) -> Figures:

@@ -35,8 +35,8 @@ class Recording(Record):
 
     @property
     def said(self) -> str:
-        beside = f", {self.against}" if self.against else ""
-        return f"{self.name}: {self.ms:.3g} ms{beside}"
+        baseline = f", {self.against}" if self.against else ""
+        return f"{self.name}: {self.ms:.3g} ms{baseline}"
 
     @property
     def mark(self) -> str:

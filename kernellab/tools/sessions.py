@@ -120,7 +120,7 @@ def begin_session(context: Context, request: BeginRequest) -> SessionResult:
         )  # fmt: skip
     if session.id not in before:
         return _rested(context, session, session.stop)
-    became = "shown as it is, and nothing was judged" if session.resting else "it goes on"
+    became = "shown as it is, and nothing was judged" if session.resting else "it continues"
     # one that was there already is not this call's to end
     found = _rested(context, session, _nothing)
     return found.model_copy(update={
@@ -238,7 +238,7 @@ def _became(state: State, mine: Turn, told: list[Turn], head: Turn | None, rests
     # one that was overtaken continues, too
     running = next((t.number for t in verdicts if t.state in (TurnState.RUNNING, TurnState.SUPERSEDED)), 0)
     if running:
-        return f"{said} It is judged at turn {running}, which goes on." if rests and not state.cut_off else said
+        return f"{said} It is judged at turn {running}, which continues." if rests and not state.cut_off else said
     over = next((t for t in after if t.by_tool or t.author is Author.HUMAN), None)
     if not rests or over is None or head is mine:
         return said

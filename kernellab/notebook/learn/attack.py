@@ -60,7 +60,7 @@ def broken(source: str) -> tuple[Shown, str, int]:
 
 
 def closed(repairs: str) -> tuple[Shown, str, int]:
-    """The judge with the cell's functions in place of its own, against cheats and honest kernels."""
+    """The judge with the cell's functions in place of the judge's, against cheats and honest kernels."""
     exercise, result = course().attack("close"), attack.repaired(repairs)
     if result.refused:
         name, why = result.refused[0]

@@ -37,11 +37,11 @@ def compiled(text: str, task: Task) -> Shown:
     sources = lens.text.splitlines()
     lines = list(dict.fromkeys(line for _, line in rows if line))
     code = "\n".join(f"  {row}" for row, _ in rows)
-    beside = "\n".join(f"  {line}: {sources[line - 1].strip()}" for line in lines)
+    source_lines = "\n".join(f"  {line}: {sources[line - 1].strip()}" for line in lines)
     words = f"the hottest loop, {len(rows)} instructions, next to the lines of C++ that they come from"
     drawn = _drawn(rows[:_MOST], {at: sources[at - 1] for at in lines}, words)
     facts = "".join(f"<li>{escape(sentence)}</li>" for sentence in shown)
-    return Shown("\n".join([*shown, f"{lens.file}:", beside, "asm:", code]), f"{drawn}<ul>{facts}</ul>")
+    return Shown("\n".join([*shown, f"{lens.file}:", source_lines, "asm:", code]), f"{drawn}<ul>{facts}</ul>")
 
 
 def _drawn(rows: list[tuple[str, int]], lines: dict[int, str], words: str) -> str:

@@ -190,7 +190,7 @@ class LearnMagics(KernelMagic):
     def kernel_challenge(self, args: argparse.Namespace, cell: str | None = None) -> Any:
         """Practise: write a sketch or kernel for a task of the suite; it is judged on sizes that you do not see.
 
-        The grade is the share of the bound that it reaches; the rules' kernel is timed beside it. Without a cell the
+        The grade is the share of the bound that it reaches; the rules' kernel is timed next to it. Without a cell the
         challenge is shown; without a name all are listed.
         """
         from kernellab.notebook.learn import practice

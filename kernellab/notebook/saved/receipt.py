@@ -57,9 +57,9 @@ def code(state: State) -> Shown:
 def source_shown(source: Source) -> Shown:
     """Its main file, and the names of its other files."""
     name = main_file(source)
-    beside = ", ".join(other for other in source.files if other != name)
+    others = ", ".join(other for other in source.files if other != name)
     mark = "#" if name.endswith(".py") else "//"
-    return in_colour(f"{mark} {name}{f' (beside it: {beside})' if beside else ''}\n{source.files[name].rstrip()}", name)
+    return in_colour(f"{mark} {name}{f' (beside it: {others})' if others else ''}\n{source.files[name].rstrip()}", name)
 
 
 def verdict(state: State) -> Shown:

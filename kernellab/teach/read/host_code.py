@@ -23,7 +23,7 @@ _READ = frozenset(
 #: decorators of a function that Triton compiles, and what they may call
 _DECORATORS = frozenset(("jit", "autotune"))
 _IN_DECORATORS = frozenset((*_DECORATORS, "Config"))
-#: functions of Python by which a name can be had that does not stand in the text
+#: functions of Python that give a name that does not stand in the text
 _READS_NAMES = frozenset(("getattr", "vars", "globals", "locals", "eval", "exec", "dir"))
 _MODULES = frozenset(("__future__", "torch", "triton", "triton.language"))
 _STATEMENTS = (

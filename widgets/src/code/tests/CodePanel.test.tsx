@@ -122,7 +122,7 @@ describe("the code panel", () => {
     expect(linked[0]?.textContent).toBe(doc.line(Number(line) + 1).text);
   });
 
-  it("marks in the sketch beside it the line that is pointed at in the code", async () => {
+  it("marks in the sketch next to it the line that is pointed at in the code", async () => {
     pointerOf(view).value = { lines: [2], origin: "code" };
     await settle();
     const linked = root.querySelector(".kl-code-beside .kl-linked-line");
@@ -144,7 +144,7 @@ describe("the code panel", () => {
     expect(root.querySelector<HTMLElement>(".kl-origin span")?.title).toContain(`of ${artefact.file}`);
   });
 
-  it("tells what an artefact shows, and links its lines with the source beside it both ways", async () => {
+  it("tells what an artefact shows, and links its lines with the source next to it both ways", async () => {
     await act(() => tab("asm").click());
     await settle();
     const { facts, lines, file } = fixture("answers").artefact.value;

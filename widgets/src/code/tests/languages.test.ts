@@ -38,7 +38,7 @@ const kinds = (language: CodeLanguage, text: string, word: string) => [
 ];
 
 describe("languages", () => {
-  it("are told by the file's name, and else by the source's language", () => {
+  it("are found by the file's name, and else by the source's language", () => {
     expect(languageOf("kernel.cpp")).toBe("cpp");
     expect(languageOf("kl_tile.h", "cuda")).toBe("cuda");
     expect(languageOf("kernel.cu")).toBe("cuda");

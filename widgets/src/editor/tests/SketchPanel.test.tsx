@@ -354,7 +354,7 @@ describe("the sketch panel", () => {
     await settle();
     expect(editor().state.doc.lineAt(editor().state.selection.main.head).number).toBe(3);
     expect(view.place.value).toBeNull();
-    editor().contentDOM.blur(); // happy-dom reports a focused editor's selection in the middle of its own change
+    editor().contentDOM.blur(); // happy-dom reports a focused editor's selection in the middle of a change
     await act(() => view.open("sketch", { line: 9999 }));
     await settle();
     expect(editor().state.selection.main.head).toBe(editor().state.doc.line(editor().state.doc.lines).from);

@@ -15,7 +15,7 @@ describe("a draft", () => {
     expect(draft.edited(draft.edited(desk(), "ab"), "a").draft).toBeNull();
   });
 
-  it("goes on over turns that keep the text, and stays derived from where it began", () => {
+  it("continues over turns that keep the text, and stays derived from where it began", () => {
     const now = draft.arrived(draft.edited(desk(), "ab"), "a", "t2");
     expect(draft.standing(now)).toBe("edited");
     expect(now.draft?.turn).toBe("t1");

@@ -46,7 +46,7 @@ describe("links between sketch and code", () => {
     expect(codeLinesOf(map, "kernel.cpp", [2])).toEqual([4, 5, 9]);
     expect(codeLinesOf(map, "other.cpp", [2])).toEqual([]);
   });
-  it("are told in words", () => {
+  it("are described in words", () => {
     expect(spansOf([4, 5, 9])).toBe("4-5, 9");
     expect(generatedWords(map, 2)).toBe("lines 4-5, 9 of kernel.cpp");
     expect(generatedWords(map, 3)).toBe("line 6 of kernel.cpp");

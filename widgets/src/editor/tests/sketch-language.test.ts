@@ -97,7 +97,7 @@ describe("highlighting of sketches", () => {
     expect(classOf('f(a="#: pin")', '"#: pin"')).toBe("string");
   });
 
-  it("goes on after text that is no sketch", () => {
+  it("continues after text that is no sketch", () => {
     expect(pieces("§ $ ` ~ \u{1f600}").some(([, kind]) => kind === "invalid")).toBe(true);
     expect(classOf('x = "open\ny = 2', "2")).toBe("number");
     expect(classOf(")))}\nfor i in range(4):", "for")).toBe("keyword");

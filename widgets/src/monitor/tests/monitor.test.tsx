@@ -339,7 +339,7 @@ describe("the chart", () => {
     expect([up, across, lines]).toEqual([[], [], []]);
   });
 
-  it("puts the candidates of a round beside each other", () => {
+  it("puts the candidates of a round next to each other", () => {
     const { places } = drawn("round");
     const seeds = places.filter((one) => one.number < 4);
     expect(new Set(seeds.map((one) => one.x)).size).toBe(seeds.length);
