@@ -40,6 +40,7 @@ def select(setting: Setting) -> Iterator[Change]:
 
 
 def _instead(body: edit.Body, old: tree.Stmt, new: list[tree.Stmt]) -> edit.Body:
+    """Return ``body`` with ``new`` in place of ``old``, also within loops."""
     statements: list[tree.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tree.For):
@@ -57,6 +58,7 @@ def _count(stmt: tree.Assign) -> int:
 
 
 def _selected(stmt: tree.Assign, by_name: dict[str, Tile], used: set[str]) -> list[tree.Stmt] | None:
+    """Return the statements that replace a ``topk``; None if ``stmt`` is another one, or cannot be replaced."""
     count, call = _count(stmt), stmt.value
     if not 1 <= count <= _MOST or not isinstance(call, tree.Call) or len(stmt.targets) != 2 or stmt.pinned:
         return None
@@ -70,39 +72,42 @@ def _selected(stmt: tree.Assign, by_name: dict[str, Tile], used: set[str]) -> li
     if axis is None or edit.value_of(axis, {}) != tile.rank - 1:
         return None
     passes = _Passes(tile.rank == 2, written_out(tile.shape[-1]), used)
-    return [*passes.found(row, count), *passes.together(stmt.targets)]
+    return [*passes.of_row(row, count), *passes.joined(stmt.targets)]
 
 
 @dataclass
 class _Passes:
-    """Writes the passes. ``wide``: the tile has rows."""
+    """Writes the passes of one selection. ``wide``: the tile has rows; ``extent``: the length of a row; ``taken``: the
+    names that exist."""
 
     wide: bool
     extent: tree.Expr
     taken: set[str]
 
     def __post_init__(self) -> None:
+        #: the values and the indices of the elements that are selected so far
         self.best: list[tree.Name] = []
         self.place: list[tree.Name] = []
 
-    def found(self, row: tree.Expr, count: int) -> Iterator[tree.Stmt]:
+    def of_row(self, row: tree.Expr, count: int) -> Iterator[tree.Stmt]:
+        """Yield the passes over ``row``: for each of ``count`` elements its value, then its first index."""
         axis = (tree.Keyword("axis", edit.number(int(self.wide))),)
         # written at each use: a named tile would be stored between two passes
         column = tree.Call("cast", (tree.Call("arange", (self.extent,)), tree.Name("i32")))
         for _ in range(count):
             best, place = self._name("best"), self._name("place")
             free = [tree.Binary("!=", column, self._along(before)) for before in self.place]
-            left = tree.Call("where", (_all(free), row, _LOWEST)) if free else row
-            yield tree.Assign((best,), tree.Call("reduce_max", (left,), axis))
-            has = tree.Call(
+            remaining = tree.Call("where", (_all(free), row, _LOWEST)) if free else row
+            yield tree.Assign((best,), tree.Call("reduce_max", (remaining,), axis))
+            is_best = tree.Call(
                 "logical_or", (tree.Binary("==", row, self._along(best)), tree.Call("isnan", (row,)))
             )  # fmt: skip
-            where = tree.Call("where", (_all([*free, has]), column, self.extent))
+            where = tree.Call("where", (_all([*free, is_best]), column, self.extent))
             yield tree.Assign((place,), tree.Call("reduce_min", (where,), axis))
             self.best.append(best)
             self.place.append(place)
 
-    def together(self, targets: tuple[tree.Name, ...]) -> Iterator[tree.Stmt]:
+    def joined(self, targets: tuple[tree.Name, ...]) -> Iterator[tree.Stmt]:
         """Yield the values and the indices as the tiles of ``topk``."""
         slot = self._name("slot")
         yield tree.Assign((slot,), tree.Call("arange", (edit.number(len(self.best)),)))
