@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import KernellabError, TaskError
 from kernellab.task.call_inputs.cases import CHOSEN, LISTS, Listed, inputs_at, listed
 from kernellab.task.call_inputs.randomness import draws_by_itself, may_draw
-from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of
+from kernellab.task.call_inputs.slots import Slot, arguments, filled, holes, slots_of, within
 from kernellab.task.dims import Dim, TaskForm
 from kernellab.task.dtypes import masks_as_queries, whole_divisions
 from kernellab.task.faking import TooLong, without_memory
@@ -98,7 +98,7 @@ class TaskModule:
         self.mutates, self.written, self.numpy = facts.mutates, facts.written, facts.numpy
         self.needs_values, self.listed, self.dims = facts.needs_values, facts.listed, facts.dims
         # set before any call: inputs() must not run for them on a fake or meta device
-        self.slots = facts.slots
+        self.slots = None if facts.slots is None else within(facts.slots, self.namespace)
         self._evaluates = facts.evaluates
         self.described = True
 

@@ -6,7 +6,8 @@ fixed. Each tensor in a list, tuple or dict is one argument; the container is re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Union
 
 from kernellab.errors import TaskError
@@ -32,11 +33,16 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Several:
-    """A list, tuple or dict with tensors in it; ``keys`` are a dict's."""
+    """A list, tuple, named tuple or dict with tensors in it; ``keys`` are a dict's, or the fields of a named tuple."""
 
-    kind: type
+    # a task's own class is another one each time that its text is run
+    kind: type = field(compare=False)
     slots: tuple[Slot, ...]
     keys: tuple[Any, ...] = ()
+    name: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.kind.__qualname__)
 
     def values(self, container: Any) -> list[Any]:
         """Return the items of ``container``, in the slots' order."""
@@ -44,7 +50,9 @@ class Several:
 
     def together(self, values: list[Any]) -> Any:
         """Return the container with ``values``."""
-        return dict(zip(self.keys, values, strict=True)) if self.kind is dict else self.kind(values)
+        if self.kind is dict:
+            return dict(zip(self.keys, values, strict=True))
+        return self.kind(*values) if self.keys else self.kind(values)
 
 
 Slot = Union[Hole, Fixed, Several]
@@ -74,7 +82,10 @@ def _slot(value: Any, type_text: str, place: str, name: str = "") -> Slot:
     if is_argument(value):
         return Hole(name)
     if isinstance(value, (list, tuple)) and any(unusable(v) or _has_array(v) for v in value):
-        inner = tuple(_slot(v, type_text, place, f"{name}_{i}") for i, v in enumerate(value))
+        fields = _fields(value)
+        inner = tuple(_slot(v, type_text, place, f"{name}_{k}") for k, v in zip(fields or count(), value, strict=False))
+        if fields:
+            return Several(type(value), inner, fields)
         return Several(list if isinstance(value, list) else tuple, inner)
     if isinstance(value, dict) and any(unusable(v) or _has_array(v) for v in value.values()):
         named = [str(k) if str(k).isidentifier() else str(i) for i, k in enumerate(value)]
@@ -86,6 +97,25 @@ def _slot(value: Any, type_text: str, place: str, name: str = "") -> Slot:
             "Give tensors, NumPy arrays, numbers, None, words, and lists or dicts of them.",
         )
     return Fixed(value)
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    """Return the fields of a named tuple; none for another value."""
+    return tuple(getattr(value, "_fields", ())) if isinstance(value, tuple) else ()
+
+
+def within(slots: Sequence[Slot], namespace: Mapping[str, Any]) -> tuple[Slot, ...]:
+    """Return ``slots`` with the named tuples of ``namespace``, a task's module, in the place of another module's."""
+
+    def placed(slot: Slot) -> Slot:
+        if not isinstance(slot, Several):
+            return slot
+        own = namespace.get(slot.name)
+        if not isinstance(own, type) or not slot.keys or getattr(own, "_fields", ()) != slot.keys:
+            own = slot.kind
+        return replace(slot, kind=own, slots=within(slot.slots, namespace))
+
+    return tuple(map(placed, slots))
 
 
 def _has_array(value: Any) -> bool:
