@@ -82,8 +82,8 @@ def share(outputs: list[Output]) -> list[Output]:
     def visit(e: Expr) -> Expr:
         if id(e) in memo:
             return memo[id(e)][1]
-        if isinstance(e, Red) and _is_of_equals(e) and free(e.arg).isdisjoint(e.axes):
-            memo[id(e)] = (e, visit(_of_equals(e)))
+        if isinstance(e, Red) and _is_of_equals(e) and (idle := _idle(e, free)):
+            memo[id(e)] = (e, visit(_of_equals(_over_the_rest(e, idle))))
             return memo[id(e)][1]
         if isinstance(e, Iota) and len(e.index.leaves()) > 1:
             memo[id(e)] = (e, visit(row_major(e.index)))
@@ -133,6 +133,20 @@ def _truth(e: Expr) -> bool | None:
 def _is_of_equals(e: Red) -> bool:
     """Return whether the reduction can be written without a loop if its operand does not vary along its axes."""
     return e.chunk is None and (e.kind != "prod" or e.dtype.startswith("float"))
+
+
+def _idle(e: Red, free: Free) -> tuple[Axis, ...]:
+    """Return the axes of a reduction that its operand does not vary along, such as the copies of an expanded row. A
+    position counts along all of its axes, so that of an extreme has all or none."""
+    varying = free(e.arg)
+    idle = tuple(a for a in e.axes if a not in varying)
+    return idle if len(idle) == len(e.axes) or e.kind not in ("argmax", "argmin") else ()
+
+
+def _over_the_rest(e: Red, idle: tuple[Axis, ...]) -> Red:
+    """Return the reduction along ``idle`` of the reduction along its other axes."""
+    rest = tuple(a for a in e.axes if a not in idle)
+    return replace(e, arg=replace(e, over=rest), over=idle) if rest else e
 
 
 def _of_equals(e: Red) -> Expr:
