@@ -28,6 +28,8 @@ def called(
     """
     import torch
 
+    from kernellab.task.meta.ties import Tied
+
     if not is_here():
         raise AssertionError("a process that is no worker computes no sketch")
     op = LIBRARY[call.op]
@@ -35,7 +37,9 @@ def called(
     settings = {name: value for name, value in call.settings if value is not None}
     if op.free:
         widened = [x.float() if x.is_floating_point() and x.element_size() < 4 else x for x in arguments]
-        result = evaluate(read_call(str(settings["call"])), widened, lambda name: int(sizes[name]), f64)
+        # equal elements keep their order, as in a sketch's own sorts and in the gate's reference
+        with Tied(turned=False):
+            result = evaluate(read_call(str(settings["call"])), widened, lambda name: int(sizes[name]), f64)
         result = result.reshape(shape) if result.dim() == 0 and shape == (1,) else result
         if result.is_floating_point() != call.out.dtype.is_float or result.is_complex():
             raise ValueError(f"{PREFIX}{call.op} makes {result.dtype} and '{call.out.name}' is {call.out.dtype.value}")
