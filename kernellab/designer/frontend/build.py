@@ -132,6 +132,7 @@ class Builder:
         #: tensors of library results that are written directly as outputs of the graph
         self.named: dict[Any, str] = {}
         self._written: set[Ref] = set()
+        self._rows: dict[tuple[Ref, int], Axis] = {}
         self._pool: dict[Any, list[Axis]] = {}
         self._memo: dict[Any, Expr] = {}
 
@@ -158,6 +159,10 @@ class Builder:
                 return axis
         pool.append(Axis(extent))
         return pool[-1]
+
+    def row_axis(self, ref: Ref, dim: int) -> Axis:
+        """Return the axis over all of dimension ``dim`` of a stored value, which is split nowhere."""
+        return self._rows.setdefault((ref, dim), Axis(self.shape(ref)[dim]))
 
     def bound(self, shape: tuple[Extent, ...], dims: list[int], index: Index, beside: Index = ()) -> Index:
         """Return ``index`` with a separate axis for each reduced dimension and the other dimensions unchanged. Axes of

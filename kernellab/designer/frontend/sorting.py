@@ -48,10 +48,15 @@ def _order(b: Builder, node: Node, index: Index, item: int, dim: int, count: int
         else b.bound(shape, [dim], (*index[:dim], Ix(), *index[dim + 1 :]))
     )
     over = bound[dim].leaves()
-    if len(over) != 1:
-        raise b.refuse(node, "a row that is split into several axes")
-    # ties are those of the rounded values
-    arg = Leaf(b.stored(source), bound, dtype) if _joins(b, source, dim) else cast(b.value(source, bound), dtype)
+    is_stored = len(over) != 1 or _joins(b, source, dim)
+    if not is_stored:
+        arg = cast(b.value(source, bound), dtype)
+        # reading a view may have split the axis
+        is_stored = bool(over[0].parts)
+    if is_stored:
+        over = (b.row_axis(source, dim),)
+        # ties are those of the rounded values
+        arg = Leaf(b.stored(source), (*bound[:dim], Ix(over), *bound[dim + 1 :]), dtype)
     return Order("order" if item else "value", arg, over[0], "int64" if item else dtype, False, node.line, place, down)
 
 
@@ -240,11 +245,16 @@ def _joins(b: Builder, source: Ref, dim: int) -> bool:
     node = b.nodes.get(source.name)
     if node is None or not node.op.startswith(("aten.view.", "aten.reshape.", "aten._unsafe_view.")):
         return False
-    made, base = ([e for e in b.shape(r) if isinstance(e, int)] for r in (source, node.args[0]))
-    if len(made) != len(b.shape(source)) or len(base) != len(b.shape(node.args[0])):
+    made, base = b.shape(source), b.shape(node.args[0])
+    ends = [extents.times(list(base[k:])) for k in range(len(base) + 1)]
+    row, after = (extents.times(list(made[k:])) for k in (dim, dim + 1))
+    first = max((k for k, end in enumerate(ends) if extents.same(end, row)), default=None)
+    last = min((k for k, end in enumerate(ends) if extents.same(end, after)), default=None)
+    if first is not None and last is not None:
+        return last > first + 1
+    if not isinstance(row, int) or not isinstance(after, int) or not all(isinstance(end, int) for end in ends):
         return False
-    after = math.prod(made[dim + 1 :])
-    return any(after < math.prod(base[k:]) < after * made[dim] for k in range(len(base)))
+    return any(after < end < row for end in ends if isinstance(end, int))
 
 
 def _sort(b: Builder, node: Node, index: Index, item: int) -> Expr:
