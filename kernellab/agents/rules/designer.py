@@ -247,7 +247,7 @@ def composed(task: Task, graph: Graph, target: Target, algebra: bool = True) -> 
         style = replace(style, library=True, algebra=algebra, title="products by the library", why=_COMPOSED)
         try:
             designs.append((style, scheduled(task, graph, target, style)))
-        except DesignError:
+        except (DesignError, *BROKEN):
             continue
     return designs
 
@@ -270,7 +270,8 @@ def _timed(task: Task, graph: Graph, target: Target, style: Style) -> tuple[Sche
     try:
         result = scheduled(task, graph, target, style)
         return result, model_time(task, result.text, target)
-    except KernellabError:
+    except (KernellabError, *BROKEN):
+        # a combination without a rule is not compared
         return None, None
 
 
