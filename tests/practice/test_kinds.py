@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
 from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules import designer as rules
 from kernellab.agents.rules.designer import RulesDesigner
-from kernellab.capture import capture, export
+from kernellab.capture import Graph, capture, export
 from kernellab.capture.capture import run_graph
+from kernellab.designer.schedule import Scheduled
+from kernellab.designer.tile.styles import Style
 from kernellab.errors import CaptureError, DesignError
-from kernellab.task import load_task
+from kernellab.records import GateState
+from kernellab.sketch.gate import gate
+from kernellab.target import Target
+from kernellab.task import Task, load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
 from tests.practice.cases import AGAIN, GATHERS, ORDERS, PADS, PARTS, PLACES, SCALARS, SHORT, SIZES, STACKS, task
@@ -303,3 +310,92 @@ def reference(x):
             "torch.randn(B, T)",
         )
         assert state_of(text, run=True) == ("right", "")
+
+
+def test_a_named_tuple_reaches_the_reference_as_what_it_is() -> None:
+    reference = """
+from typing import NamedTuple
+
+class State(NamedTuple):
+    mean: torch.Tensor
+    square: torch.Tensor
+
+def reference(p, state):
+    assert isinstance(state, State)
+    return p - state.mean / state.square.sqrt(), State(state.mean * 2, state.square)
+"""
+    text = task("N 1 90 9", reference, "torch.randn(N), State(torch.randn(N), torch.rand(N) + 1)")
+    found = load_task(text, "stated")
+    assert found.module().argument_names() == ["p", "state_mean", "state_square"]
+    # another module of the same text runs its class again
+    again = load_task(text, "stated").module()
+    again.learn(found.module().learnt())
+    args = again.sample({"N": 5})
+    torch.testing.assert_close(again.results(args)[0], args[0] - args[1] / args[2].sqrt())
+    assert state_of(text) == ("right", "")
+
+
+def test_a_sum_counts_each_copy_of_an_expanded_row() -> None:
+    reference = """
+def reference(x, y):
+    rows = x[None].expand(y.shape[0] // x.shape[0], -1, -1).reshape(-1, x.shape[1])
+    return rows.sum(0), rows.amax(0), (rows * y).sum(0) / rows.sum()
+"""
+    text = task("T 1 60 7", reference, "torch.rand(T, 5), torch.rand(3 * T, 5)")
+    assert state_of(text) == ("right", "")
+
+
+def test_the_best_of_a_row_of_several_dimensions_need_no_library() -> None:
+    reference = """
+def reference(score, seen):
+    best, at = score.view(score.shape[0], -1).topk(3, -1)
+    return best, at % score.shape[2], seen.gather(1, at // score.shape[2])
+"""
+    text = task("B 1 9 4, V 3 60 12", reference, "torch.randn(B, 4, V), torch.randint(0, 9, (B, 4))")
+    assert state_of(text) == ("right", "")
+    assert RulesDesigner().design(DesignBrief(load_task(text, "beams"), CPU)).sketch.count("sketch ") <= 4
+
+
+def test_equal_values_keep_their_order_in_a_call_of_the_library() -> None:
+    call = "def reference(x):\n    return x.topk(4, -1).indices * 2"
+    found = load_task(task("B 1 9 4, N 4 60 12", call, "torch.randn(B, N).round()"), "best")
+    sketch = """
+sketch best {
+    symbols: B, N;
+    tensors: x[B, N]: f32; at[B, 4]: i64 temp;
+
+    at = library.aten(x, call="topk.default(x0, 4)[1]")
+}
+
+sketch best_twice {
+    symbols: B;
+    tensors: at[B, 4]: i64 temp; y[B, 4]: i64 out;
+
+    @llm_hint("parallel", "coreidx")
+    for b in range(B):
+        load(at[b, 0:4] -> at_tile)
+        store(at_tile * 2 -> y[b, 0:4])
+}
+"""
+    result = gate(sketch, found, seconds=1)
+    assert result.state is GateState.RIGHT, result.reason
+
+
+def test_a_schedule_without_a_rule_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = rules.scheduled
+
+    def broken(task: Task, graph: Graph, target: Target, style: Style, **options: Any) -> Scheduled:
+        if style.fused or style.library:
+            raise KeyError("an axis")
+        return made(task, graph, target, style, **options)
+
+    monkeypatch.setattr(rules, "scheduled", broken)
+    text = task(
+        "N 1 60 9",
+        "def reference(x, y, z):\n    return x @ y @ z",
+        "torch.randn(N, N), torch.randn(N, N), torch.randn(N, N)",
+    )
+    chained = load_task(text, "chained")
+    graph = rules.prepared(capture(chained))
+    assert not any(style.fused for style in rules.schedules(chained, graph, CPU))
+    assert rules.composed(chained, graph, CPU) == []

@@ -13,6 +13,7 @@ from kernellab.sketch.program.program import Program
 from kernellab.task import load_task
 from tests.designer.coverage import CPU
 from tests.designer.practice import state_of
+from tests.practice.brought import BROUGHT
 from tests.practice.current import CURRENT
 from tests.practice.fields import FIELDS
 from tests.practice.measures import MEASURES
@@ -26,7 +27,7 @@ COMPOSED = {
     "softmax_over_sampled_products": "scatter_reduce",
     "means_and_maxima_of_ragged_rows": "index_reduce",
 }
-ALL = {**OPERATORS, **FIELDS, **RECENT, **CURRENT, **MEASURES}
+ALL = {**OPERATORS, **FIELDS, **RECENT, **CURRENT, **MEASURES, **BROUGHT}
 
 
 def _designed(name: str) -> Program:
