@@ -205,6 +205,9 @@ class DeviceAccess:
     def input_ranges(self) -> list[tuple[int, int]]:
         return [(base, base + self.arenas[slot].size) for slot, base in self.bases.items() if slot != COPY_SLOT]
 
+    def views(self, output: Output) -> bool:
+        return output.lies_in(self.input_ranges())
+
     def drop(self) -> None:
         raise NotImplementedError("arguments on a device lie in memory of the judge's")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.sandbox.caps import CAPS
+from kernellab.verifier.judge import process_stats
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.control import Output
-from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable, read_bytes, read_output
+from kernellab.verifier.protocol.memory import Arena, Layout, Unreadable, is_all, read_bytes, read_output
 from kernellab.verifier.worker.guards import GUARD
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: eight bytes of a guard
-_GUARDS = int.from_bytes(bytes([GUARD]) * 8, "little", signed=True)
+#: the name by which the system lists memory of inputs
+_INPUTS = "/memfd:inputs"
 
 
 class Access(Protocol):
@@ -48,6 +49,9 @@ class Access(Protocol):
 
     def input_ranges(self) -> list[tuple[int, int]]:
         """Addresses at which the worker has mapped the inputs: (first byte, one after the last)."""
+
+    def views(self, output: Output) -> bool:
+        """Does an output lie in memory of the inputs, at any of these addresses?"""
 
     def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
         """The same addresses, and the numbers of the outputs that share a byte with a second address of these outputs
@@ -107,15 +111,21 @@ class HostAccess:
             return False
         for place in (output.storage, output.storage + after):
             try:
-                whole = read_bytes(self.worker.pid, place, guard).view(torch.int64)
+                whole = read_bytes(self.worker.pid, place, guard)
             except Unreadable as error:
                 raise self._unreadable(error) from None
-            if not bool((whole == _GUARDS).all()):
+            if not is_all(whole, GUARD):
                 return True
         return False
 
     def input_ranges(self) -> list[tuple[int, int]]:
         return _inputs(self._maps())
+
+    def views(self, output: Output) -> bool:
+        if 0 in output.shape:
+            return False
+        lies_there = process_stats.is_mapped(self.worker.pid, output.data, output.end, _INPUTS.encode())
+        return output.lies_in(self.input_ranges()) if lies_there is None else lies_there
 
     def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
         maps = self._maps()
@@ -153,7 +163,7 @@ class HostAccess:
 
 
 def _inputs(maps: Sequence[str]) -> list[tuple[int, int]]:
-    return [_span(line) for line in maps if "/memfd:inputs" in line]
+    return [_span(line) for line in maps if _INPUTS in line]
 
 
 def doubled(maps: Sequence[str], outputs: Sequence[Output]) -> set[int]:

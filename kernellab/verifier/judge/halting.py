@@ -13,7 +13,6 @@ HALT, HALTED, HALTING, HALTED_WORKER = b"halt", b"halted", b"halting", b"halted 
 #: longest wait: a thread blocked by a vfork halts only with its child, and many threads that spin on few cores must
 #: each get to run before they halt
 _MOST_SECONDS = 0.05
-_LOOK_SECONDS = 20e-6
 
 
 def obey(life: socket.socket, worker: int, alone: bool) -> bool:
@@ -38,11 +37,16 @@ def _until_halted(worker: int) -> bool:
     """Wait until every thread of ``worker`` has halted, as the system reports to its parent, or it has ended."""
     end = time.monotonic() + _MOST_SECONDS
     flags = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
-    while time.monotonic() < end:
+    # blocked, the signal of a change stays pending until it is waited for: none is missed, and waiting takes no time of
+    # the processor, which the worker may need to halt
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    while True:
         try:
             if os.waitid(os.P_PID, worker, flags) is not None:
                 return True
         except ChildProcessError:
             return True
-        time.sleep(_LOOK_SECONDS)
-    return False
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        signal.sigtimedwait({signal.SIGCHLD}, left)

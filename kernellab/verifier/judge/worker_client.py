@@ -339,6 +339,10 @@ class Worker(WorkerProcess):
         """Addresses at which the worker has mapped the inputs."""
         return self.access.input_ranges()
 
+    def views(self, output: Output) -> bool:
+        """Does an output lie in memory of the inputs?"""
+        return self.access.views(output)
+
     def shared(self, outputs: Sequence[Output]) -> tuple[list[tuple[int, int]], set[int]]:
         """The same addresses, and the outputs of a call that share a byte with another mapping of its outputs."""
         return self.access.shared([o for o in outputs if not isinstance(o, Written)])

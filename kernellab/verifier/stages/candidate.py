@@ -300,9 +300,8 @@ class Stages:
     def no_view(self, case: Case, layout: Layout, outputs: Sequence[Output]) -> None:
         """Refuse an output that aliases an argument where the reference's does not, with the arguments placed as in the
         call. Writing into one would change both, and a branch for some values may return its argument."""
-        ranges = self.worker.input_ranges()
         for i, output in enumerate(outputs):
-            if isinstance(output, Written) or not output.lies_in(ranges):
+            if isinstance(output, Written) or not self.worker.views(output):
                 continue
             args = _as_placed(case.args, layout)
             if args is not None and not reference_shares(self.task, args, i):
