@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -179,12 +180,68 @@ def maps(module: Any) -> list[str]:
     return faults
 
 
+def direct(module: Any) -> list[str]:
+    """Triton 3.6's C function is handed what its launcher hands it, but for kernels that want scratch memory."""
+    launched, faults, version = [], [], triton.__version__
+
+    class Run:
+        global_scratch_size = profile_scratch_size = 0
+        launch_cooperative_grid, launch_pdl = True, False
+
+        def __init__(self) -> None:
+            self.launch = lambda *args: launched.append(args)
+
+        def __call__(self, x: int, y: int, z: int, stream: int, function: int, *args: Any) -> None:  # as in 3.6
+            self.launch(x, y, z, stream, function, self.launch_cooperative_grid, self.launch_pdl, None, None, *args)
+
+    Run.__module__ = nvidia.__name__
+    made = SimpleNamespace(run=Run(), function=7, packed_metadata=(4, 1, 0))
+    triton.__version__ = "3.6.0"
+    for encoded in (list, lambda given: ["map", *given]):
+        run, places, rest = module.kl_run(made, (3, 2, 1), [64, 5])
+        run(*places, 99, *rest)
+        made.run(3, 2, 1, 99, 7, (4, 1, 0), None, None, None, *encoded([64, 5]))
+        if run is made.run or launched[-2] != launched[-1]:
+            faults.append(f"{launched[-2]} and not {launched[-1]}")
+        made.run.kl_raw = made.run.launch, lambda given: ["map", *given]
+    made.run.profile_scratch_size = 16
+    others = [module.kl_run(made, (1, 1, 1), [])[0]]
+    made.run.profile_scratch_size, triton.__version__ = 0, "3.7.0"
+    others.append(module.kl_run(made, (1, 1, 1), [])[0])
+    if any(run is not made.run for run in others):
+        faults.append("scratch memory, or another Triton's launcher, is passed by")
+    triton.__version__ = version
+    return faults
+
+
+def kept(module: Any, gpu: GPU) -> list[str]:
+    """A launch that is kept differs from others in each of: grid, device, addresses, dtypes, values, options."""
+    kernel, faults = module.case_kernel, []
+    x, y = torch.zeros(32), torch.zeros(32)
+    calls = [((3,), (x, y, 7, 1.5, 32), {}), ((3, 2), (x, y, 7, 1.5, 32), {}), ((3,), (y, x, 7, 1.5, 32), {})]
+    calls += [((3,), (x.view(torch.int32), y, 7, 1.5, 32), {}), ((3,), (x, y, 9, 1.5, 32), {})]
+    calls += [((3,), (x, y, 7, scale, 32), {}) for scale in (2.5, 0.0, -0.0, True, 1, 1.0)]
+    calls += [((3,), (x, y, 7, 1.5, 64), {}), ((3,), (x, y, 7, 1.5, 32), {"num_warps": 8})]
+    for _ in range(3):  # compiled, kept, launched by what is kept
+        for grid, call, options in calls:
+            gpu.stream += 1
+            quick = kernel[grid](*call, **options)
+            own = kernel.kernel[grid](*call, **options)
+            one, other = ([v.data_ptr() if isinstance(v, torch.Tensor) else v for v in ran] for ran in RAN[-2:])
+            if quick is not own or one[:6] != other[:6] or repr(one[9:]) != repr(other[9:]):
+                faults.append(f"{grid}, {call[2:]}, {options} is launched otherwise: {one} and not {other}")
+    if len(kernel.calls) < len(calls):
+        faults.append(f"{len(kernel.calls)} launches are kept of {len(calls)}")
+    return faults
+
+
 def main(folder: Path) -> None:
     gpu = GPU()
     driver.set_active(gpu)
     module = module_of(folder / "kernel.py")
     helpers = module_of(folder / "helpers.py")
-    print(json.dumps(kinds(module, gpu) + looked_at(module) + other_tritons(module) + maps(helpers)))
+    faults = kinds(module, gpu) + kept(module, gpu) + looked_at(module) + other_tritons(module)
+    print(json.dumps(faults + direct(helpers) + maps(helpers)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from kernellab.lowering.triton.launched import HELPERS, MAPS
 from kernellab.records import Source
 from kernellab.verifier.static.check import check
 
-_HEAD = "import functools\n\nimport torch\nimport triton\nimport triton.language as tl\n\n\n"
+_HEAD = "import functools\nimport operator\n\nimport torch\nimport triton\nimport triton.language as tl\n\n\n"
 _KERNEL = """
 
 @kl_launched

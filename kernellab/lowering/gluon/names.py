@@ -31,20 +31,24 @@ HELPERS = '''_routes = {}
 
 @functools.lru_cache(maxsize=None)
 def kl_generation(device):
-    return torch.cuda.get_device_capability(device)[0]
+    """The GPU's generation; 0 for -1, which stands for the CPU."""
+    return torch.cuda.get_device_capability(device)[0] if device >= 0 else 0
 
 
 def kl_asynchronous(name, *tensors):
     """Whether a launch goes to its asynchronous kernel; why not is in ``_routes`` and said once."""
     if gluon is None:
         why = "this Triton has no Gluon by the names known here"
-    elif not tensors[0].is_cuda or kl_generation(tensors[0].device) != 9:
+    elif kl_generation(tensors[0].get_device()) != 9:
         why = "the tensors are not on a Hopper GPU"
-    elif any(t.data_ptr() % 16 for t in tensors):
-        why = "an address is no multiple of the 16 bytes that the copy engine wants"
     else:
-        _routes[name] = "asynchronous"
-        return True
+        for tensor in tensors:
+            if tensor.data_ptr() % 16:
+                why = "an address is no multiple of the 16 bytes that the copy engine wants"
+                break
+        else:
+            _routes[name] = "asynchronous"
+            return True
     if _routes.get(name) != why:
         warnings.warn(f"{name} runs its Triton kernel: {why}.", stacklevel=3)
     _routes[name] = why

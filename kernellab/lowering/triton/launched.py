@@ -15,12 +15,22 @@ HELPERS = '''def kl_kind(value):
     return type(value) if value is None or type(value) in (float, bool) else value.kind  # kl_described gives a kind
 
 
+def kl_picked(places):
+    """A function that takes the values at ``places`` of a tuple."""
+    return operator.itemgetter(*places) if len(places) > 1 else lambda values: tuple(values[i] for i in places)
+
+
 class KlLaunched:
-    """A kernel that is launched by what Triton compiled for arguments of such kinds: its own way there costs more."""
+    """A kernel that is launched by what Triton compiled for arguments of such kinds: its own way there costs more.
+
+    ``compiled`` has binaries by their arguments' kinds, ``calls`` launches by addresses and values."""
 
     def __init__(self, kernel, prepare):
-        self.kernel, self.prepare, self.compiled = kernel, prepare, {}
+        self.kernel, self.prepare, self.compiled, self.calls = kernel, prepare, {}, {}
         self.constant = [p.is_constexpr for p in kernel.params]
+        at = range(len(self.constant))
+        self.constants = kl_picked([i for i in at if self.constant[i]])
+        self.others = kl_picked([i for i in at if not self.constant[i]])
 
     def __getattr__(self, name):
         return getattr(self.kernel, name)
@@ -37,10 +47,31 @@ class KlLaunched:
         )  # fmt: skip
 
     def launch(self, grid, *arguments, **options):
-        if self.watched() or callable(grid) or len(arguments) != len(self.constant):
+        if len(arguments) != len(self.constant) or self.watched():
             return self.kernel[grid](*arguments, **options)
         driver = triton.runtime.driver.active
         device = driver.get_current_device()
+        try:
+            key = [device, grid, self.constants(arguments), *options, *options.values()]
+            for value in self.others(arguments):
+                if isinstance(value, torch.Tensor):
+                    key += value.data_ptr(), value.dtype, value.is_cuda
+                elif type(value) is float:  # 0.0 equals -0.0
+                    key.append(value.hex())
+                else:  # a descriptor of kl_described is the only one of its base
+                    key += type(value), value.base if hasattr(value, "kind") else value
+            key = tuple(key)
+            kept = self.calls.get(key)
+        except (AttributeError, TypeError):  # a value without a hash: Triton decides
+            return self.kernel[grid](*arguments, **options)
+        if kept is None:
+            return self.first(key, device, grid, arguments, options)
+        made, run, places, rest = kept
+        run(*places, driver.get_current_stream(device), *rest)
+        return made
+
+    def first(self, key, device, grid, arguments, options):
+        """Launch what ``calls`` does not have, and keep it there where its binary is known."""
         kinds, given = [device, *options.items()], []  # given: addresses, or the launcher asks the driver for each
         try:
             for value, constant in zip(arguments, self.constant):
@@ -50,20 +81,34 @@ class KlLaunched:
                     continue
                 given.append(value)
                 kinds.append(value if constant else kl_kind(value))
-            key = tuple(kinds)
-            made = self.compiled.get(key)
+            kinds = tuple(kinds)
+            made = self.compiled.get(kinds)
         except (AttributeError, TypeError):  # an argument whose kind is not known here: Triton decides
+            made, given = None, None
+        if given is None or callable(grid):
             return self.kernel[grid](*arguments, **options)
         if made is None:
             if len(self.compiled) >= 1024:
                 self.compiled.clear()
-            made = self.compiled[key] = self.kernel[grid](*arguments, **options)
+            made = self.compiled[kinds] = self.kernel[grid](*arguments, **options)
             self.prepare(made)
             return made
-        places = (*grid, 1, 1)[:3]
-        stream = driver.get_current_stream(device)
-        made.run(*places, stream, made.function, made.packed_metadata, None, None, None, *given)
+        if len(self.calls) >= 1024:
+            self.calls.clear()
+        self.calls[key] = _, run, places, rest = made, *kl_run(made, (*grid, 1, 1)[:3], given)
+        run(*places, triton.runtime.driver.active.get_current_stream(device), *rest)
         return made
+
+
+def kl_run(made, places, given):
+    """What launches a compiled kernel, and what it takes before the stream and after it."""
+    run, after = made.run, (made.packed_metadata, None, None, None)
+    direct = triton.__version__[:4] == "3.6." and type(run).__module__ == "triton.backends.nvidia.driver"
+    if not direct or run.global_scratch_size or run.profile_scratch_size:
+        return run, places, (made.function, *after, *given)
+    raw, encoded = getattr(run, "kl_raw", (run.launch, list))  # past what prepares scratch memory
+    fixed = run.launch_cooperative_grid, run.launch_pdl, None, None
+    return raw, places, (made.function, *fixed, *after, *encoded(given))
 
 
 @functools.lru_cache(maxsize=None)
@@ -92,9 +137,8 @@ MAPS = '''def kl_keep_maps(made):
     count, more, maps = len(made.src.signature), (None,) * (encode.__code__.co_argcount - 2), {}
     described = list(zip(places, metas))[::-1]
 
-    def launch_with_maps(*args):
-        nested = isinstance(args[-1], (list, tuple))  # from Triton 3.7 on the kernel's arguments are one
-        given = list(args[-1] if nested else args[-count:])
+    def encoded(given):
+        given = list(given)
         for place, meta in described:
             kept = hasattr(given[place], "kind")  # by kl_described: others may change between calls
             found = kept and maps.get(given[place].base)
@@ -105,8 +149,14 @@ MAPS = '''def kl_keep_maps(made):
                         maps.clear()
                     maps[given[place].base] = found
             given[place : place + 1] = found
-        return raw(*args[:-1], given) if nested else raw(*args[:-count], *given)
+        return given
 
+    def launch_with_maps(*args):
+        if isinstance(args[-1], (list, tuple)):  # from Triton 3.7 on the kernel's arguments are one
+            return raw(*args[:-1], encoded(args[-1]))
+        return raw(*args[:-count], *encoded(args[-count:]))
+
+    made.run.kl_raw = raw, encoded
     made.run.launch = launch_with_maps
 
 

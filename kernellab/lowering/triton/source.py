@@ -72,7 +72,7 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     host_text = host.write()
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
-    head += ("import functools\n" if quick else "") + ("import warnings\n" if own else "")
+    head += ("import functools\nimport operator\n" if quick else "") + ("import warnings\n" if own else "")
     head += "\n" if quick else ""
     head += "import torch\nimport triton\nimport triton.language as tl\n\n"
     head += (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
