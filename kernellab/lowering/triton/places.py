@@ -66,9 +66,14 @@ class PlaceWriter:
         vectors: list[str] = []
         masks: list[str] = []
         any_scalar = 0
+        joined = False
         for d, index in enumerate(region.index):
             size = tensor.shape[d]
-            strides = [self.int_text(s) for s in tensor.shape[d + 1 :] if not s.is_one]
+            if joined:
+                joined = False
+                continue
+            joined = bool(lanes) and not turned and self._joined(region, d, lanes[axis : axis + 2])
+            strides = [self.int_text(s) for s in tensor.shape[d + 1 + joined :] if not s.is_one]
             if isinstance(index, Point):
                 at = self.int_text(index.at)
                 tests = self._point_mask(index.at, at, size)
@@ -76,6 +81,13 @@ class PlaceWriter:
                 masks += tests
                 if index.at != num(0):
                     scalars.append(" * ".join([_factor(at), *map(_factor, strides)]))
+                continue
+            if joined:
+                outer, inner = lanes[axis : axis + 2]
+                both = Lanes(outer.axis, outer.total, inner.over, int_op("*", outer.extent, inner.extent))
+                at = self._vector(index, outer.axis, rank, size, self._spread(both))
+                vectors.append(" * ".join([_factor(at), *map(_factor, strides)]))
+                axis += 2
                 continue
             if lanes:
                 at = self._vector(index, lanes[axis].axis, rank, size, self._spread(lanes[axis]))
@@ -90,6 +102,19 @@ class PlaceWriter:
             # the interpreter converts a scalar condition to an integer if it is combined with a vector of conditions
             mask = f"({mask}) != 0"
         return Place(pointer, mask)
+
+    def _joined(self, region: Region, d: int, lanes: tuple[Lanes, ...]) -> bool:
+        """Are all elements of dimensions ``d`` and the next one lanes in their order? Their index is the lane, then."""
+        ranges, sizes = region.index[d : d + 2], region.tensor.shape[d : d + 2]
+        if len(ranges) < 2 or len(lanes) < 2 or not all(isinstance(ix, Range) for ix in ranges):
+            return False
+        outer, inner = lanes
+        whole = all(
+            isinstance(ix, Range) and ix.start == num(0) and ix.step.is_one and self.ints.equal(ix.extent, size)
+            and self.shapes.extent(ix.extent).exact
+            for ix, size in zip(ranges, sizes, strict=True)
+        )  # fmt: skip
+        return whole and outer.axis == inner.axis and self.ints.equal(outer.over, int_op("*", inner.over, inner.extent))
 
     def _spread(self, lanes: Lanes) -> str:
         """Return a range's indices along a dimension that it shares with others."""
