@@ -124,11 +124,11 @@ def inputs():
 
 @pytest.mark.parametrize("width", [128, 96])
 def test_packed_weights_are_multiplied_as_narrow_numbers(width: int, tmp_path: Path) -> None:
-    """Tensor cores take them; the two halves of a byte are read once where a group is a step."""
+    """Tensor cores take them; a short group of both halves is a step, whose other factor is read whole."""
     task, sketch = load_task(PACKED.format(width=width)), sketch_of(PACKED.format(width=width))
     product = next(line for line in sketch.splitlines() if "gemm(" in line)
     assert product.count(", bf16)") >= (2 if width == 128 else 3), "a factor that is chosen is cast back"
-    assert ("unroll" in sketch) == (width == 128)
+    assert ("gemm(reshape(x_tile, [BM, 64 * 2])" in sketch) == (width == 128)
     program = load_program(sketch_of(PACKED.format(width=width), INTERPRETED))
     args = task.module().sample(seed=3)
     (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
@@ -181,6 +181,25 @@ def test_few_rows_take_long_steps(rows: int, cols: int, summed: int) -> None:
     target = Target("triton", Backend.CUDA, find_chip("h200"))
     sketch = sketch_of(LINEAR.format(rows=rows, cols=cols, summed=summed), target)
     assert "BK = 128 in" in sketch and "num_stages = 5 in" in sketch
+    assert ("warp_roles" in sketch) == (rows >= 64), "a group of warps multiplies at least 64 rows"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "summed", "parts", "tile"),
+    [
+        (512, 768, 3072, 1, (64, 64)),  # 96 tiles: two parts would take two waves
+        (512, 1024, 32768, 4, None),  # long parts of larger tiles
+        (256, 4096, 4096, 1, (64, 128)),  # 128 tiles
+        (256, 6144, 4096, 1, (128, 128)),  # 192 tiles of 64 x 128 would be two waves
+    ],
+)
+def test_tiles_and_parts_of_the_sum_fill_one_wave(
+    rows: int, cols: int, summed: int, parts: int, tile: tuple[int, int] | None
+) -> None:
+    target = Target("triton", Backend.CUDA, find_chip("h200"))
+    sketch = sketch_of(LINEAR.format(rows=rows, cols=cols, summed=summed), target)
+    assert sketch.count("sketch ") == parts and (parts == 1 or f"[{rows}, {parts}, {summed // parts}]" in sketch)
+    assert tile is None or (f"BM = {tile[0]} in" in sketch and f"BN = {tile[1]} in" in sketch)
 
 
 CALLED = """import torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernellab.designer.emit.loops import begin, grid, guarded, loop
-from kernellab.designer.emit.nodes import Value, accumulator, call, hint, let, multiply, pipeline, plus
+from kernellab.designer.emit.nodes import Value, accumulator, call, hint, let, listed, multiply, pipeline, plus
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.pads import at_edge
 from kernellab.designer.emit.stores import store_all
@@ -32,14 +32,15 @@ def product(w: Writer) -> tuple[Stmt, ...]:
     test = _reached(w, dot, full)
     start = len(row.body)
     loops = [a for a in red if a not in w.t.whole]
+    steps = tuple(a for a in red if a in w.t.whole) if red[-1] in w.t.whole else (red[-1],)
     hints = pipeline(w.stages, w.t.groups, w.t.in_turn, not w.k.of_float8)
     short = loops[-1].extent if len(loops) > 1 and loops[-1] not in w.t.blocks else 0
     if isinstance(short, int) and 1 < short <= _UNROLLED:
         # a loop of few steps cannot prefetch: the loop around it does
         few = hint(Str("unroll"), Num(short))
-        loop(w, loops[:-1], lambda: loop(w, loops[-1:], lambda: _multiply(w, dot, name, full, red[-1]), few), hints)
+        loop(w, loops[:-1], lambda: loop(w, loops[-1:], lambda: _multiply(w, dot, name, full, steps), few), hints)
     else:
-        loop(w, loops, lambda: _multiply(w, dot, name, full, red[-1]), hints)
+        loop(w, loops, lambda: _multiply(w, dot, name, full, steps), hints)
     if test is not None:
         row.body[start:] = [guarded(test, row.body[start:])]
     row.known[id(dot)] = Value(Name(name), full)
@@ -62,9 +63,10 @@ def _reached(w: Writer, dot: Dot, full: tuple[Axis, ...]) -> Node | None:
     return Binary("<", col, plus(plus(row, w.extent(band.row)), band.distance))
 
 
-def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -> None:
-    """Write one step of the loop: a tile of each factor."""
+def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], steps: tuple[Axis, ...]) -> None:
+    """Write one step of the loop, along one axis or several: a tile of each factor."""
     rows, cols = full
+    k = steps[-1]
     swapped = rows not in w.free(dot.a)
     if dot.parts:
         each = len(dot.parts) // 2
@@ -80,7 +82,11 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
         w.body.append(let(name, Binary("+", Name(name), Name(step))))
         return
     first, second = inside(w, (dot.b, dot.a) if swapped else (dot.a, dot.b), k)
-    pair: tuple[Node, Node] = (w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree)
+    if len(steps) == 1:
+        pair = w.spread(first, (rows, k)).tree, w.spread(second, (k, cols)).tree
+    else:  # in the order in which they are stored, so that a step's values stay in their threads
+        turned = _flat(w, second, (cols, *steps))
+        pair = _flat(w, first, (rows, *steps)), call("transpose", turned)
     if dot.a.dtype in FLOAT8 and not w.k.of_float8:
         pair = call("cast", pair[0], Name("f16")), call("cast", pair[1], Name("f16"))
     if dot.steps or w.k.of_float8:
@@ -90,6 +96,15 @@ def _multiply(w: Writer, dot: Dot, name: str, full: tuple[Axis, ...], k: Axis) -
         w.body.append(let(name, Binary("+", Name(name), product_of([sums, *scales]))))
         return
     w.body.append(multiply(*pair, name, w.t.precision))
+
+
+def _flat(w: Writer, value: Value, axes: tuple[Axis, ...]) -> Node:
+    """Return a factor of two dimensions: the axes after the first are one."""
+    value = w.spread(value, axes)
+    if value.axes != axes:
+        value = Value(call("broadcast", value.tree, listed(w.shape(axes))), axes)
+    first, *steps = w.shape(axes)
+    return call("reshape", value.tree, listed([first, product_of(steps)]))
 
 
 def multiply_parts(w: Writer, name: str, left: list[Node], right: list[Node]) -> None:

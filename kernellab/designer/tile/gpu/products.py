@@ -47,7 +47,13 @@ def product(ctx: Context, k: Launch) -> Tiling:
     tile = roles.tile if roles else _fitting(ctx, k, rows, _tile(ctx, k, rows, cols))
     descriptors = True if parts == 2 or (exact == "tf32" and not parts and widest(k.product) == "float32") else None
     blocks = {rows: ctx.block("BM", tile.m, rows, 16, 256), cols: ctx.block("BN", tile.n, cols, 16, 256)}
-    if k.product.steps or _one_step(ctx, k, summed):
+    pairs = ctx.target.dsl == "triton" and [ctx.size(a) for a in unpacked] == [2]
+    if pairs and _one_step(ctx, k, summed) and _adjacent(k.product, summed, unpacked[0]):
+        # the other factor lies in the order of a byte's two numbers: one step of both loads it whole, and ahead.
+        # 16 x 11008 x 4096 on an H200 29.4 us, 42.0 in two steps; 16 x 4096 x 11008 61 and 92, 32 x 11008 x 4096 44, 62
+        inner = summed, unpacked[0]
+        t = replace(t, order=(*(a for a in t.order if a not in inner), *inner), whole=frozenset(inner))
+    elif k.product.steps or _one_step(ctx, k, summed):
         # a block with one scale is a step
         t = replace(t, whole=frozenset([summed]))
     else:
@@ -76,10 +82,23 @@ def _packed(dot: Dot) -> bool:
     return not dot.parts and any(isinstance(x, Leaf) and item_bytes(x.dtype) == 1 for e in computed for x in walk(e))
 
 
+def _of_exponentials(dot: Dot, rows: Axis) -> bool:
+    """Return whether the rows' factor is computed by exponentials, and the columns' is stored."""
+    left, right = (dot.a, dot.b) if rows in Free()(dot.a) else (dot.b, dot.a)
+    computed = any(isinstance(e, Op) and e.op == "exp" for e in walk(left, inside=False))
+    return computed and isinstance(right, Leaf)
+
+
 def _chosen_along(ctx: Context, dot: Dot, axis: Axis) -> bool:
     """Return whether a position along the short ``axis`` selects which part of a loaded value is multiplied."""
     chosen = (e.args[0] for side in (dot.a, dot.b) for e in walk(side) if isinstance(e, Op) and e.op == "where")
     return ctx.size(axis) <= _PARTS and any(isinstance(c, Op) and tells(c, axis) for c in chosen)
+
+
+def _adjacent(dot: Dot, outer: Axis, inner: Axis) -> bool:
+    """Return whether a stored factor's last dimensions are ``outer`` and ``inner``."""
+    leaves = [e for side in (dot.a, dot.b) for e in walk(side, inside=False) if isinstance(e, Leaf)]
+    return any([ix.leaves() for ix in e.index[-2:]] == [(outer,), (inner,)] for e in leaves)
 
 
 def _one_step(ctx: Context, k: Launch, summed: Axis) -> bool:
@@ -125,6 +144,12 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
             if summed % d and summed % 128 == 0:
                 d, stages = 128, stages + 1  # a step that divides the sum needs no mask
             return Tile(m, n, d, 4, stages) if height <= width else Tile(n, m, d, 4, stages)
+    if asynchronous_chip(ctx) and item == 2 and not dot.parts and height >= 64 and _of_exponentials(dot, rows):
+        # each tile of columns computes them again. Probabilities of 32 x 128 x 4096 times 512 columns, with the two
+        # launches before on an H200: 157 us by 64 x 64, 136 by 64 x 256; two waves of those (64 x 128 x 2048) 128, 122
+        for columns, stages in ((256, 3), (128, 4)):
+            if width % columns == 0 and ctx.cores * 9 // 10 <= tiles(64, columns) <= ctx.cores:
+                return Tile(64, columns, 64, 4, stages)
     # measured on an H200, 128 and 16 rows: steps of 128 take 0.055 and 0.044 ms, steps of 64 0.082 and 0.058
     long = few and tiles(64, 64) <= ctx.cores
     row = None if long else ctx.row(
@@ -218,6 +243,8 @@ class _Roles:
 
 _ROLES = (_Roles(Tile(128, 256, 64, 8, 3), 1), _Roles(Tile(128, 128, 64, 8, 5), 2, True, 0.52))
 _LOW_ROLES = _Roles(Tile(64, 128, 64, 8, 5), 2, True, 0.32)
+#: one group on a tile of 64 rows for a long sum: only where all tiles run at once
+_ONE_WAVE = (_Roles(Tile(64, 128, 128, 4, 4), 1, False, 0.33), _Roles(Tile(64, 64, 128, 4, 5), 1, False, 0.24))
 #: with results of 4 bytes fewer stages fit in shared memory; groups do not share rows that are strided across steps
 _WIDE_ROLES, _TURNED_ROLES = _Roles(Tile(128, 128, 64, 8, 4), 2), _Roles(Tile(128, 128, 64, 8, 4), 1)
 #: for f8: each group adds a step's products to its sums while the other's run
@@ -229,8 +256,11 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
 
     Measured on an H200, bf16, 2026-11-29. One wave of 128 x 128 and a short sum: 512 x 3072 x 768 with SiLU 7.8 us,
     with roles 9.7; without SiLU 7.5 both. A long sum of few tiles: 256 x 4096 x 4096 16.7 us with low roles, 25.8
-    without; in parts, 512 x 768 x 3072 11.6 and 19.2, 256 x 1024 x 4096 9.8 and 14.5. 128 x 4096 x 11008 takes 46.6 and
-    36.6.
+    without; in parts, 256 x 1024 x 4096 9.8 and 14.5. One group in one wave, 2026-11-30 (before, after, cuBLAS, us as
+    graphs): 128 x 4096 x 14336 44.0, 39.2, 37.8; 128 x 4096 x 4096 13.5, 10.2, 13.2; 128 x 5120 x 5120 29.2, 20.3,
+    16.9; 256 x 4096 x 4096 14.9, 13.2, 16.0, with GELU 21.4, 16.5, 18.0; 192 x 5120 x 5120 29.5, 21.4, 20.7;
+    320 x 3072 x 3072 17.5, 11.0, 13.9; 512 x 768 x 3072 10.3, 7.7, 7.7; 1024 x 1024 x 4096 14.6 to 15.8, 14.4 to 15.3,
+    15.2 (from memory 23.6, 20.5, 19.4).
     """
     dot = k.product
     pair = {dot.a.dtype, dot.b.dtype}
@@ -253,8 +283,16 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
         return others * -(-height // m) * -(-width // n)
 
     summed, in_parts = ctx.volume(dot.axes), any(item_bytes(o.dtype) > 2 for o in k.outs)
-    roles = (*_ROLES, _LOW_ROLES) if summed <= _LONG else _ROLES
+    roles: tuple[_Roles, ...] = (*_ROLES, _LOW_ROLES) if summed <= _LONG else _ROLES
+    if summed > _LONG and not eight:
+        # measured in one wave of whole tiles; 96 rows take 16.9 us in tiles of 64, and 13.7 without roles
+        roles += tuple(
+            r for r in _ONE_WAVE
+            if tiles(r.tile.m, r.tile.n) <= ctx.cores and height % r.tile.m == 0 == width % r.tile.n
+        )  # fmt: skip
     best = min(roles, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
+    if best in _ONE_WAVE and not in_parts:
+        return best
     if in_parts:
         left = dot.a if rows in Free()(dot.a) else dot.b
         best = _WIDE_ROLES if _along(left, dot) else _TURNED_ROLES
