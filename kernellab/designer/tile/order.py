@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -18,6 +19,10 @@ from kernellab.errors import DesignError
 _FEW = 32
 #: length below which a row is short
 _SHORT_ROW = 256
+#: loads at positions that are values from which tiles are small, the elements of a tile times these loads, and a
+#: thread's elements. A pooling 3 x 3 of 64 x 64 x 112 x 112 bf16 with places on an H200 0.175 -> 0.074 ms, its gradient
+#: 0.358 -> 0.203, that of 2 x 2 windows 0.166 -> 0.123
+_MANY_PICKED, _PICKED, _OF_A_THREAD = 5, 3584, 8
 
 
 def axis_order(ctx: Context, k: Launch) -> tuple[Axis, ...]:
@@ -183,8 +188,12 @@ def short_rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling 
         size *= ctx.size(outer[-1])
         whole.append(outer.pop())
     others = ctx.volume(k.par - set(whole))
-    rows = below(min(max(1, ctx.style.flat // max(size, 1)), others))
-    return replace(t, whole=frozenset(whole), blocks={outer[-1]: ctx.block("ROWS", rows, outer[-1])})
+    picked = sum(any(ix.at is not None and inner in ix.within() for ix in e.index) for e in k.loads)
+    many = ctx.gpu and ctx.style.measured and picked >= _MANY_PICKED
+    elements = min(ctx.style.flat, _PICKED // picked) if many else ctx.style.flat
+    rows = below(min(max(1, elements // max(size, 1)), others))
+    warps = max(1, rows * math.prod(power(ctx.size(a)) for a in whole) // (32 * _OF_A_THREAD)) if many else t.warps
+    return replace(t, whole=frozenset(whole), blocks={outer[-1]: ctx.block("ROWS", rows, outer[-1])}, warps=warps)
 
 
 def _filled(axis: Axis) -> bool:
