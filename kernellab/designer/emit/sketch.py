@@ -22,6 +22,7 @@ from kernellab.designer.ir.launch import RESULT_TITLE, Launch, LaunchKind
 from kernellab.designer.ir.normal import Layout
 from kernellab.designer.ir.tiling import Consts, Tiling
 from kernellab.designer.steps.sketch import steps
+from kernellab.designer.tile import why
 from kernellab.errors import DesignError
 from kernellab.operations.sketch import OPS
 from kernellab.sketch.syntax import tree
@@ -106,7 +107,9 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
         DesignError: the sketch language has no name for a tensor's dtype, or a reduction has no schedule.
     """
     option = tree.Name("num_stages") if file.shares_stages(k, t) else tree.Num(t.stages)
-    body = EMIT[k.kind](Writer(k, t, file.layout, Names(file.taken), option if t.stages else None))
+    writer = Writer(k, t, file.layout, Names(file.taken), option if t.stages else None)
+    body = EMIT[k.kind](writer)
+    words = (*t.why, why.FROM_VECTOR) if writer.from_vector else t.why
     used_names = mentioned(file.layout, k, t)
     sizes = {i.name: i for n, i in file.sizing.items() if n in used_names}
     used_names |= {n for i in sizes.values() for e in i.shape for n in extents.names(e)}
@@ -114,24 +117,24 @@ def sketch(file: File, name: str, k: Launch, t: Tiling, warps: int) -> tree.Sket
     shapes = {n: channels_at_end(i.shape) if i.last else i.shape for n, i in sizes.items()}
     tensors = [tree.TensorDecl(n, tuple(map(extent, shapes[n])), DTYPES[i.dtype], None) for n, i in sizes.items()]
     return assembled(
-        name, t.why, symbols, [*tensors, *_tensors(file, k)], _constants(file, k, t, used_names, warps), body
+        name, words, symbols, [*tensors, *_tensors(file, k)], _constants(file, k, t, used_names, warps), body
     )
 
 
 def assembled(
     name: str,
-    why: Sequence[str],
+    words: Sequence[str],
     symbols: Sequence[str],
     tensors: Sequence[tree.TensorDecl],
     constants: Sequence[tree.ConstDecl],
     body: Sequence[tree.Stmt],
 ) -> tree.Sketch:
-    """Return a sketch that begins with the sentences of ``why`` as comments."""
+    """Return a sketch that begins with the sentences of ``words`` as comments."""
     lines: dict[str, tuple[tree.SymbolDecl | tree.TensorDecl | tree.ConstDecl, ...]] = {
         "symbols": tuple(map(tree.SymbolDecl, symbols)), "tensors": tuple(tensors), "constexpr": tuple(constants),
     }  # fmt: skip
     first, *rest = [tree.Declaration(kind, items) for kind, items in lines.items() if items]
-    return tree.Sketch(name, (replace(first, comments=tree.Comments(tuple(why))), *rest), tuple(body))
+    return tree.Sketch(name, (replace(first, comments=tree.Comments(tuple(words))), *rest), tuple(body))
 
 
 def mentioned(layout: Layout, k: Launch, t: Tiling) -> frozenset[str]:

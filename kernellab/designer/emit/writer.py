@@ -106,6 +106,8 @@ class Writer:
         self.narrow = False
         #: a place that several values read along different axes is loaded once
         self.loads_once = False
+        #: a loop begins where a vector does, before its row
+        self.from_vector = False
 
     @property
     def body(self) -> list[tree.Stmt]:
@@ -352,6 +354,7 @@ class Writer:
             first: tree.Expr = self.vars[names[0]]
             for row, size in zip(names[1:], self.layout.views[tensor][1:-1], strict=True):
                 first = Binary("+", times(first, extent(size)), self.vars[row])
+            self.from_vector = True
             return Binary("-", ZERO, Binary("%", times(first, extent(axis.extent)), tree.Num(self.t.vector)))
         return ZERO
 

@@ -12,6 +12,8 @@ WHOLE_ROW = ("A whole row is one tile: it is read once, and every pass finds it 
 SIDE_BY_SIDE = ("Rows are shorter than a vector: neighbouring rows are reduced side by side.",)
 COLUMNS = ("Columns side by side share each load; the reduction runs down them.",)
 ONLINE = ("Each lane keeps what its elements come to so far: one read of the row gives two reductions.",)
+#: a loop that begins before its row
+FROM_VECTOR = "Rows are no whole number of vectors: each loop begins at the vector that holds its row's first element."
 PASSES = ("One pass over the row for each reduction that needs the one before.",)
 SORTED = ("A whole row is put in order on chip; equal elements keep theirs.",)
 CARRIED = ("The scan carries from block to block; rows are independent.",)

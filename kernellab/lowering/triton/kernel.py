@@ -20,7 +20,7 @@ from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_used
 from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values, tells_halves
 from kernellab.lowering.unseen import Walk
-from kernellab.sketch.program.ints import IntExpr, IntKind, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import (
     Alloc,
     Apply,
@@ -201,7 +201,11 @@ class KernelWriter:
         folded = self.folded.get(id(stmt))
         dtype = stmt.region.tensor.dtype
         if not folded and (row := self._aligned(stmt.region)) is not None:
-            code = f"kl_read_row({self._row_text(stmt.region, row)}, {pad_text(stmt.pad, dtype)})"
+            total = num(1)
+            for size in stmt.region.tensor.shape:
+                total = int_op("*", total, size)
+            where = f"{stmt.region.tensor.name}, {self.int_text(total)}, {self._row_text(row)}"
+            code = f"kl_read_row({where}, {pad_text(stmt.pad, dtype)})"
             self.set_tile(stmt.tile, self.values.cast(Text(code, stmt.tile.shape), dtype, stmt.tile.dtype).code)
             return
         turned = not folded and len(stmt.region.shape) > 1 and _strided(stmt.region)
@@ -236,18 +240,18 @@ class KernelWriter:
         row = aligned_row(region, self.ints)
         return row if row is not None and self.shapes.extent(row.extent).exact else None
 
-    def _row_text(self, region: Region, row: AlignedRow) -> str:
-        """Return the arguments of ``kl_read_row`` and ``kl_write_row`` that say where the tile lies."""
+    def _row_text(self, row: AlignedRow) -> str:
+        """Return the arguments of ``kl_read_row`` and ``kl_write_row`` that say where in a tensor the tile lies."""
         at, length = self.int_text(row.at), self.int_text(row.length)
         extent = self.shapes.extent(row.extent).padded
-        return f"{region.tensor.name}, {self.int_text(row.first)}, {at}, {length}, {extent}, {row.vector}"
+        return f"{self.int_text(row.first)}, {at}, {length}, {extent}, {row.vector}"
 
     def _store(self, stmt: Store) -> None:
         if (row := self._aligned(stmt.region)) is not None:
             code = self.values.filled(stmt.value, stmt.region.shape)
             dtype = stmt.region.tensor.dtype
             cast = self.values.cast(Text(code, stmt.region.shape), stmt.value.type.dtype, dtype).code
-            self.out.put(f"kl_write_row({self._row_text(stmt.region, row)}, {tidy(cast)})")
+            self.out.put(f"kl_write_row({stmt.region.tensor.name}, {self._row_text(row)}, {tidy(cast)})")
             return
         pointer, value, mask = self._target(stmt)
         self.out.put(f"tl.store({pointer}, {value}{mask})")

@@ -69,21 +69,23 @@ def kl_first_in_order(x, count: tl.constexpr):
 
 
 @triton.jit
-def kl_read_row(tensor, first, at, length, SIZE: tl.constexpr, VECTOR: tl.constexpr, pad):
+def kl_read_row(tensor, total, first, at, length, SIZE: tl.constexpr, VECTOR: tl.constexpr, pad):
     """Reads ``SIZE`` elements from ``at`` of a row whose element 0 is ``tensor[first]``; outside of the row, ``pad``.
 
-    ``first + at`` is a multiple of ``VECTOR``: a vector that lies in the row is read at once. Only tiles over the
-    row's ends also read single elements.
+    ``first + at`` is a multiple of ``VECTOR``: each vector that holds an element of the row is read at once, with its
+    neighbours of other rows. Only the end of a tensor of ``total`` elements that is no whole vector is read one by one.
     """
     tl.static_assert(SIZE % VECTOR == 0)
     places = tensor + (tl.multiple_of(first + at, VECTOR) + tl.arange(0, SIZE))
     vector = at + tl.arange(0, SIZE) // VECTOR * VECTOR
-    whole = (vector >= 0) & (vector + VECTOR <= length)
+    whole = (vector + VECTOR > 0) & (vector < length) & (first + vector + VECTOR <= total)
     tile = tl.load(places, mask=whole, other=pad)
     if (at < 0) | (at + SIZE > length):
         lane = at + tl.arange(0, SIZE)
-        edge = (lane >= 0) & (lane < length) & ~whole
-        tile = tl.where(edge, tl.load(places, mask=edge, other=pad), tile)  # does not wait for the vectors
+        inside = (lane >= 0) & (lane < length)
+        if first + length > total // VECTOR * VECTOR:
+            tile = tl.where(whole, tile, tl.load(places, mask=inside & ~whole, other=pad))
+        tile = tl.where(inside, tile, tl.full([SIZE], pad, tile.dtype))
     return tile
 
 

@@ -21,13 +21,10 @@ _MOST = 1 << 15
 _SHORT, _LINE = 64, 256
 #: numbers packed into a byte or a word, and elements of a tile that unpacks them
 _PACKED, _UNPACKED_TILE = 8, 1 << 14
-#: lanes of a row's tile relative to a row block, and elements per lane: for rows not aligned to 16 bytes, and for other
-#: rows longer than this multiple of the longest whole row
-_ODD, _LONG, _LONGER = (0.25, 8), (2, 4), 2
+#: other rows longer than this multiple of the longest whole row share exponentials among a lane's elements
+_LONGER = 2
 #: bytes that a lane moves at once
 _VECTOR = 16
-#: whole rows in an unaligned row from which its ends take little of its time
-_MANY_TILES = 6
 #: share of the L2 cache for rows that are read again; programs per SM that read narrow rows
 _CACHED, _PROGRAMS = 0.7, 4
 #: number of sums in one launch from which their tiles are kept small, and the total elements of the tiles then
@@ -79,8 +76,6 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     if _held(ctx, k, red) > ctx.style.whole_row:
         firsts = [first for r in k.reds if (first := first_of(r)) is not None]
         own_firsts = [first for first in firsts if first in k.reds]
-        # unaligned rows are read element by element: 8192 rows of 50257 bf16 on an H200 0.801 ms, 1.20 in passes; if 8
-        # elements of a lane share one exponential 0.655 (16 with 16 warps 0.913), of 131071 0.518 (0.665)
         unaligned = ctx.style.measured and ctx.size(inner) * widest_along(k, [inner]) % _VECTOR != 0
         vector = _vector(ctx, k, inner, any(f.kind == "max" for f in own_firsts)) if unaligned else 0
         odd = unaligned and k.varies
@@ -108,9 +103,11 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # so do float32 values of narrow elements that no cache holds: one exponential per element in place of two
         widened = not cached and widest_along(k, [inner]) <= 2 and any(f.kind == "max" for f in own_firsts)
         if (narrow_max or widened) and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
-            times, parts = _ODD if odd else _LONG
-            lanes = {inner: ctx.block("LANES", int(times * ctx.style.row_block), inner, 64)}
-            return replace(t, blocks=lanes, once=True, parts=parts, vector=vector, warps=32, why=why.ONLINE)
+            lanes, parts, warps = _shared_exponentials(odd, narrow_max, vector)
+            blocks = {inner: ctx.block("LANES", lanes, inner, 64)}
+            return replace(t, blocks=blocks, once=True, parts=parts, vector=vector, warps=warps, why=why.ONLINE)
+        if vector:
+            length = _of_vectors(ctx, k, inner, online)
         blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
         return replace(
             t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, vector=vector,
@@ -127,16 +124,36 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
 
 def _vector(ctx: Context, k: Launch, inner: Axis, has_largest: bool) -> int:
     """Return the elements of a vector at whose multiples a loop over unaligned rows begins; 0 where it begins with the
-    row.
-
-    The two ends of a row are read twice, once in vectors and once in single elements, which few tiles do not pay for.
-    Measured on an H200 in ms, from the row on and from a vector on: softmax of 2048 x 131071 bf16 0.520 and 0.498, of
-    2048 x 50257 float32 0.396 and 0.338, cross entropy of 8192 x 50257 bf16 0.746 and 0.684; but log-softmax of 8192 x
-    50257 bf16 0.645 and 0.706, RMS norm of 4096 x 20001 0.302 and 0.413, sums of 4096 x 50257 0.142 and 0.165.
-    """
+    row: in other languages, and where floats of 4 bytes are only summed, which was not measured."""
     item = widest_along(k, [inner])
-    pays = ctx.size(inner) > _MANY_TILES * ctx.style.whole_row or k.varies == (item == 4)
-    return _VECTOR // item if has_largest and pays and ctx.target.dsl == "triton" else 0
+    return _VECTOR // item if (item <= 2 or has_largest) and ctx.target.dsl == "triton" else 0
+
+
+def _shared_exponentials(odd: bool, narrow: bool, vector: int) -> tuple[int, int, int]:
+    """Return the lanes of a tile whose lanes share one exponential among several elements, these elements, and warps.
+
+    ``odd``: rows are no whole number of vectors, and read as such if ``vector``; ``narrow``: the exponentials are of
+    stored elements, not of wider values. Measured on an H200 in ms, from one element at a time with 1024 lanes of 32
+    warps on: log-softmax of 8192 x 50257 bf16 0.650 and 0.625, softmax of 4096 x 20001 0.158 and 0.130, of 2048 x
+    131071 0.520 and 0.441; the gradient of a cross entropy over 50257 0.800 and 0.747 (0.811 with 512 lanes). Rows of
+    whole vectors with 8192 lanes of 32 warps and 2048 of 8: that gradient over 50304 0.777 and 0.626, over 128256 0.782
+    and 0.781; but softmax of 8192 x 65536 0.667 and 0.773.
+    """
+    if odd:
+        return (512 if narrow else 256, 8, 8) if vector else (1024, 8, 32)
+    return (8192, 4, 32) if narrow else (2048, 4, 8)
+
+
+def _of_vectors(ctx: Context, k: Launch, inner: Axis, online: bool) -> int:
+    """Return the elements of a block of a row whose loop begins at a vector.
+
+    Measured on an H200 in ms, from single elements on: RMS norm of 4096 x 20001 bf16 0.302 and 0.142 and layer norm
+    0.473 and 0.196 with one block, argmax of 2048 x 50257 0.199 and 0.096 and sums of 4096 x 50257 0.142 and 0.113 with
+    blocks of 4096 in place of 16384, softmax of 2048 x 50257 float32 0.394 and 0.291 with 8192.
+    """
+    if k.varies and not online and ctx.size(inner) <= _LONGER * ctx.style.whole_row:
+        return _LONGER * ctx.style.whole_row
+    return ctx.style.row_block * (2 if k.varies and widest_along(k, [inner]) == 4 else 1)
 
 
 def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
