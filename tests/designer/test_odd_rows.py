@@ -121,3 +121,25 @@ def test_rows_of_whole_vectors_begin_at_their_first_element() -> None:
     head = _TASK.format("x", "torch.log_softmax(x, -1)", "torch.randn(600, 131072, dtype=torch.bfloat16)")
     text = RulesDesigner().design(DesignBrief(load_task(head, "even"), H200)).sketch
     assert "range(0 - " not in text, text
+
+
+_OF_DIMS = """import torch
+from kernellab import Dim
+M = Dim("M", 3, 131072)
+N = Dim("N", 20001, 65537)
+
+def reference(x):
+    return torch.softmax(x, -1)
+
+def inputs(M=65536, N=50257):
+    return (torch.randn(M, N, dtype=torch.bfloat16),)
+"""
+
+
+def test_the_end_of_a_tensor_is_counted_in_64_bits_where_its_places_are() -> None:
+    """From 2^31 elements on, sizes multiplied in 32 bits would end the tensor before its rows do."""
+    task = load_task(_OF_DIMS, "of_dims")
+    program = load_program(RulesDesigner().design(DesignBrief(task, H200)).sketch)
+    source = lower(program, bind(program, task, {}, H200), H200).files["kernel.py"]
+    reads = re.findall(r"kl_read_row\(x, ([^,]*, [^,]*), ", source)
+    assert reads and set(reads) == {"tl.cast(M, INDEX) * N"}, source

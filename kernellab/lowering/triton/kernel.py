@@ -41,6 +41,7 @@ from kernellab.sketch.program.program import (
     Scatter,
     Statement,
     Store,
+    Tensor,
     Tile,
     Value,
 )
@@ -201,10 +202,7 @@ class KernelWriter:
         folded = self.folded.get(id(stmt))
         dtype = stmt.region.tensor.dtype
         if not folded and (row := self._aligned(stmt.region)) is not None:
-            total = num(1)
-            for size in stmt.region.tensor.shape:
-                total = int_op("*", total, size)
-            where = f"{stmt.region.tensor.name}, {self.int_text(total)}, {self._row_text(row)}"
+            where = f"{stmt.region.tensor.name}, {self._elements_text(stmt.region.tensor)}, {self._row_text(row)}"
             code = f"kl_read_row({where}, {pad_text(stmt.pad, dtype)})"
             self.set_tile(stmt.tile, self.values.cast(Text(code, stmt.tile.shape), dtype, stmt.tile.dtype).code)
             return
@@ -239,6 +237,17 @@ class KernelWriter:
     def _aligned(self, region: Region) -> AlignedRow | None:
         row = aligned_row(region, self.ints)
         return row if row is not None and self.shapes.extent(row.extent).exact else None
+
+    def _elements_text(self, tensor: Tensor) -> str:
+        """Return the number of a tensor's elements, in 64 bits where places have them: sizes are arguments of 32."""
+        total = num(1)
+        for size in tensor.shape:
+            total = int_op("*", total, size)
+        text = self.int_text(total)
+        if not self._wide or total.kind is IntKind.NUM:
+            return text
+        first, *others = (self.int_text(size) for size in tensor.shape)
+        return tidy(" * ".join([f"tl.cast({first}, {self._wide})", *(f"({other})" for other in others)]))
 
     def _row_text(self, row: AlignedRow) -> str:
         """Return the arguments of ``kl_read_row`` and ``kl_write_row`` that say where in a tensor the tile lies."""

@@ -85,7 +85,7 @@ def kl_read_row(tensor, total, first, at, length, SIZE: tl.constexpr, VECTOR: tl
         inside = (lane >= 0) & (lane < length)
         if first + length > total // VECTOR * VECTOR:
             tile = tl.where(whole, tile, tl.load(places, mask=inside & ~whole, other=pad))
-        tile = tl.where(inside, tile, tl.full([SIZE], pad, tile.dtype))
+        tile = tl.where(inside, tile, tl.cast(pad, tile.dtype))
     return tile
 
 
