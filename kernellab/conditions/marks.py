@@ -16,8 +16,7 @@ MarkKind = Literal[
     "below-byte-floor", "below-cached-bytes", "below-arithmetic", "interpreted", "sealed", "native",
     "one-configuration", "agent-shared-machine", "prints", "one-thread", "one-call-at-a-time", "no-gradients",
     "no-inference-tensors", "default-dtype", "outputs-oversized", "conjugates-misread", "hazards-in-shared-memory",
-    "written-copied", "view-copied", "results-cut-off",
-    "inexact-near-zeros",
+    "written-copied", "view-copied", "results-cut-off", "inexact-near-zeros",
 ]  # fmt: skip
 
 #: label and flag of each

@@ -412,7 +412,9 @@ class TaskModule:
             positional, keywords = self.init_arguments()
             bound = inspect.signature(self.namespace["Model"]).bind(*positional, **keywords)
             fixed += bound.arguments.items()
-        return tuple((name, repr(value)[:60]) for name, value in fixed)
+        # on one line, and without addresses, which differ each time
+        texts = ((name, re.sub(r" at 0x[0-9a-f]+", "", repr(value))) for name, value in fixed)
+        return tuple((name, " ".join(text.split())[:60]) for name, text in texts)
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the reference's parameters without ``*args`` and ``**kwargs``."""

@@ -130,7 +130,6 @@ WAITS_LONG = """
 import contextlib, time
 from kernellab.bench import run_problem
 from kernellab.errors import TaskError
-from kernellab.records import Comparison, Timing
 
 @contextlib.contextmanager
 def room(job, task, waits):

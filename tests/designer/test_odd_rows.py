@@ -100,9 +100,8 @@ def test_what_lies_before_and_after_a_row_is_no_part_of_it(value: float, tmp_pat
     torch.testing.assert_close(got, wanted, rtol=1e-2, atol=1e-2, equal_nan=True)
 
 
-def test_only_the_ends_of_an_odd_row_move_single_elements(tmp_path: Path) -> None:
-    """Compiled for an H200: each tile is one vector of 16 bytes a lane; the single elements stand under a condition."""
-    text, task = first("log_softmax")
+def _compiled(text: str, task: Task, tmp_path: Path) -> dict[str, int]:
+    """What the instructions of a design for an H200 are, by name, from its PTX."""
     program = load_program(text)
     source = lower(program, bind(program, task, {}, H200), H200)
     (tmp_path / "odd.py").write_text(source.files["kernel.py"])
@@ -111,7 +110,20 @@ def test_only_the_ends_of_an_odd_row_move_single_elements(tmp_path: Path) -> Non
     env = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout.splitlines()[-1])["odd"]
+    counts: dict[str, int] = json.loads(done.stdout.splitlines()[-1])["odd"]
+    return counts
+
+
+def test_odd_rows_of_float8_have_a_pad(tmp_path: Path) -> None:
+    text = _TASK.format("x", "x.float().amax(-1)", "torch.randn(600, 50257).to(torch.float8_e4m3fn)")
+    sketch = RulesDesigner().design(DesignBrief(load_task(text, "bytes"), H200)).sketch
+    assert "range(0 - " in sketch, sketch
+    assert _compiled(cut(sketch), load_task(cut(text), "bytes"), tmp_path)
+
+
+def test_only_the_ends_of_an_odd_row_move_single_elements(tmp_path: Path) -> None:
+    """Compiled for an H200: each tile is one vector of 16 bytes a lane; the single elements stand under a condition."""
+    counts = _compiled(*first("log_softmax"), tmp_path)
     wide = {name: n for name, n in counts.items() if ".v4.b32" in name}
     assert sum(n for name, n in wide.items() if name.startswith("ld.")) >= 2, counts
     assert sum(n for name, n in wide.items() if name.startswith("st.")) >= 1, counts

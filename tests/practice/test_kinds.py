@@ -203,6 +203,7 @@ def test_unpacked_weights_are_stored_before_the_product_that_reads_them_for_each
         ("p.long()", False), ("(p & 15).long()", False), ("(i & 15)", False), ("(i & 15) >> 2", False),
         ("torch.where(i > 3, i & 3, p.long())", False), ("p.to(torch.int16).long()", False),
         ("p.to(torch.int8).long()", True), ("i >> 2", True), ("torch.where(i > 3, i & 3, i)", True),
+        ("(p.short() * p.short()).long()", True),
     ],
 )  # fmt: skip
 def test_only_a_place_that_may_be_negative_is_counted_from_the_end(at: str, is_wrapped: bool) -> None:

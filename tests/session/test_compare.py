@@ -200,6 +200,12 @@ def test_a_size_where_no_kernel_is_shown_to_be_as_fast_keeps_eager_and_says_so()
     assert chosen([one]).starts == ((0, 0), (8, None))
 
 
+def test_a_kernel_that_is_shown_to_be_faster_replaces_one_that_keeps_eager() -> None:
+    one = swept((1, 2.0, 1.9, 2.1), (64, 0.9, 0.8, 1.1))
+    two = swept((1, 1.0, 0.9, 1.1), (64, 1.06, 1.02, 1.09))
+    assert chosen([one, two]).starts == ((0, 0), (8, 1))
+
+
 def test_nothing_is_chosen_where_nothing_was_timed() -> None:
     wrong = SweepPoint(4, Ranking(ranked=False, stage=Stage.CORRECT, reason="wrong"))
     with pytest.raises(SessionError, match="No kernel was timed"):

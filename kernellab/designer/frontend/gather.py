@@ -176,6 +176,8 @@ def _not_negative(e: Expr) -> bool:
             return True
         case Op(op="cast", args=(Leaf() | Op() as inner,)) if e.dtype in _NARROW:
             return inner.dtype in _UNSIGNED and e.dtype != "int8"
+        case Op(op="add" | "mul") if e.dtype in _NARROW:
+            return False  # the result may wrap around
         case Op(op="add" | "mul" | "mod" | "cast" | "min" | "bit_or" | "bit_xor"):
             return all(map(_not_negative, e.args))
         case Op(op="where"):

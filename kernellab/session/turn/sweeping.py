@@ -9,7 +9,6 @@ from math import prod
 from kernellab.errors import SessionError
 from kernellab.export.exportable import Choice
 from kernellab.records import Comparison, Ranking, Source
-from kernellab.records.standing import Standing
 from kernellab.session.turn.context import Bench
 from kernellab.session.turn.verifying import rank
 from kernellab.task import Dim, Task, load_task
@@ -90,7 +89,7 @@ def chosen(sweeps: Sequence[Sweep]) -> Choice:
         best = max(timed, key=lambda k: timed[k].speedup)
         current = starts[-1][1] if starts else best
         now = None if current is None else timed.get(current)
-        if now is None or now.standing is Standing.SLOWER or timed[best].low > now.high:
+        if now is None or now.standing.keeps_baseline or timed[best].low > now.high:
             current, now = best, timed[best]
         picked = None if now.standing.keeps_baseline else current
         if not starts or picked != starts[-1][1]:

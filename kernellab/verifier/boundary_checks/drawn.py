@@ -114,6 +114,7 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
         return
     numbers = [n for n in compared_by(stages.source) if n not in (0.0, 1.0)]
     proposals: list[Proposal] = []
+    among: list[Proposal] = []
     found = of(stages.context.findings.conditions, DrawnLimit)
     for position, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True)):
         if spec.kind is not ArgKind.TENSOR or spec.static or not _is_plain(value):
@@ -123,7 +124,7 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
             continue  # of integers that depend on each other, or are always the same, none is replaced
         low, high = (whole.low, whole.high) if whole is not None else _own_range(base, position)
         if whole is not None:
-            proposals += _among(spec.name, position, value, whole, compared_by(stages.source))
+            among += _among(spec.name, position, value, whole, compared_by(stages.source))
         for number in numbers[: DRAWN.compared]:
             if whole is not None and not whole.least < number < whole.most:
                 continue  # the reference was not tried with it
@@ -135,7 +136,8 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
                 words = f"{spec.name} next to {number:g} not handled"
                 change = pattern_at(position, "next to", number if value.is_floating_point() else int(number), 0)
                 proposals.append(Proposal(change, grade, words, True, not is_own))
-    _of(stages, base, in_order(proposals), DRAWN.compared_seconds)
+    # one of each first: of the others there are several draws
+    _of(stages, base, [*in_order(proposals), *in_order(among)], DRAWN.compared_seconds)
 
 
 #: How far other integers are from a number of the source, at most and at least, and how often they are drawn: whether

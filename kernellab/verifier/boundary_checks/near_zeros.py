@@ -106,7 +106,8 @@ def _near(base: Case, position: int, number: int, ends: tuple[float, float], unt
         step = torch.exp2(_NEAREST + (_NEAR - _NEAREST) * torch.rand(value.shape, generator=generator))
         side = torch.where(torch.rand(value.shape, generator=generator) < 0.5, -1.0, 1.0)
         args: list[Any] = [*base.args]
-        args[position] = torch.where(is_zero, (zeros * (1 + side * step)).float(), value)
+        # the task declares no number beyond the ends
+        args[position] = torch.where(is_zero, (zeros * (1 + side * step)).clamp(*ends).float(), value)
         case = base.given(tuple(args))
         want, native = at(args[position].double()), case.native[number].double()
         moved = sum((_moved(base, args, i, number, want) for i in range(len(args))), torch.zeros_like(want))

@@ -221,6 +221,8 @@ def _hidden_by_zero(stages: Stages, base: Case, position: int) -> None:
 
 #: Values of a float next to which arguments of zeros and equal arguments are tried: one whose square is 0 in float32.
 _VANISHING = {"0": 0.0, "1e-30": 1e-30}
+#: Tensors of zeros, and pairs with equal numbers, that are tried next to each of these.
+_ZEROED, _EQUAL = 6, 4
 
 
 def _met_by_zeros(stages: Stages, base: Case, position: int) -> None:
@@ -246,12 +248,13 @@ def _zeros_and_equals(stages: Stages, case: Case) -> Iterator[tuple[str, str, tu
     """Yield arguments of ``case`` with one float tensor of zeros, then with half of another like it: the name of an
     argument, what it has in words, and the arguments."""
     names = [spec.name for spec in stages.task.args]
-    for place in free_tensors(case):
+    places = free_tensors(case)
+    for place in secrets.SystemRandom().sample(places, min(len(places), _ZEROED)):
         value = case.args[place]
         if value.is_floating_point() and names[place] not in stages.task.domain:
             args = (*case.args[:place], torch.zeros_like(value), *case.args[place + 1 :])
             yield names[place], f"0 throughout {names[place]}", args
-    for first, second in like_pairs(case):
+    for first, second in like_pairs(case)[:_EQUAL]:
         value = case.args[second].contiguous().clone()
         if value.is_floating_point() and not {names[first], names[second]} & stages.task.domain.keys():
             value.view(-1)[::2] = case.args[first].reshape(-1)[::2]

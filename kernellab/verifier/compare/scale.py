@@ -55,9 +55,9 @@ def another_scale(got: Tensor, reference: Reference, limits: Limits, relative: f
     return Mismatch("scale", message, torch.ones(got.shape, dtype=torch.bool, device=got.device), relative)
 
 
-#: Number of elements that show a direction of rounding, the share of them that is off in it, and the error in units of
-#: the last place that counts as none.
-_SHOWING, _ONE_SIDED, _SLACK = 256, 0.99, 0.05
+#: Number of elements that show a direction of rounding, the share of them that is off in it, the error in units of the
+#: last place that counts as none, and the share that is off by more than half a unit, which no rounded one is.
+_SHOWING, _ONE_SIDED, _SLACK, _PAST_HALF = 256, 0.99, 0.05, 0.1
 
 
 def cut_off(got: Tensor, reference: Reference) -> bool:
@@ -77,6 +77,8 @@ def cut_off(got: Tensor, reference: Reference) -> bool:
     if int(between.sum()) < _SHOWING:
         return False
     off, own = (((t[usable].double() - want) / unit)[between] for t in (got, native))
+    if float((off.abs() > 0.5 + _SLACK).double().mean()) < _PAST_HALF:
+        return False  # rounded: few distinct numbers are all off to one side by chance
     toward_zero = want[between].sign()
     return any(
         _is_one_sided(off * side) and not _is_one_sided(own * side) for side in (1, -1, toward_zero, -toward_zero)

@@ -151,19 +151,16 @@ def _first_calls(kernel: Callable[..., Any], job: dict[str, Any], folder: str) -
     args = [_argument(spec, folder, job["device"]) for spec in first["args"]]
     names, end = list(first["answers"]), time.monotonic() + _WAITED * _ROUNDS_SECONDS
     before = _of_children()
-    crashes = 0
     for _ in range(_ROUNDS):
         code = _round(lambda: _at_once(kernel, args, job), names[0], folder)
         if code == _DIFFERENT:
             names.pop(0)
         elif code:
-            # a kernel may not live in a fork at all
-            if crashes == 0 and any(_round(lambda: _in_turn(kernel, args, job), [], folder) for _ in range(_CONTROLS)):
-                break
-            crashes += 1
-            if code == _CRASHED or crashes == _LATE:
+            # a kernel may not live in a fork at all, and one that did not end may only be slow
+            ends = code != _UNENDED
+            if ends and not any(_round(lambda: _in_turn(kernel, args, job), [], folder) for _ in range(_CONTROLS)):
                 _touch(folder, first["crashed"])
-                break
+            break
         # the processor's time, so that a busy machine makes as many
         is_over = _of_children() - before > _ROUNDS_SECONDS or time.monotonic() > end
         if not names or is_over:
@@ -233,9 +230,9 @@ def _wait_for(number: int, folder: str) -> None:
 
 
 #: what a fork's exit code says: answers differ, it failed, it did not end; calls in turn that must succeed before a
-#: failure counts, and forks that do not end before that counts
+#: failure counts
 _DIFFERENT, _CRASHED, _UNENDED = 1, 2, 3
-_CONTROLS, _LATE = 3, 2
+_CONTROLS = 3
 
 
 def _round(calls: Callable[[], list[list[torch.Tensor]]], names: list[str], folder: str) -> int:

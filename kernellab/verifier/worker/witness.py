@@ -106,8 +106,12 @@ def _functions() -> dict[str, int]:
     """A number for each of ``_RELIED_ON`` that is another one when one of its functions has been replaced, but for what
     libraries replace of their functions when they are imported (torch.compile)."""
 
-    def mark(value: Any) -> int | None:
-        return None if str(getattr(value, "__module__", None)).partition(".")[0] in _LIBRARIES else id(value)
+    def mark(value: Any) -> int | str | None:
+        # where its code is from: functools.wraps gives a function another one's module
+        is_python = isinstance(value, types.FunctionType)
+        home = value.__globals__.get("__name__") if is_python else getattr(value, "__module__", None)
+        is_library = str(home).partition(".")[0] in _LIBRARIES
+        return getattr(value, "__qualname__", None) if is_library else id(value)
 
     return {
         name: hash(tuple(mark(vars(holder).get(n)) for n in names))
