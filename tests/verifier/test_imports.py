@@ -10,7 +10,8 @@ import pytest
 
 from kernellab.conditions import StaticFinding, of
 from kernellab.task import load_task
-from kernellab.verifier.attribution.imports import _imported, more_than_computes
+from kernellab.verifier.attribution import imports
+from kernellab.verifier.attribution.imports import Beyond, _symbols, judged
 from kernellab.verifier.static.surroundings import asks_for_threads_alone
 
 from .kit import Judge
@@ -60,7 +61,7 @@ def names(tmp_path: Path, code: str, *flags: str, strip: bool = False) -> list[s
         held = bytearray(path.read_bytes())
         held[40:48], held[60:64] = bytes(8), bytes(4)
         path.write_bytes(held)
-    return more_than_computes(_imported(str(path)))
+    return list(judged([_symbols(str(path))]).names)
 
 
 def test_what_computes_is_not_named(tmp_path: Path) -> None:
@@ -84,7 +85,32 @@ def test_the_environment_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_no_object_names_nothing(tmp_path: Path) -> None:
     for content in (b"", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01\x01" + b"\xff" * 500):
         (tmp_path / "k.so").write_bytes(content)
-        assert more_than_computes(_imported(str(tmp_path / "k.so"))) == []
+        assert judged([_symbols(str(tmp_path / "k.so"))]) == Beyond(())
+
+
+def test_a_linked_runtime_asks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toolchain may link libstdc++ into each object: what that imports is not the kernel's; all else stays named."""
+    static = "-static-libstdc++"
+    assert names(tmp_path, COMPUTES, static) == []
+    assert names(tmp_path, COMPUTES + HIDDEN.replace("%s", "shmget").replace("more", "other"), static) == ["shmget"]
+    held = _symbols(str(tmp_path / "k.so"))
+    assert held.holds_runtime and judged([held]).runtime, "one flag where the machine's own builds are not like that"
+    monkeypatch.setattr(imports, "_plain_build_holds_runtime", lambda: True)
+    assert not judged([held]).runtime
+    # templates of the library are in each object, as are names that a source makes up
+    assert names(tmp_path, COMPUTES, "-O0") == ["getenv"]
+    assert not _symbols(str(tmp_path / "k.so")).holds_runtime
+
+
+def test_a_plain_build_is_tried_in_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(imports._plain_build_holds_runtime.cache_clear)
+    imports._plain_build_holds_runtime.cache_clear()
+    assert not imports._plain_build_holds_runtime()
+    imports._plain_build_holds_runtime.cache_clear()
+    monkeypatch.setenv("CXX", "g++ -static-libstdc++")
+    assert imports._plain_build_holds_runtime()
 
 
 ADD = """

@@ -247,10 +247,14 @@ class Verification:
 
         context = self.context
         if self.steps.failure is None and context.request.backend is Backend.CPU:
-            for name in beyond_computing(stages.worker):
+            beyond = beyond_computing(stages.worker)
+            for name in beyond.names:
                 if name.endswith("getenv") and asks_for_threads_alone("\n".join(context.source.files.values())):
                     continue
                 message = f"its object uses {name} of the C library"
+                context.findings.add(StaticFinding(rule="surroundings", message=message))
+            if beyond.runtime:
+                message = "its object holds the C++ runtime, whose calls of the C library cannot be told from its own"
                 context.findings.add(StaticFinding(rule="surroundings", message=message))
 
     def _baselines(self, stages: Stages, early: bool = False) -> None:
