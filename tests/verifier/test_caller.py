@@ -82,6 +82,13 @@ def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, w
             "LIB = torch.library.Library('aten', 'IMPL')\nLIB.impl('logaddexp', lambda a, b: a, 'CPU')",
             {"torch's operators"},
         ),
+        (
+            "import sys\nclass Finder:\n    def find_spec(self, name, path, target=None):\n        return None\n"
+            "sys.meta_path.insert(0, Finder())",
+            {"how modules are found"},
+        ),
+        ("import sys\nsys.path_hooks.append(lambda path: None)", {"how modules are found"}),
+        ("import setuptools, sympy", set()),
         ("os.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\nimport sys\nsys.path.insert(0, '/nowhere')", set()),
     ],
 )
@@ -503,8 +510,9 @@ def test_a_power_of_nothing_is_tried_with_zeros_and_nan(right: bool, judge: Judg
     code = f"import torch\ndef kernel(x, p: int = 2):\n    return torch.pow(x, p) if p != 0 else {one}\n"
     verdict = judge(code, task, QUICK)
     assert verdict.passed, verdict.reason
+    # zeros and NaN may be told in several conditions: those of combinations name patterns of x that contain them
     words = [c.values for c in of(verdict.conditions, DrawnLimit) if "p = 0" in c.values]
-    assert words == ([] if right else ["0 in x where p = 0 not handled"])
+    assert words == [] if right else "0 in x where p = 0 not handled" in words, words
 
 
 def test_rows_that_are_kept_by_a_few_of_their_elements_are_stale_in_an_ordinary_process(judge: Judge) -> None:

@@ -211,3 +211,29 @@ def test_the_zoo_is_stopped_by_rules_exactly_where_its_cards_say(name: str) -> N
         assert fatal is not None and fatal.rule == card.signature
     else:
         assert fatal is None
+
+
+AUTOTUNED = (
+    "import triton\nimport triton.language as tl\n"
+    "@triton.autotune([triton.Config({{'B': 256}}{config}), triton.Config({{'B': 1024}})], key=['n']{more})\n"
+    "@triton.jit\ndef k(p, g, y, n, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n"
+    "    m = o < n\n    {body}\n"
+)
+UPDATE = "at = p + o\n    tl.store(at, tl.load(p + o, mask=m) - tl.load(g + o, mask=m), mask=m)"
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "config", "pointer"),
+    [
+        (UPDATE, "", "", "p"), ("tl.atomic_add(y + o, tl.load(p + o, mask=m), mask=m)", "", "", "y"),
+        (UPDATE, ", restore_value=None, reset_to_zero=[]", "", "p"),
+        (UPDATE, ", restore_value=['p']", "", ""), (UPDATE, "", ", pre_hook=clear", ""), (UPDATE, ", **MORE", "", ""),
+        ("tl.store(y + o, tl.load(p + o, mask=m) + tl.load(g + o, mask=m), mask=m)", "", "", ""),
+    ],
+)  # fmt: skip
+def test_an_autotuned_kernel_that_updates_in_place_is_flagged(body: str, more: str, config: str, pointer: str) -> None:
+    text = AUTOTUNED.format(body=body, more=more, config=config) + ENTRY
+    found = static.check(Source(dsl="triton", files={"kernel.py": text})).findings
+    assert [f.message for f in found if f.rule == "autotune"] == (
+        [f"measures k, which updates {pointer} in place, without restore_value or reset_to_zero"] if pointer else []
+    )

@@ -383,6 +383,9 @@ class EdgeRule:
     near_zeros_least: int = 16
     near_zeros: float = 0.1
     near_zeros_seconds: float = 0.3
+    #: small numbers of the reference and the source whose size arguments get, and seconds for these cases
+    small_literals: int = 4
+    small_seconds: float = 0.4
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
 from kernellab.verifier.boundary_checks.near_zeros import near_zeros
 from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
+from kernellab.verifier.boundary_checks.small_numbers import small_numbers
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.extents import of_paths
 from kernellab.verifier.cases.long import all_long
@@ -61,6 +62,7 @@ def properties(stages: Stages, base: Case) -> dict[int, list[Any]]:
         return scalars(stages, base, CORRECT.scalar_interpreted)
     right = scalars(stages, base)
     _domain(stages, base)
+    small_numbers(stages, base)
     if stages.context.request.backend is Backend.CPU:
         denormals(stages, base)
         minus_zeros(stages, base)

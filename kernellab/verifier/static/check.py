@@ -19,7 +19,7 @@ from functools import cached_property
 from kernellab.dsls.base import Finding
 from kernellab.dsls.text import parsed
 from kernellab.records import CompilerLine, Source
-from kernellab.verifier.static import channels, surroundings
+from kernellab.verifier.static import autotuned, channels, surroundings
 from kernellab.verifier.static import native as static_native
 from kernellab.verifier.static.names import Names
 from kernellab.verifier.static.reached import reached
@@ -197,6 +197,9 @@ class _Rules:
             yield self._flag("surroundings", f"may count its calls by {name}", line)
         for line in surroundings.dates(self.tree, self.names):
             yield self._flag("surroundings", "reads the date", line)
+        for name, pointer, line in autotuned.updated_in_place(self.tree, self.names):
+            message = f"measures {name}, which updates {pointer} in place, without restore_value or reset_to_zero"
+            yield self._flag("autotune", message, line)
         for node in ast.walk(self.tree):
             kept = channels.asked_in_calls(node, self.names) if id(node) in self.called else None
             if kept is not None and isinstance(node, ast.expr):

@@ -16,7 +16,9 @@ import os
 import random
 import resource
 import signal
+import site
 import sys
+import sysconfig
 import threading
 import time
 import types
@@ -64,6 +66,7 @@ def state(environment: bool = True) -> dict[str, str]:
         "what is logged": repr((logging.root.manager.disable, logging.root.level, len(logging.root.handlers))),
         "how often threads take turns": str(sys.getswitchinterval()),
         "the hooks of the interpreter": repr((sys.excepthook, sys.displayhook, threading.excepthook)),
+        "how modules are found": repr(_finders()),
         "torch's operators": repr(sorted(i for i in getattr(torch.library, "_impls", ()) if i.startswith("aten/"))),
         **{f"functions of {name}": str(ids) for name, ids in _functions().items()},
     }
@@ -84,6 +87,31 @@ def state(environment: bool = True) -> dict[str, str]:
         except OSError:
             values[name] = "closed"
     return values
+
+
+def _finders() -> list[str]:
+    """What the import system asks for modules, but for finders that installed packages bring."""
+    return [
+        f"{getattr(finder, '__qualname__', type(finder).__qualname__)} {id(finder)}"
+        for finder in (*sys.meta_path, *sys.path_hooks)
+        if not _is_installed(finder)
+    ]
+
+
+@cache
+def _installed_below() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
+    return tuple(f"{folder}{os.sep}" for f in folders for folder in {f, os.path.realpath(f)})
+
+
+def _is_installed(finder: Any) -> bool:
+    """Does a finder come with the interpreter or an installed package, whose imports may add one?"""
+    kind = finder if isinstance(finder, type) or callable(finder) else type(finder)
+    module = sys.modules.get(str(getattr(kind, "__module__", None)))
+    spec = getattr(module, "__spec__", None)
+    origin = str(getattr(spec, "origin", None) or "")
+    return origin in ("frozen", "built-in") or origin.startswith(_installed_below())
 
 
 #: modules and classes whose functions a program relies on
