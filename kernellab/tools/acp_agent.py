@@ -48,8 +48,9 @@ _TICK_S = 0.05
 _LAST_BYTES = 4096
 #: until what an agent detached is killed, where it starts other processes meanwhile
 _LAST_SWEEP_S = 2.0
-#: after its answer an agent may still say something
-_LAST_WORDS_S = 10.0
+#: after its answer an agent may still say something: silence that ends its turn, and all of its last words together;
+#: both longer on a machine with more to run than cores
+_LAST_WORDS_S, _ALL_LAST_WORDS_S = 10.0, 60.0
 #: until it has started and told what it can do
 _START_S = 180.0
 #: bytes that are read at a time of what an ended agent had written
@@ -191,8 +192,9 @@ class AgentModel:
         """The work's result within ``most`` seconds, those not counted in which a person is asked; None where the agent
         submitted and did not end its turn in time."""
         future, shown, submitted = loop().submit(work), "", 0.0
-        until = looked = time.monotonic()
+        until = looked = heard = time.monotonic()
         until += most
+        length = self._client.length
         try:
             while not future.done():
                 time.sleep(_TICK_S)
@@ -217,8 +219,13 @@ class AgentModel:
                                      "than are left.", "Raise the budget and resume.")  # fmt: skip
                 if self._desk.answers and not self._desk.several and not submitted:
                     submitted = now
-                if submitted and now - submitted > _LAST_WORDS_S:
-                    return None
+                if self._client.length != length:
+                    length, heard = self._client.length, now
+                if submitted:
+                    scale = _share_of_load()
+                    silent = now - max(submitted, heard) > scale * _LAST_WORDS_S
+                    if silent or now - submitted > scale * _ALL_LAST_WORDS_S:
+                        return None
                 if now > until and self._desk.answers:
                     return None
                 if now > until:
@@ -484,6 +491,11 @@ def holds() -> str:
         finally:
             os.close(report)
         return words.read()
+
+
+def _share_of_load() -> float:
+    """How much longer than alone a process takes on this machine now; at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _commanding() -> list[str]:

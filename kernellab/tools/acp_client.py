@@ -91,6 +91,11 @@ class Client:
         return (THINKING if self._kind == "thought" and text else "") + text
 
     @property
+    def length(self) -> int:
+        """What the agent has said in this turn, as it counts against the most; it changes with each message."""
+        return self._length
+
+    @property
     def too_long(self) -> bool:
         """Has it said or done more than a turn may? What comes then is dropped."""
         return self._length > MOST_SAID or len(self._desk.steps) >= MOST_STEPS
