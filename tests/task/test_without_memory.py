@@ -12,6 +12,7 @@ import torch
 from kernellab.capture import capture
 from kernellab.errors import TaskError
 from kernellab.task import faking, load_task
+from kernellab.task.meta.shape_rules import result
 from kernellab.task.module import TaskModule
 from kernellab.task.sample.sizes import runs_at
 from kernellab.task.shapes import Shapes, infer
@@ -47,6 +48,9 @@ BODIES = {
     "memory_format=torch.channels_last)",
     "any of none": "return torch.any(x > 0, dim=())",
     "moved": "x = x.to(y.device)\n    x += 1\n    return x",
+    "sampled": "return torch.nn.functional.grid_sample(x.expand(3, 2, -1, -1), "
+    "y[:8].view(1, 2, 2, 2).expand(3, -1, -1, -1), align_corners=True)",
+    "sampled by three": "return torch.nn.functional.grid_sample(x[None, None], y[:6].view(1, 1, 2, 3))",
     "placed": "return x + torch.zeros(3, device='meta').shape[0]",
 }
 
@@ -70,6 +74,14 @@ def test_meta_tensors_tell_what_fake_ones_tell(body: str, monkeypatch: pytest.Mo
     found = _found(text)
     monkeypatch.setattr(faking, "on_meta", _refused)
     assert found == _found(text)
+
+
+def test_the_shape_of_sampled_images_needs_no_decomposition() -> None:
+    sample = torch.ops.aten.grid_sampler_2d.default
+    images, grid = torch.empty(3, 2, 5, 7, device="meta"), torch.empty(3, 4, 6, 2, device="meta")
+    sampled = result(sample, (images, grid, 0, 0, False), {})
+    assert sampled is not None and sampled.shape == (3, 2, 4, 6) and sampled.dtype == torch.float32
+    assert result(sample, (images, grid[:2], 0, 0, False), {}) is None
 
 
 def test_a_real_tensor_is_not_written() -> None:

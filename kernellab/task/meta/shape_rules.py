@@ -50,6 +50,8 @@ def result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor 
         shape = _reduced(shapes[0], bound.get("dim"), bool(bound.get("keepdim")))
     elif name in _PRODUCTS and len({t.dtype for t in tensors}) == 1:
         shape = _product(*shapes)
+    elif name == "grid_sampler_2d" and len({t.dtype for t in tensors}) == 1:
+        shape = _sampled(*shapes)
     else:
         return None
     if shape is None:
@@ -97,3 +99,9 @@ def _product(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     if len(b) == 1:
         return a[:1] if len(a) == 2 and a[1] == b[0] else None
     return (*a[:-1], b[-1]) if len(a) == len(b) and a[:-2] == b[:-2] and a[-1] == b[-2] else None
+
+
+def _sampled(x: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return images [N, C, H, W] sampled at the positions [N, h, w, 2] of a grid: [N, C, h, w]."""
+    fits = len(grid) == len(x) == 4 and grid[0] == x[0] and grid[3] == 2 and all(x[1:])
+    return (*x[:2], *grid[1:3]) if fits else None
