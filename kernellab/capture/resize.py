@@ -67,7 +67,8 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners:
         whole = torch._decomp.decomposition_table[torch.ops.aten.grid_sampler_2d.default]
         return whole(x, grid, mode, padding, align_corners)
     axes = []
-    for place, size in zip(grid.unbind(-1), (x.shape[3], x.shape[2]), strict=True):
+    # one dimension for all channels
+    for place, size in zip(grid.unsqueeze(1).unbind(-1), (x.shape[3], x.shape[2]), strict=True):
         middle = size * 0.5 - 0.5
         at = place * (middle if align_corners else size * 0.5) + middle
         if border:
@@ -83,7 +84,7 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners:
                 (torch.where(within, corner, 0), weight * within.to(x.dtype))
                 for within, corner, weight in zip(inside, (low, high), (1 - near, near), strict=True)
             ]
-        axes.append([(corner.to(torch.int64).unsqueeze(1), weight.unsqueeze(1)) for corner, weight in axis])
+        axes.append([(corner.to(torch.int64), weight) for corner, weight in axis])
     columns, rows = axes
     image = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1, 1)
     channel = torch.arange(x.shape[1], device=x.device).view(1, -1, 1, 1)

@@ -199,3 +199,39 @@ def test_attention_of_a_deep_network_stores_no_scores() -> None:
     given = {tensor: args[i] for tensor, i in binding.tensors.items()}
     got = run(program, given, constexpr=binding.constexpr, f64=True)[binding.outputs[0].tensor]
     torch.testing.assert_close(got.reshape(exact.shape), exact, rtol=1e-9, atol=1e-9)
+
+
+def test_an_index_that_several_gathers_read_is_computed_where_they_read_it() -> None:
+    task = load_task(
+        HEAD + "def inputs():\n    return torch.randn(2, 3, 9, 7), torch.rand(2, 5, 6, 2) * 2 - 1\n\n\n"
+        "def reference(x, grid):\n    return F.grid_sample(x, grid, align_corners=True)\n",
+        "sampled",
+    )
+    assert not cut_nodes(capture(task))
+    sketch = RulesDesigner().design(DesignBrief(task, TARGETS[1])).sketch
+    assert sketch.count("sketch sampled") == 1
+    assert gate(sketch, task).state is GateState.RIGHT
+
+
+def test_distances_that_are_carried_between_places_of_extremes_are_stored() -> None:
+    """Otherwise each step computes those of all steps before it again."""
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nB, N = Dim('B', 1, 4), Dim('N', 8, 60)\n"
+        "def reference(x):\n"
+        "    near, at, rows = torch.full(x.shape[:2], 1e10), x.new_zeros(x.shape[0]).long(), torch.arange(x.shape[0])\n"
+        "    chosen = []\n"
+        "    for _ in range(9):\n"
+        "        chosen.append(at)\n"
+        "        near = torch.minimum(near, ((x - x[rows, at].unsqueeze(1)) ** 2).sum(-1))\n"
+        "        at = near.max(-1).indices\n"
+        "    return torch.stack(chosen, 1)\n"
+        "def inputs(B=2, N=16):\n    return torch.randn(B, N, 3)\n",
+        "farthest",
+    )
+    graph = capture(task)
+    stored = cut_nodes(graph)
+    assert sum(n.aten == "minimum" and n.name in stored for n in graph.nodes) >= 2
+    sketch = RulesDesigner().design(DesignBrief(task, TARGETS[1])).sketch
+    assert gate(sketch, task).state is GateState.RIGHT
+    # the distances to all points before would be read in one launch
+    assert max(part.count("minimum(") for part in sketch.split("sketch ")) <= 3

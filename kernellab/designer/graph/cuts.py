@@ -126,8 +126,9 @@ def _of_heads(graph: Graph, users: Mapping[str, list[str]], nodes: Mapping[str, 
 
 
 def _of_many_terms(graph: Graph, cut: Set[str], users: Mapping[str, list[str]]) -> set[str]:
-    """Return pointwise values of at least _TERMS stored tensors to store if several later products and windows would
-    read all of those again, such as the sums of a residual network."""
+    """Return pointwise values of at least _TERMS stored tensors to store if several later products, windows and
+    positions of extremes would read all of those again, such as the sums of a residual network or the distances that
+    are carried from step to step."""
     nodes = {n.name: n for n in graph.nodes}
     sizes = {i.name: extents.times(list(i.shape)) for i in graph.inputs}
     sizes |= {n.name: extents.times(list(n.shape)) for n in graph.nodes}
@@ -163,7 +164,7 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
             places = frozenset(((),))
         elsewhere = frozenset((("elsewhere",),))
         for k, ref in enumerate(node.refs()):
-            if ref.name in searches and node.aten in _GATHERS:
+            if node.aten in _GATHERS and (k or ref.name in searches):
                 # an index: read at the position of the gathered element
                 operand_places = places
             elif node.aten in _MOVES or (node.aten in _WRITES and k):
@@ -235,7 +236,8 @@ def _is_short(whole: tuple[Extent, ...], left: tuple[Extent, ...]) -> bool:
 
 
 def _heavy_behind(name: str, users: Mapping[str, list[str]], nodes: Mapping[str, Node], cut: Set[str]) -> int:
-    """Count the products and windows that use the value before it is stored again, at most _TERMS."""
+    """Count the products, windows and places of extremes that use the value before it is stored again, at most
+    _TERMS."""
     heavy_users: set[str] = set()
     visited, pending = {name}, [name]
     while pending and len(heavy_users) < _TERMS:
@@ -243,11 +245,16 @@ def _heavy_behind(name: str, users: Mapping[str, list[str]], nodes: Mapping[str,
             if user in visited:
                 continue
             visited.add(user)
-            if nodes[user].aten in _HEAVY:
+            if nodes[user].aten in _HEAVY or _places(nodes[user]):
                 heavy_users.add(user)
             elif user not in cut:
                 pending.append(user)
     return len(heavy_users)
+
+
+def _places(node: Node) -> bool:
+    """Return whether ``node`` is the position of an extreme, which reads a whole value before the next step begins."""
+    return node.aten in named(Role.PLACE) or (node.aten in ("max", "min") and bool(node.results))
 
 
 def without_twins(graph: Graph) -> Graph:
