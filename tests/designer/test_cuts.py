@@ -204,7 +204,9 @@ def test_attention_of_a_deep_network_stores_no_scores() -> None:
 def test_an_index_that_several_gathers_read_is_computed_where_they_read_it() -> None:
     task = load_task(
         HEAD + "def inputs():\n    return torch.randn(2, 3, 9, 7), torch.rand(2, 5, 6, 2) * 2 - 1\n\n\n"
-        "def reference(x, grid):\n    return F.grid_sample(x, grid, align_corners=True)\n",
+        "def reference(x, grid):\n    ys, xs = torch.meshgrid(torch.arange(5.0), torch.arange(6.0), indexing='ij')\n"
+        "    grid = torch.stack((2 * (xs + 1 + grid[..., 0]) / 5 - 1, 2 * (ys - 1 + grid[..., 1]) / 4 - 1), -1)\n"
+        "    return F.grid_sample(x, grid, align_corners=True)\n",
         "sampled",
     )
     assert not cut_nodes(capture(task))
