@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from kernellab.errors import KernellabError, ProfileError, TaskError
+from kernellab.model_integration.objects import tensors_in
 from kernellab.task import read_task
 from kernellab.task.values import seeded
 
@@ -140,11 +141,6 @@ def redrawn(value: torch.Tensor) -> torch.Tensor:
         return (torch.rand(value.shape, device=value.device) * (high - low).float() + low.float()).to(value.dtype)
     spread = wide.std() if value.numel() > 1 else wide.abs()
     return (torch.randn(value.shape, device=value.device) * spread + wide.mean()).to(value.dtype)
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Every tensor of a nest of tuples, lists, mappings and dataclasses, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:

@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
+from kernellab.model_integration.objects import Form, plain_outputs
 from kernellab.model_integration.sources import Call, Workload
 from kernellab.operations.aten import Copies, copies_of
 from kernellab.task.faking import tracing
@@ -54,7 +55,8 @@ class Unit:
     """A module (``path`` in the model, "" for the model) whose call is one graph of plain operations.
 
     ``inputs`` are the placeholders, in the order of the flattened call; ``state`` maps a node to a parameter's or
-    buffer's path below the module, ``constants`` to a tensor that the call makes itself.
+    buffer's path below the module, ``constants`` to a tensor that the call makes itself. ``form`` makes the call's
+    outputs of the graph's, where they hold an object that torch's trees do not know.
     """
 
     path: str
@@ -68,6 +70,7 @@ class Unit:
     in_spec: Any
     out_spec: Any
     by_node: dict[Node, Op] = field(repr=False)
+    form: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def capture_model(workload: Workload) -> Captured:
 
 def _unit(path: str, module: Module, call: Call) -> Unit:
     args, kwargs = call
-    with tracing(), _quiet(), torch.no_grad():
+    with tracing(), _quiet(), torch.no_grad(), plain_outputs(module) as form:
         program = torch.export.export(module, args, kwargs, strict=False)
     graph = program.graph
     if len(graph.nodes) > _MOST_NODES:
@@ -152,7 +155,7 @@ def _unit(path: str, module: Module, call: Call) -> Unit:
     spec = program.call_spec
     return Unit(
         path, module, tuple(ops), tuple(inputs), state, constants, outputs, call, spec.in_spec, spec.out_spec,
-        {op.node: op for op in ops},
+        {op.node: op for op in ops}, form(),
     )  # fmt: skip
 
 

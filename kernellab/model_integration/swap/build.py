@@ -65,7 +65,7 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
     args, kwargs = unit.call
     guards = [_guard(leaf) for leaf in tree_leaves((tuple(args), dict(kwargs)))]
     plain = not kwargs and all(isinstance(a, torch.Tensor) for a in args)
-    outputs_spec, training = unit.out_spec, module.training
+    outputs_spec, form, training = unit.out_spec, unit.form, module.training
     single = len(unit.outputs) == 1 and outputs_spec.is_leaf()
     own = type(module).forward
     warned: list[bool] = []
@@ -83,6 +83,8 @@ def guarded(unit: Unit, rewritten: Callable[..., Any]) -> Callable[..., Any]:
                 )
             return own(module, *values, **named)
         outputs = rewritten(module, *leaves)
+        if form is not None:
+            return form.made(iter(outputs))
         return outputs[0] if single else tree_unflatten(list(outputs), outputs_spec)
 
     forward.__dict__["of_kernels"] = True
