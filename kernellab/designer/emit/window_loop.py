@@ -67,8 +67,11 @@ class _Taps:
 def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None:
     """Write ``multiply`` for every tap of ``moving`` and block of channels; the digits of a counter select them."""
     (c,) = w.k.window.sums
-    channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks[c])
     ahead = pipeline(w.stages, w.t.groups, w.t.in_turn)
+    if w.t.deep is not None and not moving:
+        multiply()
+        return
+    channel, channels, block = w.variable(c), extent(c.extent), Name(w.t.blocks.get(c, ""))
     if not moving:
         nest(w, [Head(channel, (ZERO, channels, block), (ahead,))], multiply)
         return
@@ -84,9 +87,9 @@ def one_loop(w: Writer, moving: list[Tap], multiply: Callable[[], None]) -> None
         lets.append(let(name.id, taps[tap].at(digit)))
         at = Binary("//", at, count)
     total = product([taps[tap].count for tap in moving])
-    if w.t.whole_channels:
+    if w.t.whole_channels and w.t.deep is None:
         row.append(let(channel, ZERO))
-    else:
+    elif not w.t.whole_channels:
         lets.append(let(channel, times(Binary("%", Name(step), blocks), block)))
         total = times(total, blocks)
 

@@ -32,6 +32,7 @@ from kernellab.designer.emit.nodes import (
 from kernellab.designer.emit.nodes import multiply as multiplied
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.stores import store_all
+from kernellab.designer.emit.window_deep import neighbours
 from kernellab.designer.emit.window_gradient import window_gradient
 from kernellab.designer.emit.window_loop import one_loop, set_tap, tap_letters, tap_range
 from kernellab.designer.emit.writer import Scope, Writer
@@ -316,6 +317,9 @@ def _matrices(w: Writer, held: Value | None) -> Value:
 
     if held is not None:
         multiply()
+    elif w.t.deep is not None:
+        read = neighbours(w, w.t.deep, positions, co)
+        one_loop(w, [tap for tap in _moving(w) if tap is not w.t.deep], lambda: w.body.extend(read(name)))
     elif w.t.core == "grididx":
         one_loop(w, _moving(w), multiply)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernellab.designer.ir.expr import Axis
+from kernellab.designer.ir.expr import Axis, Tap
 
 
 @dataclass
@@ -72,6 +72,10 @@ class Tiling:
     in_turn: bool = False
     #: a block of channels holds all of them (windows)
     whole_channels: bool = False
+    #: the tap whose places are, with their channels, the depth of one product (windows); None: each is a product
+    deep: Tap | None = None
+    #: that depth: lanes along the sum
+    depth: int = 0
     #: positions are the rows of a window's product
     positions_first: bool = False
     #: name of the constexpr with the number of tiles of positions that one program computes with the same weights

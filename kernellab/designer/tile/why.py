@@ -70,6 +70,7 @@ def attention(parts: bool, binary: bool, pieces: bool = False) -> tuple[str, ...
     return (_ONLINE, *(sentence for sentence, holds in words if holds))
 
 
+DEEP = "Neighbouring taps and their channels are the depth of one product: a group has few channels."
 _OVER_COPY = "A product for each tap that is left: rows of the copy under a tile of outputs, and rows of weights."
 _IN_PLACE = "Each tap's channels are multiplied as matrices; the input is read in place, the edge rule pads it."
 _JOINED = "The taps of a tile of outputs are joined one by one; neighbouring reads meet in the cache."

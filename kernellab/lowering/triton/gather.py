@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.lanes import is_below
 from kernellab.lowering.triton.text import is_atom
 from kernellab.lowering.triton.values import Text, Values
 from kernellab.sketch.program.ints import IntExpr, int_op, num
@@ -39,7 +40,7 @@ def pointer_at(
         text = values.write(value)
         code = values.ranked(text, (num(1),) * rank)
         at = code if is_atom(code) else values.temporary(tidy(code))
-        if not _is_inside(values, item, size):
+        if not _is_inside(values, item, size) and not is_below(values, value, size):
             tests.append(_test(values, at, values.int_text(size), text, rank))
         if at == "0":
             continue

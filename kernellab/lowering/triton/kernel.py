@@ -14,6 +14,7 @@ from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Team, write_grid
+from kernellab.lowering.triton.lanes import remainders
 from kernellab.lowering.triton.places import AlignedRow, PlaceWriter, aligned_row
 from kernellab.lowering.triton.shapes import Computed, Ints, Shapes
 from kernellab.lowering.triton.sort import write_sort
@@ -115,10 +116,9 @@ class KernelWriter:
         writers = Counter(
             t.uid for s in statements(kernel.body) for t in ([s.tile] if isinstance(s, Alloc) else written_tiles(s))
         )
-        self.values.halves = frozenset(
-            s.tile.uid for s in statements(kernel.body)
-            if isinstance(s, Assign) and writers[s.tile.uid] == 1 and tells_halves(s.value)
-        )  # fmt: skip
+        once = [s for s in statements(kernel.body) if isinstance(s, Assign) and writers[s.tile.uid] == 1]
+        self.values.halves = frozenset(s.tile.uid for s in once if tells_halves(s.value))
+        self.values.remainders = remainders(once)
         self._streamed = _read_once(kernel)
         #: loads to write in another shape, by id of the statement
         self.folded: dict[int, Folded] = {}

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names
+from kernellab.lowering.triton.lanes import division
 from kernellab.lowering.triton.shapes import Shapes, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.operations.sketch import OPS, OpKind
@@ -76,6 +77,8 @@ class Values:
         self._rules = rules
         #: uids of tiles that distinguish the first of two from the second
         self.halves: frozenset[str] = frozenset()
+        #: what lanes are less than, by tiles that are their remainders
+        self.remainders: Mapping[str, IntExpr] = {}
 
     # -- whole values --------------------------------------------------------------------------------------------------
 
@@ -401,6 +404,7 @@ Rule = Callable[[Values, Apply], Text]
 RULES: Mapping[str, Rule] = {
     "pow": _pow, "where": _where, "cast": _cast, "bitcast": _bitcast, "newaxis": _newaxis, "transpose": _transpose,
     "broadcast": _broadcast, "full": _full, "arange": _arange, "reshape": _reshape, "concat": _concat,
+    "floordiv": division, "mod": division,
 }  # fmt: skip
 
 
