@@ -32,9 +32,8 @@ from kernellab.designer.emit.nodes import (
 from kernellab.designer.emit.nodes import multiply as multiplied
 from kernellab.designer.emit.nodes import product as product_of
 from kernellab.designer.emit.stores import store_all
-from kernellab.designer.emit.window_deep import neighbours
 from kernellab.designer.emit.window_gradient import window_gradient
-from kernellab.designer.emit.window_loop import one_loop, set_tap, tap_letters, tap_range
+from kernellab.designer.emit.window_loop import neighbours, one_loop, set_tap, tap_letters, tap_range
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.frontend.windows import phases
 from kernellab.designer.ir.dtypes import DTYPES

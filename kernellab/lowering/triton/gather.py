@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import tidy
-from kernellab.lowering.triton.lanes import is_below
+from kernellab.lowering.triton.shapes import is_below
 from kernellab.lowering.triton.text import is_atom
 from kernellab.lowering.triton.values import Text, Values
 from kernellab.sketch.program.ints import IntExpr, int_op, num

@@ -14,9 +14,8 @@ from kernellab.lowering.triton.descriptors import OPTION, Described, describe
 from kernellab.lowering.triton.folded import Folded, folded_loads
 from kernellab.lowering.triton.gather import pad_text, write_scatter
 from kernellab.lowering.triton.grid import Team, write_grid
-from kernellab.lowering.triton.lanes import remainders
 from kernellab.lowering.triton.places import AlignedRow, PlaceWriter, aligned_row
-from kernellab.lowering.triton.shapes import Computed, Ints, Shapes
+from kernellab.lowering.triton.shapes import Computed, Ints, Shapes, remainders
 from kernellab.lowering.triton.sort import write_sort
 from kernellab.lowering.triton.text import Writer, names_used
 from kernellab.lowering.triton.values import TL_DTYPES, Layouts, Text, Values, tells_halves

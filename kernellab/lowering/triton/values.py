@@ -10,8 +10,7 @@ from typing import Protocol
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.python_text import Names
-from kernellab.lowering.triton.lanes import division
-from kernellab.lowering.triton.shapes import Shapes, shaped
+from kernellab.lowering.triton.shapes import Shapes, division, shaped
 from kernellab.lowering.triton.text import Writer, is_atom
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, num
