@@ -216,7 +216,7 @@ def _read(ctx: Context, graph: Graph, fallback: Fallback) -> _Read:
     builder = Builder(
         graph, ctx.task.name, handlers, cuts, library, partial(_called, fallback), style.algebra, style.repeats, placed,
         apart=not style.fused, few=_FEW_CHANNELS if ctx.gpu else 0, halves=_halves(ctx),
-        narrow=ctx.gpu and not ctx.scalar_products,
+        narrow=ctx.gpu and not ctx.scalar_products, engine=style.measured and asynchronous_chip(ctx),
         longest=LONGEST if ctx.gpu else 0,
         sizes=None if ctx.gpu else ctx.sizes, most={d.name: d.max for d in ctx.task.dims},
     )  # fmt: skip

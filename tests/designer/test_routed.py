@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.errors import KernellabError
 from kernellab.lowering import lower
+from kernellab.lowering.triton.source import why_not_asynchronous
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
 from kernellab.sketch.cost import cost
@@ -126,6 +129,25 @@ def test_rows_of_a_group_are_multiplied_by_its_own_matrix(rows: int, ends: list[
     assert ("gather(w[" in sketch) == (rows > 256)
     judged = gate(sketch, load_task(text), chip=H200.chip)
     assert judged.state is GateState.RIGHT, judged.reason
+
+
+@pytest.mark.parametrize("ends", [[160, 160, 168, 304], [0, 0, 300, 304], [128, 257, 303, 304], [0, 304, 304, 304]])
+def test_a_copy_engine_s_blocks_are_read_and_written_where_their_rows_lie(ends: list[int], tmp_path: Path) -> None:
+    """Ragged and empty groups: rows past a group's end are not written by its block."""
+    text = GROUPS.format(rows=304, ends=ends).replace("48)", "128)")
+    task, sketch = load_task(text), sketch_of(text)
+    assert "in_turn" in sketch and "whole=true" in sketch and "_rows[" not in sketch
+    assert (
+        why_not_asynchronous(load_program(sketch), bind(load_program(sketch), task, {}, H200), H200)["task_finish"]
+        == ""
+    )
+    judged = gate(sketch, task, chip=H200.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+    args, program = task.module().sample(seed=3), load_program(sketch)
+    (got,) = call(lower(program, bind(program, task, {}, INTERPRETED), INTERPRETED), tmp_path, *args)
+    x, w, stops = args
+    want = torch.cat([x[a:b].double() @ w[g].double() for g, (a, b) in enumerate(pairwise([0, *stops.tolist()]))])
+    assert float((got.double() - want).norm() / want.norm()) < 1e-2
 
 
 def test_rows_along_a_dim_are_refused_as_that() -> None:

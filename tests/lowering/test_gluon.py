@@ -18,13 +18,15 @@ from kernellab.lowering import lower
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.names import known
+from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.plan import plan
 from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
-from kernellab.sketch.program.program import DType, Loop, Point, Range, Region, Tensor, TensorRole
+from kernellab.sketch.program.program import DType, Load, Loop, Point, Range, Region, Tensor, TensorRole
+from kernellab.sketch.program.walk import statements
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import load_task
@@ -190,13 +192,23 @@ def reference(q, k, v, blocks):
 def inputs():
     return *(torch.randn(1, 8, 2048, 128, {_BF16}) for _ in range(3)), torch.rand(16, 16) < 0.5
 """
+GROUPS = f"""
+import torch
+
+def reference(x, w, ends):
+    return torch._grouped_mm(x, w, offs=ends)
+
+def inputs():
+    ends = torch.tensor([300, 300, 301, 1024], dtype=torch.int32)
+    return torch.randn(1024, 512, {_BF16}), torch.randn(4, 512, 384, {_BF16}), ends
+"""
 SASS_CASES = {
     "product": PRODUCT, "attention": ATTENTION, "window": WINDOW.replace("2048, 64", "2048, 96"),
     "float8": FLOAT8, "blocks8": BLOCKS8, "gradient": GRADIENT, "convolution": CONVOLUTION, "residual": RESIDUAL,
     "two results": TWO_RESULTS,
     "channels first": CHANNELS_FIRST, "by two": BY_TWO, "weights": WEIGHTS,
     "full": FULL.replace("1024, 64", "1024, 128"), "full narrow": FULL,
-    "narrow gradients": NARROW, "grouped gradient": GROUPED, "block table": BLOCK_TABLE,
+    "narrow gradients": NARROW, "grouped gradient": GROUPED, "block table": BLOCK_TABLE, "groups": GROUPS,
 }  # fmt: skip
 
 
@@ -450,6 +462,7 @@ def test_the_sass_multiplies_on_tensor_cores_loads_by_the_copy_engine_and_spills
             "grouped gradient",
             "weights",
             "block table",
+            "groups",
         )
         assert bool(facts["UTMASTG"]) != plain or name == "narrow gradients"
 
@@ -508,3 +521,57 @@ def inputs():
     loads = [line for line in source.splitlines() if "tma_load(x_source" in line]
     assert loads and all(line.count("kl_floor_div(") == line.count("tl.int32)") for line in loads)
     assert all("kl_floor_div(" in line for line in loads), "each phase has its first tap"
+
+
+AT_OFFSETS = """
+sketch rows {
+    tensors: X[512, 256]: bf16; W[4, 256, 128]: bf16; first[4]: i64; owner[4]: i32; Y[512, 128]: bf16 out;
+    constexpr: BM = 64; BK = 64;
+    @llm_hint("parallel", "grididx", "persistent")
+    for i in range(4):
+        acc = alloc([BM, 128], f32, llm_hint=["accumulator", "init_zero"])
+        load(first[i] -> begin)
+        load(owner[i] -> mine)
+        at = begin + arange(BM)
+        @llm_hint("pipeline", 3, "copy_engine", "warp_roles", 1)
+        for k in range(0, 256, BK):
+            gather(X[at, k:k+BK] -> x)
+            gather(W[mine, k:k+BK, 0:128] -> w)
+            gemm(x, w, acc)
+        scatter(cast(acc, bf16) -> Y[at, 0:128], unique=true, whole=true)
+}
+"""
+
+
+def test_rows_at_an_offset_from_memory_are_a_box_of_the_copy_engine() -> None:
+    kernel, offsets = placed(load_program(AT_OFFSETS).kernels[0])
+    loads = [s for s in statements(kernel.body) if isinstance(s, Load) and s.tile.name in ("x", "w")]
+    assert set(offsets) == {"begin", "mine"}
+    x, w = (load.region.index[0] for load in loads)
+    assert isinstance(x, Range) and str(x.start) == "begin"
+    assert isinstance(w, Point) and str(w.at) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("at = begin + arange(BM)", "at = begin + arange(BM) * 2"),  # rows apart
+        ("at = begin + arange(BM)", "at = begin + mine + arange(BM)"),  # two numbers, which may be far outside
+        ("at = begin + arange(BM)", "at = min(begin + arange(BM), 511)"),  # another row in place of zeros
+    ],
+)
+def test_rows_that_are_no_box_are_gathered(old: str, new: str) -> None:
+    changed = AT_OFFSETS.replace(old, new)
+    assert changed != AT_OFFSETS
+    kernel, offsets = placed(load_program(changed).kernels[0])
+    assert set(offsets) == {"mine"}
+    assert not any(isinstance(s, Load) and s.tile.name == "x" for s in statements(kernel.body))
+
+
+def test_a_transposed_tile_is_no_box() -> None:
+    changed = AT_OFFSETS.replace("X[512, 256]", "X[256, 512]").replace(
+        "X[at, k:k+BK]", "X[k + arange(BK), at[:, None]]"
+    )
+    square = changed.replace("BM = 64; BK = 64", "BM = 64").replace("BK", "BM")
+    _, offsets = placed(load_program(square).kernels[0])
+    assert set(offsets) == {"mine"}

@@ -91,6 +91,7 @@ class Builder:
         few: int = 0,
         halves: bool = False,
         narrow: bool = False,
+        engine: bool = False,
         longest: int = 0,
         sizes: Mapping[str, int] | None = None,
         most: Mapping[str, int] | None = None,
@@ -106,6 +107,8 @@ class Builder:
         self.halves = halves
         #: whether tensor cores multiply narrow floats without conversion
         self.narrow = narrow
+        #: whether a copy engine fills the tiles of products
+        self.engine = engine
         #: a convolution with at most this many (input channel, output channel) pairs is summed directly
         self.few = few
         #: whether a scatter may write to the same index several times

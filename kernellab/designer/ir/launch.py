@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kernellab.designer.ir.dtypes import FLOAT8, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Chain, Dot, Expr, Leaf, Red, Scan, Win, walk
+from kernellab.designer.ir.expr import Attend, Axis, Chain, Dot, Expr, Iota, Leaf, Op, Red, Scan, Win, walk
 from kernellab.designer.ir.normal import EACH, Layout, Output, Purpose
 
 
@@ -137,11 +137,28 @@ class Launch:
         return any(leaf in self.red for ix in o.index for leaf in ix.leaves())
 
     @property
+    def in_place(self) -> bool:
+        """Whether a tile's rows begin at an offset that a table has, one value picks their matrix, and the result is
+        written at those rows."""
+        if not isinstance(self.dot, Dot) or not self.routed or len(self.outs) != 1:
+            return False
+        sides = (self.dot.a, self.dot.b)
+        at_by_side = [at for side in sides if isinstance(side, Leaf) for at in side.operands]
+        one = [at for at in at_by_side if isinstance(at, Leaf)]
+        run = [at for at in at_by_side if isinstance(at, Op) and at.op == "add" and _is_run(at.args)]
+        return len(at_by_side) == 2 and len(one) == len(run) == 1
+
+    @property
     def gathers(self) -> bool:
         """Whether a factor of the product is read at indices that are values, or in reverse."""
         sides = (self.dot.a, self.dot.b) if self.dot is not None else ()
         leaves = (e for side in sides for e in walk(side) if isinstance(e, Leaf))
         return any(e.operands or any(ix.sign == -1 for ix in e.index) for e in leaves)
+
+
+def _is_run(parts: tuple[Expr, ...]) -> bool:
+    """Return whether their sum is a number from a table and a position along one axis."""
+    return isinstance(parts[0], Leaf) and isinstance(parts[1], Iota) and parts[1].index.plain
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def run_axis(k: Launch, last: Axis | None) -> Axis | None:
 def words(ctx: Context, k: Launch) -> tuple[str, ...]:
     """Return the sentences on the order of a launch that writes at indices."""
     if any(o.put == EACH for o in k.outs):
-        return why.ROUTED
+        return why.GROUPED if k.in_place else why.ROUTED
     if any(o.put == ONCE for o in k.outs):
         return why.ONCE_EACH
     return why.ANY_ORDER if ctx.gpu or not k.stored_axes else why.IN_ORDER

@@ -20,6 +20,7 @@ CARRIED = ("The scan carries from block to block; rows are independent.",)
 ONE_BY_ONE = ("The scan runs element by element; rows are independent.",)
 ONCE_EACH = ("Each element goes to the place that its index names; no place is named twice.",)
 ROUTED = ("Each matrix is read once: its product with every row is stored where the row's index names the matrix.",)
+GROUPED = ("A tile's rows lie at an offset, and have one matrix; rows past their group's end are not stored.",)
 ANY_ORDER = ("Additions meet at one element in any order: its last bits may differ from run to run.",)
 IN_ORDER = ("Columns are shared out and the indices come in order: the sums are the same in every run.",)
 #: launches whose outputs have a special purpose

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kernellab.lowering.gluon.boxes import Refused
 from kernellab.lowering.gluon.multiply import multiplies
 from kernellab.lowering.gluon.names import HELPERS, IMPORTS
+from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.parts import Function
 from kernellab.lowering.gluon.plan import plan
@@ -70,7 +71,9 @@ def asynchronous(
     """
     if wide:
         raise Refused("its offsets may need 64 bits, or its sizes are known only when it is called")
-    planned = plan(program, padded(kernel), values, target, options)
+    kernel, offsets = placed(padded(kernel))
+    planned = plan(program, kernel, values, target, options)
+    planned.offsets = offsets
     if walk is not None and (walk.loop.var != planned.loop.var or planned.outer is not None):
         walk = None
     roles = Roles(program, planned, values, walk)

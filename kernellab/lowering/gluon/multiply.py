@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernellab.lowering.gluon.parts import Function, Layouts
-from kernellab.lowering.gluon.plan import Operand, Product, flat, is_view, turned
+from kernellab.lowering.gluon.plan import Operand, Product, flat, is_view, row_index, turned
 from kernellab.lowering.gluon.roles import Roles, coordinates
 from kernellab.lowering.gluon.segments import split_at
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.folded import Folded, Lanes, merged
 from kernellab.lowering.triton.values import Text
 from kernellab.sketch.program.ints import IntExpr, IntKind
-from kernellab.sketch.program.program import Assign, Gemm, If, Load, Read, Statement, Store
+from kernellab.sketch.program.program import Assign, DType, Gemm, If, Load, Range, Read, Scatter, Statement, Store
 from kernellab.sketch.program.walk import statements, subvalues
 
 
@@ -123,6 +123,9 @@ class Multiply:
         if isinstance(stmt, Store):
             self._store(stmt)
             return
+        if isinstance(stmt, Scatter):
+            self._scatter(stmt)
+            return
         if isinstance(stmt, Load):
             self.writer.places.enter()
         self.layouts.now = self._layout(stmt)
@@ -158,13 +161,44 @@ class Multiply:
         layout = self.layouts.vector
         if len(shape) == 2:
             layout = writer.names.fresh("STORED")
-            self.out.put(f"{layout}: gl.constexpr = {self._stored_layout(stmt, shape, transposed)}")
+            self.out.put(f"{layout}: gl.constexpr = {self._stored_layout(stmt.region.tensor.dtype, shape, transposed)}")
             code = f"gl.convert_layout({code}, {layout})"
         if len(shape) == 2 or self.layouts.is_rows(shape):
             pointer = f"gl.set_auto_layout({pointer}, {layout})"
         mask = f", mask=gl.set_auto_layout({mask}, {layout})" if mask else ""
         self.out.put(f"gl.store({pointer}, {code}{mask})")
         writer.places.leave(release=True)
+
+    def _scatter(self, stmt: Scatter) -> None:
+        """Write rows of a result at the indices of a vector; those outside the tensor write nothing."""
+        writer, values, tensor = self.writer, self.writer.values, stmt.tensor
+        self.layouts.now = self.layouts.of(stmt.shape)
+        code = values.filled(stmt.value, stmt.shape)
+        code = tidy(values.cast(Text(code, stmt.shape), stmt.value.type.dtype, tensor.dtype).code)
+        self.layouts.now = ""
+        layout = writer.names.fresh("STORED")
+        self.out.put(f"{layout}: gl.constexpr = {self._stored_layout(tensor.dtype, stmt.shape, False)}")
+        terms, tests = [tensor.name], []
+        for dim, (value, item) in enumerate(zip(stmt.index, stmt.items, strict=True)):
+            size, name = writer.int_text(tensor.shape[dim]), writer.names.fresh("placed")
+            if isinstance(item, Range):
+                start, extent = writer.int_text(item.start), writer.int_text(item.extent)
+                self.out.put(f"{name} = ({start} + gl.arange(0, {extent}, gl.SliceLayout(0, {layout})))[None, :]")
+            elif value.type.shape:
+                self.layouts.now = self.layouts.name(self.layouts.home)
+                # positions have no layout until they meet a tile that has one
+                zeros = values.full(stmt.shape[:1], "0", value.type.dtype)
+                vector = f"{values.filled(row_index(value), stmt.shape[:1])} + {zeros}"
+                self.layouts.now = ""
+                self.out.put(f"{name} = gl.convert_layout({vector}, gl.SliceLayout(1, {layout}))[:, None]")
+            else:
+                self.out.put(f"{name} = {tidy(values.write(value).code)}")
+            tests.append(f"({name} >= 0) & ({name} < {size})")
+            # inside the tensor it has 32 bits, as the offset does
+            strides = [f"({writer.int_text(s)})" for s in tensor.shape[dim + 1 :] if not s.is_one]
+            terms.append(" * ".join([f"tl.cast({name}, tl.int32)", *strides]))
+        code = f"gl.convert_layout({code}, {layout})"
+        self.out.put(f"gl.store({' + '.join(terms)}, {code}, mask={' & '.join(tests)})")
 
     def _engine_store(self, stmt: Store, code: str) -> None:
         """Write a store of ``code`` through the copy engine, which reads it from shared memory."""
@@ -177,12 +211,12 @@ class Multiply:
             target += f".reshape([{', '.join(self.writer.int_text(b) for b in source.box.block)}])"
         self.out.put(f"tma_store({source.name}, [{coordinates(self.writer, source.box)}], {target})")
 
-    def _stored_layout(self, stmt: Store, shape: Sequence[IntExpr], transposed: bool) -> str:
+    def _stored_layout(self, dtype: DType, shape: Sequence[IntExpr], transposed: bool) -> str:
         """Return the layout of a matrix of ``shape`` in which each thread stores 16 contiguous bytes."""
         if transposed:  # neighbouring rows are contiguous
             return "gl.BlockedLayout([1, 1], [32, 1], [WARPS, 1], [0, 1])"
         width = self.writer.ints.const(shape[1]) or 1
-        each = max(1, min(16 // stmt.region.tensor.dtype.bytes, width))
+        each = max(1, min(16 // dtype.bytes, width))
         across = max(1, min(32, width // each))
         return f"gl.BlockedLayout([1, {each}], [{32 // across}, {across}], [WARPS, 1], [1, 0])"
 

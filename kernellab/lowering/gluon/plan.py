@@ -24,7 +24,9 @@ from kernellab.sketch.program.program import (
     Load,
     Loop,
     Program,
+    Range,
     Read,
+    Scatter,
     Statement,
     Store,
     Tile,
@@ -96,6 +98,8 @@ class Plan:
     #: tiles of several dimensions that are loaded after the loop, as matrices with the products' rows
     flat: dict[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
+    #: loads before the loop of one integer that its loads' places contain, by the name in the place
+    offsets: dict[str, Load] = field(default_factory=dict)
     #: a loop that contains only the loop: the loader and the groups run both as one loop
     outer: Loop | None = None
 
@@ -406,7 +410,7 @@ def _rest(p: Plan) -> None:
     plain = {id(v) for q in p.products for o in (q.a, q.b) if o.tile is not None for v in subvalues(o.value)}
     for stmt in (*p.before, *p.loop.body, *p.after):
         inner = list(statements((stmt,)))
-        if not all(isinstance(s, (Alloc, Assign, Gemm, If, Load, Store)) for s in inner):
+        if not all(isinstance(s, (Alloc, Assign, Gemm, If, Load, Store)) or _writes_rows(p, s) for s in inner):
             raise Refused(f"line {stmt.span.line} is a statement that has no asynchronous form")
         for each in inner:
             for root in each.values:
@@ -419,6 +423,22 @@ def _rest(p: Plan) -> None:
         raise Refused("a condition in its loop has an else")
     if any(isinstance(s, (Store, Load)) for stmt in p.loop.body if isinstance(stmt, If) for s in statements((stmt,))):
         raise Refused("a condition in its loop loads or stores")
+
+
+def _writes_rows(p: Plan, stmt: Statement) -> bool:
+    """Does the statement write the rows of a product at indices that are a vector, each with contiguous columns?"""
+    if not isinstance(stmt, Scatter) or stmt.add or stmt not in p.after or len(stmt.shape) != 2:
+        return False
+    rows = [row_index(v) for v, item in zip(stmt.index, stmt.items, strict=True) if item is None and v.type.shape]
+    ranges = [item for item in stmt.items if isinstance(item, Range)]
+    across = ranges == [stmt.items[-1]] and ranges[0].step.is_one
+    return across and stmt.shape[0] == p.height and [v.type.shape for v in rows] == [stmt.shape[:1]]
+
+
+def row_index(value: Value) -> Value:
+    """Return the vector of which the value has one number for each row of a matrix, else the value itself."""
+    column = isinstance(value, Apply) and value.op == "newaxis" and value.attr("axes") == (1,)
+    return value.args[0] if column and isinstance(value, Apply) and len(value.args[0].type.shape) == 1 else value
 
 
 def _flat_ends(p: Plan) -> None:
@@ -522,8 +542,9 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
         size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
     else:
         # results change their layout in shared memory for 16-byte stores: the bytes of one group's results
-        stores = [s.region for s in p.after if isinstance(s, Store)]
-        size += max((_elements(r.shape, facts) * r.tensor.dtype.bytes for r in stores), default=0) // groups
+        stores = [(s.region.shape, s.region.tensor.dtype) for s in p.after if isinstance(s, Store)]
+        stores += [(s.shape, s.tensor.dtype) for s in p.after if isinstance(s, Scatter)]
+        size += max((_elements(shape, facts) * dtype.bytes for shape, dtype in stores), default=0) // groups
     p.shared_bytes = size + _SPARE_BYTES
     if p.shared_bytes > target.chip.shared_bytes:
         raise Refused(
@@ -548,4 +569,5 @@ __all__ = [
     "is_view",
     "plan",
     "product_of",
+    "row_index",
 ]

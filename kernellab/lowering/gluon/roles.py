@@ -8,6 +8,7 @@ from kernellab.lowering.gluon.boxes import Box, box
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
 from kernellab.lowering.gluon.plan import LOADER_REGISTERS, Plan, Product, flat
 from kernellab.lowering.python_text import tidy
+from kernellab.lowering.triton.gather import pad_text
 from kernellab.lowering.triton.grid import write_variables
 from kernellab.lowering.triton.kernel import KernelWriter
 from kernellab.lowering.triton.shapes import Computed
@@ -194,6 +195,8 @@ class Roles:
         writer, p = self.fresh(), self.plan
         out = writer.out
         self.begin(writer, place)
+        for name, load in p.offsets.items():
+            self._offset(writer, name, load)
         for load in p.resident:
             out.at = load.span.line
             ready = self.barrier([load], "ready")
@@ -213,6 +216,17 @@ class Roles:
         out.at = 0
         self.end(writer)
         return Function(f"{self.name}_loads", "One warp: the copy engine fills each buffer once it is free.", out.lines)
+
+    def _offset(self, writer: KernelWriter, name: str, load: Load) -> None:
+        """Write the integer of a place, in 32 bits: a larger one is outside every tensor, and remains so."""
+        writer.out.at = load.span.line
+        writer.places.enter()
+        place = writer.places.place(load.region, write=False)
+        mask = f", mask={tidy(place.mask)}, other={pad_text(load.pad, load.tile.dtype)}" if place.mask else ""
+        value, edge = f"tl.load({tidy(place.pointer)}{mask})", 1 << 29
+        code = f"tl.minimum(tl.maximum({value}, {-edge}), {edge}).to(tl.int32)"
+        writer.out.put(f"{writer.int_text(IntExpr(IntKind.LOOP, name=name))} = {code}")
+        writer.places.leave(release=True)
 
     def _copy(self, writer: KernelWriter, group: Sequence[Load], ready: str, slot: str) -> None:
         sources = [self.boxes[id(load)] for load in group]

@@ -83,8 +83,9 @@ def kl_read_row(tensor, total, first, at, length, SIZE: tl.constexpr, VECTOR: tl
     if (at < 0) | (at + SIZE > length):
         lane = at + tl.arange(0, SIZE)
         inside = (lane >= 0) & (lane < length)
-        if first + length > total // VECTOR * VECTOR:
-            tile = tl.where(whole, tile, tl.load(places, mask=inside & ~whole, other=pad))
+        if total % VECTOR != 0:
+            if first + length > total // VECTOR * VECTOR:
+                tile = tl.where(whole, tile, tl.load(places, mask=inside & ~whole, other=pad))
         tile = tl.where(inside, tile, tl.cast(pad, tile.dtype))
     return tile
 

@@ -272,8 +272,7 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
         and asynchronous_chip(ctx)
         and narrow
         and plain
-        and not k.gathers
-        and not k.routed
+        and (k.in_place or not (k.gathers or k.routed))
         and (len(dot.axes) == 1 or dot.steps)
     ):
         return None
@@ -283,6 +282,13 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
         return others * -(-height // m) * -(-width // n)
 
     summed, in_parts = ctx.volume(dot.axes), any(item_bytes(o.dtype) > 2 for o in k.outs)
+    if k.in_place:
+        # results leave without the copy engine, which writes whole boxes: the other group's products hide that
+        return (
+            _ROLES[1]
+            if summed >= _ROLES[1].tile.d and min(height, width) >= _ROLES[1].tile.n and not in_parts
+            else None
+        )
     roles: tuple[_Roles, ...] = (*_ROLES, _LOW_ROLES) if summed <= _LONG else _ROLES
     if summed > _LONG and not eight:
         # measured in one wave of whole tiles; 96 rows take 16.9 us in tiles of 64, and 13.7 without roles
