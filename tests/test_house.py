@@ -99,6 +99,7 @@ PATTERNS = {
         "export.exportable",
         "task.call_inputs.randomness",
         "verifier.seal.native",
+        "verifier.boundary_checks.small_numbers",
         "verifier.static.check",
         "verifier.coverage.native",
         "verifier.coverage.python",
