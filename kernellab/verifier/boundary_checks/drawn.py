@@ -124,7 +124,8 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
             continue  # of integers that depend on each other, or are always the same, none is replaced
         low, high = (whole.low, whole.high) if whole is not None else _own_range(base, position)
         if whole is not None:
-            among += _among(spec.name, position, value, whole, compared_by(stages.source))
+            limits = [limit for limit in found if limit.argument == spec.name]
+            among += _among(spec.name, position, value, whole, compared_by(stages.source), limits)
         for number in numbers[: DRAWN.compared]:
             if whole is not None and not whole.least < number < whole.most:
                 continue  # the reference was not tried with it
@@ -146,12 +147,13 @@ _AROUND, _ALONE, _DRAWS = 1 << 25, 64, 8
 
 
 def _among(
-    name: str, position: int, value: Tensor, whole: Range, compared: Sequence[float]
-) -> Iterator[Proposal]:  # fmt: skip
-    """Yield integers of a wide range, among which a number that a source has compared something with comes often."""
+    name: str, position: int, value: Tensor, whole: Range, compared: Sequence[float], limits: Sequence[DrawnLimit]
+) -> Iterator[Proposal]:
+    """Yield integers of a wide range, among which a number that a source has compared something with comes often.
+    Beyond ``limits`` the kernel is known to be wrong."""
     for number in [n for n in compared if _holds(value.dtype, n)][: DRAWN.compared]:
         span = int(min(number - whole.least, whole.most - number, _AROUND))
-        if span < _ALONE:
+        if span < _ALONE or any(_is_beyond(end, limit) for end in (number - span, number + span) for limit in limits):
             continue
         is_own = whole.low <= number - span and number + span <= whole.high
         words = f"{name} = {number:g} among other numbers not handled"
