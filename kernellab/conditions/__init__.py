@@ -22,6 +22,7 @@ from kernellab.conditions.calls import (
     Number,
     OutputStrides,
     ScalarLimit,
+    SmallArguments,
     SpecialValues,
     StridesLimit,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "OwnShareUnseen",
     "Ratio",
     "ScalarLimit",
+    "SmallArguments",
     "SpecialValues",
     "Stated",
     "StaticFinding",
@@ -106,9 +108,9 @@ __all__ = [
 Condition = Annotated[
     Union[
         Mark, StridesLimit, AlignmentLimit, ScalarLimit, Domain, SpecialValues, DrawnLimit, FixedSizes,
-        FixedArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult, LaunchesWhenTraced,
-        OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound, MoreCores, BaselineMissing,
-        NotSealed, NotReproduced, Stated, JudgedOn, Switched, NeverRan, CoverageUnknown,
+        FixedArguments, SmallArguments, DrawnInPart, OutputStrides, LibraryShare, IdleKernel, CachedResult,
+        LaunchesWhenTraced, OwnShareUnseen, StaticFinding, WeakTask, DisturbedCalls, OtherClock, LaunchBound,
+        MoreCores, BaselineMissing, NotSealed, NotReproduced, Stated, JudgedOn, Switched, NeverRan, CoverageUnknown,
         ImportChanges,
     ],
     Field(discriminator="kind"),

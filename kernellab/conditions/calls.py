@@ -150,6 +150,19 @@ class FixedSizes(_Condition):
         return f"sizes: at {' and '.join(' x '.join(map(str, shape)) for shape in self.shapes)} only"
 
 
+class SmallArguments(_Condition):
+    """Arguments as small as a number in the texts, ``values``, gave another answer: an epsilon is placed otherwise, or
+    digits are lost next to zero. An ordinary argument does not show it."""
+
+    kind: Literal["small-arguments"] = "small-arguments"
+    _concern: ClassVar[Concern] = "kernel"
+    values: str
+
+    @property
+    def flag(self) -> str:
+        return f"small numbers: not exact for {self.values}"
+
+
 class FixedArguments(_Condition):
     """Parameters of the reference that are no numbers and have only their defaults, and the arguments of a Model's
     constructor, as code: no other value is part of the task, and nothing is known of the kernel at one."""

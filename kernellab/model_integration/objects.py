@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ def taken_apart(value: Any, held: Collection[int] = ()) -> tuple[list[torch.Tens
             tensors.append(value)
             return TENSOR
         if not _opens(value):
+            if _hides(value):
+                raise Unopened(f"a {type(value).__name__} holds tensors in it")
             return value
         if id(value) in met:
             raise Unopened(f"a {type(value).__name__} is in it twice")
@@ -76,6 +79,7 @@ def taken_apart(value: Any, held: Collection[int] = ()) -> tuple[list[torch.Tens
         before = len(tensors)
         attributes = form(dict(vars(value)))
         if len(tensors) == before:
+            met.remove(id(value))  # one that holds no tensors may be shared
             return value
         if id(value) in held:
             raise Unopened(f"a {type(value).__name__} of it outlives the call")
@@ -98,7 +102,7 @@ def plain_outputs(module: torch.nn.Module) -> Iterator[Callable[[], Form | None]
     says their form, None where they hold none or it cannot be opened."""
     own = module.forward
     forms: list[Form | None] = []
-    held = {id(value) for part in module.modules() for value in vars(part).values()}
+    held = {id(leaf) for part in module.modules() for leaf in tree_leaves(list(vars(part).values()))}
 
     @functools.wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -128,8 +132,27 @@ def plain_outputs(module: torch.nn.Module) -> Iterator[Callable[[], Form | None]
 def _opens(value: Any) -> bool:
     if isinstance(value, _CLOSED) or inspect.isroutine(value) or not hasattr(value, "__dict__"):
         return False
-    # what lies in slots is not among the attributes
-    return not any(vars(kind).get("__slots__") for kind in type(value).__mro__)
+    # what lies in slots, or in the memory of a type of C, is not among the attributes
+    kinds = [vars(kind) for kind in type(value).__mro__ if kind is not object]
+    return not any(
+        kind.get("__slots__") or ("__new__" in kind and not isinstance(kind["__new__"], staticmethod)) for kind in kinds
+    )
+
+
+def _hides(value: Any) -> bool:
+    """Does a value that is not opened hold tensors, in slots or as elements?"""
+    if isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+        return _has_tensors(list(value.values() if isinstance(value, dict) else value))
+    if isinstance(value, _CLOSED) or inspect.isroutine(value):
+        return False
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for part in slots for name in ((part,) if isinstance(part, str) else part)]
+    held = [getattr(value, name, None) for name in names if not name.startswith("__")]
+    return _has_tensors([*held, *getattr(value, "__dict__", {}).values()])
+
+
+def _has_tensors(values: list[Any]) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(values))
 
 
 def _made(leaf: Any, tensors: Iterator[Any]) -> Any:

@@ -494,8 +494,8 @@ def holds() -> str:
 
 
 def _share_of_load() -> float:
-    """How much longer than alone a process takes on this machine now; at least 1."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How much longer than alone a process takes on this machine now; from 1 to 4."""
+    return min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def _commanding() -> list[str]:

@@ -21,6 +21,7 @@ from kernellab.lowering.gluon.names import known
 from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.plan import plan
+from kernellab.lowering.triton.source import why_not_asynchronous
 from kernellab.model_integration.gradient.derive import backward_text
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
@@ -566,6 +567,41 @@ def test_rows_that_are_no_box_are_gathered(old: str, new: str) -> None:
     kernel, offsets = placed(load_program(changed).kernels[0])
     assert set(offsets) == {"mine"}
     assert not any(isinstance(s, Load) and s.tile.name == "x" for s in statements(kernel.body))
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"), [("scatter(VALUE -> y[at, 0:128], unique=true, whole=true)", "no asynchronous form"),
+                            ("store(VALUE -> y[m:m+BM, 0:128])", "share their rows")],
+)  # fmt: skip
+def test_groups_that_share_rows_read_none_at_an_offset(written: str, reason: str) -> None:
+    """A group's rows begin at another number than the tile's, which an entry of a table does not say."""
+    shared = """
+sketch rows {
+    tensors: x[512, 256]: bf16; w[256, 128]: bf16; first[4]: i64; y[512, 128]: bf16 out;
+    constexpr: BM = 128 in {128, 256}; BK = 64;
+    @llm_hint("parallel", "grididx", "persistent")
+    for m in range(0, 512, BM):
+        acc = alloc([BM, 128], f32, llm_hint=["accumulator", "init_zero"])
+        load(first[m // BM] -> begin)
+        at = begin + arange(BM)
+        @llm_hint("pipeline", 3, "copy_engine", "warp_roles", 2)
+        for k in range(0, 256, BK):
+            gather(x[at, k:k+BK] -> xt)
+            load(w[k:k+BK, 0:128] -> wt)
+            gemm(xt, wt, acc)
+        WRITTEN
+}
+""".replace("WRITTEN", written.replace("VALUE", "cast(acc, bf16)"))
+    task = load_task(
+        "import torch\ndef reference(x, w, first):\n    at = (first[:, None] + torch.arange(128)).reshape(-1)\n"
+        "    y = torch.zeros(512, 128, dtype=torch.bfloat16)\n    y[at] = x[at] @ w\n    return y\n"
+        "def inputs():\n    return (torch.randn(512, 256).bfloat16(), torch.randn(256, 128).bfloat16(), "
+        "torch.tensor([128, 0, 384, 256]))\n",
+        "rows",
+    )
+    program = load_program(shared)
+    reasons = why_not_asynchronous(program, bind(program, task, {}, HOPPER), HOPPER)
+    assert reason in str(reasons), reasons
 
 
 def test_a_transposed_tile_is_no_box() -> None:

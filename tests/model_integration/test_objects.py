@@ -104,3 +104,35 @@ def test_the_form_of_a_nest_with_objects() -> None:
     assert tensors_in([ring, x]) == [x]
     empty = _Held("nothing")
     assert taken_apart([empty])[1].made(iter(()))[0] is empty
+
+
+class _Slots:
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class _Words(dict):  # type: ignore[type-arg]
+    def __init__(self, value: object) -> None:
+        self.seen = value
+        super().__init__(value=value)
+
+
+@pytest.mark.parametrize("kind", [_Slots, _Words])
+def test_tensors_that_no_attribute_names_leave_an_object_whole(kind: type) -> None:
+    with pytest.raises(Unopened):
+        taken_apart([_Held(torch.ones(2)), _Held(kind(torch.ones(2)))])
+
+
+def test_a_cache_that_a_list_of_the_model_holds_is_not_made_again() -> None:
+    kept = DECODER.replace("KEPT", "[Cache()]").replace("self.kept or Cache()", "self.kept[0]")
+    (problem,) = profile(kept, device="cpu").captured.problems
+    assert problem.path == "" and "Cache" in problem.reason
+
+
+def test_an_object_without_tensors_may_be_met_twice() -> None:
+    config = _Held("float32")
+    tensors, form = taken_apart([config, _Held((config, torch.ones(2)))])
+    first, second = form.made(iter(tensors))
+    assert len(tensors) == 1 and first.value == second.value[0].value == "float32"

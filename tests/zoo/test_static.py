@@ -229,6 +229,8 @@ UPDATE = "at = p + o\n    tl.store(at, tl.load(p + o, mask=m) - tl.load(g + o, m
         (UPDATE, ", restore_value=None, reset_to_zero=[]", "", "p"),
         (UPDATE, ", restore_value=['p']", "", ""), (UPDATE, "", ", pre_hook=clear", ""), (UPDATE, ", **MORE", "", ""),
         ("tl.store(y + o, tl.load(p + o, mask=m) + tl.load(g + o, mask=m), mask=m)", "", "", ""),
+        ("tl.store(y + o, o, mask=m)\n    tl.store(y + o, tl.load(y + o, mask=m) + 1, mask=m)", "", "", ""),
+        ("tl.atomic_max(y + o, tl.load(p + o, mask=m), mask=m)", "", "", ""),
     ],
 )  # fmt: skip
 def test_an_autotuned_kernel_that_updates_in_place_is_flagged(body: str, more: str, config: str, pointer: str) -> None:
@@ -237,3 +239,10 @@ def test_an_autotuned_kernel_that_updates_in_place_is_flagged(body: str, more: s
     assert [f.message for f in found if f.rule == "autotune"] == (
         [f"measures k, which updates {pointer} in place, without restore_value or reset_to_zero"] if pointer else []
     )
+
+
+def test_one_configuration_is_not_measured() -> None:
+    text = AUTOTUNED.format(body=UPDATE, more="", config="").replace(", triton.Config({'B': 1024})", "") + ENTRY
+    assert "1024" not in text
+    found = static.check(Source(dsl="triton", files={"kernel.py": text})).findings
+    assert not [f for f in found if f.rule == "autotune"]

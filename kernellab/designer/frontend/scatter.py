@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -244,7 +246,7 @@ def _grouped(b: Builder, node: Node, index: Index, item: int) -> Expr:
     if not isinstance(offs, Ref) or len(b.shape(left)) != 2 or len(b.shape(right)) != 3:
         raise b.refuse(node, "groups of another form than rows and their ends")
     groups, key = _Groups(b, node, offs), (node.name, "blocks")
-    if _is_for_copy_engine(b, left, node):
+    if _is_for_copy_engine(b, left, right, node):
         return Leaf(_in_place(b, node, groups), index, node.dtype)
     if key not in b.stored_names:
         summed, columns = Axis(b.shape(left)[1]), Axis(node.shape[1])
@@ -262,13 +264,22 @@ def _grouped(b: Builder, node: Node, index: Index, item: int) -> Expr:
     return Leaf(b.stored_names[key], (chosen(block_of), chosen(place), index[1]), node.dtype)
 
 
-def _is_for_copy_engine(b: Builder, left: Ref, node: Node) -> bool:
-    """Return whether a copy engine reads the product's rows, and its tiles are not larger than the product."""
+def _is_for_copy_engine(b: Builder, left: Ref, right: Ref, node: Node) -> bool:
+    """Return whether a copy engine reads the product's rows and its stored matrices, and its tiles are not larger than
+    the product. Its places have 32 bits."""
     summed, columns = b.shape(left)[1], node.shape[1]
     if not b.engine or not isinstance(summed, int) or not isinstance(columns, int):
         return False
     whole = summed % 8 == columns % 8 == 0 and summed >= 64 and columns >= _BLOCK
-    return whole and {b.dtype(left), node.dtype} <= set(HALVES)
+    matrices = b.shape(right)
+    is_read = isinstance(b.value(right, b.axes_for(matrices)), Leaf)
+    is_near = all(_is_below(shape, 1 << 31) for shape in (b.shape(left), matrices, node.shape))
+    return whole and is_read and is_near and {b.dtype(left), node.dtype} <= set(HALVES)
+
+
+def _is_below(shape: Sequence[Extent], most: int) -> bool:
+    """Return whether a tensor of known sizes has fewer elements; sizes that are open are left to the lowering."""
+    return math.prod(extent for extent in shape if isinstance(extent, int)) < most
 
 
 def _in_place(b: Builder, node: Node, groups: _Groups) -> str:

@@ -74,6 +74,8 @@ def asynchronous(
     kernel, offsets = placed(padded(kernel))
     planned = plan(program, kernel, values, target, options)
     planned.offsets = offsets
+    if offsets and planned.shares:
+        raise Refused("its tiles lie at offsets from memory, and several groups share their rows")
     if walk is not None and (walk.loop.var != planned.loop.var or planned.outer is not None):
         walk = None
     roles = Roles(program, planned, values, walk)

@@ -129,7 +129,10 @@ def _sum(value: Value, known: _Known, used: dict[str, Load]) -> tuple[IntExpr, I
     if value.op == "newaxis":
         return _sum(value.args[0], known, used)
     if value.op == "cast" and not value.type.dtype.is_float and value.type.dtype.bytes >= 4:
-        return _sum(value.args[0], known, used) if not value.args[0].type.dtype.is_float else None
+        # a narrower integer may wrap around
+        inner = value.args[0].type.dtype
+        is_whole = not inner.is_float and inner.bytes <= value.type.dtype.bytes
+        return _sum(value.args[0], known, used) if is_whole else None
     if value.op != "add":
         return None
     parts = [_sum(a, known, used) for a in value.args]

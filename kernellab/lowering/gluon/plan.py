@@ -427,7 +427,7 @@ def _rest(p: Plan) -> None:
 
 def _writes_rows(p: Plan, stmt: Statement) -> bool:
     """Does the statement write the rows of a product at indices that are a vector, each with contiguous columns?"""
-    if not isinstance(stmt, Scatter) or stmt.add or stmt not in p.after or len(stmt.shape) != 2:
+    if not isinstance(stmt, Scatter) or stmt.add or p.shares or stmt not in p.after or len(stmt.shape) != 2:
         return False
     rows = [row_index(v) for v, item in zip(stmt.index, stmt.items, strict=True) if item is None and v.type.shape]
     ranges = [item for item in stmt.items if isinstance(item, Range)]

@@ -188,8 +188,8 @@ def _plain_build_holds_runtime() -> bool:
     for compiler in {os.environ.get("CXX", "c++"), "c++", "g++", "clang++"}:
         with tempfile.TemporaryDirectory(prefix="kernellab-link-", ignore_cleanup_errors=True) as folder:
             Path(folder, "plain.cpp").write_text(code, encoding="utf-8")
-            command = [*shlex.split(compiler), "-O1", "-shared", "-fPIC", "plain.cpp", "-o", "plain.so"]
-            with contextlib.suppress(OSError, subprocess.SubprocessError):
+            with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):  # ValueError: quotes in CXX
+                command = [*shlex.split(compiler), "-O1", "-shared", "-fPIC", "plain.cpp", "-o", "plain.so"]
                 subprocess.run(
                     confined(folder, command), cwd=folder, env=environment(folder), capture_output=True, timeout=20,
                     check=True,

@@ -7,17 +7,17 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from kernellab.conditions import DrawnLimit, of
+from kernellab.conditions import DrawnLimit, ScalarLimit, SmallArguments, of
 from kernellab.errors import TaskError
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite, scaled
 from kernellab.verifier.boundary_checks.attempt import is_right
 from kernellab.verifier.boundary_checks.drawn import free_floats
-from kernellab.verifier.boundary_checks.scalars import is_held
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.survey import is_noise
 from kernellab.verifier.protocol.rules import CORRECT, EDGES
@@ -40,7 +40,8 @@ def small_literals(*texts: str) -> list[float]:
 
 def small_numbers(stages: Stages, base: Case) -> None:
     """Check arguments about as large as the small numbers of the reference and the source, and as their roots, together
-    and with float scalars of that size. A wrong answer is a condition."""
+    and with float scalars of that size. A wrong answer is a flag: where digits are lost
+    next to zero, as in 2 * sigmoid(2 * x) - 1, no epsilon is wrong."""
     if any(limit.least is not None for limit in of(stages.context.findings.conditions, DrawnLimit)):
         return  # the verdict says already that small numbers are not handled
     until = time.monotonic() + EDGES.small_seconds
@@ -48,22 +49,26 @@ def small_numbers(stages: Stages, base: Case) -> None:
         if time.monotonic() > until:
             return
         if _has_finite_answer(case) and not is_right(stages, case) and not is_noise(case):
-            stages.context.findings.add(DrawnLimit(values=f"{words} not handled"))
+            stages.context.findings.add(SmallArguments(values=words))
             return
 
 
 def _cases(stages: Stages, base: Case) -> Iterator[tuple[Case, str]]:
-    texts = (base.task.text, *stages.source.files.values())
-    sizes = [size for e in small_literals(*texts)[: EDGES.small_literals] for size in (e, math.sqrt(e))]
+    # by turns: those of a long reference leave room for the source's own
+    of_each = zip_longest(small_literals(base.task.text), small_literals(*stages.source.files.values()))
+    numbers = [number for pair in of_each for number in pair if number is not None]
+    sizes = [size for e in list(dict.fromkeys(numbers))[: EDGES.small_literals] for size in (e, math.sqrt(e))]
     arguments = list(free_floats(base))
+    conditions = of(stages.context.findings.conditions, ScalarLimit)
+    limited = {limit.argument for limit in conditions if limit.refuted}
     scalars = [
         position for position, (spec, value) in enumerate(zip(base.task.args, base.args, strict=True))
-        if spec.kind is ArgKind.SCALAR and isinstance(value, float) and not is_held(stages, position)
+        if spec.kind is ArgKind.SCALAR and isinstance(value, float) and spec.name not in limited
     ]  # fmt: skip
     for size in dict.fromkeys(sizes):
         args = list(base.args)
-        for position, _, _ in arguments:
-            args[position] = _of_size(args[position], size)
+        for position, _, legal in arguments:
+            args[position] = _of_size(args[position], size, legal.high)
         words = f"{', '.join(name for _, name, _ in arguments)} of about {size:.2g}"
         if arguments:
             yield base.given(tuple(args)), words
@@ -77,10 +82,10 @@ def _cases(stages: Stages, base: Case) -> Iterator[tuple[Case, str]]:
             )
 
 
-def _of_size(value: Tensor, size: float) -> Tensor:
-    """Return a multiple of ``value`` whose elements have this root of their mean square."""
+def _of_size(value: Tensor, size: float, high: float) -> Tensor:
+    """Return a multiple of ``value`` whose elements have this root of their mean square, cut at a positive ``high``."""
     rms = float(value.double().square().mean().sqrt())
-    return scaled(value, size / rms) if math.isfinite(rms) and rms > 0 else value
+    return scaled(value, size / rms).clamp(max=max(high, 0.0)) if math.isfinite(rms) and rms > 0 else value
 
 
 def _has_finite_answer(case: Case) -> bool:

@@ -4,12 +4,13 @@ it have written, so that the first call for a key updates its memory many times,
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernellab.verifier.static.names import Names, last_name
 
 #: Arguments of the autotuner, or of one configuration, that put memory in order between two measurements.
-_RESTORES = ("restore_value", "reset_to_zero", "pre_hook", "post_hook")
+_POSITIONAL = ("reset_to_zero", "restore_value", "pre_hook", "post_hook")
+_RESTORES = _POSITIONAL
 _AUTOTUNERS = ("triton.autotune", "triton.runtime.autotuner.autotune")
 
 
@@ -19,17 +20,34 @@ def updated_in_place(tree: ast.AST, names: Names) -> Iterator[tuple[str, str, in
         if not isinstance(node, ast.FunctionDef):
             continue
         tuners = [d for d in node.decorator_list if isinstance(d, ast.Call) and names.of(d.func) in _AUTOTUNERS]
-        if not tuners or _restores(tuners):
+        if not tuners or not _measures(tuners[0], names) or _restores(tuners, names):
             continue
         pointer = next(iter(sorted(_read_and_written(node))), None)
         if pointer is not None:
             yield node.name, pointer, node.lineno
 
 
-def _restores(tuners: list[ast.Call]) -> bool:
+def _configs(tuner: ast.Call, names: Names) -> ast.expr | None:
+    """The configurations of an autotuner, also where a name holds them."""
+    value = tuner.args[0] if tuner.args else next((k.value for k in tuner.keywords if k.arg == "configs"), None)
+    return names.bound(value.id) or value if isinstance(value, ast.Name) else value
+
+
+def _measures(tuner: ast.Call, names: Names) -> bool:
+    """Does an autotuner measure? One configuration alone it runs without."""
+    configs = _configs(tuner, names)
+    if not isinstance(configs, (ast.List, ast.Tuple)):
+        return True
+    return len(configs.elts) > 1 or any(isinstance(one, ast.Starred) for one in configs.elts)
+
+
+def _restores(tuners: list[ast.Call], names: Names) -> bool:
     """Does an autotuner, or one of its configurations, restore anything? A ``**`` may hold anything."""
-    calls = [part for tuner in tuners for part in ast.walk(tuner) if isinstance(part, ast.Call)]
+    parts = [part for tuner in tuners for part in (tuner, _configs(tuner, names)) if part is not None]
+    calls = [call for part in parts for call in ast.walk(part) if isinstance(call, ast.Call)]
     given = [(k.arg, k.value) for call in calls for k in call.keywords]
+    # configs, key, prune_configs_by, reset_to_zero, restore_value, pre_hook, post_hook
+    given += [(name, value) for tuner in tuners for name, value in zip(_POSITIONAL, tuner.args[3:], strict=False)]
     return any(name is None or (name in _RESTORES and not _is_none(value)) for name, value in given)
 
 
@@ -40,29 +58,35 @@ def _is_none(value: ast.expr) -> bool:
 
 
 def _read_and_written(function: ast.FunctionDef) -> set[str]:
-    """Parameters of a kernel by which it loads and stores, or that it updates atomically."""
+    """Parameters of a kernel whose memory it reads and then writes, or adds to. What it writes first, and
+    what a repetition leaves as it is (a maximum, a lock), is the same after each measurement."""
     parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     bases: dict[str, set[str]] = {name: {name} for name in parameters}
-    assigned = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
-    known = -1
-    while known < (known := sum(map(len, bases.values()))):  # a pointer may be kept under one name after another
-        for one in assigned:
-            for target in one.targets:
-                if isinstance(target, ast.Name):
-                    bases[target.id] = bases.get(target.id, set()) | _bases(one.value, bases)
     read, written, updated = set[str](), set[str](), set[str]()
-    for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
-        pointer = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "pointer"), None)
-        name = last_name(call.func)
-        if pointer is None:
+    steps = (n for n in ast.walk(function) if isinstance(n, (ast.Assign, ast.AnnAssign, ast.Call)))
+    for step in sorted(steps, key=_end):
+        if not isinstance(step, ast.Call):
+            targets: Sequence[ast.expr] = step.targets if isinstance(step, ast.Assign) else [step.target]
+            for target in targets:
+                if isinstance(target, ast.Name) and step.value is not None:
+                    bases[target.id] = _bases(step.value, bases)
             continue
+        pointer = step.args[0] if step.args else next((k.value for k in step.keywords if k.arg == "pointer"), None)
+        places = _bases(pointer, bases) if pointer is not None else set[str]()
+        name = last_name(step.func)
         if name == "load":
-            read |= _bases(pointer, bases)
+            read |= places - written
         elif name == "store":
-            written |= _bases(pointer, bases)
-        elif name.startswith("atomic_"):
-            updated |= _bases(pointer, bases)
-    return ((read & written) | updated) & parameters
+            updated |= places & read
+            written |= places
+        elif name in ("atomic_add", "atomic_xor"):
+            updated |= places - written
+    return updated & parameters
+
+
+def _end(node: ast.Assign | ast.AnnAssign | ast.Call) -> tuple[int, int, bool]:
+    """When a step takes place: where its text ends, and a call before what is assigned of it."""
+    return node.end_lineno or 0, node.end_col_offset or 0, not isinstance(node, ast.Call)
 
 
 def _bases(node: ast.expr, bases: dict[str, set[str]]) -> set[str]:

@@ -16,7 +16,6 @@ import os
 import random
 import resource
 import signal
-import site
 import sys
 import sysconfig
 import threading
@@ -29,6 +28,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from kernellab.sandbox.sandbox import packages
 from kernellab.target.threads import is_openmp
 from kernellab.verifier.worker.results import flatten
 
@@ -101,7 +101,7 @@ def _finders() -> list[str]:
 @cache
 def _installed_below() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    folders = {*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
+    folders = {paths["stdlib"], paths["platstdlib"], *packages()}
     return tuple(f"{folder}{os.sep}" for f in folders for folder in {f, os.path.realpath(f)})
 
 
