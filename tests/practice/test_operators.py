@@ -22,7 +22,6 @@ from tests.practice.recent import RECENT
 
 #: what a call of the framework stands in for until a rule designs it
 COMPOSED = {
-    "peaks_of_a_heat_map": "topk",
     "attention_over_edges": "scatter_reduce",
     "softmax_over_sampled_products": "scatter_reduce",
     "means_and_maxima_of_ragged_rows": "index_reduce",
