@@ -291,10 +291,10 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
         )
     roles: tuple[_Roles, ...] = (*_ROLES, _LOW_ROLES) if summed <= _LONG else _ROLES
     if summed > _LONG and not eight:
-        # measured in one wave of whole tiles; 96 rows take 16.9 us in tiles of 64, and 13.7 without roles
+        # measured in one wave of whole tiles on most SMs; 96 rows take 16.9 us in tiles of 64, and 13.7 without roles
         roles += tuple(
             r for r in _ONE_WAVE
-            if tiles(r.tile.m, r.tile.n) <= ctx.cores and height % r.tile.m == 0 == width % r.tile.n
+            if ctx.cores < 2 * tiles(r.tile.m, r.tile.n) <= 2 * ctx.cores and height % r.tile.m == 0 == width % r.tile.n
         )  # fmt: skip
     best = min(roles, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
     if best in _ONE_WAVE and not in_parts:
