@@ -80,6 +80,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]
     assert until(lambda: bench.head["prediction"] and bench.head["prediction"]["asked"])
     assert page.act("predict", expected=2, reason="it is bound by memory") == ""
     session.wait(120)
-    assert until(lambda: bench.head["status"] == "finished")
+    try:
+        until(lambda: bench.head["status"] == "finished")
+    except AssertionError:
+        turns = [(turn.id, turn.role, turn.state, turn.seconds, turn.error) for turn in session.turns]
+        raise AssertionError((session.status, bench.head["status_text"], bench.head["doing"], turns)) from None
     yield session, bench
     bench.close()
