@@ -40,8 +40,8 @@ def small_literals(*texts: str) -> list[float]:
 
 def small_numbers(stages: Stages, base: Case) -> None:
     """Check arguments about as large as the small numbers of the reference and the source, and as their roots, together
-    and with float scalars of that size. A wrong answer is a flag: where digits are lost
-    next to zero, as in 2 * sigmoid(2 * x) - 1, no epsilon is wrong."""
+    and with float scalars of that size. A wrong answer is a flag: where digits are lost next to zero, as in
+    2 * sigmoid(2 * x) - 1, no epsilon is wrong."""
     if any(limit.least is not None for limit in of(stages.context.findings.conditions, DrawnLimit)):
         return  # the verdict says already that small numbers are not handled
     until = time.monotonic() + EDGES.small_seconds
@@ -69,17 +69,14 @@ def _cases(stages: Stages, base: Case) -> Iterator[tuple[Case, str]]:
         args = list(base.args)
         for position, _, legal in arguments:
             args[position] = _of_size(args[position], size, legal.high)
-        words = f"{', '.join(name for _, name, _ in arguments)} of about {size:.2g}"
+        words = [f"{', '.join(name for _, name, _ in arguments)} of about {size:.2g}"] if arguments else []
         if arguments:
-            yield base.given(tuple(args)), words
+            yield base.given(tuple(args)), words[0]
         if scalars:
             for position in scalars:
                 args[position] = size
-            names = ", ".join(base.task.args[position].name for position in scalars)
-            yield (
-                base.given(tuple(args)),
-                f"{words} with {names} = {size:.2g}" if arguments else f"{names} = {size:.2g}",
-            )
+            words.append(f"{', '.join(base.task.args[position].name for position in scalars)} = {size:.2g}")
+            yield base.given(tuple(args)), " with ".join(words)
 
 
 def _of_size(value: Tensor, size: float, high: float) -> Tensor:

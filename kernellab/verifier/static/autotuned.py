@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from kernellab.verifier.static.names import Names, last_name
 
-#: Arguments of the autotuner, or of one configuration, that put memory in order between two measurements.
-_POSITIONAL = ("reset_to_zero", "restore_value", "pre_hook", "post_hook")
-_RESTORES = _POSITIONAL
+#: Arguments of the autotuner, in its order, or of one configuration, that put memory in order between two measurements.
+_RESTORES = ("reset_to_zero", "restore_value", "pre_hook", "post_hook")
+#: The autotuner's arguments before these: configs, key, prune_configs_by.
+_BEFORE = 3
 _AUTOTUNERS = ("triton.autotune", "triton.runtime.autotuner.autotune")
 
 
@@ -46,8 +47,7 @@ def _restores(tuners: list[ast.Call], names: Names) -> bool:
     parts = [part for tuner in tuners for part in (tuner, _configs(tuner, names)) if part is not None]
     calls = [call for part in parts for call in ast.walk(part) if isinstance(call, ast.Call)]
     given = [(k.arg, k.value) for call in calls for k in call.keywords]
-    # configs, key, prune_configs_by, reset_to_zero, restore_value, pre_hook, post_hook
-    given += [(name, value) for tuner in tuners for name, value in zip(_POSITIONAL, tuner.args[3:], strict=False)]
+    given += [(name, value) for tuner in tuners for name, value in zip(_RESTORES, tuner.args[_BEFORE:], strict=False)]
     return any(name is None or (name in _RESTORES and not _is_none(value)) for name, value in given)
 
 
@@ -58,8 +58,8 @@ def _is_none(value: ast.expr) -> bool:
 
 
 def _read_and_written(function: ast.FunctionDef) -> set[str]:
-    """Parameters of a kernel whose memory it reads and then writes, or adds to. What it writes first, and
-    what a repetition leaves as it is (a maximum, a lock), is the same after each measurement."""
+    """Parameters of a kernel whose memory it reads and then writes, or adds to. What it writes first, and what a
+    repetition leaves as it is (a maximum, a lock), is the same after each measurement."""
     parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     bases: dict[str, set[str]] = {name: {name} for name in parameters}
     read, written, updated = set[str](), set[str](), set[str]()
