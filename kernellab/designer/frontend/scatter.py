@@ -18,6 +18,7 @@ from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Dot, Expr, Index, Iota, Ix, Leaf, Num, Op, Red, walk
 from kernellab.designer.ir.normal import ADD, EACH, ONCE, Output, number
+from kernellab.sketch.program.ints import WIDE_ELEMENTS
 
 #: rows of a group's block
 _BLOCK = 128
@@ -273,7 +274,7 @@ def _is_for_copy_engine(b: Builder, left: Ref, right: Ref, node: Node) -> bool:
     whole = summed % 8 == columns % 8 == 0 and summed >= 64 and columns >= _BLOCK
     matrices = b.shape(right)
     is_read = isinstance(b.value(right, b.axes_for(matrices)), Leaf)
-    is_near = all(_is_below(shape, 1 << 31) for shape in (b.shape(left), matrices, node.shape))
+    is_near = all(_is_below(shape, WIDE_ELEMENTS) for shape in (b.shape(left), matrices, node.shape))
     return whole and is_read and is_near and {b.dtype(left), node.dtype} <= set(HALVES)
 
 

@@ -22,6 +22,7 @@ from kernellab.lowering.triton.text import library as library_text
 from kernellab.lowering.unseen import Walk, with_walks
 from kernellab.records import Source
 from kernellab.sketch.program.bind import Binding
+from kernellab.sketch.program.ints import WIDE_ELEMENTS
 from kernellab.sketch.program.program import Constexpr, DType, Loop, Program
 from kernellab.sketch.program.walk import statements
 from kernellab.target import Backend, Target
@@ -214,8 +215,6 @@ def _wide(program: Program, values: dict[str, int]) -> str:
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
 #: warps of a launch that reduces a tile's mask: on an H200 32 took 11 us of 63
 _TEST_WARPS = "8"
-#: offsets at or above this many elements are computed in 64 bits (a tile may reach past the last element)
-WIDE_ELEMENTS = 1 << 30
 
 
 class Host:

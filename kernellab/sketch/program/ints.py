@@ -9,6 +9,9 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
+#: offsets at or above this many elements are computed in 64 bits (a tile may reach past the last element)
+WIDE_ELEMENTS = 1 << 30
+
 
 class IntKind(str, Enum):
     NUM = "num"
