@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Union
 
-from kernellab.lowering.c_family.index import Index, align, leaves
+from kernellab.lowering.c_family.index import ZERO, Index, align, leaves
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import (
     Block,
@@ -43,11 +43,21 @@ class Place(str, Enum):
 
 @dataclass(eq=False)
 class Group(Flat):
-    """Nests over one domain that run as one loop nest; ``vars`` name the loop variables ("0" for an extent of 1)."""
+    """Nests over one domain that run as one loop nest; ``vars`` name their variables (``ZERO`` for an extent of 1)."""
 
     domain: tuple[IntExpr, ...]
     vars: Index
     nests: list[Nest] = field(default_factory=list)
+
+    @property
+    def dims(self) -> list[int]:
+        """The dimensions that have a loop, in order: those of more than one element."""
+        return [d for d, var in enumerate(self.vars) if var != ZERO]
+
+    @property
+    def innermost(self) -> str | None:
+        """The variable of the innermost loop; None without a loop."""
+        return next((self.vars[d] for d in reversed(self.dims)), None)
 
     @property
     def reads(self) -> Collection[str]:
@@ -162,7 +172,7 @@ class Fuser:
 
     def _loop_vars(self, domain: tuple[IntExpr, ...]) -> Index:
         free = iter(self._names)
-        return tuple("0" if self.ints.is_one(e) else next(free) for e in domain)
+        return tuple(ZERO if self.ints.is_one(e) else next(free) for e in domain)
 
     def _dependence(self, first: Nest, second: Nest, variables: Index) -> _Dependence:
         same = self.ints.same_shape(first.domain, second.domain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kernellab.lowering.c_family.index import Index, align, wrap
+from kernellab.lowering.c_family.index import ZERO, Index, align, step_into, wrap
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.types import MEMORY_TYPE, converted, is_narrow, literal, strip
@@ -34,16 +34,12 @@ def gather_text(value: Apply, index: Sequence[str], ints: Ints, pick: Callable[[
 
 def place_at(tensor: Tensor, index: Sequence[str], items: Items, ints: Ints) -> tuple[str, list[str]]:
     """Return the row-major position of ``index``, and the checks that it needs to lie inside."""
-    address, checks = "", []
+    address, checks = ZERO, []
     for text, item, size in zip(index, items, tensor.shape, strict=True):
         if not _is_inside(item, size, ints):
             checks.append(f"kl::within({text}, {ints.cpp(size)})")
-        at = wrap(text)
-        if not address:
-            address = "" if text == "0" else at
-        else:
-            address = f"{wrap(address)} * {ints.operand(size)}" + ("" if text == "0" else f" + {at}")
-    return address or "0", checks
+        address = step_into(address, size, wrap(text), ints)
+    return address, checks
 
 
 def _is_inside(item: Point | Range | None, size: IntExpr, ints: Ints) -> bool:

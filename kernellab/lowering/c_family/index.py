@@ -1,5 +1,6 @@
-"""The elements of the operands from which one element of a value is computed: index tuples as C++ text, ``"0"`` in a
-dimension of 1."""
+"""The elements of the operands from which one element of a value is computed, and addresses: index tuples as C++ text.
+
+An index has :data:`ZERO` in a dimension of 1; sums and products with it are folded: see :func:`plus`."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, Shifted
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program.ints import IntExpr, int_op, num
-from kernellab.sketch.program.program import Apply, Read, Value
+from kernellab.sketch.program.program import Apply, Range, Read, Value
 
+#: one C++ text for each dimension
 Index = tuple[str, ...]
+#: the C++ text of the number 0: the only index in a dimension of 1
+ZERO = "0"
 
 
 def align(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> Index:
     """Return the index into an operand of ``shape`` that broadcasts (NumPy's rule) to the element at ``index``."""
     tail = index[len(index) - len(shape) :] if shape else ()
-    return tuple("0" if ints.is_one(e) else i for i, e in zip(tail, shape, strict=True))
+    return tuple(ZERO if ints.is_one(e) else i for i, e in zip(tail, shape, strict=True))
 
 
 def flat(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
@@ -28,15 +32,40 @@ def flat(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
 
 
 def _row_major(index: Index, shape: tuple[IntExpr, ...], ints: Ints) -> str:
-    text, base = "", None
+    address, before = ZERO, ZERO
     for i, extent in zip(index, shape, strict=True):
-        base = None
-        if text:
-            base = f"{wrap(text)} * {ints.operand(extent)}"
-            text, base = (base, None) if i == "0" else (f"{base} + {i}", base)
-        elif i != "0":
-            text = i
-    return ints.composed(text or "0", index, base)
+        before = scaled(address, extent, ints)
+        address = plus(before, i)
+    is_sum = ZERO not in (before, *index[-1:])
+    return ints.composed(address, index, before if is_sum else None)
+
+
+def plus(first: str, second: str) -> str:
+    """Return the sum of two C++ texts."""
+    if ZERO in (first, second):
+        return second if first == ZERO else first
+    return f"{first} + {second}"
+
+
+def scaled(address: str, size: IntExpr, ints: Ints) -> str:
+    """Return ``address`` times ``size``, as C++."""
+    return ZERO if address == ZERO else f"{wrap(address)} * {ints.operand(size)}"
+
+
+def step_into(address: str, size: IntExpr, position: str, ints: Ints) -> str:
+    """Return the row-major ``address`` extended by the ``position`` in one more dimension of ``size`` elements."""
+    return plus(scaled(address, size, ints), position)
+
+
+def in_range(item: Range, at: str, ints: Ints) -> str:
+    """Return the position in the tensor's dimension of the element of ``item`` at ``at``."""
+    step = "" if ints.is_one(item.step) else f" * {ints.operand(item.step)}"
+    return plus(start_of(item, ints), at if at == ZERO else f"{at}{step}")
+
+
+def start_of(item: Range, ints: Ints) -> str:
+    """Return the position of the first element of ``item``, as C++."""
+    return ZERO if ints.const(item.start) == 0 else ints.cpp(item.start)
 
 
 def wrap(text: str) -> str:
@@ -67,23 +96,23 @@ def _reshaped(index: Index, shape: tuple[IntExpr, ...], source: tuple[IntExpr, .
     wanted = [e for e in source if not ints.is_one(e)]
     if ints.same_shape(tuple(e for _, e in real), tuple(wanted)):
         moved = iter(i for i, _ in real)
-        return tuple("0" if ints.is_one(e) else next(moved) for e in source)
+        return tuple(ZERO if ints.is_one(e) else next(moved) for e in source)
     merged = _merged(real, wanted, ints)
     if merged is not None:
         following = iter(merged)
-        return tuple("0" if ints.is_one(e) else next(following) for e in source)
+        return tuple(ZERO if ints.is_one(e) else next(following) for e in source)
     left = _row_major(index, shape, ints)
     result: list[str] = []
     for d in reversed(range(len(source))):
         if ints.is_one(source[d]):
-            result.append("0")
+            result.append(ZERO)
         elif any(not ints.is_one(e) for e in source[:d]):
             extent = ints.operand(source[d])
             result.append(ints.composed(f"({wrap(left)} % {extent})", index))
             left = f"{wrap(left)} / {extent}"
         else:
             result.append(ints.composed(wrap(left), index))
-            left = "0"
+            left = ZERO
     return tuple(reversed(result))
 
 
@@ -109,8 +138,8 @@ def _concatenated(value: Apply, index: Index, ints: Ints) -> list[Index]:
     before = ""
     for arg in value.args:
         extent = arg.type.shape[axis]
-        at = "0" if ints.is_one(extent) else index[axis]
-        at = ints.composed(f"({at} - ({before}))", index[axis : axis + 1]) if before and at != "0" else at
+        at = ZERO if ints.is_one(extent) else index[axis]
+        at = ints.composed(f"({at} - ({before}))", index[axis : axis + 1]) if before and at != ZERO else at
         result.append((*index[:axis], at, *index[axis + 1 :]))
         before = f"{before} + {ints.operand(extent)}" if before else ints.operand(extent)
     return result
@@ -121,8 +150,7 @@ def in_tile(read: Read, index: Index, ints: Ints) -> Index:
     if not isinstance(read, Shifted):
         return index
     at = index[-1] if ints.is_one(read.step) else f"{wrap(index[-1])} * {ints.operand(read.step)}"
-    at = at if index[-1] != "0" else "0"
-    at = at if not read.start else str(read.start) if at == "0" else f"{at} + {read.start}"
+    at = plus(ZERO if index[-1] == ZERO else at, str(read.start))
     return (*index[:-1], ints.composed(at, index[-1:]))
 
 

@@ -8,7 +8,7 @@ from string import Formatter
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.gather import gather_text
-from kernellab.lowering.c_family.index import Index, child_indices, wrap
+from kernellab.lowering.c_family.index import Index, child_indices, plus, wrap
 from kernellab.lowering.c_family.index import flat as flat_index
 from kernellab.lowering.c_family.ints import Ints, Spelled
 from kernellab.lowering.c_family.nests import Fetch
@@ -139,9 +139,9 @@ class Scalars:
         text = index[0]
         self.ints.note([text])
         if isinstance(start, IntExpr) and self.ints.const(start) != 0:
-            text = self.ints.cpp(start) if text == "0" else f"{self.ints.cpp(start)} + {text}"
-        elif isinstance(start, int) and start:
-            text = str(start) if text == "0" else f"{start} + {text}"
+            text = plus(self.ints.cpp(start), text)
+        elif isinstance(start, int):
+            text = plus(str(start), text)
         return wrap(text) if value.type.dtype is DType.I64 else f"{VALUE_TYPE[value.type.dtype]}({text})"
 
     def _concat(self, value: Apply, args: list[str], index: Index) -> str:

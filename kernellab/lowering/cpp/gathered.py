@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernellab.lowering.c_family.index import plus
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import (
     Block,
@@ -172,8 +173,7 @@ def window_text(region: Region, ints: Ints) -> str:
         stride = ints.fold(int_op("*", size, stride))
     if len(ranges) == 2:
         ranges.insert(1, "{0, 1, 1, 1, 0}")
-    start = ints.cpp(ints.fold(offset))
-    data = ints.tensor(region.tensor) + ("" if start == "0" else f" + {start}")
+    data = plus(ints.tensor(region.tensor), ints.cpp(ints.fold(offset)))
     return f"kl::window({data}, {' && '.join(inside) or 'true'}, {', '.join(ranges)})"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from kernellab.lowering.c_family.fuse import Group, Place
 from kernellab.lowering.c_family.gather import scatter_text
-from kernellab.lowering.c_family.index import Index, align, in_tile, leaves, wrap
+from kernellab.lowering.c_family.index import ZERO, Index, align, in_range, in_tile, leaves, plus, start_of, step_into
 from kernellab.lowering.c_family.ints import Ints, Spelled, Sum
 from kernellab.lowering.c_family.nests import Fetch, Nest, NestKind
 from kernellab.lowering.c_family.scalar import Scalars, place
@@ -18,7 +18,7 @@ from kernellab.lowering.cpp.neutral import leaves_tile_alone, neutral_at_pad, su
 from kernellab.lowering.cpp.reduce import Reduction
 from kernellab.lowering.cpp.site import Site, Span, between
 from kernellab.sketch.program.ints import IntExpr
-from kernellab.sketch.program.program import Apply, DType, Point, Read, Region, Tile, Value
+from kernellab.sketch.program.program import Apply, DType, Point, Range, Read, Region, Tile, Value
 
 #: nests in which two elements may write one place
 _MEETING = frozenset((NestKind.ATOMIC, NestKind.SCATTER))
@@ -44,7 +44,7 @@ class GroupEmitter:
         self.places, self.names, self.fresh = places, names, fresh
         self.declare = declare
         self.scalars = Scalars(ints, self._read, self._fetch, params, "cpp", self._pick)
-        self.dims = [d for d, v in enumerate(group.vars) if v != "0"]
+        self.dims = group.dims
         self._edge = False
         self._spans: dict[int, list[Span]] = {}
         self._uniform = True
@@ -83,7 +83,7 @@ class GroupEmitter:
         dim = self.dims[at]
         var, extent = self.group.vars[dim], self.ints.cpp(self.group.domain[dim])
         innermost = at == len(self.dims) - 1
-        low, high = ranges.get(dim, ("0", extent))
+        low, high = ranges.get(dim, (ZERO, extent))
         for reduction in reds:
             reduction.before_loop(dim)
         if innermost:
@@ -115,7 +115,7 @@ class GroupEmitter:
         if not edge:
             return
         self._edge = True
-        for first, last in (("0", low), (high, extent)):
+        for first, last in ((ZERO, low), (high, extent)):
             if first != last:
                 with self.w.block(f"for (int64_t {var} = {first}; {var} < {last}; ++{var})"):
                     self._body(reds)
@@ -260,8 +260,7 @@ class GroupEmitter:
     def _pick(self, tensor: str, address: str, made_of: Spelled) -> str:
         """Return the element at a computed address; one whose address changes in the innermost loop is read alone."""
         self.ints.note((), made_of.names)
-        var = self.group.vars[self.dims[-1]] if self.dims else ""
-        alone = var in made_of.choosing or not self._made.isdisjoint(made_of.names)
+        alone = self.group.innermost in made_of.choosing or not self._made.isdisjoint(made_of.names)
         return f"kl::lone({tensor}, {address})" if alone else f"{tensor}[{address}]"
 
     def _fetch(self, fetch: Fetch, index: Index) -> str:
@@ -315,38 +314,34 @@ class GroupEmitter:
         return self._sites[key]
 
     def _make_site(self, region: Region, index: Index) -> Site:
-        ints, tensor = self.ints, region.tensor
-        site = Site(region, "")
+        ints = self.ints
+        site = Site(region)
         guards: list[str] = []
-        ranges = iter(index)
-        for item, size in zip(region.index, tensor.shape, strict=True):
-            before, start, counted = site.address, "", Sum(frozenset())
+        positions = iter(index)
+        for item, size in zip(region.index, region.tensor.shape, strict=True):
             if isinstance(item, Point):
-                text = ints.cpp(item.at)
+                text, start, counted = ints.cpp(item.at), ZERO, Sum(frozenset())
                 if not (ints.nonnegative(item.at) and ints.below(item.at, size)):
                     guards.append(f"kl::within({text}, {ints.cpp(size)})")
             else:
-                at = next(ranges)
-                counted = ints.parts(at)
-                start = "" if ints.const(item.start) == 0 else ints.cpp(item.start)
-                step = "" if ints.is_one(item.step) else f" * {ints.operand(item.step)}"
-                text = (f"{start} + {at}{step}" if start else f"{at}{step}") if at != "0" else start or "0"
-                counted = counted if at != "0" and not step else Sum(counted.names)
+                at = next(positions)
+                text, start = in_range(item, at, ints), start_of(item, ints)
+                counted = ints.parts(at) if ints.is_one(item.step) and at != ZERO else Sum(ints.parts(at).names)
                 if not ints.fits(item.start, item.extent, item.step, size):
-                    if at == "0":
-                        guards.append(f"kl::within({text}, {ints.cpp(size)})")
-                    elif at in self.group.vars:
-                        dim = self.group.vars.index(at)
-                        site.spans[dim] = self._span(dim, item.start, item.extent, item.step, size)
-                    else:
-                        site.checks.append(f"kl::within({text}, {ints.cpp(size)})")
-            site.address = _added(before, text, size, ints)
-            base = _added(before, " + ".join(filter(None, (start, counted.base))) or "0", size, ints)
-            site.last, site.base = counted.last, "" if base == "0" else base
-            site.base_of = site.made_of | counted.base_of
-            site.made_of |= counted.names
+                    self._keep_inside(site, guards, item, at, text, size)
+            base = step_into(site.address, size, plus(start, counted.base or ZERO), ints)
+            site.extend(step_into(site.address, size, text, ints), base, counted)
         self._add_guards(site, guards)
         return site
+
+    def _keep_inside(self, site: Site, guards: list[str], item: Range, at: str, text: str, size: IntExpr) -> None:
+        """Note what keeps the position ``text``, that of the element of ``item`` at ``at``, below ``size``: a span of
+        its loop, a guard before all loops where it has none, or a check of each element."""
+        if at in self.group.vars and at != ZERO:
+            dim = self.group.vars.index(at)
+            site.spans[dim] = self._span(dim, item.start, item.extent, item.step, size)
+        else:
+            (guards if at == ZERO else site.checks).append(f"kl::within({text}, {self.ints.cpp(size)})")
 
     def _add_guards(self, site: Site, guards: list[str]) -> None:
         if not guards:
@@ -358,7 +353,7 @@ class GroupEmitter:
         self.w(f"const bool {name} = {' && '.join(guards)};")
         if not site.spans:
             dim = self.dims[0]
-            site.spans[dim] = ("0", self.ints.cpp(self.group.domain[dim]))
+            site.spans[dim] = (ZERO, self.ints.cpp(self.group.domain[dim]))
         dim, (low, high) = next(iter(site.spans.items()))
         end = self.fresh(f"{site.region.tensor.name.lower()}_end")
         self.w(f"const int64_t {end} = {name} ? {high} : {low};")
@@ -369,14 +364,14 @@ class GroupEmitter:
         begin, count, stride, limit = (ints.cpp(e) for e in (start, extent, step, size))
         tail = "" if ints.is_one(step) else f", {stride}"
         high_text = f"kl::inside({limit}, {begin}, {count}{tail})"
-        low_text = "0" if ints.nonnegative(start) else f"kl::before({begin}, {count}{tail})"
+        low_text = ZERO if ints.nonnegative(start) else f"kl::before({begin}, {count}{tail})"
         key = (dim, low_text, high_text)
         if key not in self._hoisted:
             var = self.group.vars[dim]
             high = self.fresh(f"{var}_end")
             self.w(f"const int64_t {high} = {high_text};")
-            low = "0"
-            if low_text != "0":
+            low = ZERO
+            if low_text != ZERO:
                 low = self.fresh(f"{var}_begin")
                 self.w(f"const int64_t {low} = kl::imin({low_text}, {high});")
             self._hoisted[key] = (low, high)
@@ -385,14 +380,14 @@ class GroupEmitter:
     def _fast_ranges(self) -> dict[int, Span]:
         result = {}
         for dim, spans in self._spans.items():
-            lows = list(dict.fromkeys(s[0] for s in spans if s[0] != "0")) or ["0"]
+            lows = list(dict.fromkeys(s[0] for s in spans if s[0] != ZERO)) or [ZERO]
             highs = list(dict.fromkeys(s[1] for s in spans))
             low, high = lows[0], highs[0]
             for text in lows[1:]:
                 low = f"kl::imax({low}, {text})"
             for text in highs[1:]:
                 high = f"kl::imin({high}, {text})"
-            held = low != "0" and len(spans) > 1
+            held = low != ZERO and len(spans) > 1
             high = f"kl::imax({low}, {high})" if held else high
             low = self._named(low, dim, "begin") if len(lows) > 1 else low
             high = self._named(high, dim, "end") if held or len(highs) > 1 else high
@@ -434,11 +429,3 @@ class GroupEmitter:
             if n.tile is not None and writes[n.tile.uid] == 1 and self.places[n.tile.uid] is Place.LOCAL
         }
         return substitute(value, values)
-
-
-def _added(address: str, text: str, size: IntExpr, ints: Ints) -> str:
-    """Return the row-major ``address`` extended by the index of one more dimension of ``size`` elements."""
-    if not address or address == "0":
-        return text
-    scaled = f"{wrap(address)} * {ints.operand(size)}"
-    return scaled if text == "0" else f"{scaled} + {text}"

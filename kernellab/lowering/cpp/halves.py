@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kernellab.lowering.c_family.index import Index, align, leaves
+from kernellab.lowering.c_family.index import Index, align, leaves, plus
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import (
     Block,
@@ -99,7 +99,7 @@ class Row:
     word: str
 
     def start(self, at: str) -> str:
-        return f"{self.tensor} + {self.base} + {at}" if self.base else f"{self.tensor} + {at}"
+        return f"{plus(self.tensor, self.base)} + {at}"
 
 
 @dataclass
@@ -168,9 +168,7 @@ class Strips:
                 self.w(f"alignas(64) float {row.strip}[{size}];")
                 if not row.stored:
                     self.w(f"kl::{row.word}({row.strip}, {row.start(at)}, {to} - {at});")
-            self._elements = {
-                (row.tensor, f"{row.base} + {var}" if row.base else var): f"{row.strip}[{var} - {at}]" for row in rows
-            }
+            self._elements = {(row.tensor, plus(row.base, var)): f"{row.strip}[{var} - {at}]" for row in rows}
             yield at, to
             self._elements = {}
             for row in rows:

@@ -21,6 +21,7 @@ from kernellab.lowering.c_family.nests import (
     drop_steps,
     steps_of,
 )
+from kernellab.lowering.cpp.site import start_of_region
 from kernellab.sketch.program.ints import IntExpr, int_op, num
 from kernellab.sketch.program.program import Apply, Point, Range, Read, Region, Tile, Value
 
@@ -87,11 +88,8 @@ def _place(tile: Tile, call: GemmCall, ints: Ints, name: Callable[[Tile], str], 
 
 def _matrix(matrix: Matrix, ints: Ints) -> str:
     region = matrix.region
-    offset, strides, extents = num(0), [], []
-    stride = num(1)
+    strides, extents, stride = [], [], num(1)
     for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
-        start = item.at if isinstance(item, Point) else item.start
-        offset = int_op("+", int_op("*", start, stride), offset)
         if isinstance(item, Range):
             strides.append(ints.cpp(int_op("*", item.step, stride)))
             extents.append(_inside(item, size, ints))
@@ -100,9 +98,7 @@ def _matrix(matrix: Matrix, ints: Ints) -> str:
     cols, rows = extents
     if matrix.turned:
         down, right, rows, cols = right, down, cols, rows
-    start_text = ints.cpp(ints.fold(offset)) if ints.const(offset) is not None else ints.cpp(offset)
-    data = ints.tensor(region.tensor) + ("" if start_text == "0" else f" + {start_text}")
-    return f"kl::matrix({data}, {down}, {right}, {rows}, {cols})"
+    return f"kl::matrix({start_of_region(region, ints)}, {down}, {right}, {rows}, {cols})"
 
 
 def _inside(item: Range, size: IntExpr, ints: Ints) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kernellab.lowering.c_family.fuse import Place
-from kernellab.lowering.c_family.index import align, flat, wrap
+from kernellab.lowering.c_family.index import ZERO, align, flat, wrap
 from kernellab.lowering.c_family.nests import Nest
 from kernellab.lowering.c_family.scalar import place
 from kernellab.lowering.c_family.types import VALUE_TYPE, converted, literal, strip
@@ -167,7 +167,7 @@ class Reduction:
     def _index(self) -> tuple[str, ...]:
         """Return the tile's index at the current loop element."""
         kept = [
-            "0" if d in self.nest.axes else v
+            ZERO if d in self.nest.axes else v
             for d, v in enumerate(self.e.group.vars)
             if self.nest.keepdims or d not in self.nest.axes
         ]

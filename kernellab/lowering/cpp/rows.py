@@ -22,8 +22,9 @@ from kernellab.lowering.c_family.nests import (
     steps_of,
 )
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
-from kernellab.sketch.program.ints import IntExpr, int_op, num
-from kernellab.sketch.program.program import Point, Range, Read, Region, Tile
+from kernellab.lowering.cpp.site import start_of_region
+from kernellab.sketch.program.ints import IntExpr
+from kernellab.sketch.program.program import Point, Read, Region, Tile
 
 _SCANS = {"add": "Add", "mul": "Mul", "max": "Most", "min": "Least"}
 
@@ -160,12 +161,4 @@ def _sizes(shape: tuple[IntExpr, ...], axis: int, ints: Ints) -> list[str]:
 def _row(call: ScanCall | SortCall, tile: Tile, ints: Ints, names: Callable[[Tile], str]) -> str:
     """Return the tile, or the place in a tensor that replaces it."""
     region = call.placed.get(tile.uid)
-    if region is None:
-        return names(tile)
-    at, stride = num(0), num(1)
-    for item, size in reversed(list(zip(region.index, region.tensor.shape, strict=True))):
-        start = item.start if isinstance(item, Range) else item.at
-        at = int_op("+", int_op("*", start, stride), at)
-        stride = int_op("*", size, stride)
-    offset = ints.cpp(at) if ints.const(at) is None else str(ints.const(at))
-    return ints.tensor(region.tensor) + ("" if offset == "0" else f" + {offset}")
+    return names(tile) if region is None else start_of_region(region, ints)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.lowering.c_family.index import Index, wrap
+from kernellab.lowering.c_family.index import ZERO, Index, in_range, step_into
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Point, Range, Region
@@ -24,7 +24,7 @@ class Access:
 def access(region: Region, index: Index, ints: Ints) -> Access:
     """Return the access to the element of ``region`` at ``index``."""
     ranges = iter(index)
-    address = ""
+    address = ZERO
     checks: list[str] = []
     for item, size in zip(region.index, region.tensor.shape, strict=True):
         if isinstance(item, Point):
@@ -33,27 +33,21 @@ def access(region: Region, index: Index, ints: Ints) -> Access:
         else:
             at = next(ranges)
             ints.note([at])
-            start = "" if ints.const(item.start) == 0 else ints.cpp(item.start)
-            step = "" if ints.is_one(item.step) else f" * {ints.operand(item.step)}"
-            text = (f"{start} + {at}{step}" if start else f"{at}{step}") if at != "0" else start or "0"
+            text = in_range(item, at, ints)
             inside = ints.fits(item.start, item.extent, item.step, size)
         if not inside:
             low = ints.nonnegative(item.at if isinstance(item, Point) else item.start)
             checks.append(f"{text} < {ints.operand(size)}" if low else f"kl::within({text}, {ints.cpp(size)})")
-        if not address:
-            address = text
-        else:
-            scaled = address if address == "0" else f"{wrap(address)} * {ints.operand(size)}"
-            address = text if address == "0" else (scaled if text == "0" else f"{scaled} + {text}")
-    return Access(address or "0", tuple(checks))
+        address = step_into(address, size, text, ints)
+    return Access(address, tuple(checks))
 
 
-def wide_when(region: Region, index: Index, last: str, ints: Ints) -> list[IntExpr] | None:
+def wide_when(region: Region, index: Index, last: str | None, ints: Ints) -> list[IntExpr] | None:
     """Return the integers that a vector's width must divide for vector accesses to ``region`` along ``last``.
 
-    None if there are none: the last dimension does not follow ``last`` in steps of one, or a known integer is no
-    multiple of four."""
-    if not region.index or not index or index[-1] != last or last == "0" or last in index[:-1]:
+    None if there are none: there is no loop (``last`` is None), the last dimension does not follow ``last`` in steps of
+    one, or a known integer is no multiple of four."""
+    if not region.index or not index or index[-1] != last or last in index[:-1]:
         return None
     item = region.index[-1]
     if not isinstance(item, Range) or not ints.is_one(item.step):

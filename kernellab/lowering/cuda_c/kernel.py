@@ -13,9 +13,10 @@ from kernellab.lowering.c_family.names import Names
 from kernellab.lowering.c_family.nests import GemmCall, ScanCall
 from kernellab.lowering.c_family.types import MEMORY_TYPE, VALUE_TYPE
 from kernellab.lowering.c_family.writer import Writer
+from kernellab.lowering.cuda_c.elements import Context, Wishes
 from kernellab.lowering.cuda_c.grid import Grid, write_grid
-from kernellab.lowering.cuda_c.group import Context, GroupWriter, Wishes
-from kernellab.lowering.cuda_c.pipeline import CopyWriter, loads_ahead
+from kernellab.lowering.cuda_c.group import GroupWriter
+from kernellab.lowering.cuda_c.pipeline import loads_ahead, write_copies
 from kernellab.lowering.cuda_c.placement import Layouts, MemorySpace, Placement, steps_of
 from kernellab.lowering.cuda_c.uses import inside, reads, writes, written_once
 from kernellab.sketch.program.ints import IntExpr, num, product
@@ -293,7 +294,7 @@ class KernelWriter:
                 for tile in tiles:
                     w(f"auto* const {self.tile(tile)} = {places[tile.uid]}[{turn}];")
                 for group in loads:
-                    CopyWriter(group, self._context, w).emit()
+                    write_copies(group, self._context, w)
             with w.block(f"if ({ahead} > {start})" if first else f"if ({ahead} > 0)"):
                 begun = len(w.lines)
                 for tile in tiles:

@@ -12,8 +12,9 @@ from kernellab.lowering.c_family.fuse import FusedLoop, Group
 from kernellab.lowering.c_family.index import align
 from kernellab.lowering.c_family.nests import Fetch, GemmCall, Nest, NestKind
 from kernellab.lowering.c_family.scalar import place
+from kernellab.lowering.c_family.writer import Writer
 from kernellab.lowering.cuda_c.access import access
-from kernellab.lowering.cuda_c.group import GroupWriter
+from kernellab.lowering.cuda_c.elements import Context, ElementLoop, Line
 from kernellab.lowering.cuda_c.placement import MemorySpace
 
 
@@ -48,36 +49,31 @@ def _is_copy(nest: Nest, spaces: Mapping[str, MemorySpace], declared: set[str]) 
     )
 
 
-class CopyWriter(GroupWriter):
-    """Writes a group of loads as asynchronous copies."""
-
-    def emit(self) -> None:
-        layout = self.k.layouts.of(self.group.domain)
-        whole: list[tuple[str, int]] = []
-        single: list[tuple[str, int]] = []
-        with self.ints.watch() as used:
-            for nest in self.group.nests:
-                wide, line = self._copy(nest, f"{layout.name}::WIDE")
-                (whole if wide else single).append((line, nest.line))
-        self.w("#pragma unroll")
-        with self.w.block(f"for (int at = 0; at < {layout.name}::ITEMS; at += {layout.name}::WIDE)"):
-            self._positions(layout.name, layout.split, used.names)
-            quoted: set[int] = set()
-            self._put(whole, quoted)
-            self._each(layout.name, single, quoted, used.names)
-
-    def _copy(self, nest: Nest, width: str) -> tuple[bool, str]:
-        """Return whether one call copies ``width`` elements, and the call."""
-        assert isinstance(nest.value, Fetch) and nest.tile is not None
-        region = nest.value.region
-        index = align(self.group.vars, nest.tile.shape, self.ints)
-        wide = self._is_wide(region, index)
-        at = self._at_first(index) if wide else index
-        site = access(region, at, self.ints)
-        target = place(self.k.name(nest.tile), at, nest.tile.shape, self.ints)
-        inside = " && ".join(site.checks) or "true"
-        source = f"{self.ints.tensor(region.tensor)}[{site.address}]"
-        return wide, f"kl::copy<{width if wide else '1'}>(&{target}, &{source}, {inside});"
+def write_copies(group: Group, context: Context, writer: Writer) -> None:
+    """Write a group of loads as asynchronous copies: vectors where one call copies them, else single elements."""
+    loop = ElementLoop(group, context)
+    vectors: list[Line] = []
+    elements: list[Line] = []
+    with context.ints.watch() as used:
+        for nest in group.nests:
+            is_wide, text = _copy(nest, loop)
+            (vectors if is_wide else elements).append(Line(text, nest.line))
+    loop.write(writer, used.names, vectors, elements, ())
 
 
-__all__ = ["CopyWriter", "loads_ahead"]
+def _copy(nest: Nest, loop: ElementLoop) -> tuple[bool, str]:
+    """Return whether one call copies a vector, and the call."""
+    assert isinstance(nest.value, Fetch) and nest.tile is not None
+    region, ints = nest.value.region, loop.ints
+    index = align(loop.group.vars, nest.tile.shape, ints)
+    is_wide = loop.is_wide(region, index)
+    at = loop.at_first(index) if is_wide else index
+    site = access(region, at, ints)
+    target = place(loop.context.name(nest.tile), at, nest.tile.shape, ints)
+    inside = " && ".join(site.checks) or "true"
+    source = f"{ints.tensor(region.tensor)}[{site.address}]"
+    width = f"{loop.layout.name}::WIDE" if is_wide else "1"
+    return is_wide, f"kl::copy<{width}>(&{target}, &{source}, {inside});"
+
+
+__all__ = ["loads_ahead", "write_copies"]

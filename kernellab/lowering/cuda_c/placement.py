@@ -8,7 +8,7 @@ from enum import Enum
 
 from kernellab.errors import LoweringError
 from kernellab.lowering.c_family.fuse import FusedBlock, FusedIf, FusedLoop, Group, Place, Placer
-from kernellab.lowering.c_family.index import align, leaves
+from kernellab.lowering.c_family.index import ZERO, align, leaves
 from kernellab.lowering.c_family.ints import Ints
 from kernellab.lowering.c_family.nests import Fetch, GemmCall, Nest, NestKind, ScanCall, SortCall
 from kernellab.lowering.cuda_c.access import wide_when
@@ -140,9 +140,9 @@ class Placement(Placer):
 
 def _is_wide(group: Group, nest: Nest, ints: Ints) -> bool:
     """Can all reads of tensors by ``nest`` along its innermost dimension be vector accesses?"""
-    last = next((v for v in reversed(group.vars) if v != "0"), "0")
+    last = group.innermost
     for leaf, index in leaves(nest.value, align(group.vars, nest.value.type.shape, ints), ints):
-        if isinstance(leaf, Fetch) and last in index and wide_when(leaf.region, index, last, ints) is None:
+        if isinstance(leaf, Fetch) and (last or ZERO) in index and wide_when(leaf.region, index, last, ints) is None:
             return False
     return True
 

@@ -14,7 +14,7 @@ from kernellab.operations.sketch import OPS
 from kernellab.sketch.program.program import DType
 
 if TYPE_CHECKING:
-    from kernellab.lowering.cuda_c.group import Context
+    from kernellab.lowering.cuda_c.elements import Context
 
 _OPS = {
     "reduce_sum": "Sum", "reduce_mean": "Sum", "reduce_prod": "Prod", "reduce_any": "Any", "reduce_max": "Max",
@@ -27,10 +27,9 @@ class Fold:
 
     def __init__(self, nest: Nest, group: Group, layout: Layout, context: Context) -> None:
         assert nest.tile is not None
-        self.nest, self.tile, self.layout, self.k = nest, nest.tile, layout, context
+        self.nest, self.tile, self.layout, self.context = nest, nest.tile, layout, context
         self.group = group
-        real = [d for d, v in enumerate(group.vars) if v != "0"]
-        folded = [d in nest.axes for d in real]
+        folded = [d in nest.axes for d in group.dims]
         self.whole = all(folded)
         self.along = not self.whole and folded[-1]
         self.none = not any(folded)
@@ -70,7 +69,7 @@ class Fold:
         own = self.name if self.whole else f"{self.name}[{item.format(self.layout.name)}]"
         if self.is_arg:
             positions = tuple(self.group.vars[d] for d in self.nest.axes)
-            position = flat(positions, tuple(self.group.domain[d] for d in self.nest.axes), self.k.ints)
+            position = flat(positions, tuple(self.group.domain[d] for d in self.nest.axes), self.context.ints)
             return [f"{own} = {self.op}({own}, {self.kind}{{{strip(text)}, int64_t({position})}});"]
         symbol = {"Sum": "+=", "Prod": "*=", "Any": "|="}.get(_OPS[self.nest.op])
         if symbol:
@@ -84,20 +83,20 @@ class Fold:
         layout, line = self.layout.name, self.nest.line
         if self.whole:
             joined = f"kl::across<THREADS, THREADS>({self.name}, {self.op})"
-            if self.k.spaces[self.tile.uid] is MemorySpace.UNIFORM:
-                w(f"{self.k.declare(self.tile)}{self.k.name(self.tile)} = {self._finish(joined)};", line)
+            if self.context.spaces[self.tile.uid] is MemorySpace.UNIFORM:
+                w(f"{self.context.declare(self.tile)}{self.context.name(self.tile)} = {self._finish(joined)};", line)
             else:
                 w(f"{self.name} = {joined};", line)
-                w(f"if (threadIdx.x == 0) {self.k.name(self.tile)}[0] = {self._finish(self.name)};")
+                w(f"if (threadIdx.x == 0) {self.context.name(self.tile)}[0] = {self._finish(self.name)};")
         elif self.along:
             w("#pragma unroll")
             with w.block(f"for (int r = 0; r < {layout}::R; ++r)", line):
                 w(f"const auto joined = kl::across<{layout}::LANES, THREADS>({self.name}[r], {self.op});")
                 w(f"const int row = {layout}::row_at(r);")
-                target = f"{self.k.name(self.tile)}[row]"
+                target = f"{self.context.name(self.tile)}[row]"
                 w(f"if ({layout}::lane() == 0 && row < {layout}::ROWS) {target} = {self._finish('joined')};")
         else:
-            w(f"kl::down<{layout}>({self.name}, {self.op}, {self.k.name(self.tile)}, {self._functor()});", line)
+            w(f"kl::down<{layout}>({self.name}, {self.op}, {self.context.name(self.tile)}, {self._functor()});", line)
 
     def _functor(self) -> str:
         """Return :meth:`_finish` as a functor; its result is rounded when it is stored."""
@@ -108,7 +107,7 @@ class Fold:
         return "kl::NotZero()" if self.nest.op == "reduce_any" else "kl::AsIs()"
 
     def _count(self) -> str:
-        return " * ".join(self.k.ints.operand(self.group.domain[d]) for d in self.nest.axes) or "1"
+        return " * ".join(self.context.ints.operand(self.group.domain[d]) for d in self.nest.axes) or "1"
 
     def _finish(self, text: str) -> str:
         """Return the tile's value from a fold's result."""
@@ -126,7 +125,7 @@ class Fold:
         return tuple(v for d, v in enumerate(self.group.vars) if d not in self.nest.axes or self.nest.keepdims)
 
     def _place(self, index: tuple[str, ...]) -> str:
-        return f"{self.k.name(self.tile)}[{flat(index, self.tile.shape, self.k.ints)}]"
+        return f"{self.context.name(self.tile)}[{flat(index, self.tile.shape, self.context.ints)}]"
 
 
 __all__ = ["Fold"]
