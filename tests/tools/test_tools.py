@@ -49,7 +49,7 @@ from kernellab.tools.sessions import _figures, _state
 from kernellab.tools.sketching import CheckResult, CostResult, ElementResult, GateResult, LowerResult, TaskResult
 from kernellab.tools.tool import MOST, MOST_VERDICTS, PAGE, Page, Request, Result, Tool, _faults, page_of
 from kernellab.verifier import Verifier
-from kernellab.verifier.cases.cases import PROBES
+from kernellab.verifier.cases.contrast import PROBES
 from kernellab.verifier.protocol.remedies import REMEDIES
 
 TASK = """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 
 from kernellab.task import load_task
+from kernellab.task.sample.inputs import Family
+from kernellab.verifier.cases.cases import Computed
 from kernellab.verifier.cases.prefetch import Ahead
-from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.ranking.cases import RankCases
+from kernellab.verifier.survey.survey import Survey
 
 ROWS = """import torch
 from kernellab import Dim
@@ -28,10 +31,10 @@ def test_each_case_is_given_out_once_and_those_that_were_reached_are_answered() 
     list(islice(ahead.make(), 4))
     smoke, again = ahead.smoke(), ahead.smoke()
     assert smoke is not again and smoke.seed != again.seed
-    assert "_native" in vars(smoke) and "_native" not in vars(again)
+    assert smoke.computed.native is not None and again.computed.native is None
     found = ahead.correct()
     # a case whose last elements decide was asked when it was chosen
-    made = ["_native" in vars(case) for case in found if case.change[:1] != ("last",)]
+    made = [case.computed.native is not None for case in found if case.change[:1] != ("last",)]
     assert made == sorted(made, reverse=True) and 0 < sum(made) < len(made)
     assert not {case.seed for case in found} & {case.seed for case in ahead.correct()}
     first, second = ahead.small(), ahead.small()
@@ -43,8 +46,8 @@ def test_all_that_is_made_is_what_the_stages_then_meet() -> None:
     for _ in ahead.make():
         pass
     found = [ahead.smoke(), *ahead.correct(), ahead.small(), ahead.small()]
-    assert all("_native" in vars(case) for case in found)
-    assert "_native" not in vars(ahead.small())
+    assert all(case.computed.native is not None for case in found)
+    assert ahead.small().computed.native is None
 
 
 def test_nothing_is_made_of_a_task_so_large_that_a_build_would_wait_for_it() -> None:
@@ -80,3 +83,17 @@ def test_a_survey_that_the_end_of_a_build_interrupts_is_made_to_its_end(
     survey = cases.drawn() if isinstance(cases, RankCases) else cases.survey()
     assert len(tried) > begun
     assert survey.cases and survey.reached
+
+
+def test_similar_cases_share_what_is_the_same_and_a_copy_has_nothing() -> None:
+    case = Ahead(load_task(ROWS.format(rows=8), "rows"), False).smoke()
+    assert case.references and case.computed.nudged is None
+    assert replace(case).computed == Computed()
+    assert case.with_change(("scale", 0, 2.0)).computed == Computed(sample=case.computed.sample)
+    assert case.judged_as(Family.EDGES).references is case.references
+    assert case.glance().native is case.native and case.glance().computed.references is None
+    assert case.glance().in_double().native is case.native
+    exact = case.exact()
+    assert exact.native is case.native and exact.nudged is exact.references is not case.references
+    other = tuple(arg + 1 for arg in case.args)
+    assert case.given(other).args is other and case.given(other).computed.native is None

@@ -12,6 +12,7 @@ from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.judged import Comparison
+from kernellab.verifier.cases.rounding import summed_magnitudes
 from kernellab.verifier.compare.compare import Limits, Reference, compare
 
 LAYER_NORM = """
@@ -31,7 +32,7 @@ def constant_rows() -> Case:
     rows = x[:, :1].expand_as(x).contiguous() * 3
     # a cached property is an entry of the instance's own dictionary
     made = replace(found)
-    made.__dict__["args"] = (rows, weight, bias)
+    made.computed.args = (rows, weight, bias)
     return made
 
 
@@ -74,7 +75,7 @@ def inputs():
 def ramps() -> Case:
     """Sums that grow and then cancel: a thousandth of a part of what was added remains."""
     found = Case(load_task(PRODUCT, name="product"), (), Family.STRUCTURED, 7)
-    found.__dict__["args"] = tuple(torch.linspace(-2, 2, a.numel()).reshape(a.shape) for a in found.args)
+    found.computed.args = tuple(torch.linspace(-2, 2, a.numel()).reshape(a.shape) for a in found.args)
     return found
 
 
@@ -105,7 +106,7 @@ def test_what_was_added_up_is_asked_of_sums_and_products_alone() -> None:
         text = f"import torch\ndef reference(x):\n    return {answer}\ndef inputs():\n    return torch.randn(8, 9)\n"
         assert Case(load_task(text, name="other"), (), Family.STRUCTURED, 7).nudged[0].summed is None
     ordinary = Case(load_task(PRODUCT, name="product"), (), Family.NORMAL, 7)
-    summed, terms = ordinary.nudged[0].summed, ordinary._summed()
+    summed, terms = ordinary.nudged[0].summed, summed_magnitudes(ordinary.task, ordinary.args, ordinary.references)
     assert summed is not None and terms is not None
     assert bool((summed <= terms[0] / 8).all()), "of terms that are not alike, an eighth of a ramp's"
 
@@ -125,7 +126,7 @@ def same_rows() -> Case:
     found = Case(load_task(DIVERGENCE, name="divergence"), (), Family.STRUCTURED, 7)
     made = replace(found)
     rows = torch.full((32, 33), 1 / 33)
-    made.__dict__["args"] = (rows, rows.clone())
+    made.computed.args = (rows, rows.clone())
     return made
 
 
@@ -151,7 +152,7 @@ def test_one_rounding_of_what_cancels_is_no_error_where_all_elements_are_rounded
 def test_what_does_not_cancel_is_hardly_wider_for_being_rounded_on_the_way() -> None:
     found = Case(load_task(DIVERGENCE, name="divergence"), (), Family.STRUCTURED, 3)
     case = replace(found)
-    case.__dict__["args"] = load_task(DIVERGENCE, name="divergence").module().sample(None, 5)
+    case.computed.args = load_task(DIVERGENCE, name="divergence").module().sample(None, 5)
     right = case.references[0].native
     assert compare(right * (1 + 3e-4), case.nudged[0], Limits.of("float32"))[0] is not None
 
@@ -178,7 +179,7 @@ def test_a_kernel_may_keep_the_digits_that_the_reference_s_formula_loses(formula
     task, limits = load_task(TAIL.format(formula=formula), name="gelu"), Limits.of("float32")
     for low, high in ((-12.0, 3.0), (-20.0, -7.5)):
         case = Case(task, (), Family.SCALED, 7)
-        case.__dict__["args"] = (torch.linspace(low, high, 24 * 32).reshape(24, 32),)
+        case.computed.args = (torch.linspace(low, high, 24 * 32).reshape(24, 32),)
         got = erfc_gelu(case.args[0].double()).float()
         assert compare(got, case.nudged[0], limits)[0] is None
         # what the formula still has digits of is held to them
@@ -194,7 +195,7 @@ def test_what_formulas_lose_is_asked_of_inputs_of_any_size_alone() -> None:
     far = {}
     for family in (Family.SCALED, Family.NORMAL):
         case = Case(task, (), family, 7)
-        case.__dict__["args"] = rows
+        case.computed.args = rows
         (found,) = case.nudged
         assert found.nudged is not None
         far[family] = float((found.nudged - found.want)[0].abs().max())
@@ -261,7 +262,7 @@ def test_where_a_formula_cuts_either_order_of_a_sum_is_right() -> None:
     case, limits = Case(load_task(NUCLEUS, name="nucleus"), (), Family.OWN, 7), Limits.of("float32")
     (p,) = case.args
     p[3] = 0.01 * (1 - 5e-7)
-    case.__dict__["args"] = (p,)
+    case.computed.args = (p,)
     other = nucleus(p)
     assert int(other[3].count_nonzero()) == int(case.references[0].native[3].count_nonzero()) == 91
     other[3] = (torch.arange(100) < 90) / 90
@@ -298,7 +299,7 @@ def test_which_of_equal_elements_comes_first_is_nobodys_promise() -> None:
     case, limits = Case(load_task(TOP_P, name="top_p"), (), Family.OWN, 7), Limits.of("float32")
     (x,) = case.args
     x[5] = 0.0
-    case.__dict__["args"] = (x,)
+    case.computed.args = (x,)
     right = case.references[0].native.clone()
     assert int(right[5].count_nonzero()) == 90
     kept = {(0, 90): True, (10, 100): True, (0, 89): False, (0, 100): False, (5, 95): False}
@@ -330,7 +331,7 @@ def cancelling_scores(formula: str, seed: int) -> Case:
     seen = torch.Generator().manual_seed(seed)
     x, y, rest, v = (torch.randn(1, 3, n, generator=seen) for n in (16, 16, 16, 8))
     made = replace(Case(task, (), Family.MIXED, seed))
-    made.__dict__["args"] = (torch.cat((90 * x, 90 * x), -1), torch.cat((90 * y, rest / 90 - 90 * y), -1), v)
+    made.computed.args = (torch.cat((90 * x, 90 * x), -1), torch.cat((90 * y, rest / 90 - 90 * y), -1), v)
     return made
 
 
@@ -449,7 +450,7 @@ def test_one_element_that_cancels_has_the_roundings_of_what_was_added() -> None:
         # a hundredth of the sum is left
         y[-1, 0] = -(x[0, :-1].double().sum() * 0.99 / x[0, -1].double()).float()
         case = Case(task, (), Family.UNIFORM, seed)
-        case.__dict__["args"] = (x, y)
+        case.computed.args = (x, y)
         got = torch.zeros(1, 1)
         for k in reversed(range(64)):
             got = got + x[:, k : k + 1] * y[k]
@@ -463,7 +464,7 @@ def test_one_sum_may_be_added_in_any_order() -> None:
     case = Case(task, (), Family.NORMAL, 3)
     x = torch.randn(976, 1, generator=torch.Generator().manual_seed(3))
     x[-1] = -(x[:-1].double().sum() * 0.9).float()
-    case.__dict__["args"] = (x,)
+    case.computed.args = (x,)
     worst = torch.zeros(1)
     for term in x.sort(0).values:  # what an order can lose: all of one sign first
         worst = worst + term

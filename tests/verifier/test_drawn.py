@@ -22,17 +22,18 @@ from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.boundary_checks.drawn import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.boundary_checks.watch import Exact
-from kernellab.verifier.cases import cases, device, ranges
+from kernellab.verifier.cases import cases, device, selection
 from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.extents import large, two_long
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.last_elements import decided_last
-from kernellab.verifier.cases.long import both_long, wide
 from kernellab.verifier.cases.patterns import patterned
-from kernellab.verifier.cases.proposals import Grade
-from kernellab.verifier.cases.ranges import is_safe, runs
-from kernellab.verifier.cases.survey import Survey
+from kernellab.verifier.cases.selection import both_long, wide
 from kernellab.verifier.protocol.options import VerifyOptions
+from kernellab.verifier.survey import ranges
+from kernellab.verifier.survey.proposals import Grade
+from kernellab.verifier.survey.ranges import is_safe, runs
+from kernellab.verifier.survey.survey import Survey
 
 from .kit import TARGET, Judge
 
@@ -314,7 +315,7 @@ def test_a_fixed_size_is_told(judge: Judge) -> None:
 
 
 def survey_of(task: Task) -> Survey:
-    found = Survey(cases.drawn_base(task))
+    found = Survey(selection.drawn_base(task))
     for _ in found.make():
         pass
     return found
@@ -680,12 +681,12 @@ def test_a_special_value_alone_is_tried_where_many_leave_nothing_finite(kind: st
     verdict = judge(kernel(task, f"(x - {few}.mean(-1, keepdim=True)).sum(0)"), task)
     told = {c.values for c in of(verdict.conditions, DrawnLimit)}
     assert not verdict.passed or f"{kind} in x not handled" in told
-    survey = Survey(cases.drawn_base(task))
+    survey = Survey(selection.drawn_base(task))
     list(survey.make())
     names = [c.case.change[2] for c in survey.cases if c.case.change[0] == "pattern"]
     assert names.index(f"one {kind}") == names.index(kind) + 1
     # nothing follows where one row hides no other
-    survey = Survey(cases.drawn_base(MAX))
+    survey = Survey(selection.drawn_base(MAX))
     list(survey.make())
     assert f"one {kind}" not in [c.case.change[2] for c in survey.cases]
 
@@ -795,8 +796,9 @@ def test_the_last_numbers_decide_where_a_mask_true_throughout_leaves_nothing() -
 
 def test_what_tells_whether_last_elements_are_taken_is_the_case_s_answer() -> None:
     task = load_task(ROWS_TO_20000.format("x.amax(-1)"), "t")
-    found = cases.glance(decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)))
-    assert found.change[0] == "last" and {"args", "_native"} <= vars(found).keys()
+    found = decided_last(cases.case(task, {"M": 3, "N": 40}, Family.NORMAL)).glance()
+    assert found.change[0] == "last"
+    assert found.computed.args is not None and found.computed.native is not None
     assert torch.equal(found.native[0], found.args[0].amax(-1))
 
 
@@ -804,7 +806,7 @@ def test_two_surveys_try_special_values_in_the_same_pairs_of_arguments() -> None
     task = task_of("a + b + c + d", "a, b, c, d", ", ".join([ONE] * 4))
     pairs = [
         [p.change[1:3] for p in survey._proposals() if p.change[0] == "together"]
-        for survey in (Survey(cases.drawn_base(task)), Survey(cases.drawn_base(task)))
+        for survey in (Survey(selection.drawn_base(task)), Survey(selection.drawn_base(task)))
     ]
     assert pairs[0] == pairs[1] and len(set(pairs[0])) == 3
 
@@ -814,7 +816,7 @@ def test_two_surveys_try_special_values_in_the_same_pairs_of_arguments() -> None
 )
 def test_numbers_that_are_never_negative_meet_no_negative_one(draw: str, words: str, least: float) -> None:
     task = task_of("x + y", "x, y", f"torch.{draw}(24, 40), torch.{draw}(24, 40)")
-    found = [p for p in Survey(cases.drawn_base(task))._proposals() if p.change[0] == "together"]
+    found = [p for p in Survey(selection.drawn_base(task))._proposals() if p.change[0] == "together"]
     usual = next(p for p in found if len(p.change[4]) < 5)
     assert usual.condition == f"{words} in x and y at once not handled" and min(usual.change[4]) == least
     assert usual.condition in next(p for p in found if p is not usual).covered

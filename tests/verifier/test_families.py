@@ -11,7 +11,7 @@ import torch
 from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family, families, redraw
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, statics
 from kernellab.verifier.compare.compare import Limits, compare
 from kernellab.verifier.protocol.rules import ERROR
 
@@ -117,7 +117,7 @@ def test_what_a_task_marks_static_keeps_its_values_while_held() -> None:
     def args(rows: int, columns: int, family: Family) -> tuple[torch.Tensor, ...]:
         return cases.case(task, {"M": rows, "N": columns}, family).with_change(("scale", -1, 2.0)).args
 
-    with cases.static_held():
+    with statics.static_held():
         (x, w), (y, v), (_, other) = args(8, 16, Family.OWN), args(5, 16, Family.HEAVY), args(8, 7, Family.OWN)
         assert torch.equal(w, v) and other.shape == (7,)
         assert not torch.equal(x[:5], y)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernellab.task import load_task
-from kernellab.verifier.cases import cases, extents
+from kernellab.verifier.cases import extents, selection
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.worker import witness
@@ -187,5 +187,5 @@ def test_a_task_of_wide_unsigned_integers_is_mixed() -> None:
     from kernellab.verifier.stages.ordinary import _with_others
 
     for dtype in ("uint16", "uint32", "uint64"):
-        base = cases.drawn_base(load_task(text.format(dtype)))
+        base = selection.drawn_base(load_task(text.format(dtype)))
         assert [c.args[0].dtype for c in _with_others(base)] == [getattr(torch, dtype)]

@@ -12,9 +12,9 @@ from torch._decomp import get_decompositions
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.cases import cases
-from kernellab.verifier.cases.long import both_long, is_small_inside
+from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.prefetch import Ahead
+from kernellab.verifier.cases.selection import both_long, is_small_inside
 from kernellab.verifier.compare import roundings
 from kernellab.verifier.judge.pool import Pool
 
@@ -53,20 +53,20 @@ def test_a_reference_that_needs_values_has_no_limit_inside() -> None:
 
 
 def test_cases_made_ahead_have_at_most_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = cases.correct_cases
+    drawn = selection.correct_cases
     left: list[cases.Case] = []
 
     def correct_cases(*args: object) -> list[cases.Case]:
         planned = drawn(*args)  # type: ignore[arg-type]
-        left[:] = [case for case in planned if "_native" not in vars(case)]  # choosing some needs their outputs
+        left[:] = [case for case in planned if case.computed.native is None]  # choosing some needs their outputs
         return planned
 
-    monkeypatch.setattr(cases, "correct_cases", correct_cases)
+    monkeypatch.setattr(selection, "correct_cases", correct_cases)
 
     def made(most: int) -> int:
         for _ in Ahead(ROWS, False, most=most).make():
             pass
-        return sum(input_bytes(ROWS, dict(case.sizes)) for case in left if "_native" in vars(case))
+        return sum(input_bytes(ROWS, dict(case.sizes)) for case in left if case.computed.native is not None)
 
     assert 0 < made(2 << 20) <= 2 << 20 < made(0)
 
@@ -80,6 +80,8 @@ def test_a_checked_case_keeps_its_seconds_and_no_tensor() -> None:
 
 
 def _parts(value: object) -> list[object]:
+    if isinstance(value, (cases.Computed, cases.Native)):
+        value = tuple(vars(value).values())
     if isinstance(value, (tuple, list)):
         return [part for one in value for part in _parts(one)]
     return [value]

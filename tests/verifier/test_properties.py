@@ -13,7 +13,7 @@ from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier.boundary_checks import scalars
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.stages import properties
 
 from .kit import Judge
@@ -185,25 +185,25 @@ def test_what_not_every_kernel_takes_is_told(label: str, judge: Judge) -> None:
 
 
 def test_sizes_lie_beside_the_full_one_and_all_over_the_range() -> None:
-    seen = [dict(c.sizes) for _ in range(4) for c in cases.correct_cases(VARIANCE)]
+    seen = [dict(c.sizes) for _ in range(4) for c in selection.correct_cases(VARIANCE)]
     assert any(1 <= abs(s["M"] - 600) <= 7 and 1 <= abs(s["N"] - 2048) <= 7 for s in seen)
     assert any(s["N"] > 130 and s["N"] not in (2047, 2048, 2049, 3072) for s in seen)
 
 
 def test_a_verdict_tries_sizes_from_all_over_the_range(judge: Judge) -> None:
     """Of which a kernel that is wrong at a tenth of them hardly misses each."""
-    drawn = [dict(c.sizes) for c in islice(cases.more_cases(VARIANCE), 64)]
+    drawn = [dict(c.sizes) for c in islice(selection.more_cases(VARIANCE), 64)]
     for dim in VARIANCE.dims:
         eighths = {(s[dim.name] - dim.min) * 8 // (dim.max - dim.min + 1) for s in drawn}
         assert eighths >= {0, 1, 2}, (dim, drawn)
     task = task_of("torch.relu(x)", "def inputs(M=600):\n    return torch.randn(M, 32)\n", more=DIMS[: DIMS.index("N")])
     verdict = judge(code(task, "torch.relu(x)"), task)
     note = next(stage.note for stage in verdict.stages if stage.name is Stage.CORRECT)
-    assert int(note.split()[0]) > len(cases.correct_cases(task)) + 1, note
+    assert int(note.split()[0]) > len(selection.correct_cases(task)) + 1, note
 
 
 def test_all_families_run_at_the_size_that_is_timed() -> None:
-    full = [c.family for c in cases.correct_cases(VARIANCE) if dict(c.sizes) == {"M": 600, "N": 2048}]
+    full = [c.family for c in selection.correct_cases(VARIANCE) if dict(c.sizes) == {"M": 600, "N": 2048}]
     assert {Family.OWN, Family.MIXED, Family.LARGE, Family.OFFSET, Family.EDGES} <= {*full}
     assert Family.EDGES in families(VARIANCE)
 

@@ -14,9 +14,9 @@ from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
-from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import RANK
 from kernellab.verifier.ranking.cases import RankCases, Recent
+from kernellab.verifier.survey.survey import Survey
 from kernellab.verifier.timing.sides import Side, is_sharp
 
 from .kit import RELU_ADD, RMS_CPP, SCALE, TARGET

@@ -18,18 +18,18 @@ from kernellab.task.dtypes import finite
 from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
 from kernellab.verifier.boundary_checks.covering import Row
 from kernellab.verifier.boundary_checks.factors import Combination, Factor, Factors, Kind, Level
-from kernellab.verifier.cases import answers, cases
+from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.extents import compared_by
-from kernellab.verifier.cases.survey import is_noise
 from kernellab.verifier.protocol.rules import COMBINED, CORRECT, DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.survey.survey import is_noise
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
-    from kernellab.verifier.cases.survey import Drawn
     from kernellab.verifier.protocol.memory import Layout
     from kernellab.verifier.stages.candidate import Stages
+    from kernellab.verifier.survey.survey import Drawn
 
 #: A factor away from its usual level.
 Chosen = tuple[Factor, Level, Any]
@@ -118,7 +118,7 @@ class _Search:
         made = self.factors.made(combination)
         if made is None:
             return None
-        case = cases.glance(made[0])
+        case = made[0].glance()
         try:
             with answers.within(CORRECT.scalar_seconds):
                 _ = case.native

@@ -1,4 +1,4 @@
-"""Inputs drawn from a task's declarations (:mod:`kernellab.verifier.cases.survey`): a wrong answer is a failure, or a
+"""Inputs drawn from a task's declarations (:mod:`kernellab.verifier.survey.survey`): a wrong answer is a failure, or a
 condition of the verdict if neither the task's own inputs nor its reference's operations account for the values."""
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.changes import FILLED
 from kernellab.verifier.cases.extents import at_ends, compared_by
-from kernellab.verifier.cases.proposals import ANY, Grade, Proposal, in_order, not_handled, pattern_at, value_bounds
-from kernellab.verifier.cases.ranges import Range, is_permutation, rises
-from kernellab.verifier.cases.survey import Drawn, Survey
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.survey.proposals import ANY, Grade, Proposal, in_order, not_handled, pattern_at, value_bounds
+from kernellab.verifier.survey.ranges import Range, is_permutation, rises
+from kernellab.verifier.survey.survey import Drawn, Survey
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
@@ -72,7 +72,7 @@ def _late(stages: Stages) -> None:
     longest = max(at_ends(task, task.module().default_sizes()), key=lambda s: max(s.values()), default=None)
     if longest is None:
         return
-    base = cases.glance(cases.case(task, longest, Family.OWN))
+    base = cases.case(task, longest, Family.OWN).glance()
     proposals = [
         Proposal(
             pattern_at(position, f"late {kind}", 0, 0),

@@ -22,12 +22,12 @@ from kernellab.verifier.boundary_checks.covering import Array, Partial, Row
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.extents import Sizes
-from kernellab.verifier.cases.proposals import Grade, pattern_at
 from kernellab.verifier.protocol.memory import Layout
 from kernellab.verifier.protocol.rules import COMBINED
+from kernellab.verifier.survey.proposals import Grade, pattern_at
 
 if TYPE_CHECKING:
-    from kernellab.verifier.cases.survey import Drawn
+    from kernellab.verifier.survey.survey import Drawn
 
 _DRAW = secrets.SystemRandom()
 #: End of a condition in words.

@@ -20,9 +20,9 @@ from kernellab.task.meta.operators import watching
 from kernellab.task.sample.inputs import families
 from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
 from kernellab.verifier.boundary_checks.layouts import free_tensors, like_pairs
-from kernellab.verifier.cases import answers, cases
+from kernellab.verifier.cases import answers, cases, selection
 from kernellab.verifier.cases.extents import compared_by
-from kernellab.verifier.cases.long import all_long
+from kernellab.verifier.cases.selection import all_long
 from kernellab.verifier.compare.compare import compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
@@ -60,7 +60,7 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> di
         if not variants:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
         # A scalar may be right for moderate inputs only.
-        wide = cases.case(stages.task, dict(base.sizes), cases.of_all(families(stages.task)))
+        wide = cases.case(stages.task, dict(base.sizes), selection.of_all(families(stages.task)))
         pairs = [(base, case) for case in variants]
         pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if cases.has_answer(wide) else []
         for before, case in pairs:

@@ -13,7 +13,7 @@ from kernellab.errors import VerifierError, counted, lasting
 from kernellab.task import Task
 from kernellab.task.sample.inputs import Family
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.cases import answers, cases, device
+from kernellab.verifier.cases import answers, cases, device, rounding
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import NUMERIC, PIECE, Limits, Mismatch, accepts, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
@@ -231,11 +231,11 @@ class Comparison:
         """Return the limits for a case: wider if the inputs' mean hides their spread. For the milder families this is
         only considered with ``hidden``, before a kernel is refused."""
         by = ERROR.offset_floor / ERROR.floor["float32"] if case.family in (Family.OFFSET, Family.LARGE) else 1.0
-        if hidden and case.family in cases.CANCELLING:
-            by = max(by, case.hidden, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
+        if hidden and case.family in rounding.CANCELLING:
+            by = max(by, case.mean_to_spread, ERROR.structured_factor if case.family is Family.STRUCTURED else 1.0)
         limits = self._own_limits if case.family is Family.OWN else self.limits
-        if hidden and case.family in cases.EQUAL:
-            factor = case.equal_terms / ERROR.floor["float32"]
+        if hidden and case.family in rounding.EQUAL:
+            factor = rounding.equal_terms(case.args) / ERROR.floor["float32"]
             limits = [x.wider(factor) if d == "float32" else x for x, d in zip(limits, self.dtypes, strict=True)]
         if case.family in (Family.SMALL, Family.EDGES):
             # The loss of plain formulas on small rows (exp(x) - 1), next to rows of usual size, is no error.

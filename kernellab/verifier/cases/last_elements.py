@@ -15,7 +15,7 @@ from kernellab.task.dtypes import finite
 from kernellab.task.sample.draw import OPEN, Legal, Support
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.input_specs import forms_of
-from kernellab.verifier.cases.ranges import rises
+from kernellab.verifier.survey.ranges import rises
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case

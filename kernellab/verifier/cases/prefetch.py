@@ -10,11 +10,11 @@ from itertools import islice
 
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import selection
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import Sizes
-from kernellab.verifier.cases.survey import Survey
 from kernellab.verifier.protocol.rules import CORRECT, DEVICE
+from kernellab.verifier.survey.survey import Survey
 
 
 class Ahead:
@@ -46,7 +46,7 @@ class Ahead:
             return
         # An empty step, for a source that builds at once.
         yield
-        self._smoke = cases.smoke_case(self.task, self.interpreted)
+        self._smoke = selection.smoke_case(self.task, self.interpreted)
         try:
             yield from _made([self._smoke])
             self._correct = self._cases()
@@ -57,7 +57,7 @@ class Ahead:
                     return
                 _ = case.native
                 yield
-            self._small = [cases.small_case(self.task, self.interpreted) for _ in range(2)]
+            self._small = [selection.small_case(self.task, self.interpreted) for _ in range(2)]
             yield from _made(self._small)
             self._begin_survey()
             # Do not use `yield from`: a build that ends closes this iterator, which would also close the survey's
@@ -68,12 +68,12 @@ class Ahead:
             self._survey = None
 
     def _cases(self) -> list[Case]:
-        return cases.correct_cases(self.task, self.interpreted, self.numbers, self.sizes, self.pairs)
+        return selection.correct_cases(self.task, self.interpreted, self.numbers, self.sizes, self.pairs)
 
     def smoke(self) -> Case:
         """Return the case of the stage smoke."""
         case, self._smoke = self._smoke, None
-        return case or cases.smoke_case(self.task, self.interpreted)
+        return case or selection.smoke_case(self.task, self.interpreted)
 
     def correct(self) -> list[Case]:
         """Return the cases of the stage correct."""
@@ -84,22 +84,22 @@ class Ahead:
         """Yield cases at sizes from the whole Dim ranges, without end."""
         while self._more:
             yield self._more.pop(0)
-        yield from cases.more_cases(self.task)
+        yield from selection.more_cases(self.task)
 
     def sized(self) -> list[Case]:
         """Return the cases of the stage correct, made now, and the first cases from the whole Dim ranges."""
         self._correct = self._correct or self._cases()
-        self._more = self._more or list(islice(cases.more_cases(self.task), DEVICE.rehearsed_sizes))
+        self._more = self._more or list(islice(selection.more_cases(self.task), DEVICE.rehearsed_sizes))
         return [*self._correct, *self._more]
 
     def small(self) -> Case:
         """Return a new case at the size of the families."""
-        return self._small.pop(0) if self._small else cases.small_case(self.task, self.interpreted)
+        return self._small.pop(0) if self._small else selection.small_case(self.task, self.interpreted)
 
     def declared(self) -> Case:
         """Return a case of the task's own inputs at the declared sizes, possibly the one of the stage correct."""
         last = self._correct[-1] if self._correct else None
-        full = cases.declared_case(self.task, self.interpreted)
+        full = selection.declared_case(self.task, self.interpreted)
         return last if last is not None and (last.sizes, last.family) == (full.sizes, full.family) else full
 
     def survey(self) -> Survey:
@@ -112,7 +112,7 @@ class Ahead:
         return self._survey
 
     def _begin_survey(self) -> None:
-        self._survey = Survey(cases.drawn_base(self.task, self.interpreted))
+        self._survey = Survey(selection.drawn_base(self.task, self.interpreted))
         self._steps = self._survey.make()
 
 

@@ -25,15 +25,15 @@ from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.inputs import Family, legal_values
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks.attempt import is_right
-from kernellab.verifier.cases import answers, cases
-from kernellab.verifier.cases.proposals import value_bounds
-from kernellab.verifier.cases.survey import is_noise
+from kernellab.verifier.cases import answers, cases, selection
 from kernellab.verifier.coverage.calls import Made
 from kernellab.verifier.coverage.limits import COVERAGE
 from kernellab.verifier.coverage.placing import Placing, free_places
 from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
+from kernellab.verifier.survey.proposals import value_bounds
+from kernellab.verifier.survey.survey import is_noise
 from kernellab.verifier.timing.contents import independent, loose_arguments
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Reach:
             if runs_at(self.task, tuple(apart.items())):
                 yield Start(tuple(apart.items()), secrets.randbits(31))
         if self.covered.stages.context.interpreted:
-            full = dict(cases.drawn_base(self.task, True).sizes)
+            full = dict(selection.drawn_base(self.task, True).sizes)
         if input_bytes(self.task, full) <= COVERAGE.reach_bytes:
             yield Start(tuple(full.items()), secrets.randbits(31))
 

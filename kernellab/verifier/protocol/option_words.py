@@ -57,7 +57,7 @@ def fidelity(word: str | None) -> Fidelity:
         return cast(Fidelity, word or "")
     raise KernellabError(
         f"--precision {word!r} is not known.",
-        "Choose strict (right to 1e-4 beside float32 eager) or framework (what torch's flags allow).",
+        "Choose strict (right to 1e-4 compared with float32 eager) or framework (what torch's flags allow).",
     )
 
 

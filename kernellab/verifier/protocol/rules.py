@@ -390,7 +390,7 @@ class EdgeRule:
 
 @dataclass(frozen=True)
 class DrawnRule:
-    """Inputs drawn from what a task declares (:mod:`kernellab.verifier.cases.survey`)."""
+    """Inputs drawn from what a task declares (:mod:`kernellab.verifier.survey.survey`)."""
 
     #: cases of a verification and of a ranking, additional cases of the solver, and seconds of the judge's own thread
     #: to find them; the share of these seconds that passes before the solver begins

@@ -11,11 +11,12 @@ from math import exp, log
 from kernellab.task import Task, small_sizes
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes, runs_at
-from kernellab.verifier.cases.cases import Case, case, drawn_base, of_all, smoke_case
+from kernellab.verifier.cases.cases import Case, case
 from kernellab.verifier.cases.extents import at_ends
 from kernellab.verifier.cases.last_elements import decided_last
-from kernellab.verifier.cases.survey import Survey
+from kernellab.verifier.cases.selection import drawn_base, of_all, smoke_case
 from kernellab.verifier.protocol.rules import DRAWN, RANK
+from kernellab.verifier.survey.survey import Survey
 
 #: purpose of each case, by the first family that the task accepts: rows of all kinds in one batch; values at which exp
 #: overflows; means that hide the spread; edges

@@ -27,7 +27,7 @@ from kernellab.records import Evidence, Source, Trust
 from kernellab.sandbox.environment import passed
 from kernellab.target import Backend
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import SEAL
 from kernellab.verifier.protocol.sanitize import shown
@@ -122,7 +122,7 @@ def _recorded(stages: Stages, place: Path) -> Iterator[str]:
     """Folders with a recorded call and its contents: of the timed sizes, and of ragged ones."""
     from kernellab.verifier.seal.stage import recorded, replayer_of, require_right
 
-    ragged = [case for kind, case in cases.aligned_and_ragged(stages.task) if kind == "ragged"]
+    ragged = [case for kind, case in selection.aligned_and_ragged(stages.task) if kind == "ragged"]
     selected = [own_case(stages), *ragged[:1]]
     selected = [c for c in selected if input_bytes(stages.task, dict(c.sizes) or None) <= SEAL.sanitizer_bytes]
     if not selected:

@@ -18,7 +18,7 @@ from kernellab.errors import TaskError
 from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.sample.inputs import Family, families
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.compare.compare import NUMERIC, Mismatch, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
@@ -181,7 +181,7 @@ def normal_case(stages: Stages) -> Case:
 def _normal_case(stages: Stages) -> Case:
     family = Family.NORMAL if Family.NORMAL in families(stages.task) else Family.OWN
     interpreted = stages.context.interpreted
-    base = cases.smoke_case(stages.task, True) if interpreted else cases.small_case(stages.task)
+    base = selection.smoke_case(stages.task, True) if interpreted else selection.small_case(stages.task)
     return cases.case(stages.task, dict(base.sizes), family)
 
 

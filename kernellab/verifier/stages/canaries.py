@@ -14,7 +14,7 @@ from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.attribution.counters import Sampler, Unseen
 from kernellab.verifier.attribution.inspection import Looks
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import secret_sizes
 from kernellab.verifier.protocol.memory import lay_out
@@ -42,7 +42,7 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     most = len(kinds) if size <= CORRECT.family_bytes else TIMING.canaries if size <= CORRECT.large_bytes else 1
     changing = [spec.kind is ArgKind.TENSOR and not spec.static for spec in task.args]
     fixed = tuple(None if c else a for a, c in zip(timed.args, changing, strict=True))
-    chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), cases.of_all(kinds)]
+    chosen = [*random.SystemRandom().sample(kinds, min(most, len(kinds))), selection.of_all(kinds)]
     # For large data, use float64 only if the reference in the declared dtype does not decide.
     double = size <= CORRECT.family_bytes
 

@@ -28,9 +28,9 @@ from kernellab.task.sample.constants import constants
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.boundary_checks.attempt import outputs_of
 from kernellab.verifier.boundary_checks.memory import Memory
-from kernellab.verifier.cases import cases, device
+from kernellab.verifier.cases import cases, device, selection, statics
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.contrast import contrast
+from kernellab.verifier.cases.contrast import contrast, whole_near
 from kernellab.verifier.cases.extents import numbers_of, together_in
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
@@ -164,7 +164,7 @@ class Stages:
         if not values or any(v.numel() > 1 and bool((v == v.reshape(-1)[0]).all()) for v in values):
             return False
         self.seed = seed
-        cases.hold_parameters(values)
+        statics.hold_parameters(values)
         self.ahead = self._ahead()
         self.answers = []
         if self.ordinary is not None:
@@ -424,7 +424,7 @@ class Stages:
     def is_edge(self, failing: Case) -> bool:
         """Return whether the candidate is right at multiples of the usual tiles (small ones and the nearest) and wrong
         next to them. Restarts the worker if it has ended."""
-        pairs = cases.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
+        pairs = selection.aligned_and_ragged(self.task) if not self.context.interpreted or not self.task.dims else []
         if not pairs or all(size % 64 == 0 for _, size in failing.sizes):
             return False  # a failure at whole tiles already answers this
         right: dict[str, list[bool]] = {"aligned": [], "ragged": []}
@@ -443,12 +443,12 @@ class Stages:
         above = self._whole_above(failing)
         if above is not None:
             return self._is_right(above)
-        near = cases.whole_near(self.task, failing)
+        near = whole_near(self.task, failing)
         return small and (near is None or self._is_right(near))
 
     def _whole_above(self, failing: Case) -> Case | None:
         """Return the task's own inputs at the multiples of 64 above the failing sizes; None if no such case can run."""
-        near = cases.whole_near(self.task, failing)
+        near = whole_near(self.task, failing)
         sizes = dict(failing.sizes)
         above = near is not None and all(size >= sizes[name] for name, size in near.sizes)
         return near if above else None
@@ -459,7 +459,7 @@ class Stages:
     def constant(self) -> list[Tried]:
         """Return the first wrong answers for constant contents at one small size, within a time limit. Neither sizes
         nor contents are secret, so all of it may be reported. Empty if the candidate is right."""
-        base = cases.public(self.task, self.context.interpreted)
+        base = selection.public(self.task, self.context.interpreted)
         if base is None:
             return []
         failures: list[Tried] = []

@@ -17,8 +17,8 @@ from kernellab.task.dtypes import finite
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.boundary_checks.drawn import ordered
-from kernellab.verifier.cases import cases
-from kernellab.verifier.cases.long import both_long, is_small_inside, wide
+from kernellab.verifier.cases import cases, selection
+from kernellab.verifier.cases.selection import both_long, is_small_inside, wide
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.coverage import stage as coverage
 from kernellab.verifier.judge.process import WorkerFailure
@@ -89,7 +89,7 @@ def _correct(stages: Stages) -> str:
         )
     checked, seconds, refused = _planned(stages)
     if stages.context.interpreted:
-        for case in cases.as_long_as_time_allows(stages.task, list(zip(checked, seconds, strict=True))):
+        for case in selection.as_long_as_time_allows(stages.task, list(zip(checked, seconds, strict=True))):
             stages.check(case)
             checked = [*checked, case]
     else:
@@ -167,7 +167,7 @@ def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
         sizes = max(lengths, default=(0, ()))[1]
         if not sizes:
             continue
-        case = cases.glance(cases.case(stages.task, dict(sizes), Family.OFFSET))
+        case = cases.case(stages.task, dict(sizes), Family.OFFSET).glance()
         if not cases.has_answer(case) or not all(map(finite, case.native)):
             continue
         try:

@@ -28,7 +28,7 @@ from kernellab.target import Backend
 from kernellab.task import ArgKind, Task
 from kernellab.task.dtypes import channels_last
 from kernellab.task.sample.sizes import runs_at
-from kernellab.verifier.cases.cases import drawn_base
+from kernellab.verifier.cases.selection import drawn_base
 from kernellab.verifier.judge.pool import memory_limit
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out

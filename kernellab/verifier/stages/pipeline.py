@@ -123,7 +123,7 @@ def candidate_of(context: Context) -> Iterator[Stages]:
 
     Raises TaskError for an invalid task.
     """
-    from kernellab.verifier.cases.cases import static_held
+    from kernellab.verifier.cases.statics import static_held
     from kernellab.verifier.stages.candidate import Stages
 
     task = load_task(context.request.task_text, context.request.task_name)

@@ -34,9 +34,9 @@ from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, mod
 from kernellab.verifier.boundary_checks.near_zeros import near_zeros
 from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
 from kernellab.verifier.boundary_checks.small_numbers import small_numbers
-from kernellab.verifier.cases import cases
+from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.extents import of_paths
-from kernellab.verifier.cases.long import all_long
+from kernellab.verifier.cases.selection import all_long
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, HONEST
 from kernellab.verifier.stages import evidence
@@ -177,7 +177,7 @@ def _each_layout(stages: Stages, case: Case) -> None:
     add = stages.context.findings.add
     if stages.context.interpreted:
         # A call takes milliseconds per program in the interpreter.
-        case = cases.drawn_base(stages.task, interpreted=True)
+        case = selection.drawn_base(stages.task, interpreted=True)
     if not all(is_right(stages, case, layout) for layout in layouts.outer(case.args)):
         add(StridesLimit(contiguous="all"))
     elif not all(

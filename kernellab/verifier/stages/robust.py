@@ -23,10 +23,10 @@ from kernellab.verifier.boundary_checks.combined import combined
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes, free_floats
 from kernellab.verifier.boundary_checks.memory import untouched
 from kernellab.verifier.boundary_checks.modes import left_to_caller, other_mode_differs
-from kernellab.verifier.cases import answers, cases
+from kernellab.verifier.cases import answers, cases, selection
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import at_ends
-from kernellab.verifier.cases.long import all_long
+from kernellab.verifier.cases.selection import all_long
 from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.coverage import stage as coverage
 from kernellab.verifier.judge import process_stats
@@ -84,7 +84,7 @@ def robust(stages: Stages) -> str:
     right = properties(stages, first)
     if not stages.context.interpreted:
         along_paths(stages)
-    base = cases.drawn_base(stages.task, stages.context.interpreted)
+    base = selection.drawn_base(stages.task, stages.context.interpreted)
     orders = [(position, name) for position, name, _ in free_floats(base)]
     followed.append(combined(stages, base, right, stages.ahead.survey().cases, orders))
     fixed_sizes(stages)
@@ -255,7 +255,7 @@ def many(stages: Stages) -> list[str]:
     Raises:
         Refused: The kernel is wrong for one of them.
     """
-    task, base = stages.task, cases.drawn_base(stages.task, most=DRAWN.content_bytes)
+    task, base = stages.task, selection.drawn_base(stages.task, most=DRAWN.content_bytes)
     if input_bytes(task, dict(base.sizes) or None) > DRAWN.contents_bytes:
         return []
     stacked = tuple(

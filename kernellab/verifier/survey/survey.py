@@ -25,7 +25,8 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.changes import SPECIAL, USUAL
 from kernellab.verifier.cases.input_specs import meet
-from kernellab.verifier.cases.proposals import (
+from kernellab.verifier.protocol.rules import CORRECT, DRAWN
+from kernellab.verifier.survey.proposals import (
     ANY,
     SPECIAL_KINDS,
     Grade,
@@ -39,8 +40,7 @@ from kernellab.verifier.cases.proposals import (
     of_range,
     value_bounds,
 )
-from kernellab.verifier.cases.ranges import Range, is_permutation, is_safe, range_of, runs, sizes_by_values
-from kernellab.verifier.protocol.rules import CORRECT, DRAWN
+from kernellab.verifier.survey.ranges import Range, is_permutation, is_safe, range_of, runs, sizes_by_values
 
 if TYPE_CHECKING:
     import torch
@@ -388,7 +388,7 @@ class Survey:
         return not is_noise(case)
 
     def _add_exact(self) -> None:
-        from kernellab.verifier.cases.exact import ExactCases
+        from kernellab.verifier.survey.exact import ExactCases
 
         spans = self._float_bounds(32.0)
         if not spans or any(low >= high for low, high in spans.values()):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import DrawnLimit
 from kernellab.task.sample.draw import Legal, Support
-from kernellab.verifier.cases.ranges import Range, is_permutation
 from kernellab.verifier.protocol.rules import DRAWN
+from kernellab.verifier.survey.ranges import Range, is_permutation
 
 if TYPE_CHECKING:
     import torch
