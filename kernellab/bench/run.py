@@ -8,19 +8,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from kernellab.bench.rows import Row
-from kernellab.bench.run_problem import DEADLINE, Job
+from kernellab.bench.run_problem import Job
 from kernellab.bench.scale import CPU_BYTES
 from kernellab.bench.suites import SuiteTask
 from kernellab.bench.workers import run_jobs
 from kernellab.errors import KernellabError
-from kernellab.options.fidelity import STRICT
+from kernellab.options.suite import SuiteRequest
 
 ROWS = "rows.jsonl"
 #: the rows that a run without ``resume`` has replaced
@@ -35,62 +33,26 @@ def is_kept(row: Row, precision: str, every: bool) -> bool:
     return (row.passed or (every and row.turns > 0)) and row.asked == precision
 
 
-@dataclass(frozen=True)
-class SuiteRequest:
-    """How a suite is run; the first five are the arguments of :func:`kernellab.session.design` of that name.
-
-    Tasks of fixed shapes whose tensors take more than ``max_bytes`` are cut along their batch dimensions. Not given,
-    that is 64 MiB on a CPU for a KernelBench problem and no limit on a GPU; under Triton's interpreter it is never
-    more than 1 MiB. ``workers`` processes (default: by the cores) each take one problem at a time, ``deadline``
-    seconds at most. With ``quick_first`` the problems that cost least are begun first; after ``budget`` seconds none
-    is begun any more.
-    """
-
-    dsl: str | None = None
-    roles: str | None = None
-    max_turns: int = 20
-    tune: str = ""
-    allow_library: bool = False
-    #: keep the folder's rows that passed at this precision
-    resume: bool = False
-    #: keep failed rows too: each is a sample
-    every: bool = False
-    max_bytes: int | None = None
-    workers: int | None = None
-    deadline: float = DEADLINE
-    quick_first: bool = False
-    #: read, audit, design and gate each task; build and time nothing
-    dry: bool = False
-    budget: float = inf
-    #: the requested precision of float32 results: "strict" (right to 1e-4 against float32 eager, as KernelBench checks)
-    #: or "framework" (the rounding of eager under torch's flags)
-    precision: str = STRICT
-    #: the memory's path; "" for none. Entries of each task's own computation are left out
-    memory: str = ""
-
-
 def run_suite(
     tasks: Sequence[SuiteTask],
     out: Path,
     how: SuiteRequest = SuiteRequest(),
     on_row: Callable[[Row], None] = lambda row: None,
+    keep_failed: bool = False,
 ) -> list[Row]:
     """Design every task and return the rows in order; each row is appended to ``out/rows.jsonl`` at once. A task that
-    was not begun has no row."""
+    was not begun has no row. With ``keep_failed`` a resumed run keeps failed rows too: each is a sample."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / ROWS
     earlier = _last(path) if how.resume else {}
-    done = {key for key, row in earlier.items() if is_kept(row, how.precision, how.every)}
+    done = {key for key, row in earlier.items() if is_kept(row, how.precision, keep_failed)}
     if not how.resume:
         # a missing --resume must not delete a night's rows
         if path.exists() and path.stat().st_size:
             path.replace(out / BEFORE)
         path.write_text("")
-    common = {
-        "dsl": how.dsl, "roles": how.roles, "max_turns": how.max_turns, "max_bytes": how.max_bytes or 0,
-        "workspace": str(out), "allow_library": how.allow_library, "tune": how.tune, "deadline": how.deadline,
-        "dry": how.dry, "memory": how.memory, "precision": how.precision,
-    }  # fmt: skip
+    shared = SuiteRequest.model_fields.keys() & Job.model_fields.keys()
+    common = how.model_dump(include=shared) | {"workspace": str(out), "max_bytes": how.limit_bytes}
     _whole_lines(path)
     jobs = []
     for task in quickest_first(tasks) if how.quick_first else tasks:
@@ -110,7 +72,7 @@ def run_suite(
 
     if jobs:
         workers, devices = how.workers or usual_workers(how.dsl), visible_devices(how.dsl)
-        run_jobs(jobs, out, workers, how.deadline, keep, _on_cpu(how.dsl) and not how.dry, devices, how.budget)
+        run_jobs(jobs, out, workers, how.deadline, keep, _on_cpu(how.dsl) and not how.dry, devices, how.seconds)
     return _in_order(tasks, earlier)
 
 

@@ -15,6 +15,7 @@ from kernellab.conditions import WeakTask, of
 from kernellab.errors import KernellabError, SessionError
 from kernellab.options.design import DesignCall
 from kernellab.options.fidelity import STRICT
+from kernellab.options.suite import DEADLINE
 from kernellab.records import Record
 from kernellab.task import Task, forget_modules, load_task
 
@@ -40,8 +41,6 @@ _SMALL, _SHARED = 128 << 20, 0.85
 #: share of a device's memory from which a problem is postponed until smaller ones are done: a worker that waits for so
 #: much memory would be idle
 _MUCH = 0.25
-#: seconds for one problem, a session with all its verifications
-DEADLINE = 900.0
 #: seconds before its deadline at which a session is stopped, so that the current turn can end
 _STOP_BEFORE = 60.0
 

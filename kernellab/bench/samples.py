@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernellab.bench.rows import FAST, Row
-from kernellab.bench.run import SuiteRequest, run_suite
+from kernellab.bench.run import run_suite
 from kernellab.bench.suites import SuiteTask
+from kernellab.options.suite import SuiteRequest
 from kernellab.verifier.timing.metrics import fast_p, mean_pass_at_k
 
 
@@ -18,8 +18,7 @@ def run_samples(
 ) -> list[list[Row]]:
     """Run the suite ``count`` times, each in a folder of ``out``. With ``how.resume`` every existing row is kept, since
     a failure is a sample too."""
-    every = replace(how, every=True)
-    return [run_suite(tasks, folder, every, on_row) for folder in folders(out, count)]
+    return [run_suite(tasks, folder, how, on_row, keep_failed=True) for folder in folders(out, count)]
 
 
 def folders(out: Path, count: int) -> list[Path]:

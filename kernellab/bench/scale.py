@@ -29,7 +29,6 @@ _SMALLEST_WINDOW = 33
 _EVEN, _UNEVEN = 64, 0.125
 #: functions whose numbers may be the extents
 _DRAWING = ("get_inputs", "inputs")
-_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 _WRAPPER = """
 
@@ -207,20 +206,3 @@ def _with_number(text: str, line: int, columns: tuple[int, int], before: int, af
     start, end = columns
     lines[line] = (raw[:start] + str(after).encode() + raw[end:]).decode() + f"  # {before} at full size"
     return "\n".join(lines)
-
-
-def parse_bytes(text: str) -> int:
-    """``"64M"`` -> 67108864; units K, M, G (powers of 1024), with or without B.
-
-    Raises:
-        TaskError: it is not such a number.
-    """
-    word = text.strip().lower().removesuffix("b").removesuffix("i")
-    factor = _UNITS.get(word[-1:], 1)
-    try:
-        value = int(float(word.rstrip("kmg")) * factor)
-    except ValueError:
-        value = 0
-    if value <= 0:
-        raise TaskError(f"{text!r} is not a number of bytes.", "Write for example 64M or 1G.")
-    return value

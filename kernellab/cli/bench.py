@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from pydantic import BaseModel, Field
 
 from kernellab.cli.output import emit, say
+from kernellab.cli.parameters import with_requests
 from kernellab.errors import counted
-from kernellab.options.fidelity import PRECISION, STRICT
+from kernellab.options import REQUEST, Option, Surface
+from kernellab.options.suite import SuiteRequest, SuiteTasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernellab.bench.rows import Row
-    from kernellab.bench.run import SuiteRequest
     from kernellab.bench.suites import SuiteTask
 
 
+class BenchShell(BaseModel):
+    """What only the shell's bench takes."""
+
+    model_config = REQUEST
+    OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
+
+    samples: int = Field(
+        default=1,
+        ge=1,
+        description="design each task this often; the report has pass@1 to pass@K and the cost",
+    )
+    out: Path = Field(default=Path("out/bench"), description="a folder for the rows and the report")
+    json_: Annotated[bool, Option(on=Surface.COMMAND, flag="json")] = Field(
+        default=False, description="one JSON object on stdout"
+    )
+
+
+@with_requests
 def bench(
     suite: Annotated[
         str,
@@ -27,63 +46,15 @@ def bench(
             help="builtin[:static|:dynamic]; kernelbench:, akg:, tritonbench:, flashinfer:, solexec:CHECKOUT; a folder."
         ),
     ],
-    dsl: Annotated[str | None, typer.Option(help="triton, cpp, cuda_c; default: triton with a GPU, else cpp.")] = None,
-    roles: Annotated[str | None, typer.Option(help='"rules", or "designer=rules,coder=rules".')] = None,
-    max_turns: Annotated[int, typer.Option(min=1, help="Stop a session after this many turns.")] = 20,
-    level: Annotated[list[int] | None, typer.Option(min=1, max=3, help="KernelBench's level; repeatable.")] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Problems designed at once; one is timed at a time. Default: by the cores."),
-    ] = None,
-    deadline: Annotated[float, typer.Option(min=1.0, help="Seconds for one problem.")] = 900.0,
-    allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Accept kernels that call the library's operators; labelled so.")
-    ] = False,
-    precision: Annotated[str, typer.Option(help=PRECISION)] = STRICT,
-    tune: Annotated[
-        str,
-        typer.Option(help="Measure points of each task's schedules, so many (8) or for seconds (20s); the fastest."),
-    ] = "",
-    memory: Annotated[
-        str, typer.Option(help="A memory's place, or `on` for this workspace's; a task's own computation is held out.")
-    ] = "",
-    samples: Annotated[
-        int,
-        typer.Option(min=1, help="Design each task this often; the report has pass@1 to pass@K and the cost."),
-    ] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
-    only: Annotated[
-        str,
-        typer.Option(help="Only tasks whose category/name matches this regular expression, or numbers: 3,67,77-100."),
-    ] = "",
-    quick_first: Annotated[
-        bool, typer.Option("--quick-first", help="Start with the cheapest problems, by their shapes.")
-    ] = False,
-    dry: Annotated[
-        bool, typer.Option("--dry", help="Read, audit, design and gate each task; build and time nothing.")
-    ] = False,
-    minutes: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="Start no problem after this many minutes; the report says what was not run."),
-    ] = None,
-    max_bytes: Annotated[
-        str | None,
-        typer.Option(help="Cut static tasks along their batch to this many bytes; KernelBench on a CPU: 64M."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="A folder for the rows and the report.")] = Path("out/bench"),
-    resume: Annotated[
-        bool,
-        typer.Option(help="Keep the folder's passed rows and run the others; default: move all to rows.before.jsonl."),
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    chosen: SuiteTasks,
+    how: SuiteRequest,
+    shell: BenchShell,
 ) -> int:
     """Design every task of a suite and report its figures. Exit 0 when every task was run and passed."""
     from kernellab.bench.rows import summarise
-    from kernellab.bench.run import SuiteRequest, rows_of, run_suite
-    from kernellab.bench.scale import parse_bytes
+    from kernellab.bench.run import rows_of, run_suite
     from kernellab.bench.suites import load_suite
     from kernellab.content import find_workspace
-    from kernellab.options.design import tuning_limit
     from kernellab.session.config import defaults
     from kernellab.session.start import check_coder
     from kernellab.verifier.protocol.option_words import fidelity
@@ -91,29 +62,17 @@ def bench(
     if usual := sorted(defaults(find_workspace()).model_fields_set):
         say(f"[session] of kernellab.toml ({', '.join(usual)}) does not apply here: give options of bench instead.")
     # a DSL that is detected is one that the rules write
-    check_coder(dsl or "cpp", roles or "rules")
-    tuning_limit(tune)
-    precision = fidelity(precision) or STRICT
-    tasks = load_suite(suite, only, limit, level or ())
-    at_most = parse_bytes(max_bytes) if max_bytes else None
-
-    dried = f"{suite} on {dsl or 'the usual DSL'}, {precision}, without a clock" if dry else ""
-    if resume:
-        from kernellab.bench.run import is_kept
-        from kernellab.bench.samples import folders
-
-        table = [row for folder in (folders(out, samples) if samples > 1 else [out]) for row in rows_of(tasks, folder)]
-        kept = sum(is_kept(row, precision, samples > 1) for row in table)
-        which = "" if samples > 1 else " that passed"
-        say(f"kept {counted(kept, 'row')}{which}; {counted(samples * len(tasks) - kept, 'task')} to run")
+    check_coder(how.dsl or "cpp", how.roles or "rules")
+    fidelity(how.precision)
+    tasks = load_suite(suite, chosen.only, chosen.limit, chosen.level)
+    samples, out = shell.samples, shell.out
+    dried = f"{suite} on {how.dsl or 'the usual DSL'}, {how.precision}, without a clock" if how.dry else ""
+    if how.resume:
+        _tell_kept(tasks, how.precision, shell)
+    how = how.model_copy(update={"memory": _store(how.memory)})
     try:
-        how = SuiteRequest(
-            dsl=dsl, roles=roles, max_turns=max_turns, tune=tune, allow_library=allow_library, resume=resume,
-            max_bytes=at_most, workers=workers, deadline=deadline, quick_first=quick_first, dry=dry,
-            budget=60 * minutes if minutes else inf, memory=_store(memory), precision=precision,
-        )  # fmt: skip
         if samples > 1:
-            return _sampled(tasks, out, how, samples, suite, json)
+            return _sampled(tasks, out, how, samples, suite, shell.json_)
         rows = run_suite(tasks, out, how, _tell)
     except KeyboardInterrupt:
         if done := rows_of(tasks, out):
@@ -121,12 +80,26 @@ def bench(
         raise
     report = _report(rows, tasks, suite, out, dried)
     not_run = len(tasks) - len(rows)
-    if json:
-        emit({"suite": suite, "precision": precision, **_figures(rows), "not_run": not_run,
+    if shell.json_:
+        emit({"suite": suite, "precision": how.precision, **_figures(rows), "not_run": not_run,
               "report": str(out / "report.md")})  # fmt: skip
     else:
         print(report)
     return 0 if not summarise(rows).failures and not not_run else 1
+
+
+def _tell_kept(tasks: Sequence[SuiteTask], precision: str, shell: BenchShell) -> None:
+    """Say how many rows of the folder are kept, and how many tasks are left."""
+    from kernellab.bench.run import is_kept, rows_of
+    from kernellab.bench.samples import folders
+
+    is_sampled = shell.samples > 1
+    rows = [
+        row for f in (folders(shell.out, shell.samples) if is_sampled else [shell.out]) for row in rows_of(tasks, f)
+    ]
+    kept = sum(is_kept(row, precision, is_sampled) for row in rows)
+    which = "" if is_sampled else " that passed"
+    say(f"kept {counted(kept, 'row')}{which}; {counted(shell.samples * len(tasks) - kept, 'task')} to run")
 
 
 def _sampled(

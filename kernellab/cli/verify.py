@@ -14,7 +14,7 @@ from kernellab.cli.output import emit, say
 from kernellab.cli.parameters import with_requests
 from kernellab.conditions import facts, joined
 from kernellab.errors import KernellabError, counted
-from kernellab.options.design import CheckCall, VerifyCall
+from kernellab.options.design import CheckCall, RankCall, VerifyCall
 from kernellab.records import Ranking, Source, StageResult, StageState, Trust, Verdict
 from kernellab.task import load_task
 from kernellab.task.audit import admit, weaknesses
@@ -142,17 +142,11 @@ def check(
     return 1 if any(r.state.fails for r in results) else 0
 
 
+@with_requests
 def rank(
     task: Annotated[Path, typer.Argument(help="The task's Python file.")],
     sources: Annotated[list[Path], typer.Argument(help="Files or folders that define kernel(...) or ModelNew.")],
-    dsl: Annotated[str | None, typer.Option(help="Language of SOURCES; default: detected.")] = None,
-    allow_library: Annotated[
-        bool, typer.Option("--allow-library", help="Accept candidates that call library operators.")
-    ] = False,
-    unsandboxed: Annotated[
-        bool,
-        typer.Option("--unsandboxed", help="Run them though this machine has no sandbox: you trust their authors."),
-    ] = False,
+    call: RankCall,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
     """Rank SOURCES by speed on TASK, in about a second each. Exit 1 when none could be timed.
@@ -164,10 +158,10 @@ def rank(
     from kernellab.verifier import RankOptions, Verifier
     from kernellab.verifier.protocol.option_words import plain_dsl
 
-    candidates = [(path, read_source(path, dsl, plain_dsl())) for path in sources]
+    candidates = [(path, read_source(path, call.dsl, plain_dsl())) for path in sources]
     loaded = load_task(task)
     admit(loaded)
-    options = RankOptions(allow_library=allow_library, unsandboxed=unsandboxed)
+    options = RankOptions(allow_library=call.allow_library, unsandboxed=call.unsandboxed)
     rankings: list[tuple[Path, Ranking]] = []
     with Verifier() as verifier:
         for path, source in candidates:

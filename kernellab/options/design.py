@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, ClassVar, Union
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -66,6 +66,15 @@ TargetAt = Annotated[
 AllowLibrary = Annotated[
     bool, Field(description="accept kernels that call the framework's library, and label them so"), Option()
 ]
+Tune = Annotated[
+    str,
+    Field(
+        description="measure points of the rules' schedules first, and take the fastest: so many (8), or for so many "
+        "seconds (20s)"
+    ),
+    BeforeValidator(_tuning),
+    Option(metavar="N|Ns", reads=tuning_limit),
+]
 Precision = Annotated[
     str,
     Field(description=f"how near float32 results must come; {PRECISION}"),
@@ -107,11 +116,7 @@ class DesignOptions(BaseModel):
     ablation: Annotated[tuple[str, ...], Option(flag="without", metavar="PART")] = Field(
         default=(), description=f"leave a part of the method out: {', '.join(ABLATIONS)}"
     )
-    tune: Annotated[str, BeforeValidator(_tuning), Option(metavar="N|Ns", reads=tuning_limit)] = Field(
-        default="",
-        description="measure points of the rules' schedules first, and take the fastest: so many (8), or for so many "
-        "seconds (20s)",
-    )
+    tune: Tune = ""
     memory: Annotated[str, Option(default="as kernellab.toml says, else the workspace's where there is one")] = Field(
         default="", description="the memory of verified kernels: on, off, or a store's place"
     )
@@ -215,6 +220,22 @@ class CheckCall(VerificationOptions):
     )
     unsandboxed: Annotated[bool, Option(on=Surface.COMMAND)] = Field(
         default=False, description="run kernels on a machine without a sandbox: you trust their authors"
+    )
+
+
+class RankCall(BaseModel):
+    """A ranking of kernels as a person calls it."""
+
+    model_config = REQUEST
+    OPTION: ClassVar[Option] = Option(on=Surface.COMMAND)
+
+    dsl: Annotated[Union[str, None], Option(on=Surface.COMMAND, default="detected")] = Field(
+        default=None, description="the DSL of the sources"
+    )
+    allow_library: AllowLibrary = False
+    unsandboxed: bool = Field(
+        default=False,
+        description="run them without a sandbox, which this machine does not have: you trust their authors",
     )
 
 

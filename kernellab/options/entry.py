@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -150,6 +150,7 @@ def _entry(name: str, field: FieldInfo, option: Option) -> Entry:
     choices = option.choices
     if many:
         kind = get_args(kind)[0]
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(kind) is Literal:
         choices = choices or tuple(str(value) for value in get_args(kind) if value != "")
         kind = str

@@ -39,7 +39,7 @@ def test_a_run_that_was_cut_off_goes_on_and_a_failed_sample_is_not_tried_again(t
     for number, speedup in ((1, 2.0), (2, None)):
         (tmp_path / f"sample-{number}").mkdir()
         (tmp_path / f"sample-{number}" / ROWS).write_text(row("a", speedup).model_dump_json() + "\n")
-    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    how = SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0)
     found = run_samples(tasks, tmp_path, how, 2, lambda _: pytest.fail("a sample was run again"))
     assert [[r.passed for r in rows] for rows in found] == [[True], [False]]
 
@@ -62,7 +62,7 @@ def test_what_no_role_ever_worked_on_is_no_sample_and_is_run_when_the_suite_resu
     (tmp_path / "sample-1").mkdir()
     lost = row("a", None).model_copy(update={"turns": 0, "reason": "Its worker ended with exit code 1."})
     (tmp_path / "sample-1" / ROWS).write_text(lost.model_dump_json() + "\n")
-    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    how = SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0)
     ran: list[str] = []
     run_samples([SuiteTask("a", "", "def f(): pass\n")], tmp_path, how, 1, lambda found: ran.append(found.name))
     assert ran == ["a"]

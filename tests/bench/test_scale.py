@@ -7,9 +7,10 @@ import re
 import pytest
 import torch
 
-from kernellab.bench.scale import _even, parse_bytes, scaled
+from kernellab.bench.scale import _even, scaled
 from kernellab.bench.suites import load_suite
 from kernellab.errors import TaskError
+from kernellab.options.suite import parse_bytes
 from kernellab.task import load_task
 from kernellab.task.sample.sizes import input_bytes
 

@@ -13,12 +13,13 @@ import pytest
 from kernellab.bench import run_problem, workers
 from kernellab.bench.report import markdown
 from kernellab.bench.rows import Row
-from kernellab.bench.run import SuiteRequest, quickest_first, read_rows, rows_of, run_suite, visible_devices
+from kernellab.bench.run import quickest_first, read_rows, rows_of, run_suite, visible_devices
 from kernellab.bench.run_problem import Job, category, run_job
 from kernellab.bench.suites import SuiteTask, load_suite
 from kernellab.bench.workers import run_jobs
 from kernellab.dsls import machine as target_detect
 from kernellab.errors import TaskError
+from kernellab.options.suite import SuiteRequest
 from kernellab.records import Comparison, Timing
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import load_task
@@ -231,7 +232,7 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     )
     (tmp_path / "rows.jsonl").write_text(kept.model_dump_json() + "\n")
     tasks = [SuiteTask("old", "", RELU, "1_Old"), SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
-    rows = run_suite(tasks, tmp_path, SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0))
+    rows = run_suite(tasks, tmp_path, SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0))
     assert rows[0] == kept and not rows[1].passed
     assert read_rows(tmp_path / "rows.jsonl") == rows
     report = markdown(rows, "here")
@@ -239,11 +240,11 @@ def test_a_run_goes_on_where_it_stopped_and_reports_what_it_has(tmp_path: Path) 
     assert "| static | strict (fp32-strict) | yes |" in report and "| static | strict | NO" in report
     # what failed is tried again, what passed is not
     fixed = [tasks[0], SuiteTask("broken", "", "def g(): pass\n", "2_Broken")]
-    again = run_suite(fixed, tmp_path, SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0))
+    again = run_suite(fixed, tmp_path, SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0))
     assert again[0] == kept and again[1].seconds != rows[1].seconds
     assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
     # begun anew, the rows of before are set aside
-    run_suite(fixed[1:], tmp_path, SuiteRequest("cpp", "rules", workers=1, deadline=60.0))
+    run_suite(fixed[1:], tmp_path, SuiteRequest(dsl="cpp", roles="rules", workers=1, deadline=60.0))
     assert [r.title for r in read_rows(tmp_path / "rows.before.jsonl")] == ["1_Old", "2_Broken", "2_Broken"]
     assert [r.title for r in read_rows(tmp_path / "rows.jsonl")] == ["2_Broken"]
 
@@ -253,7 +254,7 @@ def test_rows_of_another_precision_are_not_kept(tmp_path: Path) -> None:
     kept = Row(name="broken", category="", dynamic=False, passed=True, turns=4, seconds=1.0, title="2_Broken")
     (tmp_path / "rows.jsonl").write_text(kept.model_dump_json() + "\n")
     tasks = [SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
-    how = SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0)
+    how = SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0)
     assert run_suite(tasks, tmp_path, replace(how, precision="framework")) == [kept]
     (again,) = run_suite(tasks, tmp_path, how)
     assert not again.passed and again.precision == "strict"
@@ -295,13 +296,17 @@ def test_what_costs_least_comes_first() -> None:
 
 def test_what_a_spent_budget_leaves_out_is_told_and_run_later(tmp_path: Path) -> None:
     tasks = [SuiteTask(n, "", "def f(): pass\n", n) for n in ("1_A", "2_B")]
-    assert run_suite(tasks, tmp_path, SuiteRequest("cpp", "rules", workers=1, deadline=60.0, budget=0.0)) == []
-    rows = run_suite(tasks[:1], tmp_path, SuiteRequest("cpp", "rules", workers=1, deadline=60.0))
+    assert (
+        run_suite(tasks, tmp_path, SuiteRequest(dsl="cpp", roles="rules", workers=1, deadline=60.0, minutes=0.0)) == []
+    )
+    rows = run_suite(tasks[:1], tmp_path, SuiteRequest(dsl="cpp", roles="rules", workers=1, deadline=60.0))
     report = markdown(rows, "here", ["2_B"])
     assert "Not run:\n\n- 2_B" in report and "Over all 1 that were run" in report
     # a row that failed before is kept where its task is not begun again
     assert (
-        run_suite(tasks, tmp_path, SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0, budget=0.0))
+        run_suite(
+            tasks, tmp_path, SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0, minutes=0.0)
+        )
         == rows
     )
 
@@ -313,5 +318,5 @@ def test_a_line_that_a_killed_run_left_unfinished_costs_that_row_alone(tmp_path:
     path.write_text(kept.model_dump_json() + "\n" + kept.model_dump_json()[:40])
     assert read_rows(path) == [kept]
     tasks = [SuiteTask("old", "", RELU, "1_Old"), SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
-    rows = run_suite(tasks, tmp_path, SuiteRequest("cpp", "rules", resume=True, workers=1, deadline=60.0))
+    rows = run_suite(tasks, tmp_path, SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0))
     assert read_rows(path) == rows == rows_of(tasks, tmp_path)

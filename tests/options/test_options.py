@@ -6,11 +6,14 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args, get_type_hints
 
 import pytest
+import typer
 from pydantic import BaseModel, Field
+from typer.models import OptionInfo
 
+from kernellab.cli import app
 from kernellab.errors import EvolveError, KernellabError, ModelError, SessionError
 from kernellab.evolve.policies import POLICIES
 from kernellab.evolve.run import begin
@@ -20,6 +23,7 @@ from kernellab.notebook.magics.table import parsers
 from kernellab.options import Option, Surface, build, entries
 from kernellab.options.design import DesignCall, DesignVerification, VerificationOptions, VerifyCall, tuning_limit
 from kernellab.options.search import CHANGEABLE, Knobs, SearchOptions
+from kernellab.options.suite import SuiteRequest
 from kernellab.session import DesignRequest, design
 from kernellab.session.config import defaults
 from tools.options_page import PAGE, page
@@ -176,6 +180,45 @@ def test_a_level_can_be_said_in_a_word(word: str, level: str) -> None:
 
 def test_the_policies_are_all_named_in_the_help() -> None:
     assert all(name in str(Knobs.model_fields["select"].description) for name in POLICIES)
+
+
+#: options that a command defines itself though a table has their name: what they say is of that command alone
+OF_THE_COMMAND = {
+    "lens": {"chip", "counters", "dsl", "level", "unsandboxed"}, "profile": {"dsl"}, "mcp": {"unsandboxed"},
+    "sketch check": {"dsl"}, "sketch cost": {"dsl"}, "sketch lower": {"dsl"}, "sketch lift": {"dsl"},
+    "sketch tune": {"dsl", "fresh"}, "docs import": {"dsl", "model"}, "memory search": {"dsl"},
+    "evolve-run night": {"dsl", "minutes"},
+    "evolve-run lab": {"elites", "islands", "migrate_every", "parallel", "rounds", "select"},
+}  # fmt: skip
+
+
+def test_a_command_defines_no_option_that_a_table_has() -> None:
+    tables = {name for model in (DesignCall, VerifyCall, SuiteRequest, Knobs) for name in names_of(model)}
+    own = {place: tables & typed for place, typed in typed_options().items() if tables & typed}
+    assert own == OF_THE_COMMAND
+
+
+def names_of(model: type[BaseModel]) -> set[str]:
+    return {entry.name for entry in entries(model)}
+
+
+def typed_options() -> dict[str, set[str]]:
+    """Each command's options that no request has, by the command's words."""
+    found: dict[str, set[str]] = {}
+
+    def visit(app: typer.Typer, words: tuple[str, ...]) -> None:
+        for command in app.registered_commands:
+            function = command.callback
+            assert function is not None
+            hints = get_type_hints(function, include_extras=True)
+            own = {name for name, hint in hints.items() if any(isinstance(one, OptionInfo) for one in get_args(hint))}
+            found[" ".join((*words, command.name or function.__name__.rstrip("_")))] = own
+        for group in app.registered_groups:
+            assert group.typer_instance is not None
+            visit(group.typer_instance, (*words, group.name or ""))
+
+    visit(app, ())
+    return found
 
 
 def test_the_reference_page_is_current() -> None:
