@@ -71,7 +71,7 @@ lint: $(BUNDLE)
 lab: $(BUNDLE)
 	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb $(LAB)
 
-# The outputs and pictures that the repository keeps, made anew; run them on a quiet machine.
+# The outputs and pictures that the repository keeps, made again; run them on a quiet machine.
 notebooks: $(BUNDLE)
 	for book in notebooks/*.ipynb notebooks/lessons/*.ipynb; do $(BIN)/python tools/demo.py $$book --in-place || exit 1; done
 

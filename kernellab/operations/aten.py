@@ -7,7 +7,7 @@ Nothing heavy is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kernellab.operations.aten_row import FREE, POINTWISE, AtenOp, Capture, Copies, Per, Role
 from kernellab.operations.aten_table import ROWS
@@ -18,12 +18,12 @@ from kernellab.operations.sketch import OPS, Op, OpKind
 _DEAR = 4
 
 
-def _of_sketch() -> Iterator[AtenOp]:
-    """Yield the operations of ATen in the entries of the sketch's operations."""
+def _of_sketch() -> Iterator[tuple[str, AtenOp]]:
+    """Yield the operations of ATen in the entries of the sketch's operations, each after the place of its entry."""
     for op in OPS.values():
         elementwise = op.kind in (OpKind.POINTWISE, OpKind.COMPARE)
         for name in op.aten:
-            yield AtenOp(
+            yield f"the entry {op.name!r} of kernellab/operations/sketch.py", AtenOp(
                 name, _role(op), (op.name,), Per.RESULT if elementwise else Per.OPERAND, direct=True, word=name,
                 along_axis=not elementwise, structural=not elementwise, commutes=op.commutes,
                 # an operation that is one elementwise operation of a sketch reaches the Designer whole
@@ -39,18 +39,20 @@ def _role(op: Op) -> Role:
     return Role.FUNCTION if op.result == "float" and op.flops >= _DEAR else Role.ARITHMETIC
 
 
-def _table() -> dict[str, AtenOp]:
+def _table(rows: Iterable[tuple[str, AtenOp]]) -> dict[str, AtenOp]:
+    """Return the rows by name; each comes after the place where it is written."""
     table: dict[str, AtenOp] = {}
-    for row in (*_of_sketch(), *ROWS):
+    places: dict[str, str] = {}
+    for place, row in rows:
         if row.name in table:
             raise AssertionError(
-                f"ATen's {row.name} has two rows: one in sketch.py and one in aten_table.py, or two in one of them."
+                f"ATen's {row.name} has two rows, in {places[row.name]} and in {place}: remove one of them."
             )
-        table[row.name] = row
+        table[row.name], places[row.name] = row, place
     return table
 
 
-ATEN: Mapping[str, AtenOp] = _table()
+ATEN: Mapping[str, AtenOp] = _table((*_of_sketch(), *(("kernellab/operations/aten_table.py", row) for row in ROWS)))
 
 
 def aten_op(name: str) -> AtenOp | None:

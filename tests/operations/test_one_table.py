@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kernellab
-from kernellab.operations.aten import ATEN
+from kernellab.operations.aten import ATEN, _of_sketch, _table
 
 ROOT = Path(kernellab.__file__).parent
 #: names from which on a collection is a list of operations, and their share of it
@@ -53,8 +53,8 @@ EXCEPTIONS = {
     "export/runtime/recording.py": "goes along with a kernel, and needs nothing of kernellab",
     "task/call_inputs/cases.py": "functions of torch that a task's inputs() calls",
     "task/sample/shrink.py": "functions of torch that a task's inputs() calls, with the place of their sizes",
-    "verifier/cases/ranges.py": "functions of NumPy, by its names, whose results have shapes that no value decides",
-    "verifier/cases/device.py": "operators that cuDNN and cuBLAS compute in TF32, each under a flag of its own",
+    "verifier/survey/ranges.py": "functions of NumPy, by its names, whose results have shapes that no value decides",
+    "verifier/cases/device.py": "operators that cuDNN and cuBLAS compute in TF32, each under its flag",
     "verifier/compare/roundings.py": "how far a result may be off: a bound that no row of a table may move",
     "verifier/seal/record.py": _ALLOWED,
     "verifier/static/check.py": "functions of torch, with all their spellings, that a candidate may not call",
@@ -123,3 +123,11 @@ def test_every_exception_is_still_one() -> None:
 def test_a_list_of_operations_is_seen_in_each_form(text: str, found: bool) -> None:
     seen: Iterator[bool] = (is_list_of_operations(names_in(node)) for node in ast.walk(ast.parse(text)))
     assert any(seen) is found
+
+
+def test_an_operation_with_two_rows_is_refused_with_both_places() -> None:
+    row = ATEN["sin"]
+    with pytest.raises(AssertionError, match=r"sin has two rows, in the entry 'sin' and in aten_table\.py"):
+        _table((("the entry 'sin'", row), ("aten_table.py", row)))
+    in_sketch = [place for place, entry in _of_sketch() if entry.name == "sin"]
+    assert in_sketch == ["the entry 'sin' of kernellab/operations/sketch.py"]
