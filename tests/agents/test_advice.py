@@ -511,7 +511,7 @@ ELSEWHERE = {
     ),
     "tests/agents/test_conductor.py": ("reached the judge's time limit",),
     "tests/agents/test_performance.py": (
-        "were not faster", "still the best", "Nobody asked", "Every design of the rules", "is not known",
+        "were not faster", "still the best", "No one asked", "Every design of the rules", "is not known",
         "of the speed-of-light bound", "limit of turns", "sketch's roofline", "was not asked", "--tune",
         "could not be costed", "Change one thing at a time", "times the arithmetic", "earlier kernel",
         "keep eager", "must do without", "call of the framework's library", "on chip",

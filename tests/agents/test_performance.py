@@ -645,7 +645,7 @@ def test_each_reason_to_end_has_a_case_in_which_it_is_not_given(task: Any) -> No
     slow, half = passed(0.5), brief(task, improve=True, turns_left=9)
     assert end(half) == ""
     cases = {
-        "Nobody asked": replace(half, improve=False),
+        "No one asked": replace(half, improve=False),
         "limit of turns": replace(half, turns_left=0),
         "of the speed-of-light bound": replace(half, headroom=0.9),
         "is not known": replace(half, headroom=None, verdict=passed(2.0, sol=None), improvers=frozenset()),

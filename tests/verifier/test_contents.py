@@ -80,7 +80,7 @@ def test_no_two_timed_contents_are_equal_in_any_domain(domain: str) -> None:
     assert all(x.dtype == seen[0].dtype and x.shape == seen[0].shape for x in seen)
 
 
-def test_what_may_be_mixed_is_drawn_anew_all_the_same_where_that_is_cheap() -> None:
+def test_what_may_be_mixed_is_drawn_again_all_the_same_where_that_is_cheap() -> None:
     """Lines of sixteen numbers are known again by their signs and by which of them is the largest."""
 
     def prints(x: torch.Tensor) -> set[tuple[bool | int, ...]]:
@@ -93,17 +93,17 @@ def test_what_may_be_mixed_is_drawn_anew_all_the_same_where_that_is_cheap() -> N
     known = prints(args[0])
     found = mixed.next()[0]
     assert not mixed.drawn and prints(found) <= known
-    anew = Contents(task, args, loose_arguments(task, args), anew=True)
+    mixed = Contents(task, args, loose_arguments(task, args), redraws=True)
     shares = []
     for _ in range(20):
-        found = anew.next()[0]
+        found = mixed.next()[0]
         shares.append(len(prints(found) & known) / len(known))
-        assert anew.drawn == (shares[-1] < 0.1), shares
+        assert mixed.drawn == (shares[-1] < 0.1), shares
     assert min(shares) < 0.1
     # what is the same for each seed is mixed, as ever
     task = load_task(_unary("x + 0", "torch.ones(300, 200)"))
     args = task.module().sample()
-    same = Contents(task, args, loose_arguments(task, args), anew=True)
+    same = Contents(task, args, loose_arguments(task, args), redraws=True)
     seen = [same.next()[0].clone() for _ in range(6)]
     assert not same.drawn and not same.repeated and not torch.equal(seen[0], seen[1])
 
@@ -229,12 +229,12 @@ def test_outputs_are_compared_with_a_baseline_s_and_where_those_differ_with_the_
     args = judge.relu_add.module().sample()
     right = torch.relu(args[0]) + args[1]
     checks = Checks(Comparison(judge.relu_add), 1 << 20)
-    checks.beside(args, [right], [right.clone()])
+    checks.check_with(args, [right], [right.clone()])
     # a baseline that is off does not make a right kernel wrong, nor a wrong one right
-    checks.beside(args, [right], [right + 1])
+    checks.check_with(args, [right], [right + 1])
     assert checks.done == 2
     with pytest.raises(WrongWhenTimed):
-        checks.beside(args, [right + 1], [right + 2])
+        checks.check_with(args, [right + 1], [right + 2])
 
 
 CHAIN = """
@@ -257,12 +257,12 @@ def test_a_fused_bf16_output_is_compared_without_another_run_of_the_reference(mo
     checks = Checks(comparison, 1 << 20)
     runs: list[object] = []
     monkeypatch.setattr(Checks, "check", lambda *given: runs.append(given))
-    checks.beside(args, [fused], [eager])
+    checks.check_with(args, [fused], [eager])
     assert checks.done == 1 and not runs
     one = fused.clone()
     one.view(-1)[7] += 2.0
     for wrong in (one, fused * 1.03, fused.float(), torch.zeros_like(fused), fused[:1]):
-        checks.beside(args, [wrong], [eager])
+        checks.check_with(args, [wrong], [eager])
     assert len(runs) == 5
 
 
@@ -311,7 +311,7 @@ def test_a_timed_output_of_another_shape_or_dtype_is_no_answer(judge: Judge) -> 
         with pytest.raises(WorkerFailure, match="in a timed call output 0"):
             checks.check(args, [other])
         with pytest.raises(WorkerFailure, match="in a timed call output 0"):
-            checks.beside(args, [other], [right])
+            checks.check_with(args, [other], [right])
 
 
 def test_elements_that_share_memory_are_found_where_their_span_is_wide() -> None:

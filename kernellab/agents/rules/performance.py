@@ -36,7 +36,7 @@ def must_finish(brief: RouteBrief) -> str:
     if is_slow(brief.verdict) and brief.measures and was_sent_back(brief):
         return f"Every design of the rules was measured, with its tunables. {hot_of(brief)}".strip()
     if not brief.improve:
-        return f"Nobody asked for more. {hot_of(brief) if is_slow(brief.verdict) else ''}".strip()
+        return f"No one asked for more. {hot_of(brief) if is_slow(brief.verdict) else ''}".strip()
     is_timed = brief.verdict is not None and brief.verdict.time is not None
     if brief.target.backend is Backend.INTERPRETER:
         return "No time is compared in Triton's interpreter."

@@ -148,15 +148,15 @@ def _in_packages(path: str) -> bool:
     return (path.startswith(folders) and ".." not in path) or os.path.realpath(path).startswith(folders)
 
 
-def may_be_copied(mapped: Mapped, beside: int = 0) -> bool:
-    """Is a piece of the process's own code large enough to be a library's? Or are all ``beside`` bytes of that code,
-    which may be the pieces of a library?"""
+def may_be_copied(mapped: Mapped, code_bytes: int = 0) -> bool:
+    """Is a piece of the process's own code large enough to be a library's? Or are the ``code_bytes`` bytes of all that
+    code, which may be the pieces of a library?"""
     try:
         size = os.path.getsize(mapped.path) if mapped.path else 0
     except OSError:
         # the size of a deleted file is unknown
         size = _LARGE
-    return size >= _LARGE_FILE or max(mapped.high - mapped.low, beside) >= _LARGE
+    return size >= _LARGE_FILE or max(mapped.high - mapped.low, code_bytes) >= _LARGE
 
 
 def own_bytes(maps: Sequence[Mapped]) -> int:

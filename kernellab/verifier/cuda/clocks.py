@@ -120,14 +120,14 @@ def left_running(tails: tuple[float, float] | None) -> float:
     return max(0.0, tails[0] - tails[1] - DEVICE.turn_noise) if tails is not None else 0.0
 
 
-def disagreement(r: Reading, tails: tuple[float, float] | None, beside: Sequence[Reading] = ()) -> str:
+def disagreement(r: Reading, tails: tuple[float, float] | None, baselines: Sequence[Reading] = ()) -> str:
     """The clock that contradicts the judge's beyond what launches explain, as a sentence without its period; empty if
     none does. All in seconds of one go.
 
     Args:
         r: the candidate's clocks.
         tails: seconds of the judge's own kernel after the answer, the candidate's and the baselines'.
-        beside: the baselines' clocks in the same rounds. A busy machine adds the same to the baselines between the
+        baselines: the baselines' clocks in the same rounds. A busy machine adds the same to the baselines between the
             worker's events and the judge's clock.
     """
     wall, events, device = r.judge * r.calls, r.events * r.calls, (r.device or 0.0) * r.calls
@@ -139,7 +139,7 @@ def disagreement(r: Reading, tails: tuple[float, float] | None, beside: Sequence
         return f"work continues {(tails[0] - tails[1]) * 1e6:.0f} us after the answer"
     if events - r.gross > tolerance:
         return f"events say {events * 1e6:.0f} us, the judge's clock {r.gross * 1e6:.0f} us"
-    usual = max((b.calls * (b.judge - b.events) for b in beside), default=0.0)
+    usual = max((b.calls * (b.judge - b.events) for b in baselines), default=0.0)
     # in a launch-bound call, the host's work after the last launch also belongs to the call
     host_decides = r.launch_bound and r.resolved
     if not host_decides and wall - events - max(usual, 0.0) > DEVICE.turn_seconds + tolerance:

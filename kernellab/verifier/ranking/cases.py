@@ -131,13 +131,13 @@ def _sizes(task: Task) -> list[Sizes]:
     several = sorted(small, key=lambda s: input_bytes(task, s))[len(small) // 2 :] or [full]
     bounds = {d.name: (max(d.min, 1), max(min(d.max, 2 * full[d.name]), 1)) for d in task.dims}
 
-    def beside() -> Sizes:
+    def next_to_full() -> Sizes:
         return {k: n + draw.choice((-1, 1)) for k, n in full.items()}
 
     def anywhere() -> Sizes:
         return {k: round(exp(draw.uniform(log(low), log(high)))) for k, (low, high) in bounds.items()}
 
-    makers = (beside, lambda: draw.choice(several), anywhere, lambda: draw.choice(several))
+    makers = (next_to_full, lambda: draw.choice(several), anywhere, lambda: draw.choice(several))
     return [_drawn(task, make) or several[-1] for make in makers]
 
 

@@ -134,12 +134,15 @@ class Stages:
 
     # -- build
 
-    def build(self, beside: Iterator[None] | None = None) -> float:
-        """Build (import and compile) the candidate in its worker, running steps of ``beside`` meanwhile; return the
-        seconds."""
+    def build(self, meanwhile: Iterator[None] | None = None) -> float:
+        """Build (import and compile) the candidate in its worker, running steps of ``meanwhile`` until it is done.
+
+        Returns:
+            The seconds that it took.
+        """
         start = time.perf_counter()
         try:
-            self._worker = self.start(self.source, beside=beside)
+            self._worker = self.start(self.source, meanwhile=meanwhile)
         except WorkerFailure as failure:
             raise Refused(self.words("build", failure), self._named(failure, "build")) from failure
         self.context.findings.sandbox = ", ".join(self._worker.sandbox)
@@ -174,8 +177,8 @@ class Stages:
         self.restart()
         return True
 
-    def start(self, source: Source, beside: Iterator[None] | None = None) -> Worker:
-        """Return a fresh worker with ``source`` built in it, running steps of ``beside`` while the build lasts.
+    def start(self, source: Source, meanwhile: Iterator[None] | None = None) -> Worker:
+        """Return a fresh worker with ``source`` built in it, running steps of ``meanwhile`` while the build lasts.
 
         Raises:
             WorkerFailure: The source cannot be built.
@@ -195,7 +198,7 @@ class Stages:
             write_files(worker.scratch / "src", source.files)
             worker.begin_build(self.build_message(source))
             began = time.monotonic()
-            for _ in beside or ():
+            for _ in meanwhile or ():
                 worker.watch()
                 if worker.built():
                     break

@@ -62,7 +62,7 @@ class Checks:
         if wrong is not None:
             raise WrongWhenTimed(wrong)
 
-    def beside(self, args: tuple[Any, ...], outputs: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
+    def check_with(self, args: tuple[Any, ...], outputs: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
         """As :meth:`check`, against what a baseline's worker has just computed for the same contents, then against
         float64's answer; the reference runs at the declared dtype only if neither is close."""
         if self.comparison.as_theirs(outputs, theirs) or self.comparison.as_exact(args, outputs):

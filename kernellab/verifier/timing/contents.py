@@ -47,11 +47,11 @@ class Contents:
     drawn with a new seed, since one argument may count another's elements. Arguments marked static and a model's
     parameters are the same for all calls.
 
-    A kernel can recognize earlier lines, even if they were scaled. So with ``anew`` a secret share of the sets that
+    A kernel can recognize earlier lines, even if they were scaled. So with ``redraws`` a secret share of the sets that
     could be mixed is drawn instead; all of them if drawing takes no time.
     """
 
-    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool], anew: bool = False) -> None:
+    def __init__(self, task: Task, args: Sequence[Any], loose: Sequence[bool], redraws: bool = False) -> None:
         self.base = tuple(args)
         self.free = [
             not spec.static and spec.kind is ArgKind.TENSOR and isinstance(a, torch.Tensor) and a.numel() > 0
@@ -74,7 +74,7 @@ class Contents:
         self.drawn = self._inputs is not None
         self._random = random.Random(secrets.randbits(64))
         #: where sets are mixed: the task's own inputs, and the share of sets that are drawn nevertheless
-        self._draws, self._chance = self._drawing(task) if anew and self._inputs is None else (None, 0.0)
+        self._draws, self._chance = self._drawing(task) if redraws and self._inputs is None else (None, 0.0)
 
     @property
     def seconds(self) -> float:

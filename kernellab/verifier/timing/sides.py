@@ -141,10 +141,10 @@ def secret_rounds(canaries: Sequence[Canary], rounds: int, most: int, draw: rand
     return by_round
 
 
-def between(team: Team, beside: Side) -> float:
-    """The largest share by which workers of one team differ, relative to ``beside``, beyond chance."""
+def between(team: Team, baseline: Side) -> float:
+    """The largest share by which workers of one team differ, relative to ``baseline``, beyond chance."""
     ratios: dict[int, list[float]] = {}
-    for maker, ours, theirs in zip(team.maker, team.seconds, beside.seconds, strict=True):
+    for maker, ours, theirs in zip(team.maker, team.seconds, baseline.seconds, strict=True):
         ratios.setdefault(maker, []).append(ours / theirs)
     parts = list(ratios.values())
     return max((stats.apart(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]), default=0.0)

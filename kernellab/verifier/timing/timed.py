@@ -110,7 +110,7 @@ class _Run:
         self.names = {id(side.worker): side.name for side in (candidate, *baselines)}
         self.deadline = deadline
         # a ranking has no time to draw contents
-        self.contents = Contents(task, args, loose_arguments(task, args), anew=not pace.ranking)
+        self.contents = Contents(task, args, loose_arguments(task, args), redraws=not pace.ranking)
         #: for each pair, whether all its contents were drawn
         self.drawn: list[bool] = []
         self.layout: Layout = lay_out(args)
@@ -271,7 +271,7 @@ class _Run:
             if is_checked or not self.baselines:
                 self.checks.check(args, ours[i])
             else:
-                self.checks.beside(args, ours[i], outputs[self.baselines[0].name][i])
+                self.checks.check_with(args, ours[i], outputs[self.baselines[0].name][i])
         for canary, canary_output in canary_outputs:
             canary.judge(canary_output)
 

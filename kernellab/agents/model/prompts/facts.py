@@ -131,7 +131,9 @@ def limit_lines(brief: Brief) -> list[str]:
         )
     lines += [f"Precision of {name}: {value}." for name, value in sorted(task.precision.items())]
     if task.strict:
-        lines.append("float32 must be right to 1e-4 (rtol and atol) beside float32 eager: products in TF32 are not.")
+        lines.append(
+            "float32 must be right to 1e-4 (rtol and atol) compared with float32 eager: products in TF32 are not."
+        )
     if brief.allow_library:
         lines.append("A kernel may also compose with the framework's library here; it is labelled so.")
     return lines
