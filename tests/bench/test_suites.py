@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -255,7 +254,7 @@ def test_rows_of_another_precision_are_not_kept(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(kept.model_dump_json() + "\n")
     tasks = [SuiteTask("broken", "", "def f(): pass\n", "2_Broken")]
     how = SuiteRequest(dsl="cpp", roles="rules", resume=True, workers=1, deadline=60.0)
-    assert run_suite(tasks, tmp_path, replace(how, precision="framework")) == [kept]
+    assert run_suite(tasks, tmp_path, how.model_copy(update={"precision": "framework"})) == [kept]
     (again,) = run_suite(tasks, tmp_path, how)
     assert not again.passed and again.precision == "strict"
 
