@@ -1,13 +1,14 @@
 """Time first designs of whole networks in KernelBench's form (`Model`, `get_inputs`, `get_init_inputs`) next to eager.
 
     python tests/gpu/networks.py FOLDER OUT SECONDS [--designers 14] [--names 28_,29_] [--modes reduce-overhead]
-        [--designs OUT_OF_BEFORE] [--chip "NVIDIA H200"]
+        [--designs OUT_OF_BEFORE] [--chip "NVIDIA H200"] [--steps design,check,warm,time]
 
-Processes without a GPU design each ``FOLDER/NAME.py`` (strict precision); others check each kernel against the network
-in float64; then, with nothing else on the GPU: eager, the kernel as it is, the kernel by the launcher that an export
-brings along (with a CUDA graph), eager as a CUDA graph, and torch.compile in ``--modes``. One JSON line a network in
-``OUT/networks.jsonl``; times are medians of ``do_bench`` in ms. A network is built as KernelBench builds it: training
-mode for batch norms; dropout is off. ``tests/gpu/networks.py table OUT`` prints a table. FOLDER may also be ``gpt2``:
+Processes design each ``FOLDER/NAME.py`` (strict precision: they look at where eager takes TF32); others check each
+kernel against the network in float64; then, with nothing else on the GPU: eager, the kernel as it is, the kernel by
+the launcher that an export brings along (with a CUDA graph), eager as a CUDA graph, and torch.compile in ``--modes``.
+One JSON line a network in ``OUT/networks.jsonl``; times are medians of ``do_bench`` in ms. A network is built as
+KernelBench builds it: training mode for batch norms; dropout is off. ``tests/gpu/networks.py table OUT`` prints a
+table. FOLDER may also be ``gpt2``:
 twelve blocks of GPT-2 in bf16 at four sizes.
 
 A result is right where it is within four times eager's distance from float64 (and 1e-3), elements within 1e-2; where
@@ -107,7 +108,7 @@ def networks(options: argparse.Namespace) -> dict[str, str]:
 def design_all(options: argparse.Namespace) -> None:
     """Each process takes the next network that none has taken; the longest texts first."""
     torch.set_num_threads(1)
-    for name, text in sorted(networks(options).items(), key=lambda pair: -len(pair[1])):
+    for name, text in sorted(networks(options).items(), key=_longest):
         path = options.out / "designs" / f"{name}.json"
         if path.exists() or not claimed(path.with_suffix(".claim")):
             continue
@@ -120,6 +121,11 @@ def design_all(options: argparse.Namespace) -> None:
         row["seconds"] = round(time.monotonic() - began, 1)
         path.with_suffix(".part").write_text(json.dumps(row))
         path.with_suffix(".part").rename(path)
+
+
+def _longest(pair: tuple[str, str]) -> int:
+    """Deep networks take the longest to design and to compile."""
+    return -len(pair[1]) - 10_000 * any(word in pair[0] for word in ("ResNet101", "DenseNet", "Swin", "Hidden", "UNet"))
 
 
 def _design(name: str, text: str, chip: str) -> dict[str, Any]:
@@ -222,8 +228,8 @@ def check_all(options: argparse.Namespace) -> None:
     """Check the networks that are designed, as they come; one that ends the process is taken up by no other."""
     left = networks(options)
     while left and time.time() < options.end:
-        ready = [name for name in left if (options.out / "designs" / f"{name}.json").exists()]
-        for name in ready:
+        ready = [name for name in sorted(left, key=lambda n: _longest((n, left[n]))) if _designed(options, name)]
+        for name in ready[:1]:
             text = left.pop(name)
             if not claimed(options.out / "work" / f"{name}.check"):
                 continue
@@ -238,7 +244,12 @@ def check_all(options: argparse.Namespace) -> None:
             torch.cuda.empty_cache()
             if "CUDA error" in row.get("error", ""):
                 os._exit(3)
-        time.sleep(0.2)
+        if not ready:
+            time.sleep(0.2)
+
+
+def _designed(options: argparse.Namespace, name: str) -> bool:
+    return (options.out / "designs" / f"{name}.json").exists()
 
 
 @torch.no_grad()
@@ -325,8 +336,11 @@ def launched(kernel: Callable[..., Any], arguments: Sequence[Any], row: dict[str
 
 
 def time_all(options: argparse.Namespace) -> None:
-    for name, text in networks(options).items():
-        if time.time() > options.end - 8:
+    everything = networks(options)
+    checked = [name for name in everything if (options.out / "checks" / f"{name}.json").exists()]
+    for name in checked + [name for name in everything if name not in checked]:
+        text = everything[name]
+        if time.time() > options.end - 6:
             return
         if not claimed(options.out / "work" / f"{name}.time"):
             continue
@@ -472,6 +486,7 @@ def main() -> int:
     )
     parser.add_argument("--designs", type=Path)
     parser.add_argument("--chip", default="NVIDIA H200")
+    parser.add_argument("--steps", default="design,check,warm,time", help="what is done of these; OUT keeps the rest")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--end", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -487,30 +502,34 @@ def main() -> int:
         for path in options.designs.glob("*.json"):
             (options.out / "designs" / path.name).write_text(path.read_text())
 
-    def crew(step: str, count: int, until: float, **environment: str) -> list[subprocess.Popen[bytes]]:
+    def crew(step: str, count: int, until: float) -> list[subprocess.Popen[bytes]]:
         command = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:], "--step", step, "--end", str(until)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
         return [subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) for _ in range(count)]
 
     def told(what: str) -> None:
         found = [len(list((options.out / part).glob("*.json"))) for part in ("designs", "checks")]
         print(f"{time.time() - began:5.1f} s {what}: {found[0]} designs, {found[1]} checks", flush=True)
 
-    until = end - options.timing
-    designers = crew("design", options.designers, until, CUDA_VISIBLE_DEVICES="")
-    checkers = crew("check", 4, until)
-    _wait(designers, until)
-    told("designed")
+    steps = options.steps.split(",")
+    until = end - options.timing if "time" in steps else end
     many = max(2, options.designers - 4)
-    checkers += crew("check", many // 2 if options.modes else many, until)
-    if options.modes:
+    crews = crew("design", options.designers, until) if "design" in steps else []
+    checkers = crew("check", 4, until) if "check" in steps else []
+    if crews:
+        _wait(crews, until)
+        told("designed")
+    if "check" in steps:
+        checkers += crew("check", many // 2 if options.modes else many, until)
+    if "warm" in steps and options.modes:
         checkers += crew("warm", many - many // 2, until)
-    _wait(checkers, until + 6)
-    told("checked")
-    timers = crew("time", options.timers, end)
-    _wait(timers, end)
-    told("timed")
-    table(options.out)
+    if checkers:
+        _wait(checkers, until + 6)
+        told("checked")
+    if "time" in steps:
+        _wait(crew("time", options.timers, end), end)
+        told("timed")
+        table(options.out)
     return 0
 
 
