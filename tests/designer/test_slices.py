@@ -75,3 +75,27 @@ def test_a_whole_number_next_to_padding_stays_whole(dtype: torch.dtype) -> None:
     for target in TARGETS:
         sketch = RulesDesigner().designs(DesignBrief(task, target))[0].sketch
         assert torch.equal(run(load_program(sketch), {"x": x})["y"], torch.nn.functional.pad(x[:-1], (1, 0)))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=["gpu", "cpu"])
+def test_a_weight_of_zero_meets_no_infinity_past_the_last_of_joined_parts(target: Target) -> None:
+    source = """import torch
+import torch.nn.functional as F
+def inputs():
+    return torch.randn(4, 8, 2), torch.randn(4, 2, 16, 8, 16), torch.randn(4, 2, 16, 8, 16)
+def reference(a, x, b):
+    s = torch.einsum("bclhn,bclhp->bchpn", b, x)
+    total = F.pad(a, (1, 0)).cumsum(-1)
+    gap = total[..., :, None] - total[..., None, :]
+    weights = gap.masked_fill(~torch.tril(torch.ones(3, 3, dtype=torch.bool)), -torch.inf).exp()
+    joined = torch.cat([torch.zeros_like(s[:, :1]), s], 1)
+    return torch.einsum("bhzc,bchpn->bzhpn", weights, joined)[:, -1]
+"""
+    task = load_task(source)
+    args = task.module().sample(seed=3)
+    (wanted,) = task.module().reference(args)
+    for design in RulesDesigner().designs(DesignBrief(task, target)):
+        program = load_program(design.sketch)
+        binding = bind(program, task, {})
+        got = run(program, binding.inputs(args), symbols={}, constexpr=binding.constexpr)["y"]
+        assert torch.allclose(got.double().reshape(wanted.shape), wanted.double(), rtol=1e-4, atol=1e-3), design.sketch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 
 from kernellab.designer.ir.dtypes import DTYPES
 from kernellab.designer.ir.expr import Axis, Expr, Free, Leaf, Num, Op, Red, walk
@@ -48,6 +49,9 @@ def best_pads(group: Sequence[Red], axis: Axis, free: Free, ends: Ends) -> dict[
     return dict.fromkeys(floats, best) if best else {}
 
 
+#: possibilities of an operation that are kept separate
+_MOST = 16
+
 #: integer operations whose second operand must not be 0, even in a lane past the edge
 DIVISIONS = frozenset(("floordiv", "mod"))
 
@@ -73,26 +77,45 @@ def _uncast(e: Expr) -> Expr:
     return _uncast(e.args[0]) if isinstance(e, Op) and e.op == "cast" and "float" not in e.args[0].dtype else e
 
 
+#: what a value may be where an axis is past the end; None is any finite number
+Possible = frozenset[float | None]
+
+
 def at_edge(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: Ends) -> float | None:
-    """Return the value of ``e`` where ``axis`` is past the end; None if it is not certain."""
+    """Return the value of ``e`` where ``axis`` is past the end; None if it is finite but not certain, nan if not even
+    that is."""
+    return _one(_possible(e, axis, pads, free, ends))
+
+
+def _one(values: Possible) -> float | None:
+    if len(values) == 1:
+        return next(iter(values))
+    return None if all(v is None or math.isfinite(v) for v in values) else math.nan
+
+
+def _possible(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: Ends) -> Possible:
     match e:
         case Num():
-            return float(e.value)
+            return frozenset((float(e.value),))
         case Leaf() if axis in free(e):
-            # an index past the end selects some element; past a slice lie elements of its tensor, and then the pad
+            # an index past the end selects some element, or past its tensor the pad, which also follows a slice
             pad = pads.get(id(e), 0.0)
-            if any(axis in free(a) for a in e.operands):
-                return None
-            return pad if ends(e, axis) else None if math.isfinite(pad) else math.nan
+            if ends(e, axis) and not any(axis in free(a) for a in e.operands):
+                return frozenset((pad,))
+            return frozenset((None,) if math.isfinite(pad) else (None, pad))
         case Op():
-            return _apply(e.op, [at_edge(a, axis, pads, free, ends) for a in e.args])
-    return None
+            given = [_possible(a, axis, pads, free, ends) for a in e.args]
+            if e.op == "where" and any(v is None or math.isnan(v) for v in given[0]):
+                return given[1] | given[2]
+            if math.prod(map(len, given)) > _MOST:
+                given = [frozenset((_one(values),)) for values in given]
+            values = (_apply(e.op, list(chosen)) for chosen in product(*given))
+            return frozenset(math.nan if v is not None and math.isnan(v) else v for v in values)
+    return frozenset((None,))
 
 
 def _apply(op: str, v: list[float | None]) -> float | None:
     if op == "where":
-        if v[0] is None:
-            return v[1] if v[1] == v[2] else None
         return v[1] if v[0] else v[2]
     if op == "mul" and 0.0 in v and not any(x is not None and not math.isfinite(x) for x in v):
         # zero times an unknown finite value is zero; valid values inside the row are finite
