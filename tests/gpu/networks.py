@@ -310,12 +310,16 @@ def replayed(run: Callable[[], Any]) -> float | str:
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
+        gc.collect()  # what another launcher holds must not be freed during a capture
+        gc.disable()
         with torch.cuda.graph(graph):
             kept = run()
+        gc.enable()
         took = bench(graph.replay)
         del graph, kept
         return took
     except Exception as failure:
+        gc.enable()
         return repr(failure)[:200]
 
 
