@@ -29,7 +29,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def networks(options: argparse.Namespace) -> dict[str, str]:
 def design_all(options: argparse.Namespace) -> None:
     """Each process takes the next network that none has taken; the longest texts first."""
     torch.set_num_threads(1)
-    for name, text in sorted(networks(options).items(), key=_longest):
+    for name, text in _in_turn(networks(options)):
         path = options.out / "designs" / f"{name}.json"
         if path.exists() or not claimed(path.with_suffix(".claim")):
             continue
@@ -123,9 +123,11 @@ def design_all(options: argparse.Namespace) -> None:
         path.with_suffix(".part").rename(path)
 
 
-def _longest(pair: tuple[str, str]) -> int:
-    """Deep networks take the longest to design and to compile."""
-    return -len(pair[1]) - 10_000 * any(word in pair[0] for word in ("ResNet101", "DenseNet", "Swin", "Hidden", "UNet"))
+def _in_turn(texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Half of the processes begin with deep networks, which take the longest, half with those that take the least."""
+    deep = ("ResNet101", "DenseNet121", "DenseNet201", "Swin", "UNet")
+    pairs = sorted(texts.items(), key=lambda pair: len(pair[1]) + 10_000 * any(word in pair[0] for word in deep))
+    return pairs if os.getpid() % 2 else pairs[::-1]
 
 
 def _design(name: str, text: str, chip: str) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def check_all(options: argparse.Namespace) -> None:
     """Check the networks that are designed, as they come; one that ends the process is taken up by no other."""
     left = networks(options)
     while left and time.time() < options.end:
-        ready = [name for name in sorted(left, key=lambda n: _longest((n, left[n]))) if _designed(options, name)]
+        ready = [name for name, _ in _in_turn(left) if _designed(options, name)]
         for name in ready[:1]:
             text = left.pop(name)
             if not claimed(options.out / "work" / f"{name}.check"):
