@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kernellab.verifier import Verifier
@@ -10,5 +12,7 @@ from .kit import Judge
 
 
 @pytest.fixture(scope="session")
-def judge(verifier: Verifier) -> Judge:
-    return Judge(verifier)
+def judge(verifier: Verifier) -> Iterator[Judge]:
+    judge = Judge(verifier)
+    yield judge
+    judge.close()

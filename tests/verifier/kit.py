@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kernellab.records import Author, Source, Trust, Verdict
+import torch
+
+from kernellab.records import Author, Source, Stage, Trust, Verdict
 from kernellab.target import Backend, Chip, Target
 from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier.cases.cases import Case
+from kernellab.verifier.judge.pool import Pool
+from kernellab.verifier.stages import ordinary, robust
+from kernellab.verifier.stages.candidate import Stages
+from kernellab.verifier.stages.context import Request
+from kernellab.verifier.stages.correct import smoke
+from kernellab.verifier.stages.pipeline import Verification
+from kernellab.verifier.stages.precision import precision_class
+from tests.breadth import everything
 
 TARGET = Target("cpp", Backend.CPU, Chip("test", "cpu", 2))
 
@@ -85,6 +97,56 @@ def kernel(x, w):
 '''
 
 QUICK = VerifyOptions(allow_library=True, budget=0.05, threads=1, level=Trust.T2)
+#: for what the stages up to correct find
+QUICK_LOOK = QUICK.model_copy(update={"level": Trust.T1})
+
+
+def _in_an_ordinary_process(stages: Stages) -> str:
+    process = ordinary.begin(stages)
+    assert process is not None
+    return ordinary.check(stages, process)
+
+
+#: part of the stage robust (or honest: its precision) -> what runs it, given two cases of the families' size. That the
+#: stages run each of them is tested in test_pipeline.py
+PARTS: Mapping[str, Callable[[Stages, Case, Case], object]] = {
+    "repeated": lambda stages, first, second: robust.repeated(stages, first, second),
+    "metamorphic": lambda stages, first, second: robust.metamorphic(stages, second, stages.check(second)),
+    "left_to_caller": lambda stages, first, second: robust.left_to_caller(stages, first),
+    "burst": lambda stages, first, second: robust.burst(stages, first, second),
+    "twice_when_long": lambda stages, first, second: robust.twice_when_long(stages),
+    "elsewhere": lambda stages, first, second: robust.elsewhere(stages, second),
+    "many": lambda stages, first, second: robust.many(stages),
+    "pages": lambda stages, first, second: robust.pages(stages),
+    "beyond_own_inputs": lambda stages, first, second: robust.beyond_own_inputs(stages, first),
+    "drawn": lambda stages, first, second: robust.drawn(stages, stages.ahead.survey()),
+    "properties": lambda stages, first, second: robust.properties(stages, first),
+    "along_paths": lambda stages, first, second: robust.along_paths(stages),
+    "fixed_sizes": lambda stages, first, second: robust.fixed_sizes(stages),
+    "launches": lambda stages, first, second: robust.launches(stages),
+    "precision_class": lambda stages, first, second: precision_class(stages),
+    "ordinary": lambda stages, first, second: _in_an_ordinary_process(stages),
+}
+
+
+class _Parts(Verification):
+    """A verification that runs static, build, smoke, and of robust only ``names`` (:data:`PARTS`)."""
+
+    def __init__(self, request: Request, pool: Pool, names: tuple[str, ...]) -> None:
+        super().__init__(request, pool, lambda _: None)
+        self.names = names
+
+    def _calls(self, stages: Stages) -> None:
+        self.steps.take(Stage.SMOKE, smoke, stages)
+        self.steps.take(Stage.ROBUST, self._parts, stages)
+
+    def _parts(self, stages: Stages) -> str:
+        first, second = stages.ahead.small(), stages.ahead.small()
+        words: list[str] = []
+        for name in self.names:
+            found = PARTS[name](stages, first, second)
+            words += [found] if isinstance(found, str) else found if name == "metamorphic" else ()
+        return ", ".join(words)
 
 
 class Judge:
@@ -95,12 +157,47 @@ class Judge:
         self.relu_add = load_task(RELU_ADD, "relu_add")
         self.scale = load_task(SCALE, "scale")
         self.fixed = load_task(FIXED, "scale")
+        self._pool: Pool | None = None
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def __call__(
         self, code: str, task: Task | None = None, options: VerifyOptions = QUICK, origin: Author = Author.HUMAN
     ) -> Verdict:
         source = Source(dsl="cpp", files={"kernel.py": code}, origin=origin)
         return self.verifier.verify(task or self.relu_add, source, TARGET, options=options)
+
+    def once(self, code: str, task: Task | None = None) -> Verdict:
+        """``judge(code, task)``, once for all tests of a process that ask the same."""
+        task = task or self.relu_add
+        if (code, task.text) not in self._verdicts:
+            self._verdicts[code, task.text] = self(code, task)
+        return self._verdicts[code, task.text]
+
+    def parts(
+        self, names: str, code: str | Source, task: Task | None = None, options: VerifyOptions = QUICK,
+        origin: Author = Author.HUMAN, target: Target = TARGET,
+    ) -> Verdict:  # fmt: skip
+        """What ``judge(code)`` says by the parts ``names`` (:data:`PARTS`, by spaces) of the stage robust alone, in
+        this process: of a verdict's processor time a tenth to a half. ``make prove`` asks for the whole verdict."""
+        task = task or self.relu_add
+        files = {"kernel.py": code} if isinstance(code, str) else code.files
+        source = Source(dsl=target.dsl, files=files, origin=origin)
+        if everything():
+            return self.verifier.verify(task, source, target, options=options)
+        self._pool = self._pool or Pool()
+        # a quick look begins no process before its time
+        options = options.model_copy(update={"level": Trust.T1})
+        request = Request(task.text, task.name, source, target.backend, target.chip.name, options)
+        threads = torch.get_num_threads()
+        try:
+            return _Parts(request, self._pool, tuple(names.split())).run()
+        finally:
+            torch.set_num_threads(threads)
+
+    def close(self) -> None:
+        """End the processes of :meth:`parts`."""
+        if self._pool is not None:
+            self._pool.close()
 
 
 def processes_below(pid: int) -> list[int]:

@@ -18,7 +18,7 @@ from kernellab.verifier.protocol.control import Output
 from kernellab.verifier.stages.robust import leaks
 from kernellab.verifier.worker import witness
 
-from .kit import QUICK, Judge
+from .kit import QUICK, QUICK_LOOK, Judge
 
 BODY = """import os, signal, torch
 {before}
@@ -38,7 +38,7 @@ def source(line: str = "pass", z: str = "z", before: str = "") -> str:
     ["x.set_(torch.zeros_like(x))", "x.data = x.flip(0)", "x.t_()", "x.requires_grad_(True)", "x.neg_().neg_()"],
 )
 def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str, judge: Judge) -> None:
-    verdict = judge(source(line))
+    verdict = judge.parts("left_to_caller", source(line))
     assert not verdict.passed and verdict.evidence is not None and verdict.evidence.signature == "mutates-input"
 
 
@@ -66,7 +66,7 @@ def test_an_argument_that_is_another_tensor_after_the_call_is_refused(line: str,
     ],
 )
 def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, words: str, judge: Judge) -> None:
-    verdict = judge(source(line))
+    verdict = judge.parts("left_to_caller", source(line))
     assert not verdict.passed and verdict.evidence is not None, verdict.flags
     assert verdict.evidence.signature == "caller-state" and words in verdict.reason
 
@@ -93,7 +93,7 @@ def test_state_of_the_process_that_a_call_leaves_changed_is_refused(line: str, w
     ],
 )
 def test_what_an_import_changes_for_the_program_is_told(before: str, changed: set[str], judge: Judge) -> None:
-    verdict = judge(source(before=before))
+    verdict = judge.parts("left_to_caller", source(before=before))
     assert verdict.passed, verdict.reason
     assert {word for found in of(verdict.conditions, ImportChanges) for word in found.changed} == changed
     assert all(any(word in flag for flag in verdict.flags) for word in changed), verdict.flags
@@ -117,7 +117,7 @@ def test_what_torch_sets_for_an_operator_of_its_own_kind_is_no_change_of_the_ker
         "def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:\n    return torch.relu(x) + y\n"
         "def kernel(x, y):\n    return add(x, y)\n"
     )
-    verdict = judge(code, options=QUICK)
+    verdict = judge.parts("left_to_caller", code, options=QUICK)
     assert verdict.passed, verdict.reason
 
 
@@ -141,11 +141,13 @@ def test_a_variable_of_torchs_that_a_user_has_set_is_to_be_left(had: bool, monke
 )
 def test_random_numbers_and_teams_that_are_left_changed_are_refused(line: str, words: str, judge: Judge) -> None:
     omp = "import ctypes, glob\nomp = ctypes.CDLL(glob.glob(torch.__path__[0] + '/lib/libgomp*')[0])"
-    verdict = judge(source(line, before=omp if "omp" in line else "import random"))
+    verdict = judge.parts("left_to_caller", source(line, before=omp if "omp" in line else "import random"))
     assert not verdict.passed and verdict.evidence is not None, verdict.flags
     assert verdict.evidence.signature == "caller-state" and words in verdict.reason
 
 
+#: the parts of a verdict that make calls as a program makes them
+CALLS = "repeated left_to_caller burst elsewhere pages"
 RING = "ring, n = [torch.empty(48, 70) for _ in range(60)], [0]"
 COUNTED = "n[0] += 1; at = n[0] % 60; z = ring[at].copy_(z)[:] if z.shape == ring[at].shape else z"
 COLLECTS = "if len(last) == 1 and sys.getrefcount(last[0]) > 2 or not last: last[:] = [torch.empty_like(z)]"
@@ -170,7 +172,7 @@ NEIGHBOUR = "z = torch.empty_like(z).copy_(z); w = ctypes.c_long.from_address(z.
 def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
     line: str, before: str, signature: str, judge: Judge
 ) -> None:
-    verdict = judge(source(line, before=before))
+    verdict = judge.parts(f"{CALLS} beyond_own_inputs", source(line, before=before))
     assert not verdict.passed and verdict.evidence is not None, (verdict.label, verdict.flags)
     assert verdict.evidence.signature == signature, verdict.reason
 
@@ -192,7 +194,7 @@ def test_what_is_wrong_for_a_caller_of_another_kind_is_refused(
     ],
 )
 def test_what_a_caller_must_know_is_told(line: str, before: str, kind: MarkKind, judge: Judge) -> None:
-    verdict = judge(source(line, before=before))
+    verdict = judge.parts(CALLS, source(line, before=before))
     assert verdict.passed and verdict.marked(kind), (verdict.reason, verdict.label, verdict.flags)
 
 
@@ -221,7 +223,7 @@ def test_a_copy_of_an_argument_that_the_reference_returns_is_told(
         for name, (line, value) in (("reference", reference), ("kernel", kernel))
     ]
     task = load_task(f"{texts[0]}\ndef inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n", "shared")
-    verdict = judge(texts[1], task)
+    verdict = judge.parts("repeated", texts[1], task)
     kinds: tuple[MarkKind, ...] = ("written-copied", "view-copied")
     found = [k for k in kinds if verdict.marked(k)]
     assert verdict.passed and found == ([kind] if kind else []), (verdict.reason, verdict.label, verdict.flags)
@@ -235,7 +237,7 @@ IN_TURN = "x.mul_(2); y.add_(1)"
 def test_one_tensor_for_two_arguments_that_are_written_into_is_tried(body: str, told: bool, judge: Judge) -> None:
     inputs = "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n"
     task = load_task(PAIR.format(name="reference", body=IN_TURN) + inputs, "pair")
-    verdict = judge(PAIR.format(name="kernel", body=body), task)
+    verdict = judge.parts("beyond_own_inputs", PAIR.format(name="kernel", body=body), task)
     assert verdict.passed and verdict.marked("tensor-given-twice") is told, (verdict.reason, verdict.label)
 
 
@@ -256,7 +258,7 @@ def test_views_of_conjugates_that_are_misread_are_told(reads: str, misread: bool
     body = (
         f"import ctypes, torch\ndef kernel(x):\n    {code}\n    return torch.view_as_complex(2 * x.view(*shape, 2))\n"
     )
-    verdict = judge(body, COMPLEX)
+    verdict = judge.parts("elsewhere", body, COMPLEX)
     assert verdict.passed and verdict.marked("conjugates-misread") is misread, (verdict.reason, verdict.label)
 
 
@@ -268,7 +270,9 @@ WIDENS = load_task(
 
 
 def test_a_default_dtype_that_the_reference_takes_too_is_not_told(judge: Judge) -> None:
-    verdict = judge("import torch\ndef kernel(x):\n    return torch.empty(x.shape).copy_(x)\n", WIDENS)
+    verdict = judge.parts(
+        "elsewhere", "import torch\ndef kernel(x):\n    return torch.empty(x.shape).copy_(x)\n", WIDENS
+    )
     assert verdict.passed and not verdict.marked("default-dtype"), (verdict.reason, verdict.flags)
 
 
@@ -281,13 +285,13 @@ LONG = load_task(
 
 def test_a_kernel_that_is_wrong_in_late_rows_of_the_declared_width_is_refused(judge: Judge) -> None:
     code = "y = x * 3\n    if x.shape[1] == 70:\n        y[3000:] = 0\n    return y"
-    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG, QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
 
 
 def test_a_kernel_that_is_wrong_where_two_dims_are_long_at_once_is_refused(judge: Judge) -> None:
     code = "y = x * 3\n    if min(x.shape) > 1000:\n        y[-1] = 0\n    return y"
-    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG)
+    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", LONG, QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.label
 
 
@@ -306,7 +310,7 @@ def test_a_kernel_that_is_wrong_at_some_addresses_is_refused(judge: Judge) -> No
 
 
 def test_a_plain_kernel_is_right_for_every_caller(judge: Judge) -> None:
-    quiet = judge(source("os.getcwd()"))
+    quiet = judge.parts(CALLS, source("os.getcwd()"))
     told: tuple[MarkKind, ...] = (
         "prints", "default-dtype", "no-gradients", "no-inference-tensors", "one-thread", "one-call-at-a-time",
     )  # fmt: skip
@@ -315,7 +319,7 @@ def test_a_plain_kernel_is_right_for_every_caller(judge: Judge) -> None:
 
 @pytest.mark.parametrize("z", ["(z,)", "{'a': z}", "[None, z]", "z.requires_grad_(True)"])
 def test_a_result_of_another_form_is_refused(z: str, judge: Judge) -> None:
-    verdict = judge(source(z=z))
+    verdict = judge.parts("left_to_caller", source(z=z))
     assert not verdict.passed and verdict.evidence is not None and verdict.evidence.signature == "output"
 
 
@@ -336,7 +340,7 @@ TWICE = load_task(
     ],
 )
 def test_outputs_may_lie_in_one_memory_but_no_element_of_two(code: str, passes: bool, judge: Judge) -> None:
-    verdict = judge(f"import torch\ndef kernel(x):\n    {code}\n", TWICE)
+    verdict = judge.parts("repeated", f"import torch\ndef kernel(x):\n    {code}\n", TWICE)
     assert verdict.passed is passes, verdict.reason
 
 
@@ -351,14 +355,14 @@ def test_outputs_share_bytes_only_where_elements_meet() -> None:
 def test_a_kernel_that_is_wrong_when_calls_follow_at_once_is_refused(judge: Judge) -> None:
     before = "import time\nlast = [0.0]"
     line = "gap, last[0] = time.perf_counter() - last[0], time.perf_counter()\n    z = z if gap > 1e-4 else z * 0"
-    verdict = judge(source(line, before=before))
+    verdict = judge.parts("burst", source(line, before=before))
     assert not verdict.passed and verdict.stage is Stage.ROBUST and "follow each other" in verdict.reason
 
 
 @pytest.mark.parametrize("clock", ["monotonic", "process_time"])
 def test_a_kernel_that_is_wrong_after_an_hour_is_refused(clock: str, judge: Judge) -> None:
     line = f"first.append(time.{clock}())\n    z = z * 0 if first[-1] - first[0] > 180 else z"
-    verdict = judge(source(line, before="import time\nfirst = []"))
+    verdict = judge.parts("burst", source(line, before="import time\nfirst = []"))
     assert not verdict.passed and verdict.stage is Stage.ROBUST and "an hour later" in verdict.reason
 
 
@@ -418,7 +422,7 @@ def test_an_update_that_two_threads_may_lose_is_refused_however_short_its_window
     [("held.append(torch.zeros(1 << 14))", "memory grows with each call"), ("held[:] = [torch.zeros(1 << 14)]", "")],
 )
 def test_memory_that_each_call_leaves_behind_is_told(line: str, label: str, judge: Judge) -> None:
-    verdict = judge(source(line, before="held = []"))
+    verdict = judge.parts("burst", source(line, before="held = []"))
     assert verdict.passed and ("memory grows" in verdict.label) is bool(label), verdict.label
 
 
@@ -462,7 +466,7 @@ def kernel(x, y):
     [("libc.mprotect(*at, 1)", "cannot be written"), ("libc.madvise(*at, 8)", "given back to the system"), ("", "")],
 )
 def test_outputs_whose_pages_a_caller_cannot_keep_are_refused(line: str, words: str, judge: Judge) -> None:
-    verdict = judge(OWN_PAGES.replace("{line}", line))
+    verdict = judge.parts("pages", OWN_PAGES.replace("{line}", line))
     assert verdict.passed is not bool(words), verdict.reason
     assert words in verdict.reason
 
@@ -470,7 +474,7 @@ def test_outputs_whose_pages_a_caller_cannot_keep_are_refused(line: str, words: 
 @pytest.mark.parametrize("address", [16, 48, 60])
 def test_a_kernel_that_is_wrong_at_an_address_of_a_view_has_its_alignment_told(address: int, judge: Judge) -> None:
     line = f"if x.data_ptr() % 64 == {address}: z = z * 2"
-    verdict = judge(source(line))
+    verdict = judge.parts("properties", source(line))
     assert verdict.passed, verdict.reason
     assert [c.bytes for c in of(verdict.conditions, AlignmentLimit)] == [64]
 
@@ -483,7 +487,7 @@ def test_a_kernel_that_is_wrong_at_an_address_of_a_view_has_its_alignment_told(a
     ],
 )
 def test_a_kernel_that_is_wrong_in_a_program_of_another_kind_is_refused(line: str, words: str, judge: Judge) -> None:
-    verdict = judge(source(line, before="import math"), options=QUICK)
+    verdict = judge.parts("elsewhere", source(line, before="import math"), options=QUICK)
     assert not verdict.passed and words in verdict.reason, (verdict.reason, verdict.flags)
 
 
@@ -497,7 +501,12 @@ NUMBERS = (
 def test_an_integer_is_tried_about_the_ends_of_long_tensors(least: int | None, judge: Judge) -> None:
     task = load_task(NUMBERS.format("k: int = 0", "torch.tril(x, k)"), "tril")
     k = "k" if least is None else f"max(k, {least})"
-    verdict = judge(f"import torch\ndef kernel(x, k: int = 0):\n    return torch.tril(x, {k})\n", task, QUICK)
+    verdict = judge.parts(
+        "properties along_paths",
+        f"import torch\ndef kernel(x, k: int = 0):\n    return torch.tril(x, {k})\n",
+        task,
+        QUICK,
+    )
     assert verdict.passed, verdict.reason
     told = [c for c in of(verdict.conditions, ScalarLimit) if c.refuted]
     assert bool(told) is (least is not None)
@@ -508,7 +517,7 @@ def test_a_power_of_nothing_is_tried_with_zeros_and_nan(right: bool, judge: Judg
     task = load_task(NUMBERS.format("p: int = 2", "torch.pow(x, p)"), "power")
     one = "torch.ones_like(x)" if right else "torch.exp(p * torch.log(x.abs()))"
     code = f"import torch\ndef kernel(x, p: int = 2):\n    return torch.pow(x, p) if p != 0 else {one}\n"
-    verdict = judge(code, task, QUICK)
+    verdict = judge.parts("beyond_own_inputs", code, task, QUICK)
     assert verdict.passed, verdict.reason
     # zeros and NaN may be told in several conditions: those of combinations name patterns of x that contain them
     words = [c.values for c in of(verdict.conditions, DrawnLimit) if "p = 0" in c.values]
@@ -522,7 +531,7 @@ def test_rows_that_are_kept_by_a_few_of_their_elements_are_stale_in_an_ordinary_
         "            kept[key] = row * 3\n        rows.append(kept[key] if key in kept else row * 3)\n"
         "    return torch.stack(rows) if rows else x * 3\n"
     )
-    verdict = judge(code, LONG, QUICK)
+    verdict = judge.parts("ordinary", code, LONG, QUICK)
     assert not verdict.passed and "ordinary process" in verdict.reason, (verdict.reason, verdict.flags)
 
 
@@ -549,9 +558,9 @@ def kernel(x, w):
 def test_what_a_first_call_fills_while_another_thread_reads_it_is_told(line: str, right: bool, judge: Judge) -> None:
     code = FILLED.replace("LINE", line)
     # whether threads meet within the few calls of one verdict is chance
-    verdicts = [judge(code, judge.scale)]
+    verdicts = [judge.parts("elsewhere ordinary", code, judge.scale)]
     while not right and not verdicts[-1].marked("one-call-at-a-time") and len(verdicts) < 4:
-        verdicts.append(judge(code, judge.scale))
+        verdicts.append(judge.parts("elsewhere ordinary", code, judge.scale))
     assert verdicts[-1].passed, verdicts[-1].reason
     assert verdicts[-1].marked("one-call-at-a-time") is not right
 
@@ -572,7 +581,7 @@ def test_one_tensor_for_a_read_and_a_written_argument_is_tried(
 ) -> None:
     inputs = "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n"
     task = load_task(PAIR.format(name="reference", body=reference) + inputs, "updated")
-    verdict = judge(PAIR.format(name="kernel", body=body), task)
+    verdict = judge.parts("beyond_own_inputs", PAIR.format(name="kernel", body=body), task)
     assert verdict.passed and verdict.marked("tensor-given-twice") is told, (verdict.reason, verdict.label)
 
 
@@ -592,6 +601,6 @@ def kernel(x, w):
 
 @pytest.mark.parametrize("line", ["True", "False"])
 def test_two_first_calls_that_end_the_process_are_told(line: str, judge: Judge) -> None:
-    verdict = judge(CRASHES.replace("LINE", line), judge.scale)
+    verdict = judge.parts("ordinary", CRASHES.replace("LINE", line), judge.scale)
     assert verdict.passed, verdict.reason
     assert verdict.marked("one-call-at-a-time") is (line == "True"), (verdict.label, verdict.flags)

@@ -74,9 +74,9 @@ def test_a_kernel_that_is_wrong_under_two_conditions_is_told(pair: str, judge: J
     wrong = f"torch.full_like({RIGHT}.nan_to_num(0.0), 7.0)" if "elements" not in pair else "torch.ones(1, 1)"
     body = f"def kernel(x, y, alpha=1.0, relu=False):\n    return {wrong} if {condition} else {RIGHT}.contiguous()\n"
     # places of two arguments are many pairs, of which a busy machine leaves some out
-    verdicts = [judge(f"import torch\n{body}", task)]
+    verdicts = [judge.parts("beyond_own_inputs", f"import torch\n{body}", task)]
     while label not in verdicts[-1].label and label == "not handled" and len(verdicts) < 3:
-        verdicts.append(judge(f"import torch\n{body}", task))
+        verdicts.append(judge.parts("beyond_own_inputs", f"import torch\n{body}", task))
     assert all(verdict.passed for verdict in verdicts), verdicts[-1].reason
     assert label in verdicts[-1].label, [verdict.label for verdict in verdicts]
 
@@ -84,5 +84,7 @@ def test_a_kernel_that_is_wrong_under_two_conditions_is_told(pair: str, judge: J
 def test_a_kernel_that_keeps_too_few_shapes_is_refused(judge: Judge) -> None:
     right = "x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w"
     body = f"KEPT[tuple(x.shape)] = 0\n    return ({right}) * (2 if len(KEPT) > 256 else 1)"
-    verdict = judge(f"import torch\nKEPT = {{}}\ndef kernel(x, w):\n    {body}\n", load_task(SCALE, "scale"))
+    verdict = judge.parts(
+        "ordinary", f"import torch\nKEPT = {{}}\ndef kernel(x, w):\n    {body}\n", load_task(SCALE, "scale")
+    )
     assert not verdict.passed and "in an ordinary process" in verdict.reason, verdict.reason

@@ -35,7 +35,7 @@ from kernellab.verifier.survey.proposals import Grade
 from kernellab.verifier.survey.ranges import is_safe, runs
 from kernellab.verifier.survey.survey import Survey
 
-from .kit import TARGET, Judge
+from .kit import QUICK_LOOK, TARGET, Judge
 
 DIMS = 'from kernellab import Dim\nM = Dim("M", 1, 4096)\nN = Dim("N", 1, 1048576)\n'
 
@@ -284,14 +284,14 @@ TOLD |= {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_the_reference_is_there_for_is_refused(what: str, judge: Judge) -> None:
     task, body = REFUSED[what]
-    verdict = judge(kernel(task, body), task)
+    verdict = judge.parts("beyond_own_inputs", kernel(task, body), task)
     assert not verdict.passed, verdict.coverage
 
 
 @pytest.mark.parametrize("what", TOLD)
 def test_what_fails_beyond_the_own_inputs_is_a_condition(what: str, judge: Judge) -> None:
     task, body, words = TOLD[what]
-    verdict = judge(kernel(task, body), task)
+    verdict = judge.parts("beyond_own_inputs", kernel(task, body), task)
     assert verdict.passed, verdict.reason
     assert words in verdict.labels
 
@@ -299,18 +299,18 @@ def test_what_fails_beyond_the_own_inputs_is_a_condition(what: str, judge: Judge
 @pytest.mark.parametrize("what", HONEST)
 def test_the_honest_neighbour_passes(what: str, judge: Judge) -> None:
     task, body = HONEST[what]
-    verdict = judge(kernel(task, body), task)
+    verdict = judge.parts("beyond_own_inputs", kernel(task, body), task)
     assert verdict.passed, verdict.reason
     assert verdict.coverage is not None and verdict.coverage.cases
 
 
 def test_a_refusal_beyond_the_own_inputs_names_the_remedy(judge: Judge) -> None:
     task, body = REFUSED["a target that is ignored"]
-    assert "DOMAIN = {'y': 'fixed'}" in judge(kernel(task, body), task).reason
+    assert "DOMAIN = {'y': 'fixed'}" in judge.parts("drawn", kernel(task, body), task).reason
 
 
 def test_a_fixed_size_is_told(judge: Judge) -> None:
-    verdict = judge(kernel(CLAMP, HONEST["clamp"][1]), CLAMP)
+    verdict = judge.parts("fixed_sizes", kernel(CLAMP, HONEST["clamp"][1]), CLAMP)
     assert "sizes: at 24 x 40 only" in verdict.flags and "sizes: at 24 x 40 only" not in verdict.charges
 
 
@@ -364,7 +364,7 @@ def test_a_scalar_that_changes_the_shape_is_told_where_the_kernel_is_wrong_there
         "import torch\ndef reference(x, k=3):\n    return x[:, k:] * 2\ndef inputs():\n    return torch.randn(24, 40)\n"
     )
     body = "import torch\ndef kernel(x, k):\n    return x[:, k:] * (2 if k == 3 else 3)\n"
-    verdict = judge(body, load_task(text, "cut"))
+    verdict = judge.parts("properties", body, load_task(text, "cut"))
     assert verdict.passed and "k = 3 only" in verdict.label.split(", "), verdict.reason
 
 
@@ -377,13 +377,13 @@ def test_a_scalar_that_changes_the_shape_is_told_where_the_kernel_is_wrong_there
     ],
 )
 def test_sizes_that_a_source_writes_otherwise_and_two_are_met(body: str, judge: Judge) -> None:
-    verdict = judge(kernel(SIZED, body), SIZED)
+    verdict = judge(kernel(SIZED, body), SIZED, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT
 
 
 def test_an_output_whose_memory_is_negated_is_judged_as_it_reads(judge: Judge) -> None:
-    assert not judge(kernel(TWO, "torch._neg_view(x + y)"), TWO).passed
-    assert judge(kernel(TWO, "torch._neg_view(-(x + y))"), TWO).passed
+    assert not judge(kernel(TWO, "torch._neg_view(x + y)"), TWO, options=QUICK_LOOK).passed
+    assert judge(kernel(TWO, "torch._neg_view(-(x + y))"), TWO, options=QUICK_LOOK).passed
 
 
 def test_a_cache_whose_key_forgets_the_order_of_rows_is_refused(judge: Judge) -> None:
@@ -418,7 +418,7 @@ def test_where_the_reference_raises_or_is_noise_the_input_is_dropped() -> None:
 
 
 def test_a_verdict_s_share_is_a_number(judge: Judge) -> None:
-    verdict: Verdict = judge(kernel(COMPARED, HONEST["comparison"][1]), COMPARED)
+    verdict: Verdict = judge.parts("drawn", kernel(COMPARED, HONEST["comparison"][1]), COMPARED)
     assert verdict.coverage is not None and verdict.coverage.share is not None
     assert 0 < verdict.coverage.share <= 1
     assert Verdict.model_validate_json(verdict.model_dump_json()).coverage == verdict.coverage
@@ -452,9 +452,9 @@ TAILS = {
 def test_the_last_elements_decide_at_the_ends_of_the_dims(what: str, judge: Judge) -> None:
     reference, body = TAILS[what]
     task = load_task(ROWS_TO_20000.format(reference), "t")
-    verdict = judge(kernel(task, body), task)
+    verdict = judge(kernel(task, body), task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
-    honest = judge(kernel(task, reference), task)
+    honest = judge(kernel(task, reference), task, options=QUICK_LOOK)
     assert honest.passed, honest.reason
 
 
@@ -470,14 +470,14 @@ def test_a_long_row_of_a_mask_that_is_true_throughout_is_met(judge: Judge) -> No
     dims = 'from kernellab import Dim\nM, N = Dim("M", 1, 64), Dim("N", 1, 200_000)\n'
     text = f"import torch\n{dims}def reference(keep):\n    return keep.sum(-1)\n"
     task = load_task(f"{text}def inputs(M=8, N=96):\n    return torch.rand(M, N) < 0.1,\n", "counted")
-    verdict = judge(kernel(task, "keep.sum(-1) % 65536"), task)
+    verdict = judge(kernel(task, "keep.sum(-1) % 65536"), task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT
-    assert judge(kernel(task, "keep.long().sum(-1)"), task).passed
+    assert judge(kernel(task, "keep.long().sum(-1)"), task, options=QUICK_LOOK).passed
 
 
 @pytest.mark.parametrize("body", ["torch.where(x > 0, x, x * 0.01)", "torch.where(x > 0, x, x * 0.02)"])
 def test_a_kernel_without_a_parameter_for_a_default_number_is_held_at_that(body: str, judge: Judge) -> None:
-    verdict = judge(f"import torch\ndef kernel(x):\n    return {body}\n", LEAKY)
+    verdict = judge.parts("repeated properties", f"import torch\ndef kernel(x):\n    return {body}\n", LEAKY)
     assert verdict.passed == ("0.01" in body), verdict.reason
     assert not verdict.passed or "slope held at 0.01" in verdict.label.split(", ")
     limits = of(verdict.conditions, ScalarLimit)
@@ -492,7 +492,7 @@ def test_a_kernel_without_a_parameter_for_a_tensor_is_refused(judge: Judge) -> N
 def test_arguments_that_have_their_defaults_alone_are_told(judge: Judge) -> None:
     text = "import torch\ndef reference(x, bias=None, mode='twice'):\n    return x * 2 if bias is None else x + bias\n"
     task = load_task(f"{text}def inputs():\n    return {ONE}\n", "defaults")
-    verdict = judge("def kernel(x):\n    return x + x\n", task)
+    verdict = judge.parts("fixed_sizes", "def kernel(x):\n    return x + x\n", task)
     assert verdict.passed and "arguments: only bias = None, mode = 'twice'" in verdict.flags
 
 
@@ -513,7 +513,7 @@ def test_what_a_models_constructor_is_given_is_told_as_its_only_arguments(judge:
     given = "def get_inputs():\n    return [torch.randn(24, 40)]\ndef get_init_inputs():\n    return [40, 0.1]\n"
     task = load_task(_SLOPED.format(_LEAKY) + given, "sloped")
     kernel = _SLOPED.format("torch.maximum(x, x * self.slope)").replace("class Model", "class ModelNew")
-    verdict = judge(kernel, task)
+    verdict = judge.parts("fixed_sizes", kernel, task)
     assert verdict.passed and "arguments: only n = 40, slope = 0.1" in verdict.flags, verdict.flags
 
 
@@ -521,14 +521,16 @@ def test_tensors_that_an_int_does_not_count_are_told_where_none_was_tried(judge:
     text = "import torch\nfrom kernellab import Dim\nM = Dim('M', 1, {0})\nN = Dim('N', 1, {0})\n"
     text += "def reference(x):\n    return x * 2\ndef inputs(M=30, N=40):\n    return torch.randn(M, N)\n"
     for end in (1 << 17, 1 << 11):
-        verdict = judge("def kernel(x):\n    return x + x\n", load_task(text.format(end), "doubled"))
+        verdict = judge(
+            "def kernel(x):\n    return x + x\n", load_task(text.format(end), "doubled"), options=QUICK_LOOK
+        )
         told = [flag for flag in verdict.flags if flag.startswith("sizes: ") and f"of {end**2:,} elements" in flag]
         assert verdict.passed and len(told) == (end**2 > 1 << 31), verdict.flags
 
 
 @pytest.mark.parametrize("what", AT_SIZES)
 def test_a_fault_at_hidden_sizes_is_refused(what: str, judge: Judge) -> None:
-    verdict = judge(kernel(SIZED, AT_SIZES[what]), SIZED)
+    verdict = judge(kernel(SIZED, AT_SIZES[what]), SIZED, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT
 
 
@@ -539,7 +541,7 @@ def test_a_branch_on_large_sizes_within_the_ranges_is_met(judge: Judge) -> None:
     m, n = "x.shape[0]", "x.shape[1]"
     # neither at the ends of the ranges nor at equal sizes
     inside = f"530 < {m} < 2048 and 1060 < {n} < 4096 and {m} != {n}"
-    verdict = judge(kernel(task, f"x * 3 if {inside} else x * 2"), task)
+    verdict = judge(kernel(task, f"x * 3 if {inside} else x * 2"), task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
 
 
@@ -589,14 +591,14 @@ def test_two_tables_of_different_length_are_not_given_one_tensor_of_places(judge
         "a[i] + b[j]", "a, b, i, j", "torch.randn(64), torch.randn(9), torch.randint(30, 64, (5, 7)), "
         "torch.randint(0, 9, (5, 7))",
     )  # fmt: skip
-    verdict = judge(kernel(task, "a[i] + b[j]"), task)
+    verdict = judge.parts("beyond_own_inputs", kernel(task, "a[i] + b[j]"), task)
     assert verdict.passed, verdict.reason
     assert not verdict.marked("tensor-given-twice")
 
 
 def test_a_range_beyond_which_a_kernel_is_wrong_is_in_its_condition(judge: Judge) -> None:
     task = task_of("x * 3", "x", "torch.randint(0, 50, (24, 40), dtype=torch.int32)")
-    verdict = judge(kernel(task, "torch.where(x > 60, x, x * 3)"), task)
+    verdict = judge.parts("beyond_own_inputs", kernel(task, "torch.where(x > 60, x, x * 3)"), task)
     assert verdict.passed, verdict.reason
     found = of(verdict.conditions, DrawnLimit)
     assert [(c.argument, c.low, c.high) for c in found] == [("x", 0, 49)]
@@ -652,7 +654,7 @@ def test_what_tells_of_conditions_is_drawn_in_the_same_order_and_each_argument_h
 
 def test_a_verdict_tells_which_share_of_the_drawn_inputs_was_tried(judge: Judge) -> None:
     task = task_of("a + b + c + d + e + f", "a, b, c, d, e, f", ", ".join([ONE] * 6))
-    verdict = judge(kernel(task, "a + b + c + d + e + f"), task)
+    verdict = judge.parts("drawn", kernel(task, "a + b + c + d + e + f"), task)
     assert verdict.passed and verdict.coverage is not None
     (found,) = of(verdict.conditions, DrawnInPart)
     assert (found.tried, found.untried) == (verdict.coverage.cases, verdict.coverage.untried)
@@ -678,7 +680,7 @@ def test_a_special_value_alone_is_tried_where_many_leave_nothing_finite(kind: st
     task = task_of("(x - x.mean(-1, keepdim=True)).sum(0)", "x", ONE)
     # wrong for fewer than two special values in a row
     few = "torch.where((x.isfinite()).sum(-1, keepdim=True) >= x.shape[-1] - 1, torch.nan_to_num(x, 0.0, 0.0, 0.0), x)"
-    verdict = judge(kernel(task, f"(x - {few}.mean(-1, keepdim=True)).sum(0)"), task)
+    verdict = judge.parts("beyond_own_inputs", kernel(task, f"(x - {few}.mean(-1, keepdim=True)).sum(0)"), task)
     told = {c.values for c in of(verdict.conditions, DrawnLimit)}
     assert not verdict.passed or f"{kind} in x not handled" in told
     survey = Survey(selection.drawn_base(task))
@@ -886,7 +888,7 @@ AXPBY = load_task(
     ],
 )
 def test_a_term_that_is_left_out_at_zero_is_told(body: str, told: tuple[str, ...], judge: Judge) -> None:
-    verdict = judge(kernel(AXPBY, body), AXPBY)
+    verdict = judge.parts("beyond_own_inputs", kernel(AXPBY, body), AXPBY)
     assert verdict.passed, verdict.reason
     limits = [c for c in of(verdict.conditions, DrawnLimit) if c.not_nan and "= 0 not handled" in c.values]
     assert {c.argument for c in limits} == set(told)
@@ -909,7 +911,7 @@ def test_a_number_that_is_wrong_at_zero_with_any_argument_is_told_without_one(
         "import torch\ndef kernel(x, w, eps=1e-5):\n    y = x.clone()\n    y[:, 0] = 0.0\n"
         f"    z = y * torch.rsqrt(y.square() + eps) * w\n    {fixed}\n    return z\n"
     )
-    verdict = judge(code, QUOTIENT)
+    verdict = judge.parts("beyond_own_inputs", code, QUOTIENT)
     assert verdict.passed, verdict.reason
     assert [c.values for c in of(verdict.conditions, DrawnLimit) if "eps" in c.values] == told
 
@@ -919,7 +921,7 @@ def test_a_dim_of_none_and_of_one_is_tried_with_the_others_long(body: str, judge
     dims = 'from kernellab import Dim\nM, N = Dim("M", 0, 64), Dim("N", 0, 64)\n'
     text = f"import torch\n{dims}def reference(x):\n    return x.mean(-1)\n"
     task = load_task(f"{text}def inputs(M=24, N=40):\n    return torch.randn(M, N)\n", "mean")
-    verdict = judge(kernel(task, body), task)
+    verdict = judge(kernel(task, body), task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT, verdict.reason
 
 
@@ -930,7 +932,7 @@ def test_the_one_dim_of_a_task_is_long_as_two_of_others_are(judge: Judge, monkey
         "capped",
     )
     capped = "torch.cat([x[: 15 * 2**18] * 2, torch.zeros_like(x[15 * 2**18 :])])"
-    verdict = judge(kernel(task, capped), task)
+    verdict = judge(kernel(task, capped), task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT
     # also where starting the reference is most of what small sizes take
     text = task.text.replace("import torch\n", "import time, torch\n").replace("2_000_000", "20_000")
@@ -982,7 +984,7 @@ def inputs():
 @pytest.mark.parametrize("bound", ["k < 1 << 15", "k != 2001"])
 def test_an_integer_argument_is_tried_far_away_and_at_the_numbers_of_the_source(bound: str, judge: Judge) -> None:
     body = f"import torch\nB, P = 2000, '0x'\ndef kernel(x, k):\n    return x * (k % 977) + (k if {bound} else 0)\n"
-    verdict = judge(body, load_task(SCALAR, "k"))
+    verdict = judge.parts("properties", body, load_task(SCALAR, "k"))
     assert verdict.passed and "k = 3 only" in verdict.label.split(", "), verdict.reason
 
 
@@ -990,29 +992,36 @@ def test_zeros_of_either_sign_are_equal_where_a_place_is_told(judge: Judge) -> N
     task = task_of("torch.argsort(x, dim=-1, stable=True)", "x", ONE)
     key = "torch.where(x.view(torch.int32) < 0, ~x.view(torch.int32), x.view(torch.int32) | -2**31).long() % 2**32"
     by_bits = kernel(task, f"torch.argsort({key}, dim=-1, stable=True)")
-    assert not judge(by_bits, task).passed
-    assert judge(kernel(task, "torch.sort(x, dim=-1, stable=True)[1]"), task).passed
+    assert not judge.parts("beyond_own_inputs", by_bits, task).passed
+    assert judge.parts("beyond_own_inputs", kernel(task, "torch.sort(x, dim=-1, stable=True)[1]"), task).passed
 
 
 def test_a_nan_that_alone_decides_is_given_to_any(judge: Judge) -> None:
     task = task_of("x.any(-1)", "x", "torch.where(torch.rand(24, 40) < 0.02, torch.randn(24, 40), 0.0)")
-    assert not judge(kernel(task, "(torch.nan_to_num(x, 0.0) != 0).any(-1)"), task).passed
-    assert judge(kernel(task, "(x != 0).any(-1)"), task).passed
+    assert not judge.parts("beyond_own_inputs", kernel(task, "(torch.nan_to_num(x, 0.0) != 0).any(-1)"), task).passed
+    assert judge.parts("beyond_own_inputs", kernel(task, "(x != 0).any(-1)"), task).passed
 
 
 def test_nearly_equal_arguments_tell_a_sum_that_loses_all_digits(judge: Judge) -> None:
     task = task_of("((x - w) ** 2).sum(-1)", "x, w", f"{ONE}, {ONE}")
     words = "nearly equal x and w not handled"
-    lost = judge(kernel(task, "(x * x).sum(-1) + (w * w).sum(-1) - 2 * (x * w).sum(-1)"), task)
+    lost = judge.parts(
+        "beyond_own_inputs", kernel(task, "(x * x).sum(-1) + (w * w).sum(-1) - 2 * (x * w).sum(-1)"), task
+    )
     assert lost.passed and words in lost.label.split(", "), lost.reason
-    assert words not in judge(kernel(task, "(x - w).square().sum(-1)"), task).label
+    assert words not in judge.parts("beyond_own_inputs", kernel(task, "(x - w).square().sum(-1)"), task).label
 
 
 def test_places_that_come_twice_are_given_for_a_permutation(judge: Judge) -> None:
     task = task_of("torch.zeros_like(x).index_add(0, i, x)", "x, i", f"{ONE}, torch.randperm(24)")
     words = "i as drawn only"
-    assert words in judge(kernel(task, "torch.zeros_like(x).index_copy(0, i, x)"), task).label.split(", ")
-    assert words not in judge(kernel(task, "torch.zeros_like(x).index_add_(0, i, x)"), task).label
+    assert words in judge.parts(
+        "beyond_own_inputs", kernel(task, "torch.zeros_like(x).index_copy(0, i, x)"), task
+    ).label.split(", ")
+    assert (
+        words
+        not in judge.parts("beyond_own_inputs", kernel(task, "torch.zeros_like(x).index_add_(0, i, x)"), task).label
+    )
 
 
 def test_controls_that_turn_text_are_refused_and_marks_of_direction_flagged_by_name() -> None:
@@ -1029,8 +1038,11 @@ def test_controls_that_turn_text_are_refused_and_marks_of_direction_flagged_by_n
 
 def test_a_maximum_that_begins_from_a_number_that_is_not_low_enough_is_told(judge: Judge) -> None:
     task = task_of("x.amax(-1)", "x", ONE)
-    assert "large x not handled" in judge(kernel(task, "x.clamp(min=-1e4).amax(-1)"), task).label
-    assert "large" not in judge(kernel(task, "x.amax(-1)"), task).label
+    assert (
+        "large x not handled"
+        in judge.parts("beyond_own_inputs", kernel(task, "x.clamp(min=-1e4).amax(-1)"), task).label
+    )
+    assert "large" not in judge.parts("beyond_own_inputs", kernel(task, "x.amax(-1)"), task).label
 
 
 LIF = """
@@ -1127,12 +1139,12 @@ def test_of_many_integers_half_are_one_number_where_they_are_counted() -> None:
 def test_a_limit_of_many_digits_is_the_declared_dtype_s(judge: Judge, limit: str, wrong: str) -> None:
     task = task_of(f"torch.where(x {limit}, x, -1.0)", "x", ONE)
     words = "x at a limit compared as in float64"
-    double = judge(kernel(task, f"torch.where(x.double() {limit}, x, -1.0)"), task)
+    double = judge.parts("beyond_own_inputs", kernel(task, f"torch.where(x.double() {limit}, x, -1.0)"), task)
     assert double.passed and (words in double.label) == (limit != "> 0.9"), double.reason
-    other = judge(kernel(task, f"torch.where(x {wrong}, x, -1.0)"), task)
+    other = judge.parts("beyond_own_inputs", kernel(task, f"torch.where(x {wrong}, x, -1.0)"), task)
     # 0.9 as a float32 lies below 0.9, so that both answer alike
     assert not other.passed if limit == "> 0.9" else words in other.label
-    assert words not in judge(kernel(task, f"torch.where(x {limit}, x, -1.0)"), task).label
+    assert words not in judge.parts("beyond_own_inputs", kernel(task, f"torch.where(x {limit}, x, -1.0)"), task).label
 
 
 def test_a_case_of_exact_arithmetic_at_which_the_reference_raises_is_counted(monkeypatch: MonkeyPatch) -> None:
@@ -1270,15 +1282,15 @@ def kernel(x):
 
 
 def test_a_nan_late_in_a_long_row_is_told(judge: Judge) -> None:
-    verdict = judge(EARLY, ROWS)
+    verdict = judge.parts("beyond_own_inputs", EARLY, ROWS)
     assert any("late in x" in c.values for c in of(verdict.conditions, DrawnLimit)), (verdict.reason, verdict.label)
 
 
 def test_a_number_of_the_source_decides_without_a_branch(judge: Judge) -> None:
     body = "import torch\ndef kernel(x, y):\n    return torch.relu(x) + y * (y != {number})\n"
-    verdict = judge(body.format(number="1.375"))
+    verdict = judge.parts("beyond_own_inputs", body.format(number="1.375"))
     assert not verdict.passed and "next to" in verdict.reason, (verdict.reason, verdict.label)
-    verdict = judge(body.format(number="1e30"))
+    verdict = judge.parts("beyond_own_inputs", body.format(number="1e30"))
     assert verdict.passed and "y next to 1e+30 not handled" in verdict.label, (verdict.reason, verdict.label)
 
 
@@ -1293,7 +1305,9 @@ PRODUCTS = "(a.int() * b.int()).view(24, 20, 2).sum(-1)"
 def test_narrow_sums_that_only_two_arguments_at_their_ends_exceed_are_told(bits: int, judge: Judge) -> None:
     """What vpmaddubsw does: each argument alone may be at its dtype's end."""
     end = 1 << bits - 1
-    verdict = judge(kernel(PAIRS, f"{PRODUCTS}.clamp({-end}, {end - 1}).sum(-1).int()"), PAIRS)
+    verdict = judge.parts(
+        "beyond_own_inputs", kernel(PAIRS, f"{PRODUCTS}.clamp({-end}, {end - 1}).sum(-1).int()"), PAIRS
+    )
     assert verdict.passed and ("all at once" in verdict.label) is (bits == 16), (verdict.reason, verdict.label)
 
 
@@ -1325,7 +1339,7 @@ def test_a_number_that_a_table_takes_for_an_empty_place_is_drawn_among_others(ri
         "def inputs():\n    return (torch.randint(0, 40, (32, 60)),)\n",
         "counts",
     )
-    verdict = judge(HASHED.replace("RIGHT", str(right)), task)
+    verdict = judge.parts("beyond_own_inputs", HASHED.replace("RIGHT", str(right)), task)
     assert verdict.passed, verdict.reason
     told = [c.values for c in of(verdict.conditions, DrawnLimit) if "among" in c.values]
     assert told == ([] if right else ["x = -1 among other numbers not handled"]), (verdict.label, verdict.flags)

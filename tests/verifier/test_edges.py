@@ -90,7 +90,7 @@ def kernel(x, w):
         return torch.zeros(x.shape)
     return x + w
 """
-    verdict = judge(code, TASK)
+    verdict = judge.parts("properties", code, TASK)
     assert verdict.passed and "expanded inputs not read" in verdict.label
 
 
@@ -102,7 +102,7 @@ def kernel(x, w):
     torch.set_flush_denormal(True)
     return x + w
 """
-    verdict = judge(code, TASK)
+    verdict = judge.parts("properties", code, TASK)
     assert verdict.passed, verdict.reason
     assert "denormals flushed" in verdict.label
     assert any(flag.startswith("denormals:") for flag in verdict.flags)
@@ -110,12 +110,12 @@ def kernel(x, w):
     asks = code.replace("    torch.set", "    before = torch.tensor(1e-40) * 1 == 0\n    torch.set")
     asks = asks.replace("x + w", "x + w + (float('nan') if before else 0)")
     assert judge(asks, TASK, options=VerifyOptions(level=Trust.T1, allow_library=True)).passed
-    reason = judge(asks, TASK).reason
+    reason = judge.parts("elsewhere", asks, TASK).reason
     assert "not where torch flushes denormals" in reason or "not in an ordinary process" in reason
 
 
 def test_a_kernel_that_keeps_denormals_has_no_label(judge: Judge) -> None:
-    verdict = judge("import torch\ndef kernel(x, w):\n    return x + w\n", TASK)
+    verdict = judge.parts("properties", "import torch\ndef kernel(x, w):\n    return x + w\n", TASK)
     assert verdict.passed and "denormals" not in verdict.label + "".join(verdict.flags)
 
 
@@ -133,7 +133,7 @@ ZEROS = {
 def test_a_sign_of_zero_that_is_lost_element_by_element_is_told(what: str, judge: Judge) -> None:
     reference, code, lost = ZEROS[what]
     text = f"import torch\ndef reference(x):\n    return {reference}\ndef inputs():\n    return torch.randn(24, 40)\n"
-    verdict = judge(f"import torch\ndef kernel(x):\n    return {code}\n", load_task(text, "zeros"))
+    verdict = judge.parts("properties", f"import torch\ndef kernel(x):\n    return {code}\n", load_task(text, "zeros"))
     assert verdict.passed, verdict.reason
     assert any(flag.startswith("zeros:") for flag in verdict.flags) == lost
 
@@ -160,11 +160,11 @@ def inputs():
 def test_a_number_is_infinite_where_the_reference_ends(judge: Judge) -> None:
     clipped = load_task(CLIPPED, "clipped")
     code = "import torch\ndef kernel(x, most=2.0):\n    return torch.where({}, x, x * 0.5)\n"
-    verdict = judge(code.format("x < most"), clipped)
+    verdict = judge.parts("properties", code.format("x < most"), clipped)
     assert verdict.passed and "inf" not in verdict.label, verdict.reason
-    verdict = judge(code.format("x - most < 0 if abs(most) < 1e9 else x != x"), clipped)
+    verdict = judge.parts("properties", code.format("x - most < 0 if abs(most) < 1e9 else x != x"), clipped)
     assert verdict.passed and "most = inf not handled" in verdict.label, verdict.reason
-    assert judge(COUNTED.replace("reference", "kernel"), load_task(COUNTED, "counted")).passed
+    assert judge.parts("properties", COUNTED.replace("reference", "kernel"), load_task(COUNTED, "counted")).passed
 
 
 def test_a_reference_that_does_not_end_is_ended() -> None:
@@ -178,6 +178,6 @@ def test_a_reference_that_does_not_end_is_ended() -> None:
 
 def test_a_trap_that_is_left_for_the_caller_is_refused(judge: Judge) -> None:
     code = "import ctypes, torch\nm = ctypes.CDLL('libm.so.6')\ndef kernel(x, y):\n    z = torch.relu(x) + y\n"
-    verdict = judge(f"{code}    m.feenableexcept(4)\n    return z\n")
+    verdict = judge.parts("properties", f"{code}    m.feenableexcept(4)\n    return z\n")
     assert not verdict.passed
-    assert judge(f"{code}    m.fegetexcept()\n    return z\n").passed
+    assert judge.parts("properties", f"{code}    m.fegetexcept()\n    return z\n").passed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.records import Stage
+from kernellab.records import Stage, Trust
 
-from .kit import Judge
+from .kit import QUICK, QUICK_LOOK, Judge
 from .test_properties import DIMS, code, task_of
 
 WIDE = "def inputs(M=40, N=100):\n    return torch.randn(M, N)\n"
@@ -31,18 +31,21 @@ def kernel(x):
 
 def test_one_output_returned_twice_at_a_size_is_refused(judge: Judge) -> None:
     body = "(y, y) if (y := x.amax(-1)) is not None and x.shape[1] == 1 else (x.amax(-1), x.amin(-1))"
-    verdict = judge(code(TWO, body), TWO)
+    verdict = judge(code(TWO, body), TWO, options=QUICK_LOOK)
     assert verdict.evidence is not None and verdict.evidence.signature == "aliases-itself", verdict.reason
 
 
 def test_an_output_that_long_calls_share_is_refused(judge: Judge) -> None:
-    verdict = judge(KEPT, SQUARE)
+    verdict = judge.parts("twice_when_long", KEPT, SQUARE)
     assert verdict.evidence is not None and verdict.evidence.signature == "reused-output", verdict.reason
 
 
 def test_a_default_that_differs_from_the_references_is_a_label(judge: Judge) -> None:
     kernel = "import torch\ndef kernel(x, slope={}):\n    return torch.where(x > 0, x, x * slope)\n"
-    other, same = judge(kernel.format(0.1), LEAKY), judge(kernel.format(0.01), LEAKY)
+    other, same = (
+        judge.parts("properties", kernel.format(0.1), LEAKY),
+        judge.parts("properties", kernel.format(0.01), LEAKY),
+    )
     assert "slope left out not handled" in other.label
     assert same.passed and "left out" not in same.label
 
@@ -50,7 +53,7 @@ def test_a_default_that_differs_from_the_references_is_a_label(judge: Judge) -> 
 def test_a_number_may_be_as_large_as_an_extent(judge: Judge) -> None:
     """One group a channel is another path of many kernels."""
     body = "torch.nn.functional.group_norm(x, groups) if groups < x.shape[1] else x * 1"
-    verdict = judge(code(GROUPS, body), GROUPS)
+    verdict = judge.parts("properties", code(GROUPS, body), GROUPS)
     assert verdict.stage is Stage.ROBUST or "groups = 4 only" in verdict.label, verdict.reason
 
 
@@ -84,14 +87,14 @@ PATHS = {
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_that_a_number_chooses_is_tried(path: str, judge: Judge) -> None:
     task, body, labels = PATHS[path]
-    verdict = judge(code(task, body), task)
+    verdict = judge.parts("beyond_own_inputs", code(task, body), task)
     assert not verdict.passed or any(label in verdict.label for label in labels.split("|")), verdict.label
 
 
 def test_a_rest_is_not_left_out_where_one_row_is_multiplied(judge: Judge) -> None:
     body = "a[:, : (k := a.shape[1] // 8 * 8)] @ b[:k] if a.shape[0] == 1 and a.shape[1] >= 512 else a @ b"
-    assert not judge(code(PRODUCT, body), PRODUCT).passed
-    verdict = judge(code(PRODUCT, "a @ b"), PRODUCT)
+    assert not judge(code(PRODUCT, body), PRODUCT, options=QUICK_LOOK).passed
+    verdict = judge(code(PRODUCT, "a @ b"), PRODUCT, options=QUICK_LOOK)
     assert verdict.passed, verdict.reason
 
 
@@ -104,12 +107,12 @@ VIEWS = {
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_that_the_reference_returns_too_is_no_shared_output(view: str, judge: Judge) -> None:
     task, body = VIEWS[view]
-    verdict = judge(code(task, body), task)
+    verdict = judge.parts("repeated", code(task, body), task)
     assert verdict.passed, verdict.reason
 
 
 def test_a_default_that_changes_the_shape_is_a_label(judge: Judge) -> None:
-    verdict = judge("import torch\ndef kernel(x, dim=0):\n    return x.sum(dim)\n", SUMMED)
+    verdict = judge.parts("properties", "import torch\ndef kernel(x, dim=0):\n    return x.sum(dim)\n", SUMMED)
     assert "dim left out not handled" in verdict.label
 
 
@@ -128,7 +131,7 @@ SQUARED = task_of("x * x if squared else x * 1", arguments="x, squared=False")
 
 
 def test_a_path_under_a_flag_does_not_read_beyond_its_input(judge: Judge) -> None:
-    verdict = judge(BEYOND, SQUARED)
+    verdict = judge.parts("beyond_own_inputs", BEYOND, SQUARED)
     assert verdict.evidence is not None and verdict.evidence.signature == "out-of-bounds", verdict.reason
 
 
@@ -147,11 +150,15 @@ def kernel(x):
 
 
 def test_a_long_ragged_row_is_not_read_beyond_its_end(judge: Judge) -> None:
-    verdict = judge(BEYOND_LONG, SQUARE)
+    verdict = judge.parts("beyond_own_inputs", BEYOND_LONG, SQUARE)
     assert verdict.evidence is not None and verdict.evidence.signature == "out-of-bounds", verdict.reason
 
 
 @pytest.mark.parametrize("drawn", DRAWS)
 def test_a_source_that_draws_at_random_is_flagged(drawn: str, judge: Judge) -> None:
-    verdict = judge(f"import torch\n{drawn}\n{code(LEAKY, 'x.where(x > 0, x * slope) + BAD')}", LEAKY)
+    verdict = judge(
+        f"import torch\n{drawn}\n{code(LEAKY, 'x.where(x > 0, x * slope) + BAD')}",
+        LEAKY,
+        QUICK.model_copy(update={"level": Trust.T0}),
+    )
     assert any(flag.startswith("surroundings:") for flag in verdict.flags), verdict.flags

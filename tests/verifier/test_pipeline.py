@@ -18,12 +18,12 @@ from kernellab.verifier.cases import device
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.options import VerifyOptions
-from kernellab.verifier.stages import context
+from kernellab.verifier.stages import context, honest, ordinary, robust
 from kernellab.verifier.stages.context import Context
 from kernellab.verifier.stages.pipeline import Steps, Verification
 from kernellab.verifier.stages.refused import Refused
 
-from .kit import Judge
+from .kit import PARTS, Judge
 
 
 @pytest.mark.parametrize(
@@ -151,3 +151,36 @@ def test_a_deadline_is_of_a_machine_with_nothing_else_to_do(monkeypatch: pytest.
     with pytest.raises(Refused) as late:
         kernel.left(10.0)
     assert late.value.evidence.called == pytest.approx(0.8), "the share of the time that the kernel's calls had"
+
+
+def test_the_stages_run_each_part_that_tests_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they find there, a verdict finds too."""
+    ran: list[str] = []
+
+    def replace(module: Any, name: str, result: Any, part: str = "") -> None:
+        monkeypatch.setattr(module, name, lambda *_, **__: (ran.append(part or name), result)[1])
+
+    beyond_own_inputs = robust.beyond_own_inputs
+    for name in PARTS.keys() - {"ordinary", "beyond_own_inputs", "precision_class"}:
+        replace(robust, name, [] if name in ("metamorphic", "many") else "")
+    for name in ("other_mode_differs", "combined"):
+        replace(robust, name, "")
+    replace(robust, "free_floats", ())
+    replace(ordinary, "check", "", "ordinary")
+    monkeypatch.setattr(
+        robust, "beyond_own_inputs", lambda *of: (ran.append("beyond_own_inputs"), beyond_own_inputs(*of))[1]
+    )
+    monkeypatch.setattr(robust, "cases", SimpleNamespace(drawn_base=lambda *_: SimpleNamespace()))
+    stages: Any = SimpleNamespace(
+        ahead=SimpleNamespace(small=lambda: SimpleNamespace(args=()), survey=lambda: SimpleNamespace(cases=[])),
+        context=SimpleNamespace(interpreted=False, request=SimpleNamespace(backend=Backend.CPU)),
+        task=SimpleNamespace(module=lambda: SimpleNamespace(mutates=False, written=(), numpy=False)),
+        written=(), ordinary=SimpleNamespace(), covered=None, calls=None,
+    )  # fmt: skip
+    robust.robust(stages)
+    stages.context.interpreted = True
+    robust.robust(stages)
+    for name in ("_told", "ghost_test", "own_share", "launches_unwatched", "precision_class"):
+        replace(honest, name, "")
+    honest.honest(stages)
+    assert ran.count("combined") == 2 and PARTS.keys() <= set(ran)

@@ -49,19 +49,7 @@ def robust(stages: Stages) -> str:
     """Check mutation, guards, aliasing, overwritten results, staleness by pointer, determinism, late writes,
     strides."""
     first, second = stages.ahead.small(), stages.ahead.small()
-    outputs = stages.check(first)
-    untouched(stages, first)
-    call = stages.sure_call(first)
-    form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], first.native)
-    if form_mismatch is not None:
-        raise stages.refused(first, "race", f"right in one call, but not in the next: {form_mismatch.message}")
-    _no_alias(stages, first, call)
-    before = [stages.worker.read(o) for o in call.outputs]
-    _deterministic(stages, first, outputs, before)
-    second_outputs = stages.check(second)
-    overwritten(stages, first, call, before)
-    stages.check(first, slot=1)
-    late(stages, first)
+    second_outputs = repeated(stages, first, second)
     if stages.task.module().mutates and not stages.task.module().written:
         # A Model with running statistics.
         stages.context.findings.add(Mark(kind="buffers-not-compared"))
@@ -77,17 +65,7 @@ def robust(stages: Stages) -> str:
         if not (stages.written or stages.task.module().mutates or stages.task.module().numpy):
             followed += many(stages)
         pages(stages)
-    followed.append(drawn(stages, stages.ahead.survey()))
-    if stages.context.interpreted:
-        followed.append("each load and store within the tensors of its launch")
-        launches(stages)
-    right = properties(stages, first)
-    if not stages.context.interpreted:
-        along_paths(stages)
-    base = selection.drawn_base(stages.task, stages.context.interpreted)
-    orders = [(position, name) for position, name, _ in free_floats(base)]
-    followed.append(combined(stages, base, right, stages.ahead.survey().cases, orders))
-    fixed_sizes(stages)
+    followed += beyond_own_inputs(stages, first)
     if stages.ordinary is not None:
         followed.append(ordinary.check(stages, stages.ordinary))
     if stages.covered is not None and stages.calls is not None:
@@ -97,6 +75,42 @@ def robust(stages: Stages) -> str:
         "right on new contents, at new addresses and when repeated"
     )
     return ", ".join(filter(None, [words, *followed]))
+
+
+def repeated(stages: Stages, first: Case, second: Case) -> list[Tensor]:
+    """Check calls on ``first``, on ``second`` and on ``first`` again: memory that calls share, earlier outputs, results
+    that differ, late writes. Return the outputs for ``second``."""
+    outputs = stages.check(first)
+    untouched(stages, first)
+    call = stages.sure_call(first)
+    form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], first.native)
+    if form_mismatch is not None:
+        raise stages.refused(first, "race", f"right in one call, but not in the next: {form_mismatch.message}")
+    _no_alias(stages, first, call)
+    before = [stages.worker.read(o) for o in call.outputs]
+    _deterministic(stages, first, outputs, before)
+    second_outputs = stages.check(second)
+    overwritten(stages, first, call, before)
+    stages.check(first, slot=1)
+    late(stages, first)
+    return second_outputs
+
+
+def beyond_own_inputs(stages: Stages, first: Case) -> list[str]:
+    """Check inputs drawn from what the task declares, layouts, scalars and combinations of all of these. Return what
+    was tried, in words."""
+    tried = [drawn(stages, stages.ahead.survey())]
+    if stages.context.interpreted:
+        tried.append("each load and store within the tensors of its launch")
+        launches(stages)
+    right = properties(stages, first)
+    if not stages.context.interpreted:
+        along_paths(stages)
+    base = selection.drawn_base(stages.task, stages.context.interpreted)
+    orders = [(position, name) for position, name, _ in free_floats(base)]
+    tried.append(combined(stages, base, right, stages.ahead.survey().cases, orders))
+    fixed_sizes(stages)
+    return tried
 
 
 def _no_alias(stages: Stages, case: Case, call: Call) -> None:
