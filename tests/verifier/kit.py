@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from kernellab.verifier.stages import ordinary, robust
 from kernellab.verifier.stages.candidate import Stages
 from kernellab.verifier.stages.context import Request
 from kernellab.verifier.stages.correct import smoke
+from kernellab.verifier.stages.fast import fast
 from kernellab.verifier.stages.pipeline import Verification
 from kernellab.verifier.stages.precision import precision_class
 from tests.breadth import everything
@@ -107,8 +109,8 @@ def _in_an_ordinary_process(stages: Stages) -> str:
     return ordinary.check(stages, process)
 
 
-#: part of the stage robust (or honest: its precision) -> what runs it, given two cases of the families' size. That the
-#: stages run each of them is tested in test_pipeline.py
+#: part of a stage (robust, if :data:`_STAGES` does not say) -> what runs it, given two cases of the families' size.
+#: That the stages run each of them is tested in test_pipeline.py
 PARTS: Mapping[str, Callable[[Stages, Case, Case], object]] = {
     "repeated": lambda stages, first, second: robust.repeated(stages, first, second),
     "metamorphic": lambda stages, first, second: robust.metamorphic(stages, second, stages.check(second)),
@@ -124,13 +126,18 @@ PARTS: Mapping[str, Callable[[Stages, Case, Case], object]] = {
     "along_paths": lambda stages, first, second: robust.along_paths(stages),
     "fixed_sizes": lambda stages, first, second: robust.fixed_sizes(stages),
     "launches": lambda stages, first, second: robust.launches(stages),
+    "fast": lambda stages, first, second: fast(stages),
     "precision_class": lambda stages, first, second: precision_class(stages),
     "ordinary": lambda stages, first, second: _in_an_ordinary_process(stages),
 }
 
 
+#: parts of other stages than robust
+_STAGES = {"precision_class": Stage.HONEST, "fast": Stage.FAST}
+
+
 class _Parts(Verification):
-    """A verification that runs static, build, smoke, and of robust only ``names`` (:data:`PARTS`)."""
+    """A verification that runs static, build, smoke, and of the later stages only ``names`` (:data:`PARTS`)."""
 
     def __init__(self, request: Request, pool: Pool, names: tuple[str, ...]) -> None:
         super().__init__(request, pool, lambda _: None)
@@ -138,15 +145,14 @@ class _Parts(Verification):
 
     def _calls(self, stages: Stages) -> None:
         self.steps.take(Stage.SMOKE, smoke, stages)
-        self.steps.take(Stage.ROBUST, self._parts, stages)
-
-    def _parts(self, stages: Stages) -> str:
         first, second = stages.ahead.small(), stages.ahead.small()
-        words: list[str] = []
-        for name in self.names:
+
+        def run(stages: Stages, name: str) -> str:
             found = PARTS[name](stages, first, second)
-            words += [found] if isinstance(found, str) else found if name == "metamorphic" else ()
-        return ", ".join(words)
+            return found if isinstance(found, str) else ", ".join(found) if name == "metamorphic" else ""
+
+        for name in self.names:
+            self.steps.take(_STAGES.get(name, Stage.ROBUST), partial(run, name=name), stages)
 
 
 class Judge:

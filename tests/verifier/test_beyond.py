@@ -6,7 +6,7 @@ import pytest
 
 from kernellab.task import load_task
 
-from .kit import Judge
+from .kit import QUICK_LOOK, Judge
 
 TASK = load_task(
     """
@@ -38,7 +38,7 @@ def kernel(x):
     ids=["columns", "rows", "unwritten", "all", "raises"],
 )  # fmt: skip
 def test_what_is_wrong_beyond_a_size_alone_is_not_called_an_edge(judge: Judge, line: str) -> None:
-    verdict = judge(BODY.format(f"    {line}"), TASK)
+    verdict = judge(BODY.format(f"    {line}"), TASK, options=QUICK_LOOK)
     assert not verdict.passed and verdict.evidence is not None
     assert verdict.evidence.signature != "edge-tile" and "edge-tile" not in verdict.reason
 
@@ -53,6 +53,6 @@ def test_what_is_wrong_beyond_a_size_alone_is_not_called_an_edge(judge: Judge, l
     ids=["all sizes", "a path for large sizes", "raises"],
 )
 def test_what_is_wrong_in_the_last_tile_is_called_one_at_small_and_large_sizes(judge: Judge, line: str) -> None:
-    verdict = judge(BODY.format(f"    {line}"), TASK)
+    verdict = judge(BODY.format(f"    {line}"), TASK, options=QUICK_LOOK)
     assert not verdict.passed and verdict.evidence is not None
     assert verdict.evidence.signature == "edge-tile"

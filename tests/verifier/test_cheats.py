@@ -21,7 +21,7 @@ from kernellab.verifier.judge import pool
 from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.remedies import remedy
 
-from .kit import QUICK, RELU_ADD, RMS_CPP, TARGET, Judge, processes_below
+from .kit import QUICK, QUICK_LOOK, RELU_ADD, RMS_CPP, TARGET, Judge, processes_below
 
 RIGHT = "    return torch.relu(x) + y\n"
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_honest_stops_at_the_static_stage(judge: Judge, code: str
 
 
 def test_what_may_be_honest_is_a_flag_with_its_line(judge: Judge) -> None:
-    verdict = judge("import torch\nimport threading\ndef kernel(x, y):\n" + RIGHT)
+    verdict = judge("import torch\nimport threading\ndef kernel(x, y):\n" + RIGHT, options=QUICK_LOOK)
     assert verdict.passed
     assert any(flag.startswith("thread:") and "kernel.py:2" in flag for flag in verdict.flags)
 
@@ -72,7 +72,7 @@ def test_output_that_looks_like_a_verdict_is_only_a_log(judge: Judge) -> None:
     )
     verdict = judge(code)
     assert not verdict.passed and verdict.time is None
-    assert judge("import torch\ndef kernel(x, y):\n" + RIGHT).passed
+    assert judge("import torch\ndef kernel(x, y):\n" + RIGHT, options=QUICK_LOOK).passed
 
 
 def test_a_crash_names_its_signal(judge: Judge) -> None:
@@ -105,7 +105,7 @@ def test_forks_and_floods_are_ended(judge: Judge) -> None:
     bomb = "import ctypes, torch\nn = []\ndef kernel(x, y):\n    n.append(1)\n"
     bomb += "    while len(n) > 2: ctypes.CDLL(None).fork()\n"
     start = time.monotonic()
-    verdict = judge(bomb + "    return torch.relu(x) + y\n")
+    verdict = judge(bomb + "    return torch.relu(x) + y\n", options=QUICK_LOOK)
     assert verdict.evidence is not None and verdict.evidence.signature == "processes", verdict.reason
     assert time.monotonic() - start < 60
     flood = "import os\nline = b'x' * 65536\nwhile True: os.write(1, line)\ndef kernel(x, y):\n    return x\n"
@@ -189,7 +189,7 @@ def test_the_sandbox_hides_files_network_and_other_processes(judge: Judge, tmp_p
     )
     os.environ["KERNELLAB_TEST_KEY"] = "not for kernels"
     try:
-        verdict = judge(code)
+        verdict = judge(code, options=QUICK_LOOK)
     finally:
         del os.environ["KERNELLAB_TEST_KEY"]
     if "landlock" not in verdict.environment.sandbox or "pid" not in verdict.environment.sandbox:
@@ -200,7 +200,7 @@ def test_the_sandbox_hides_files_network_and_other_processes(judge: Judge, tmp_p
 def test_three_bad_kernels_leave_the_next_one_unharmed(judge: Judge) -> None:
     for _ in range(3):
         assert not judge("import ctypes\nctypes.string_at(8)\ndef kernel(x, y):\n    return x\n").passed
-    assert judge("import torch\ndef kernel(x, y):\n" + RIGHT).passed
+    assert judge("import torch\ndef kernel(x, y):\n" + RIGHT, options=QUICK_LOOK).passed
 
 
 def test_a_killed_judge_is_reported_and_replaced_and_nothing_is_left() -> None:
@@ -231,7 +231,7 @@ def test_a_killed_judge_is_reported_and_replaced_and_nothing_is_left() -> None:
         thread.join(20)
         assert errors and "judge" in str(errors[0]) and "SIGKILL" in str(errors[0])
         assert _all_gone(below)
-        assert verifier.verify(task, good, TARGET, options=QUICK).passed
+        assert verifier.verify(task, good, TARGET, options=QUICK_LOOK).passed
         second = verifier.judge_pid
         assert second is not None and second != pid
         below = [second, *processes_below(second)]
@@ -283,6 +283,6 @@ def test_processes_that_outlive_a_call_and_cannot_be_stopped_are_named_as_that(j
     code = "import ctypes, torch\nn = []\nlibc = ctypes.CDLL(None)\ndef kernel(x, y):\n    n.append(1)\n"
     code += "    for _ in range(3 if len(n) == 2 else 0):\n        if libc.fork() == 0:\n"
     code += "            while True: libc.kill(-1, 18)\n"
-    verdict = judge(code + RIGHT)
+    verdict = judge(code + RIGHT, options=QUICK_LOOK)
     assert verdict.evidence is not None and verdict.evidence.signature == "left-running", verdict.reason
     assert "left processes that could not be stopped" in verdict.reason and "returns" in remedy(verdict)

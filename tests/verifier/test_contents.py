@@ -325,7 +325,7 @@ def test_elements_that_share_memory_are_found_where_their_span_is_wide() -> None
 def test_a_timed_output_that_is_not_contiguous_is_told(judge: Judge) -> None:
     code = f"{TELL}def kernel(x, y):\n    found = torch.relu(x) + y\n"
     code += "    return found.t().contiguous().t() if timed(x) else found\n"
-    verdict = judge(code)
+    verdict = judge.parts("fast", code)
     assert verdict.passed and "output 0 not contiguous" in verdict.label, verdict
 
 
@@ -353,7 +353,7 @@ LATER = {
 @pytest.mark.parametrize("signature", LATER)
 def test_what_no_check_has_seen_of_a_kernel_is_refused_when_it_is_timed(judge: Judge, signature: str) -> None:
     code = f"{TELL}def kernel(x, y):\n    return noted({LATER[signature]} if timed(x) else torch.relu(x) + y)\n"
-    verdict = judge(code)
+    verdict = judge.parts("fast", code)
     assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
     # calls whose results are held may look the same: what is only wrong is seen there
     assert verdict.stage is Stage.FAST or signature in ("overlaps-itself", "stale"), verdict.reason
@@ -364,6 +364,8 @@ def test_what_no_check_has_seen_of_a_kernel_is_refused_when_it_is_timed(judge: J
 def test_other_families_are_met_among_timed_calls(judge: Judge) -> None:
     task = load_task(_unary("torch.softmax(x, -1)", "torch.randn(64, 70)"))
     e = "torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)"
-    verdict = judge(f"{TELL}def kernel(x):\n    return noted({e} if timed(x) else torch.softmax(x, -1))\n", task)
+    verdict = judge.parts(
+        "fast", f"{TELL}def kernel(x):\n    return noted({e} if timed(x) else torch.softmax(x, -1))\n", task
+    )
     assert not verdict.passed and verdict.stage in (Stage.ROBUST, Stage.FAST), verdict.reason
     assert "timed call is wrong" in verdict.reason

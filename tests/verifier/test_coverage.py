@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from kernellab.conditions import StridesLimit, of
 from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.records import Verdict
-from kernellab.verifier.coverage import build, gcov, native, python, stage
+from kernellab.verifier.coverage import build, gcov, inside, native, python, stage
 from kernellab.verifier.coverage.native import Gap
 from kernellab.verifier.coverage.placing import Placing, stretched
 from kernellab.verifier.static.native import in_file
@@ -186,15 +187,24 @@ if __name__ == "__main__":
 
 
 def _traced(tmp_path: Path, text: str, script: str) -> list[Gap]:
-    """What of ``text`` did not run in a process that was watched while ``script`` called it."""
+    """What of ``text`` did not run in a process that was watched while ``script`` called it: a fork of this one, which
+    has imported torch."""
     (tmp_path / "src").mkdir()
     (tmp_path / "work").mkdir()
     (tmp_path / "src" / "kernel.py").write_text(text)
     root = str(tmp_path / "src")
-    head = f"import sys\nsys.path.insert(0, {root!r})\nfrom kernellab.verifier.coverage import inside\n"
-    tail = f"\nsys.settrace(None)\ninside.write({root!r}, False)\n"
-    whole = f"{head}inside.watch({root!r})\nimport kernel, torch\n{script}{tail}"
-    subprocess.run([sys.executable, "-c", whole], check=True)
+
+    def call() -> None:
+        sys.path.insert(0, root)
+        inside.watch(root)
+        exec(f"import kernel, torch\n{script}", {})
+        sys.settrace(None)
+        inside.write(root, False)
+
+    process = multiprocessing.get_context("fork").Process(target=call)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
     told = json.loads((tmp_path / "work" / "covered.json").read_text())
     code = python.Code({"kernel.py": text})
     return code.gaps(code.ran(told["python"]))
@@ -366,7 +376,7 @@ def test_a_stride_a_remainder_of_an_address_and_a_team_are_reached_for() -> None
 
 @needs_gcc
 def test_a_plain_kernel_has_no_such_condition(judge: Judge) -> None:
-    verdict = judge(RMS_CPP, judge.scale)
+    verdict = judge.once(RMS_CPP, judge.scale)
     assert verdict.passed
     assert not of(verdict.conditions, NeverRan) and not of(verdict.conditions, CoverageUnknown)
 

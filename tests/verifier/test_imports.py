@@ -14,7 +14,7 @@ from kernellab.verifier.attribution import imports
 from kernellab.verifier.attribution.imports import Beyond, _symbols, judged
 from kernellab.verifier.static.surroundings import asks_for_threads_alone
 
-from .kit import Judge
+from .kit import QUICK_LOOK, Judge
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -145,6 +145,6 @@ def kernel(x, y):
 
 
 def test_a_verdict_names_it(judge: Judge) -> None:
-    verdict = judge(KERNEL, load_task(ADD, "add"))
+    verdict = judge(KERNEL, load_task(ADD, "add"), options=QUICK_LOOK)
     said = [c.message for c in of(verdict.conditions, StaticFinding) if c.rule == "surroundings"]
     assert verdict.passed and "its object uses gethostname of the C library" in said, verdict.text

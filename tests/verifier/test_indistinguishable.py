@@ -313,7 +313,7 @@ def kernel(x, y):
 @pytest.mark.parametrize("tell", TELLS)
 def test_what_is_right_only_where_the_judge_calls_it_is_refused(tell: str, judge: Judge) -> None:
     counts = "calls[0] += 1; inside = calls[0] < 2000" if "calls" in TELLS[tell] else "pass"
-    verdict = judge(BRANCH.format(TELLS[tell], counts), options=OPTIONS)
+    verdict = judge.parts("ordinary", BRANCH.format(TELLS[tell], counts), options=OPTIONS)
     # what only counts its calls may be found by many that follow each other
     counted = "calls" in TELLS[tell]
     words = ("ordinary process", "follow each other") if counted else ("ordinary process",)
@@ -324,10 +324,10 @@ def test_what_is_right_only_where_the_judge_calls_it_is_refused(tell: str, judge
 
 @pytest.mark.parametrize("tell", VARIABLES)
 def test_a_judges_worker_has_a_users_environment(tell: str, judge: Judge) -> None:
-    assert not judge(BRANCH.format(VARIABLES[tell], "pass"), options=OPTIONS).passed
+    assert not judge.parts("ordinary", BRANCH.format(VARIABLES[tell], "pass"), options=OPTIONS).passed
     # and the other way round it is right everywhere
     told = VARIABLES[tell].replace("inside = ", "inside = not (") + ")"
-    verdict = judge(BRANCH.format(told, "pass"), options=OPTIONS)
+    verdict = judge.parts("ordinary", BRANCH.format(told, "pass"), options=OPTIONS)
     assert verdict.passed, verdict.reason
 
 
@@ -377,19 +377,21 @@ SEEN = {
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_cpp_that_is_wrong_outside_of_the_judge_is_refused_however_it_is_spelled(seen: str, judge: Judge) -> None:
-    verdict = judge(CPP_BRANCH.replace("@", SEEN[seen]), judge.scale, OPTIONS)
+    verdict = judge.parts("ordinary", CPP_BRANCH.replace("@", SEEN[seen]), judge.scale, OPTIONS)
     assert not verdict.passed
 
 
 def test_what_reads_the_environment_and_computes_the_same_passes(judge: Judge) -> None:
-    verdict = judge(BRANCH.format("home = os.environ.get('HOME')\ninside = True", "pass"), options=OPTIONS)
+    verdict = judge.parts(
+        "ordinary", BRANCH.format("home = os.environ.get('HOME')\ninside = True", "pass"), options=OPTIONS
+    )
     assert verdict.passed, verdict.reason
     assert "right in an ordinary process too" in next(s.note for s in verdict.stages if s.name is Stage.ROBUST)
 
 
 def test_what_fails_in_an_ordinary_process_is_refused_with_its_words(judge: Judge) -> None:
     told = "if 'OMP_NUM_THREADS' not in vars(os)['environ']: raise RuntimeError('no judge here')\ninside = True"
-    verdict = judge(BRANCH.format(told, "pass"), options=OPTIONS)
+    verdict = judge.parts("ordinary", BRANCH.format(told, "pass"), options=OPTIONS)
     assert not verdict.passed and "RuntimeError: no judge here" in verdict.reason
 
 
@@ -439,7 +441,7 @@ def test_an_ordinary_process_uses_what_was_built_unless_it_is_to_build_again(aga
     told = set()
     for _ in range(1 if again else 3):  # one in eight is built again by chance
         source = Source(dsl="cpp", files=files, origin=Author.HUMAN)
-        told.add(judge.verifier.verify(judge.relu_add, source, TARGET, options=OPTIONS).reason)
+        told.add(judge.parts("ordinary", source, options=OPTIONS).reason)
         if any(f"built {not again}" in reason for reason in told):
             return
     pytest.fail(str(told))
@@ -482,7 +484,7 @@ def test_calls_before_in_an_ordinary_process_leave_written_arguments_as_they_wer
 
 @pytest.mark.parametrize("where", ["sys.stdout.close()", "sys.stderr.close()", "sys.stdout = None"])
 def test_a_stream_that_is_closed_is_no_failure_of_an_ordinary_process(where: str, judge: Judge) -> None:
-    verdict = judge(BRANCH.format(f"inside = True\n{where}", "pass"), options=OPTIONS)
+    verdict = judge.parts("ordinary", BRANCH.format(f"inside = True\n{where}", "pass"), options=OPTIONS)
     assert verdict.passed, verdict.reason
 
 
@@ -523,7 +525,7 @@ def test_a_model_that_packs_for_all_instances_of_its_class_is_refused(key: str, 
         f"        key = ({key}self.w._version)\n        if key not in packed:\n"
         "            packed[key] = self.w.detach().clone()\n        return x @ packed[key]",
     )  # fmt: skip
-    verdict = judge(text, load_task(MODEL, "model"), OPTIONS)
+    verdict = judge.parts("ordinary", text, load_task(MODEL, "model"), OPTIONS)
     assert verdict.passed is bool(key), verdict.reason
     assert key or "another instance of its class" in verdict.reason
 
@@ -540,7 +542,7 @@ def kernel(x, y):
 
 @pytest.mark.parametrize("version", ["0", "y._version"])
 def test_what_is_kept_for_a_tensor_whose_contents_change_is_refused(version: str, judge: Judge) -> None:
-    verdict = judge(OF_OBJECTS.format(version=version), options=OPTIONS)
+    verdict = judge.parts("ordinary", OF_OBJECTS.format(version=version), options=OPTIONS)
     assert verdict.passed is (version != "0"), verdict.reason
     assert verdict.passed or "other contents before" in verdict.reason
 

@@ -16,6 +16,8 @@ from kernellab.verifier import Verifier, VerifyOptions
 from kernellab.verifier.worker.guards import Trespass
 from kernellab.verifier.worker.interpreter import Bounds, Limit, Race, _tf32, _undefined
 
+from .kit import Judge
+
 pytest.importorskip("triton")
 TASK = load_task(
     "import torch\nfrom kernellab import Dim\nN = Dim('N', 1, 100000)\n"
@@ -63,13 +65,13 @@ def test_a_masked_kernel_passes_and_an_autotuned_one_runs_one_configuration_and_
     assert any(flag.startswith("autotuned: one configuration") for flag in tuned.flags)
 
 
-def test_a_grid_that_no_gpu_launches_is_refused_at_the_end_of_its_dim(verifier: Verifier) -> None:
+def test_a_grid_that_no_gpu_launches_is_refused_at_the_end_of_its_dim(judge: Judge) -> None:
     launch = "scale[(1, triton.cdiv(len(x), 256))](x, w, y, len(x), BLOCK=256)"
     along_y = PLAIN.replace("BLOCK=256", "BLOCK=1").replace("(triton.cdiv(len(x), 256),)", "(1, len(x))")
     for text, passes in ((launch, True), (along_y, False)):
         code = KERNEL.format(load="tl.load(x + at, at < N)", launch=text, decorator="").replace("id(0)", "id(1)")
         source = Source(dsl="triton", files={"kernel.py": code}, origin=Author.HUMAN)
-        verdict = verifier.verify(TASK, source, TARGET, options=VerifyOptions(allow_library=True, deadline=300))
+        verdict = judge.parts("launches", source, TASK, target=TARGET)
         assert verdict.passed is passes, verdict.reason
         assert passes or (verdict.evidence is not None and verdict.evidence.signature == "launch-limit")
     Bounds().grid((1 << 31) - 1, 65535, 65535)

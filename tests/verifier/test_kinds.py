@@ -13,7 +13,7 @@ from kernellab.verifier.cases.changes import changed
 from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.worker import witness
 
-from .kit import Judge
+from .kit import QUICK_LOOK, Judge
 
 X = "torch.randn(24, 40)"
 #: arguments, reference, inputs, the kernel's body, and the label; "" where it is refused
@@ -95,7 +95,9 @@ KINDS = {
 def test_a_plain_bug_of_each_kind_is_refused_or_told(kind: str, judge: Judge) -> None:
     arguments, reference, inputs, body, label = KINDS[kind]
     text = f"import torch\ndef reference({arguments}):\n    return {reference}\ndef inputs():\n    return {inputs},\n"
-    verdict = judge(f"import torch\ndef kernel({arguments}):\n    {body}\n", load_task(text, "kinds"))
+    verdict = judge.parts(
+        "repeated beyond_own_inputs", f"import torch\ndef kernel({arguments}):\n    {body}\n", load_task(text, "kinds")
+    )
     assert (label in verdict.label) if verdict.passed else not label, verdict.reason or verdict.label
     assert verdict.passed == bool(label), verdict.reason or verdict.label
 
@@ -122,7 +124,7 @@ def test_a_path_for_long_rows_has_more_than_calm_contents(kind: str, judge: Judg
     reference, kernel = LONG[kind]
     text = f"import torch\n{DIMS}def reference(x):\n    return {reference}\n"
     task = load_task(f"{text}def inputs(M=24, N=40):\n    return torch.randn(M, N)\n", "long")
-    verdict = judge(f"import torch\ndef kernel(x):\n    return {kernel}\n", task)
+    verdict = judge(f"import torch\ndef kernel(x):\n    return {kernel}\n", task, options=QUICK_LOOK)
     assert not verdict.passed or "not handled" in verdict.label, verdict.label
 
 

@@ -31,10 +31,10 @@ def robust(verdict: object) -> str:
 
 
 def test_what_the_reference_does_is_asked_of_the_kernel(judge: Judge) -> None:
-    verdict = judge(RMS_CPP, judge.scale)
+    verdict = judge.once(RMS_CPP, judge.scale)
     assert verdict.passed, verdict.reason
     assert "changed elements" in robust(verdict) and "permuted batch" in robust(verdict)
-    linear = judge("import torch\ndef kernel(x):\n    return x.sum(-1)\n", load_task(SUM, "sum"))
+    linear = judge.parts("metamorphic", "import torch\ndef kernel(x):\n    return x.sum(-1)\n", load_task(SUM, "sum"))
     assert linear.passed and "scaled input" in robust(linear)
 
 
@@ -45,7 +45,7 @@ def test_a_kernel_that_skips_a_lone_element_is_refused(judge: Judge) -> None:
         "    x = torch.rand(4, 4000) + 50\n    x[:, -1] = 1e-3 * torch.rand(4)\n    return x\n",
         "tail",
     )
-    verdict = judge("import torch\ndef kernel(x):\n    return x[:, :-1].sum(-1)\n", task)
+    verdict = judge.parts("metamorphic", "import torch\ndef kernel(x):\n    return x[:, :-1].sum(-1)\n", task)
     assert not verdict.passed and verdict.stage in (Stage.CORRECT, Stage.ROBUST), verdict.reason
 
 
@@ -62,7 +62,7 @@ def test_a_changed_case_is_reproduced_with_its_change(judge: Judge) -> None:
     )
     found = case(task, {}, Family.OWN).with_change(("element", 0, 299, 20.0))
     assert float(found.args[0][0, -1]) == 20.0
-    verdict = judge(code, task)
+    verdict = judge.parts("metamorphic beyond_own_inputs", code, task)
     assert not verdict.passed and verdict.evidence is not None, verdict.reason
     scope: dict = {}
     exec(verdict.evidence.reproduction.split("for g, w")[0], scope)

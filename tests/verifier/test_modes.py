@@ -75,5 +75,5 @@ def test_a_zero_of_another_sign_is_told_where_one_sign_is_the_answer(
         "def inputs():\n    return torch.randn(24, 40), torch.randn(24, 40)\n",
         "zeros",
     )
-    verdict = judge(head.format(name="kernel", value=kernel), task)
+    verdict = judge.parts("properties", head.format(name="kernel", value=kernel), task)
     assert verdict.passed and verdict.marked("zeros-unsigned") is told, (verdict.reason, verdict.flags)

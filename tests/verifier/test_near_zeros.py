@@ -65,5 +65,7 @@ def test_a_reference_without_such_a_zero_has_no_case(value: str) -> None:
 @pytest.mark.parametrize("slope", ["1.0", "1.05"])
 def test_a_verdict_tells_of_a_logarithm_that_is_inexact_next_to_one(slope: str, judge: Judge) -> None:
     near = f"torch.where((x - 1).abs() < 1e-4, {slope} * torch.log1p(x - 1), torch.log(x))"
-    verdict = judge(f"import torch\ndef kernel(x):\n    return {near}\n", load_task(LOG, "logarithm"))
+    verdict = judge.parts(
+        "properties", f"import torch\ndef kernel(x):\n    return {near}\n", load_task(LOG, "logarithm")
+    )
     assert verdict.passed and verdict.marked("inexact-near-zeros") is (slope != "1.0"), (verdict.reason, verdict.flags)

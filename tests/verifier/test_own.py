@@ -24,8 +24,6 @@ from kernellab.verifier.attribution.share import Counted, _builtins, _handling, 
 from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.rules import HONEST
 
-from .kit import RMS_CPP, Judge
-
 
 @pytest.fixture(scope="module")
 def framework() -> str:
@@ -212,23 +210,6 @@ def test_modes_of_rounding_are_read_from_a_halted_process() -> None:
     finally:
         child.communicate()
     assert modes == {child.pid: 0x1F80}, "the processor's own default"
-
-
-def test_own_code_that_takes_its_time_is_counted_as_own(judge: Judge) -> None:
-    from kernellab.task import load_task
-
-    text = """
-import torch
-def reference(x, w):
-    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
-def inputs():
-    return torch.randn(1024, 2048), torch.randn(2048)
-"""
-    verdict = judge(RMS_CPP, load_task(text, "rms"))
-    assert verdict.passed, verdict.reason
-    honest = next(s for s in verdict.stages if s.name.value == "honest")
-    assert "program counters" in honest.note, honest.note
-    assert verdict.own_share is not None and verdict.own_share > 0.9
 
 
 def test_a_mapped_file_may_have_any_name(tmp_path: Path) -> None:

@@ -27,8 +27,16 @@ def kernel(x):
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
+    """Tests that end its servers, or need one that is not ready, come last or have another."""
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def cold() -> Iterator[Pool]:
     pool = Pool()
     yield pool
     pool.close()
@@ -80,7 +88,8 @@ def test_compiled_baselines_come_from_a_server_of_their_own_that_has_imported_th
         assert worker.server is not compiler
 
 
-def test_a_baseline_is_begun_once_its_server_is_ready_and_let_go_on_demand(pool: Pool) -> None:
+def test_a_baseline_is_begun_once_its_server_is_ready_and_let_go_on_demand(cold: Pool) -> None:
+    pool = cold
     task = load_task("import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return (torch.randn(8),)\n")
     begin = partial(pool.begin_baseline, "cpp", Backend.CPU, "eager", task, 1)
     assert begin() is None, "nobody waits for imports here"
@@ -106,22 +115,6 @@ def test_what_is_preloaded_hears_of_a_gpu_without_a_driver_being_asked(monkeypat
             hasattr(torch._C, "_cuda_getDeviceCount") and os.path.exists("/dev/nvidiactl")
         )
     assert torch.cuda.is_available is driver
-
-
-def test_an_idle_server_and_its_baselines_end_before_a_kernel_for_another(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = load_task("import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return (torch.randn(8),)\n")
-    baseline = pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60)
-    first = pool.server("cpp", Backend.CPU)
-    pool.end_idle("triton", Backend.INTERPRETER)
-    assert first.alive() and not baseline.gone()
-    monkeypatch.setattr("kernellab.verifier.judge.pool.IDLE_SECONDS", 0.0)
-    pool.end_idle("cpp", Backend.CPU)
-    assert first.alive() and pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is baseline
-    pool.end_idle("triton", Backend.INTERPRETER)
-    assert not first.alive()
-    assert pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is not baseline
 
 
 def test_a_worker_that_cannot_start_leaves_no_folder_and_no_descriptor(
@@ -155,3 +148,19 @@ def test_a_worker_that_ends_before_it_was_ready_refuses_no_kernel(pool: Pool, mo
     monkeypatch.setattr(Worker, "receive", receive)
     with pytest.raises(VerifierError, match="before it was ready"):
         Worker(pool.server("cpp", Backend.CPU), "candidate", 1)
+
+
+def test_an_idle_server_and_its_baselines_end_before_a_kernel_for_another(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = load_task("import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return (torch.randn(8),)\n")
+    baseline = pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60)
+    first = pool.server("cpp", Backend.CPU)
+    pool.end_idle("triton", Backend.INTERPRETER)
+    assert first.alive() and not baseline.gone()
+    monkeypatch.setattr("kernellab.verifier.judge.pool.IDLE_SECONDS", 0.0)
+    pool.end_idle("cpp", Backend.CPU)
+    assert first.alive() and pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is baseline
+    pool.end_idle("triton", Backend.INTERPRETER)
+    assert not first.alive()
+    assert pool.baseline("cpp", Backend.CPU, "eager", task, 1, 60) is not baseline

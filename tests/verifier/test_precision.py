@@ -7,7 +7,7 @@ import torch
 
 from kernellab.errors import KernellabError
 from kernellab.options.design import VerificationOptions
-from kernellab.records import Stage
+from kernellab.records import Stage, Trust
 from kernellab.task import load_task
 from kernellab.verifier.compare.close import not_close
 from kernellab.verifier.compare.records import Reference
@@ -63,7 +63,7 @@ def test_a_verdict_names_the_class(judge: Judge) -> None:
 @pytest.mark.parametrize("name", ["fp32-strict", "tf32", "fp16-like"])
 def test_a_looser_task_takes_a_looser_kernel_and_says_so(judge: Judge, name: str) -> None:
     policy = "PRECISION = {'matmul': 'f16'}\nTOLERANCE = {'floor': 2e-3, 'tau': 5e-2}"
-    verdict = judge(KERNELS[name], load_task(MATMUL.format(policy=policy), "loose"))
+    verdict = judge.parts("precision_class", KERNELS[name], load_task(MATMUL.format(policy=policy), "loose"))
     assert verdict.passed, verdict.reason
     assert verdict.precision == name
 
@@ -76,11 +76,11 @@ def test_tf32_passes_as_the_framework_and_fails_where_kernels_have_to_be_strict(
         "def kernel(x, y):\n    a, b = tf32(x), tf32(y)\n    return a @ b + (a @ tf32(y - b) + tf32(x - a) @ b)\n"
     )
     strict, framework = (QUICK.model_copy(update={"precision": word}) for word in ("strict", "framework"))
-    loose = judge(KERNELS["tf32"], task, framework)
+    loose = judge.parts("precision_class", KERNELS["tf32"], task, framework)
     assert loose.passed and loose.precision == "tf32", loose.reason
-    refused = judge(KERNELS["tf32"], task, strict)
+    refused = judge(KERNELS["tf32"], task, strict.model_copy(update={"level": Trust.T1}))
     assert not refused.passed and refused.stage is Stage.CORRECT
-    assert judge(split, task, strict).precision == "fp32-strict"
+    assert judge.parts("precision_class", split, task, strict).precision == "fp32-strict"
 
 
 def test_a_precision_that_is_not_known_is_named() -> None:
@@ -125,5 +125,5 @@ CUT = "(y.contiguous().view(torch.int32) & ~0xFFFF).view(torch.float32).bfloat16
 def test_a_verdict_tells_of_results_that_are_cut_off(result: str, cut: bool, judge: Judge) -> None:
     inputs = "def inputs():\n    return torch.randn(24, 40).bfloat16()\n"
     task = load_task(BFLOAT.format(name="reference", result="y.bfloat16()") + inputs, "bfloat")
-    verdict = judge(BFLOAT.format(name="kernel", result=result), task)
+    verdict = judge.parts("precision_class", BFLOAT.format(name="kernel", result=result), task)
     assert verdict.passed and verdict.marked("results-cut-off") is cut, (verdict.reason, verdict.label)

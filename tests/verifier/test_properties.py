@@ -16,7 +16,7 @@ from kernellab.verifier.boundary_checks import scalars
 from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.stages import properties
 
-from .kit import Judge
+from .kit import QUICK_LOOK, Judge
 
 DIMS = 'from kernellab import Dim\nM = Dim("M", 1, 4096)\nN = Dim("N", 1, 8192)\n'
 FIXED = "def inputs():\n    return torch.randn(64, 512)\n"
@@ -134,7 +134,7 @@ SPOILS = {
 @pytest.mark.parametrize("what", SPOILS)
 def test_what_one_path_does_to_memory_is_refused(what: str, judge: Judge) -> None:
     task, body, signature = SPOILS[what]
-    verdict = judge(f"KEPT = {{}}\n{code(task, body)}", task)
+    verdict = judge.parts("beyond_own_inputs", f"KEPT = {{}}\n{code(task, body)}", task)
     assert not verdict.passed
     assert verdict.evidence is not None and verdict.evidence.signature == signature, verdict.reason
 
@@ -179,7 +179,7 @@ LABELS = {
 @pytest.mark.parametrize("label", LABELS)
 def test_what_not_every_kernel_takes_is_told(label: str, judge: Judge) -> None:
     task, body = LABELS[label]
-    verdict = judge(code(task, body), task)
+    verdict = judge.parts("repeated beyond_own_inputs", code(task, body), task)
     assert verdict.passed, verdict.reason
     assert label.strip() in verdict.label
 
@@ -197,7 +197,7 @@ def test_a_verdict_tries_sizes_from_all_over_the_range(judge: Judge) -> None:
         eighths = {(s[dim.name] - dim.min) * 8 // (dim.max - dim.min + 1) for s in drawn}
         assert eighths >= {0, 1, 2}, (dim, drawn)
     task = task_of("torch.relu(x)", "def inputs(M=600):\n    return torch.randn(M, 32)\n", more=DIMS[: DIMS.index("N")])
-    verdict = judge(code(task, "torch.relu(x)"), task)
+    verdict = judge(code(task, "torch.relu(x)"), task, options=QUICK_LOOK)
     note = next(stage.note for stage in verdict.stages if stage.name is Stage.CORRECT)
     assert int(note.split()[0]) > len(selection.correct_cases(task)) + 1, note
 
