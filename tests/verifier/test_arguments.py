@@ -14,7 +14,7 @@ from kernellab.verifier.cases.patterns import patterned
 from kernellab.verifier.protocol.rules import DRAWN
 from kernellab.verifier.timing.contents import independent
 
-from .kit import Judge
+from .kit import QUICK_LOOK, Judge
 from .test_properties import DIMS, TWICE, VARIANCE, code, task_of
 
 HEADS = task_of("torch.softmax(x, -1)", "def inputs():\n    return torch.randn(3, 4, 5, 6)\n")
@@ -56,7 +56,7 @@ ANY_LAYOUT = {
 @pytest.mark.parametrize("what", LAID_OUT)
 def test_where_arguments_lie_is_tried_for_each_dimension_and_pair(what: str, judge: Judge) -> None:
     task, body, label = LAID_OUT[what]
-    verdict = judge(code(task, body), task)
+    verdict = judge.parts("beyond_own_inputs", code(task, body), task)
     assert verdict.passed, verdict.reason
     assert label in verdict.label, verdict.label
 
@@ -64,7 +64,7 @@ def test_where_arguments_lie_is_tried_for_each_dimension_and_pair(what: str, jud
 @pytest.mark.parametrize("what", ANY_LAYOUT)
 def test_a_kernel_that_takes_them_all_has_no_such_label(what: str, judge: Judge) -> None:
     task, body = ANY_LAYOUT[what]
-    verdict = judge(code(task, body), task)
+    verdict = judge.parts("beyond_own_inputs", code(task, body), task)
     assert verdict.passed, verdict.reason
     assert "contiguous" not in verdict.label and "twice" not in verdict.label, verdict.label
 
@@ -140,7 +140,7 @@ def test_a_kernel_that_is_wrong_at_two_sizes_at_once_is_refused(kind: str, judge
         "import torch\nfrom kernellab import Dim\nM = Dim('M', 1, 2048)\nN = Dim('N', 1, 2048)\n"
         "def reference(x):\n    return x * 2 + 1\ndef inputs(M=64, N=96):\n    return (torch.randn(M, N),)\n", "two"
     )  # fmt: skip
-    verdict = judge(f"import torch\ndef kernel(x):\n    return x * 2 + 1 + {TWO[kind]}\n", task)
+    verdict = judge(f"import torch\ndef kernel(x):\n    return x * 2 + 1 + {TWO[kind]}\n", task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.evidence is not None
     assert verdict.evidence.sizes == {"M": 37, "N": 411}
 
@@ -153,7 +153,7 @@ def kernel(x):
 
 
 def test_a_team_is_larger_than_a_number_that_the_source_names(judge: Judge) -> None:
-    verdict = judge(ROOM, TWICE)
+    verdict = judge.parts("properties", ROOM, TWICE)
     assert not verdict.passed and "33 threads" in verdict.reason, verdict.reason
 
 
@@ -185,7 +185,7 @@ VANISHING = {
 @pytest.mark.parametrize("what", VANISHING)
 def test_zeros_and_equal_numbers_are_tried_where_a_float_vanishes(what: str, right: bool, judge: Judge) -> None:
     task, body, label = VANISHING[what]
-    verdict = judge(code(task, _reference_of(task) if right else body), task)
+    verdict = judge.parts("beyond_own_inputs", code(task, _reference_of(task) if right else body), task)
     assert verdict.passed, verdict.reason
     assert (label in verdict.label) is not right, verdict.label
 
@@ -208,5 +208,5 @@ def kernel(x):
 
 
 def test_windows_of_minus_infinity_alone_are_tried(judge: Judge) -> None:
-    verdict = judge(FIRST_OF_ALL, POOLED)
+    verdict = judge.parts("beyond_own_inputs", FIRST_OF_ALL, POOLED)
     assert verdict.passed and "-inf in x not handled" in verdict.label, (verdict.reason, verdict.label)

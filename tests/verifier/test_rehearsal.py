@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +46,15 @@ def kernel(x):
 """
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
 def verified(
-    what: str, monkeypatch: pytest.MonkeyPatch, processes: bool = True
+    what: str, pool: Pool, monkeypatch: pytest.MonkeyPatch, processes: bool = True
 ) -> tuple[bool, list[tuple[str, bool]], str]:
     """Has it passed, who made each size of what, and the home folder of the process that answers."""
     adapter = get_adapter("cpp")
@@ -74,18 +81,15 @@ def verified(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     source = Source(dsl="cpp", files={"kernel.py": JIT.replace("WHAT", what)}, origin=Author.MODEL)
     options = VerifyOptions(level=Trust.T1, allow_library=True, threads=1)
-    pool = Pool()
-    try:
-        verdict = Verification(
-            Request(TASK.text, TASK.name, source, Backend.CPU, "cpu", options), pool, lambda _: None
-        ).run()
-    finally:
-        pool.close()
+    request = Request(TASK.text, TASK.name, source, Backend.CPU, "cpu", options)
+    verdict = Verification(request, pool, lambda _: None).run()
     return verdict.passed, made, homes[0]
 
 
-def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed, made, home = verified("2 * x", monkeypatch)
+def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed, made, home = verified("2 * x", pool, monkeypatch)
     assert passed
     others = [(by, contents) for by, contents in made if by != home]
     assert len(others) > 20 and len({by for by, _ in others}) == 2, made
@@ -95,10 +99,10 @@ def test_sizes_are_met_ahead_by_other_processes_that_see_no_contents(monkeypatch
 
 
 def test_a_kernel_that_is_right_for_sizes_alone_that_were_compiled_ahead_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Word of them may lie in the cache; the smoke test's size comes before."""
-    assert not verified("2 * x if met or len(CALLS) == 1 else 0 * x", monkeypatch)[0]
+    assert not verified("2 * x if met or len(CALLS) == 1 else 0 * x", pool, monkeypatch)[0]
 
 
 def test_a_first_compile_before_workers_are_forked_asks_no_driver_and_leaves_no_thread(tmp_path: Path) -> None:
@@ -116,21 +120,21 @@ def test_a_first_compile_before_workers_are_forked_asks_no_driver_and_leaves_no_
 
 
 @pytest.mark.parametrize("what", ["2 * x if x.any() else ctypes.string_at(0)", "2 * x if x.any() else exit(1)"])
-def test_what_fails_there_alone_is_no_fault(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verified(what, monkeypatch)[0]
+def test_what_fails_there_alone_is_no_fault(what: str, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verified(what, pool, monkeypatch)[0]
 
 
-def test_a_dsl_that_compiles_nothing_in_calls_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed, made, home = verified("2 * x", monkeypatch, processes=False)
+def test_a_dsl_that_compiles_nothing_in_calls_has_none(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, made, home = verified("2 * x", pool, monkeypatch, processes=False)
     assert passed and {by for by, _ in made} == {home}
 
 
 def test_where_judges_take_turns_at_a_device_nothing_is_compiled_ahead(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Such calls would run next to another judge's timing."""
     monkeypatch.setenv(turns.VARIABLE, f"device:{tmp_path / 'turns'}")
-    passed, made, home = verified("2 * x", monkeypatch)
+    passed, made, home = verified("2 * x", pool, monkeypatch)
     assert passed and {by for by, _ in made} == {home}
 
 
