@@ -21,7 +21,7 @@ from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.protocol.rules import ERROR
 
-from .kit import TARGET, Judge
+from .kit import QUICK, QUICK_LOOK, TARGET, Judge
 
 
 def task_of(reference: str, inputs: str, name: str = "t") -> object:
@@ -283,11 +283,12 @@ def test_odd_dtypes_are_verified(what: str, judge: Judge) -> None:
     reference, inputs, right, wrong = ODD[what]
     task = task_of(f"def reference(x):\n    return {reference}", inputs, "odd")
 
-    def verdict(body: str) -> Verdict:
-        return judge(f"import torch\ndef kernel(x):\n    return {body}\n", task)
+    def verdict(body: str, options: VerifyOptions) -> Verdict:
+        return judge(f"import torch\ndef kernel(x):\n    return {body}\n", task, options)
 
-    assert verdict(right).passed, verdict(right).reason
-    refused = verdict(wrong)
+    accepted = verdict(right, QUICK)
+    assert accepted.passed, accepted.reason
+    refused = verdict(wrong, QUICK_LOOK)
     assert not refused.passed and refused.stage is Stage.CORRECT
 
 

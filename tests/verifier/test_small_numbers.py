@@ -40,8 +40,10 @@ CASES = [
 def test_an_epsilon_that_decides_is_tried(
     text: str, names: str, value: str, number: str, words: str, judge: Judge
 ) -> None:
-    verdict = judge(
-        f"import torch\ndef kernel({names}):\n    return {value.format(number)}\n", load_task(text, "small")
+    verdict = judge.parts(
+        "properties",
+        f"import torch\ndef kernel({names}):\n    return {value.format(number)}\n",
+        load_task(text, "small"),
     )
     told = [c.values for c in of(verdict.conditions, SmallArguments)]
     assert verdict.passed and bool(told) is bool(words) and all(words in one for one in told), (verdict.reason, told)
