@@ -20,6 +20,7 @@ from kernellab.verifier.stages.candidate import Stages
 from kernellab.verifier.stages.context import Request
 from kernellab.verifier.stages.correct import smoke
 from kernellab.verifier.stages.fast import fast
+from kernellab.verifier.stages.honest import honest
 from kernellab.verifier.stages.pipeline import Verification
 from kernellab.verifier.stages.precision import precision_class
 from tests.breadth import everything
@@ -126,6 +127,7 @@ PARTS: Mapping[str, Callable[[Stages, Case, Case], object]] = {
     "along_paths": lambda stages, first, second: robust.along_paths(stages),
     "fixed_sizes": lambda stages, first, second: robust.fixed_sizes(stages),
     "launches": lambda stages, first, second: robust.launches(stages),
+    "honest": lambda stages, first, second: honest(stages),
     "fast": lambda stages, first, second: fast(stages),
     "precision_class": lambda stages, first, second: precision_class(stages),
     "ordinary": lambda stages, first, second: _in_an_ordinary_process(stages),
@@ -133,7 +135,7 @@ PARTS: Mapping[str, Callable[[Stages, Case, Case], object]] = {
 
 
 #: parts of other stages than robust
-_STAGES = {"precision_class": Stage.HONEST, "fast": Stage.FAST}
+_STAGES = {"precision_class": Stage.HONEST, "honest": Stage.HONEST, "fast": Stage.FAST}
 
 
 class _Parts(Verification):

@@ -65,29 +65,29 @@ def note(verdict: object) -> str:
 
 
 def test_a_kernel_launched_for_show_is_refused(judge: Judge) -> None:
-    verdict = judge(DECOY, judge.fixed, OPTIONS)
+    verdict = judge.parts("honest", DECOY, judge.fixed, OPTIONS)
     assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "ghost"
     assert "rms" in verdict.reason
-    allowed = judge(DECOY, judge.fixed)
+    allowed = judge.parts("honest", DECOY, judge.fixed)
     assert allowed.passed and "ghost" in allowed.label
 
 
 def test_a_single_idle_kernel_is_a_label(judge: Judge) -> None:
-    verdict = judge(IDLE, judge.fixed, OPTIONS)
+    verdict = judge.parts("honest", IDLE, judge.fixed, OPTIONS)
     assert verdict.passed, verdict.reason
     assert "dead: idle" in verdict.label and "dead: rms" not in verdict.label
 
 
 def test_rubbish_for_whoever_watches_gains_nothing(judge: Judge) -> None:
-    verdict = judge(WATCHED, judge.fixed, OPTIONS)
+    verdict = judge.parts("honest", WATCHED, judge.fixed, OPTIONS)
     assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "ghost" and "intercepted" in verdict.reason
 
 
 @pytest.mark.parametrize("where", HIDDEN)
 def test_launches_are_found_where_they_are_bound(judge: Judge, where: str) -> None:
-    verdict = judge(RMS_CPP.split("def kernel")[0] + HIDDEN[where], judge.fixed, OPTIONS)
+    verdict = judge.parts("honest", RMS_CPP.split("def kernel")[0] + HIDDEN[where], judge.fixed, OPTIONS)
     assert verdict.passed, verdict.reason
     assert "1 own kernel, the result is wrong without" in note(verdict)
 
@@ -98,7 +98,7 @@ def test_a_pure_torch_kernel_is_told_of_the_option_that_takes_it(judge: Judge) -
         "def inputs():\n    return torch.randn(300, 300), torch.randn(300, 300)\n",
         "mm",
     )
-    verdict = judge("import torch\ndef kernel(x, y):\n    return x @ y\n", task, OPTIONS)
+    verdict = judge.parts("honest", "import torch\ndef kernel(x, y):\n    return x @ y\n", task, OPTIONS)
     assert not verdict.passed and "--allow-library" in remedy(verdict)
     assert "--" not in verdict.reason, "a model reads it, too, and has no command line"
 
@@ -115,7 +115,7 @@ def test_zeros_in_fresh_memory_say_nothing_where_the_reference_is_zero_throughou
     nothing = RMS_CPP.replace("y[i * N + j] = x[i * sx + j] * r * w[j * sw]", "s = r").replace(
         "torch.empty", "torch.zeros"
     )
-    verdict = judge(nothing, load_task(text, "all_zero"), OPTIONS)
+    verdict = judge.parts("honest", nothing, load_task(text, "all_zero"), OPTIONS)
     assert not verdict.passed and verdict.evidence is not None and verdict.evidence.signature == "ghost", verdict.reason
 
 

@@ -161,7 +161,7 @@ def test_the_stages_run_each_part_that_tests_run_alone(monkeypatch: pytest.Monke
         monkeypatch.setattr(module, name, lambda *_, **__: (ran.append(part or name), result)[1])
 
     beyond_own_inputs = robust.beyond_own_inputs
-    for name in PARTS.keys() - {"ordinary", "beyond_own_inputs", "precision_class", "fast"}:
+    for name in PARTS.keys() - {"ordinary", "beyond_own_inputs", "precision_class", "honest", "fast"}:
         replace(robust, name, [] if name in ("metamorphic", "many") else "")
     for name in ("other_mode_differs", "combined"):
         replace(robust, name, "")
@@ -183,4 +183,6 @@ def test_the_stages_run_each_part_that_tests_run_alone(monkeypatch: pytest.Monke
     for name in ("_told", "ghost_test", "own_share", "launches_unwatched", "precision_class"):
         replace(honest, name, "")
     honest.honest(stages)
-    assert ran.count("combined") == 2 and PARTS.keys() - {"fast"} <= set(ran)  # a verdict of T2 has times
+    assert ran.count("combined") == 2 and PARTS.keys() - {"honest", "fast"} <= set(
+        ran
+    )  # whose notes and times a whole verdict has
