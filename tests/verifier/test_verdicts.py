@@ -10,7 +10,7 @@ from kernellab.task import load_task
 from kernellab.verifier import VerifyOptions, reproduce
 from kernellab.verifier.protocol.rules import TIMING
 
-from .kit import QUICK, RMS_CPP, Judge
+from .kit import QUICK, QUICK_LOOK, RMS_CPP, Judge
 
 HONEST = """
 import torch
@@ -204,7 +204,7 @@ def test_a_write_past_the_end_of_a_fixed_shape_is_seen(judge: Judge) -> None:
         "def inputs():\n    return torch.randn(33, 64), torch.randn(64)\n",
         "fixed",
     )
-    assert judge(RMS_CPP, task).passed
+    assert judge(RMS_CPP, task, QUICK_LOOK).passed
     verdict = judge(RMS_CPP.replace("i < M;", "i < (M + 7) / 8 * 8;"), task)
     assert not verdict.passed and verdict.evidence is not None
     assert verdict.evidence.signature == "edge-tile" and "outside" in verdict.reason
@@ -246,17 +246,17 @@ def test_library_operators_are_refused_unless_allowed(judge: Judge) -> None:
         "mm",
     )
     code = RMS_CPP.split("def kernel")[0] + "def kernel(x, y):\n    lib.rms\n    return torch.matmul(x, y)\n"
-    verdict = judge(code, task, VerifyOptions(budget=0.05, threads=1))
+    verdict = judge.parts("honest", code, task, VerifyOptions(budget=0.05, threads=1))
     assert (verdict.passed, verdict.stage) == (False, Stage.HONEST), verdict.reason
     assert verdict.evidence is not None and verdict.evidence.signature == "library"
-    allowed = judge(code, task)
+    allowed = judge.parts("honest", code, task)
     assert allowed.passed and "library" in allowed.label and allowed.own_share is not None and allowed.own_share < 0.9
 
 
 def test_a_kernel_that_needs_contiguous_inputs_gets_a_label_or_fails(judge: Judge) -> None:
     code = RMS_CPP.replace("x.stride(0)", "x.shape[1]")
-    assert "contiguous-only" in judge(code, judge.scale).label
-    ours = judge(code, judge.scale, origin=Author.RULES)
+    assert "contiguous-only" in judge.parts("properties", code, judge.fixed).label
+    ours = judge.parts("properties", code, judge.fixed, origin=Author.RULES)
     assert (ours.passed, ours.stage) == (False, Stage.ROBUST)
 
 
@@ -280,8 +280,8 @@ def get_init_inputs():
     renamed = same.replace("self.linear", "self.fc")
     unfit = same.replace("nn.Linear(n, m)", "nn.Linear(n, m, bias=False)")
     function = "import torch\ndef kernel(x, w, b):\n    return torch.relu(x @ w.T + b)\n"
-    for code in (same, renamed, function):
-        verdict = judge(code, task)
+    for code, options in ((same, QUICK), (renamed, QUICK_LOOK), (function, QUICK_LOOK)):
+        verdict = judge(code, task, options)
         assert verdict.passed, verdict.reason
     verdict = judge(unfit, task)
     assert (verdict.passed, verdict.stage) == (False, Stage.SMOKE)
@@ -299,7 +299,7 @@ def test_contents_that_the_reference_refuses_are_asked_of_no_kernel(judge: Judge
     )
     verdict = judge(f"import torch\ndef kernel(x):\n    return {body}\n", task)
     assert verdict.passed, verdict.reason
-    wrong = judge(f"import torch\ndef kernel(x):\n    return {body.replace('* 2', '* 2.01')}\n", task)
+    wrong = judge(f"import torch\ndef kernel(x):\n    return {body.replace('* 2', '* 2.01')}\n", task, QUICK_LOOK)
     assert not wrong.passed
 
 
