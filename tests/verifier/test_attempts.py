@@ -202,7 +202,7 @@ def kernel(x):
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_work_that_is_not_its_own_is_refused(judge: Judge, name: str) -> None:
     text, code = ATTEMPTS[name]
-    verdict = judge(_START + code, load_task(text, "work"), OPTIONS)
+    verdict = judge.parts("repeated honest", _START + code, load_task(text, "work"), OPTIONS)
     assert not verdict.passed, (verdict.own_share, [(s.name.value, s.note) for s in verdict.stages])
     signature = verdict.evidence.signature if verdict.evidence else ""
     assert signature in ("library", "unknown-code", "aliases-itself", "protocol"), (verdict.stage, verdict.reason)
