@@ -17,7 +17,7 @@ import torch
 from compile_for_gpu import AbsentGPU, disassembled, module_of, warm_ups
 from triton.runtime import driver  # type: ignore[import-untyped]
 
-_NAMES = ("HGMMA", "QGMMA", "UTMALDG", "UTMASTG", "HMMA", "LDL", "STL", "USETMAXREG")
+_NAMES = ("HGMMA", "QGMMA", "UTMALDG", "UTMASTG", "HMMA", "LDL", "STL", "USETMAXREG", "MULTICAST")
 
 
 def facts(kernel: Any) -> dict[str, int]:

@@ -16,11 +16,12 @@ from kernellab.lowering.gluon.names import HELPERS, IMPORTS
 from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.parts import Function
-from kernellab.lowering.gluon.plan import plan
+from kernellab.lowering.gluon.plan import plan, put
 from kernellab.lowering.gluon.roles import Roles
 from kernellab.lowering.python_text import python_int, tidy
 from kernellab.lowering.triton.shapes import Computed
 from kernellab.lowering.unseen import Walk
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op
 from kernellab.sketch.program.program import Kernel, Program
 from kernellab.target import Target
 
@@ -32,8 +33,8 @@ class Asynchronous:
     functions: list[Function]
     #: parameters of all functions in order (tensors, descriptors, constexprs), and whether each is a constexpr
     parameters: dict[str, bool]
-    #: descriptors by parameter: tensor, shape, box
-    descriptors: dict[str, tuple[str, str, str]]
+    #: descriptors by parameter: tensor, shape, box and, of a cluster's, how its blocks divide the box
+    descriptors: dict[str, tuple[str, ...]]
     grid: str
     persistent: bool
     groups: int
@@ -43,6 +44,10 @@ class Asynchronous:
     tensors: tuple[str, ...]
     #: constexprs that the host computes
     computed: dict[str, Computed]
+    #: blocks of a cluster, where the installed Triton has clusters
+    cluster: int
+    #: arguments other than the variables of their names
+    given: dict[str, str]
 
     def text(self) -> list[tuple[str, list[tuple[str, int]]]]:
         """Return each function's head and lines, indented for the file's test for Gluon."""
@@ -89,7 +94,7 @@ def asynchronous(
     own = [n for n in (*loads.parameters, *groups.parameters) if n in parameters and n not in _inside(roles)]
     used = whole.used() | frozenset(own)
     whole.parameters[:] = [n for n in parameters if n in used and n not in _inside(roles)]
-    descriptors = {}
+    descriptors: dict[str, tuple[str, ...]] = {}
     for source in roles.sources:
         shape, block = (", ".join(tidy(python_int(e)) for e in part) for part in (source.box.shape, source.box.block))
         if planned.async_store is not None and source.name.endswith("_result") and planned.shares:
@@ -98,12 +103,22 @@ def asynchronous(
                 for e in source.box.block
             )
         descriptors[source.name] = (source.tensor, f"({shape})", f"({block})")
-    grid = tidy(python_int(roles.tiles()))
+    tiles, cores, given = roles.tiles(), "_cores", {}
+    if planned.cluster > 1:
+        many = IntExpr(IntKind.CONSTEXPR, name="_cluster")
+        rows = int_op("*", planned.height, many)
+        for source in roles.sources:
+            block = ", ".join(tidy(python_int(put(e, planned.height, rows))) for e in source.box.block)
+            divided = ", ".join("1" if k == roles.divided(source) else "0" for k in range(len(source.box.block)))
+            descriptors[source.name] = (*descriptors[source.name][:2], f"({block})", f"({divided}), _cluster")
+        tiles, cores = put(tiles, planned.height, rows), "_cores // _cluster"
+        given = {"CLUSTER": "_cluster", planned.rows: python_int(rows)}
+    grid = tidy(python_int(tiles))
     return Asynchronous(
         [place, loads, groups, whole], parameters, descriptors,
-        f"min({grid}, _cores)" if planned.persistent else grid, planned.persistent, planned.groups,
+        f"min({grid}, {cores})" if planned.persistent else grid, planned.persistent, planned.groups,
         {"num_warps": planned.warps, "num_stages": planned.stages},
-        tuple(dict.fromkeys(s.tensor for s in roles.sources)), dict(roles.computed),
+        tuple(dict.fromkeys(s.tensor for s in roles.sources)), dict(roles.computed), planned.cluster, given,
     )  # fmt: skip
 
 
@@ -115,7 +130,7 @@ def _parameters(program: Program, roles: Roles) -> dict[str, bool]:
     is_constexpr |= dict.fromkeys(program.symbols, True)
     is_constexpr |= {c.name: True for c in program.constexprs if c.name not in ("num_warps", "num_stages")}
     is_constexpr |= dict.fromkeys(roles.computed, True)
-    return is_constexpr | {"who": True, "STAGES": True, "WARPS": True, "GROUPS": True}
+    return is_constexpr | {"who": True, "STAGES": True, "WARPS": True, "GROUPS": True, "CLUSTER": True}
 
 
 def _inside(roles: Roles) -> list[str]:
@@ -126,7 +141,7 @@ def _inside(roles: Roles) -> list[str]:
         names += [roles.buffer(load), roles.barrier([load], "ready"), roles.barrier([load], "free")]
     for group in p.streams:
         names += [roles.buffer(load) for load in group]
-        names += [roles.barrier(group, word) for word in ("ready", "free")]
+        names += [roles.barrier(group, word) for word in ("ready", "free", "taken")]
     return [*names, "result_buffer", "turns", "who"]
 
 

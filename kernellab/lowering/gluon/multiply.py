@@ -11,7 +11,7 @@ from kernellab.lowering.gluon.segments import split_at
 from kernellab.lowering.python_text import tidy
 from kernellab.lowering.triton.folded import Folded, Lanes, merged
 from kernellab.lowering.triton.values import Text
-from kernellab.sketch.program.ints import IntExpr, IntKind
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
 from kernellab.sketch.program.program import Assign, DType, Gemm, If, Load, Range, Read, Scatter, Statement, Store
 from kernellab.sketch.program.walk import statements, subvalues
 
@@ -104,7 +104,8 @@ class Multiply:
     def _layout_lines(self) -> list[tuple[str, int]]:
         """Return the definitions of the layouts of products' results, at no sketch line."""
         deep = 32 // self.plan.products[0].a.value.type.dtype.bytes
-        layout = "gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {columns}, {deep}])"
+        blocks = ", [[1, 0]] if CLUSTER > 1 else []" if self.plan.cluster > 1 else ""
+        layout = f"gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, {{columns}}, {{deep}}]{blocks})"
         return [
             (f"    {name}: gl.constexpr = {layout.format(columns=_columns(text), deep=deep)}", 0)
             for text, name in self.layouts.columns.items()
@@ -153,7 +154,7 @@ class Multiply:
         code = tidy(writer.values.cast(Text(code, shape), stmt.value.type.dtype, stmt.region.tensor.dtype).code)
         self.layouts.now = ""
         if stmt is self.plan.async_store:
-            self._engine_store(stmt, code)
+            self._engine_store(stmt, code, shape)
             return
         writer.places.enter()
         place = writer.places.place(stmt.region, write=True, lanes=lanes)
@@ -200,16 +201,38 @@ class Multiply:
         code = f"gl.convert_layout({code}, {layout})"
         self.out.put(f"gl.store({' + '.join(terms)}, {code}, mask={' & '.join(tests)})")
 
-    def _engine_store(self, stmt: Store, code: str) -> None:
+    def _engine_store(self, stmt: Store, code: str, shape: Sequence[IntExpr]) -> None:
         """Write a store of ``code`` through the copy engine, which reads it from shared memory."""
-        source = self.roles.boxes[id(stmt)]
-        target = "result_buffer.index(who)" if self.plan.groups > 1 else "result_buffer"
-        self.out.put("tma.store_wait(0)  # the last tile's has been read")
-        self.out.put(f"{target}.store({code})")
-        self.out.put("fence_async_shared()")
-        if len(source.box.block) > 2:
-            target += f".reshape([{', '.join(self.writer.int_text(b) for b in source.box.block)}])"
-        self.out.put(f"tma_store({source.name}, [{coordinates(self.writer, source.box)}], {target})")
+        source, p = self.roles.boxes[id(stmt)], self.plan
+        for part, name in enumerate(self._parted(code, shape)):
+            slots = [*(["who"] if p.groups > 1 else []), *([str(part % 2)] if p.parts > 1 else [])]
+            slot = f"who * 2 + {part % 2}" if len(slots) > 1 else "".join(slots)
+            target = f"result_buffer.index({slot})" if slot else "result_buffer"
+            if p.parts > 1:
+                self.out.put("tma.store_wait(1)  # the part before the last one has been read")
+            else:
+                self.out.put("tma.store_wait(0)  # the last tile's has been read")
+            self.out.put(f"{target}.store({name})")
+            self.out.put("fence_async_shared()")
+            if len(source.box.block) > 2:
+                target += f".reshape([{', '.join(self.writer.int_text(b) for b in source.box.block)}])"
+            self.out.put(f"tma_store({source.name}, [{coordinates(self.writer, source.box, part)}], {target})")
+
+    def _parted(self, code: str, shape: Sequence[IntExpr]) -> list[str]:
+        """Return the parts of a result's columns, in order: halves, and halves of those."""
+        if self.plan.parts == 1:
+            return [code]
+        rows, columns = shape
+        parts = [self.writer.names.fresh("whole")]
+        self.out.put(f"{parts[0]} = {code}")
+        while len(parts) < self.plan.parts:
+            width = self.writer.int_text(int_op("//", columns, num(2 * len(parts))))
+            extents = f"[{self.writer.int_text(rows)}, 2, {width}]"
+            halves = [(self.writer.names.fresh("part"), self.writer.names.fresh("part")) for _ in parts]
+            for name, (left, right) in zip(parts, halves, strict=True):
+                self.out.put(f"{left}, {right} = {name}.reshape({extents}).permute(0, 2, 1).split()")
+            parts = [name for pair in halves for name in pair]
+        return parts
 
     def _stored_layout(self, dtype: DType, shape: Sequence[IntExpr], transposed: bool) -> str:
         """Return the layout of a matrix of ``shape`` in which each thread stores 16 contiguous bytes."""
@@ -336,12 +359,21 @@ class Multiply:
                 self._issue(q, slot, self.writer.tile_name(q.acc))
             self.out.at = 0
             self.out.put(f"{listed} = warpgroup_mma_wait({many}, [{listed}])")
-            self.out.put(self._freed(p.products[-1], before, ", pred=t > 0"))
+            self._free(p.products[-1], before, ", pred=t > 0")
 
         self._loop("0", "steps", body)
         self.out.at = 0
         self.out.put(f"{listed} = warpgroup_mma_wait(0, [{listed}])")
-        self.out.put(self._freed(p.products[-1], f"{self.roles.count('steps - 1')} % STAGES"))
+        self._free(p.products[-1], f"{self.roles.count('steps - 1')} % STAGES")
+
+    def _free(self, product: Product, slot: str, pred: str = "") -> None:
+        """Write that a slot's buffers have been read, to the block itself and to the cluster's first one."""
+        self.out.put(self._freed(product, slot, pred))
+        if self.plan.cluster > 1:
+            group = self.stream_of[id(product.stmt)]
+            assert group is not None
+            self.out.put("if CLUSTER > 1:")
+            self.out.put(f"    mbarrier.arrive({self.roles.barrier(group, 'taken')}.index({slot}){pred})")
 
     def _ahead(self, early: Product) -> None:
         """Write a loop in which each step issues the next step's first product before its other statements."""

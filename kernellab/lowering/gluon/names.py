@@ -25,6 +25,16 @@ except (ImportError, AttributeError):
     gluon = None
 """
 
+#: the same of a file with clusters; Triton 3.6 has neither their barrier nor multicast
+CLUSTERS = """
+try:
+    from triton.experimental.gluon.language.nvidia.hopper import cluster
+
+    kl_clusters = "multicast" in inspect.signature(tma_load).parameters
+except (ImportError, NameError):
+    kl_clusters = False
+"""
+
 #: what a generated file's host function calls to choose the kernel, and to make descriptors
 HELPERS = '''_routes = {}
 
@@ -66,7 +76,7 @@ class KlAddress:
 
 
 @functools.lru_cache(maxsize=1024)
-def kl_described(address, dtype, shape, block):
+def kl_described(address, dtype, shape, block, divided=()):
     strides = [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
@@ -74,15 +84,19 @@ def kl_described(address, dtype, shape, block):
         torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32,
         torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5,
     }[dtype]  # fmt: skip
-    layout = gl.NVMMASharedLayout.get_default_for(list(block), element)
+    blocks = {"cga_layout": [list(divided)]} if divided else {}
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), element, **blocks)
     described = TensorDescriptor(KlAddress(address, dtype), list(shape), strides, list(block), layout)
-    described.kind = dtype, block
+    described.kind = dtype, block, divided
     return described
 
 
-def kl_blocks(tensor, shape, block):
-    """``tensor`` seen as ``shape``, contiguous, in boxes of ``block`` for the copy engine; kept for the next call."""
-    return kl_described(tensor.data_ptr(), tensor.dtype, shape, block)
+def kl_blocks(tensor, shape, block, divided=(), cluster=1):
+    """``tensor`` seen as ``shape``, contiguous, in boxes of ``block`` for the copy engine; kept for the next call.
+
+    ``divided``: 1 for the dimension of which each block of a cluster of two has half, 0 for those that it has whole.
+    """
+    return kl_described(tensor.data_ptr(), tensor.dtype, shape, block, divided if cluster > 1 else ())
 '''
 
 #: names that :func:`known` requires of the language and of its module for Hopper
@@ -107,4 +121,4 @@ def known() -> str:
     return f"Triton {triton.__version__} has no {', '.join(absent)} in Gluon" if absent else ""
 
 
-__all__ = ["HELPERS", "IMPORTS", "known"]
+__all__ = ["CLUSTERS", "HELPERS", "IMPORTS", "known"]

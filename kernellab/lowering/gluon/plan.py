@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
+from kernellab.lowering.gluon.clusters import cluster_of, parts_of
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, factors_of, int_op, num
@@ -102,6 +103,10 @@ class Plan:
     offsets: dict[str, Load] = field(default_factory=dict)
     #: a loop that contains only the loop: the loader and the groups run both as one loop
     outer: Loop | None = None
+    #: parts of a result's columns that leave through two buffers in turn; 1: the whole result has a buffer
+    parts: int = 1
+    #: blocks of a cluster, each with a share of its rows; what all of them load is multicast
+    cluster: int = 1
 
     @property
     def rows(self) -> str:
@@ -120,7 +125,7 @@ class Plan:
         rows = next(lp for lp in self.loops if lp.step == self.height)
         var, tile = IntExpr(IntKind.LOOP, name=rows.var), int_op("*", rows.step, num(self.groups))
         whole = int_op("*", int_op("//", var, tile), tile)
-        return replace(self.loop, start=_put(_put(self.loop.start, rows.step, tile), var, whole))
+        return replace(self.loop, start=put(put(self.loop.start, rows.step, tile), var, whole))
 
     @property
     def early(self) -> Product | None:
@@ -213,9 +218,13 @@ def plan(
     _products(planned)
     _streams(planned, facts)
     _rest(planned)
-    if any(h.async_store for h in hints):
+    parts = max(h.async_store or 0 for h in hints)
+    if parts:
         planned.async_store = _engine_store(planned, facts)
+    if planned.async_store is not None:
+        planned.parts = parts_of(planned.async_store, parts, facts)
     _limits(program, planned, facts, target)
+    planned.cluster = cluster_of(planned, max(h.cluster or 1 for h in hints), facts)
     if not all(_runs(each.start, each.stop, facts) for each in (loop, outer) if each):
         raise Refused("its loop may run over nothing")
     return planned
@@ -252,11 +261,11 @@ def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
     raise Refused("its products have no rows that are a tunable step of a parallel loop")
 
 
-def _put(expr: IntExpr, old: IntExpr, new: IntExpr) -> IntExpr:
+def put(expr: IntExpr, old: IntExpr, new: IntExpr) -> IntExpr:
     """Return ``expr`` with ``new`` in place of ``old``."""
     if expr == old:
         return new
-    return int_op(expr.op, *(_put(a, old, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
+    return int_op(expr.op, *(put(a, old, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
 
 
 def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
@@ -539,7 +548,8 @@ def _limits(program: Program, p: Plan, facts: Bounds, target: Target) -> None:
     size = sum(_elements(load.tile.shape, facts) * load.tile.dtype.bytes * copies for load, copies in loads)
     if p.async_store is not None:
         stored = p.async_store.region
-        size += _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
+        whole = _elements(stored.shape, facts) * stored.tensor.dtype.bytes * (groups if p.in_turn else 1)
+        size += whole if p.parts == 1 else 2 * whole // p.parts
     else:
         # results change their layout in shared memory for 16-byte stores: the bytes of one group's results
         stores = [(s.region.shape, s.region.tensor.dtype) for s in p.after if isinstance(s, Store)]
@@ -569,5 +579,6 @@ __all__ = [
     "is_view",
     "plan",
     "product_of",
+    "put",
     "row_index",
 ]

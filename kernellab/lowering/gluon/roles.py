@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from kernellab.lowering.gluon.boxes import Box, box
 from kernellab.lowering.gluon.parts import Function, Layouts, Source
@@ -20,13 +21,16 @@ from kernellab.sketch.program.program import Load, Loop, Program, Region
 OWN = frozenset([
     "at", "slot", "phase", "steps", "t", "who", "pid", "STAGES", "WARPS", "GROUPS", "ready", "free", "gl", "tl", "last",
     "gluon", "torch", "triton", "mbarrier", "tma", "warnings", "functools", "tile_count", "turn", "turns",
-    "each", "begun", "u", "walked",
+    "each", "begun", "u", "walked", "cluster",
 ])  # fmt: skip
 
 
-def coordinates(writer: KernelWriter, box: Box) -> str:
-    """Return the coordinates of the copy engine's box, as 32-bit numbers, which Triton 3.6 needs."""
-    texts = [(writer.int_text(a), writer.ints.is_wide(a)) for a in box.at]
+def coordinates(writer: KernelWriter, box: Box, part: int = 0) -> str:
+    """Return the coordinates of the copy engine's box, as 32-bit numbers, which Triton 3.6 needs; ``part``: how many
+    boxes further along the last dimension."""
+    *before, last = box.at
+    last = int_op("+", last, int_op("*", num(part), box.block[-1])) if part else last
+    texts = [(writer.int_text(a), writer.ints.is_wide(a)) for a in (*before, last)]
     return ", ".join(f"tl.cast({text}, tl.int32)" if wide else text for text, wide in texts)
 
 
@@ -45,7 +49,8 @@ class Roles:
         for load in [*plan.resident, *(load for group in plan.streams for load in group)]:
             self._source(load.tile.name, load.region, id(load))
         if plan.async_store is not None:
-            self._source(plan.async_store.region.tensor.name, plan.async_store.region, id(plan.async_store), "_result")
+            key = id(plan.async_store)
+            self._source(plan.async_store.region.tensor.name, plan.async_store.region, key, "_result", plan.parts)
 
     @property
     def late(self) -> Product | None:
@@ -70,10 +75,13 @@ class Roles:
         writer.shapes.computed = self.computed
         return writer
 
-    def _source(self, wish: str, region: Region, key: int, ending: str = "_source") -> None:
+    def _source(self, wish: str, region: Region, key: int, ending: str = "_source", parts: int = 1) -> None:
         writer = self.writer
         writer.ints.loops[self.plan.loop.var] = self.plan.loop
-        source = Source(f"{wish.removesuffix('_tile')}{ending}", region.tensor.name, box(region, writer.ints))
+        whole = box(region, writer.ints)
+        columns = whole.block[-1] if parts == 1 else int_op("//", whole.block[-1], num(parts))
+        part = replace(whole, block=(*whole.block[:-1], columns))
+        source = Source(f"{wish.removesuffix('_tile')}{ending}", region.tensor.name, part)
         del writer.ints.loops[self.plan.loop.var]
         self.sources.append(source)
         self.boxes[key] = source
@@ -230,14 +238,37 @@ class Roles:
 
     def _copy(self, writer: KernelWriter, group: Sequence[Load], ready: str, slot: str) -> None:
         sources = [self.boxes[id(load)] for load in group]
-        size = " + ".join(f"{s.name}.block_type.nbytes" for s in sources)
+        shared = self.shared(group)
+        size = " + ".join(
+            f"{s.name}.block_type.nbytes" + (" // CLUSTER" if shared and load not in shared else "")
+            for load, s in zip(group, sources, strict=True)
+        )
         writer.out.put(f"mbarrier.expect({ready}, {size})")
         for load, source in zip(group, sources, strict=True):
             writer.out.at = load.span.line
             target = f"{self.buffer(load)}{slot}"
             if len(source.box.block) > 2:
                 target += f".reshape([{', '.join(writer.int_text(b) for b in source.box.block)}])"
-            writer.out.put(f"tma_load({source.name}, [{coordinates(writer, source.box)}], {ready}, {target})")
+            copy = f"tma_load({source.name}, [{coordinates(writer, source.box)}], {ready}, {target}"
+            if load in shared:
+                writer.out.put("if CLUSTER > 1:  # the first block loads it for all of them")
+                writer.out.put(f"    mbarrier.wait({self.barrier(group, 'taken')}{slot}, phase ^ 1)")
+                writer.out.put(f"    {copy}, multicast=True)")
+                writer.out.put("else:")
+                writer.out.put(f"    {copy})")
+            else:
+                writer.out.put(f"{copy})")
+
+    def shared(self, group: Sequence[Load]) -> list[Load]:
+        """Return the loads of which all blocks of a cluster need the same."""
+        if self.plan.cluster == 1:
+            return []
+        return [load for load in group if self.divided(self.boxes[id(load)]) is None]
+
+    def divided(self, source: Source) -> int | None:
+        """Return the dimension of a box that the blocks of a cluster divide; None if all take the whole box."""
+        rows = next(lp.var for lp in self.plan.loops if lp.step == self.plan.height)
+        return next((k for k, at in enumerate(source.box.at) if rows in at.loop_vars()), None)
 
     # -- the kernel ----------------------------------------------------------------------------------------------------
 
@@ -256,10 +287,15 @@ class Roles:
                 extents = ", ".join(writer.int_text(e) for e in flat(load.tile.shape))
                 put(self._memory(self.buffer(load), self.boxes[id(load)].name, f"[STAGES, {extents}]", f"[{extents}]"))
             takers = "1" if p.in_turn else "GROUPS"
+            if p.cluster > 1:
+                self._cluster_barriers(put, group)
+                continue
             barriers += [(self.barrier(group, "ready"), 1, "1"), (self.barrier(group, "free"), 1, takers)]
         if p.async_store is not None:
-            shape = ", ".join(self._shared(writer.int_text(e), "") for e in flat(p.async_store.region.shape))
+            shape = self._stored_shape(writer)
             copies = "GROUPS, " if p.groups > 1 else ""
+            if p.parts > 1:
+                copies = "2 * GROUPS, " if p.groups > 1 else "2, "
             put(self._memory("result_buffer", self.boxes[id(p.async_store)].name, f"[{copies}{shape}]", f"[{shape}]"))
         if p.in_turn or self.alternates:
             put("turns = gl.allocate_shared_memory(gl.int64, [GROUPS, 1], mbarrier.MBarrierLayout())")
@@ -277,7 +313,17 @@ class Roles:
         for name, many, count in barriers:
             if many:
                 put(f"    mbarrier.init({name}.index(slot), count={count})")
+        if p.cluster > 1:
+            for group in p.streams:
+                ready, free, taken = (self.barrier(group, word) for word in ("ready", "free", "taken"))
+                put(f"    mbarrier.init({ready}.index(slot), count=1)")
+                put(f"    mbarrier.init({free}.index(slot), count=1)")
+                put("    if CLUSTER > 1:")
+                put(f"        mbarrier.init({taken}.index(slot), count=1)  # from each block")
         put("fence_async_shared()")
+        if p.cluster > 1:
+            put("if CLUSTER > 1:")
+            put("    cluster.barrier()")
         put("gl.warp_specialize([")
         for who in range(p.groups):
             args = [self._shared(name, str(who)) for name in multiplies.parameters]
@@ -286,13 +332,36 @@ class Roles:
         workers = ["WARPS"] * (p.groups - 1) + ["1"]
         registers = [str(p.registers)] * (p.groups - 1) + [str(LOADER_REGISTERS)]
         put(f"], [{', '.join(workers)}], [{', '.join(registers)}])")
+        if p.cluster > 1:
+            put("if CLUSTER > 1:  # none ends while another writes to its memory")
+            put("    cluster.barrier()")
         words = f"{p.groups} group{'s' * (p.groups > 1)} of {p.warps // p.groups} warps multiply, one warp loads"
         return Function(
             f"{self.name}_asynchronous", f"{words}; {p.shared_bytes:,} bytes of shared memory.", writer.out.lines
         )
 
+    def _cluster_barriers(self, put: Callable[[str], None], group: Sequence[Load]) -> None:
+        """Write the barriers of a cluster's blocks: one of each block, and one of all, which the first block holds."""
+        ready, free, taken = (self.barrier(group, word) for word in ("ready", "free", "taken"))
+        put("if CLUSTER > 1:")
+        for name, blocks, bases in ((ready, "CLUSTER", "[[1]]"), (free, "CLUSTER", "[[1]]"), (taken, "1", "[[0]]")):
+            layout = f"mbarrier.MBarrierLayout({bases})"
+            put(f"    {name} = gl.allocate_shared_memory(gl.int64, [STAGES, {blocks}], {layout})")
+        put("else:")
+        for name in (ready, free):
+            put(f"    {name} = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())")
+        put(f"    {taken} = {free}")
+
+    def _stored_shape(self, writer: KernelWriter) -> str:
+        """Return the extents of the buffer that results leave through."""
+        assert self.plan.async_store is not None
+        rows, columns = flat(self.plan.async_store.region.shape)
+        columns = columns if self.plan.parts == 1 else int_op("//", columns, num(self.plan.parts))
+        return ", ".join(self._shared(writer.int_text(e), "") for e in (rows, columns))
+
     def _memory(self, name: str, source: str, shape: str, block: str) -> str:
         layout = f"gl.NVMMASharedLayout.get_default_for({block}, {source}.dtype)"
+        layout = layout if self.plan.cluster == 1 else f"{source}.layout"
         return f"{name} = gl.allocate_shared_memory({source}.dtype, {shape}, {layout})"
 
     def _shared(self, name: str, who: str) -> str:

@@ -73,10 +73,13 @@ def lower_triton(program: Program, binding: Binding, target: Target) -> Source:
     host_text = host.write()
 
     head = f'"""{", ".join(k.name for k in program.kernels)}: written from a kernellab sketch.{_routes(reasons)}"""\n\n'
-    head += ("import functools\nimport operator\n" if quick else "") + ("import warnings\n" if own else "")
+    clusters = any(each.cluster > 1 for each in own.values())
+    modules = [("functools", quick), ("inspect", clusters), ("operator", quick), ("warnings", bool(own))]
+    head += "".join(f"import {name}\n" for name, needed in modules if needed)
     head += "\n" if quick else ""
     head += "import torch\nimport triton\nimport triton.language as tl\n\n"
-    head += (f"{gluon_names.IMPORTS}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
+    imports = gluon_names.IMPORTS + (gluon_names.CLUSTERS if clusters else "")
+    head += (f"{imports}\n\n{gluon_names.HELPERS}" if own else "") + "\n"
     head += (f"{launched.HELPERS}\n\n" if quick else "") + (f"{launched.MAPS}\n\n" if own else "")
     named = frozenset().union(*(written.used for written in kernels))
     named |= frozenset().union(*(f.used() for a in own.values() for f in a.functions))
@@ -286,10 +289,13 @@ class Host:
         self.host.put(f'if kl_asynchronous("{name}", {", ".join(own.tensors)}):')
         warps, stages = (n if self.program.declares(name, n) else str(v) for n, v in own.options.items())
         warps += f" // {own.groups}" if own.groups > 1 else ""
+        if own.cluster > 1:
+            self.host.put(f"    _cluster = {own.cluster} if kl_clusters else 1")
         argument_texts = {"STAGES": stages, "WARPS": warps, "GROUPS": str(own.groups)}
         argument_texts |= {n: f"kl_blocks({', '.join(words)})" for n, words in own.descriptors.items()}
-        arguments = [argument_texts.get(n, n) for n in own.functions[-1].parameters]
-        self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)}, num_warps={warps})")
+        arguments = [{**argument_texts, **own.given}.get(n, n) for n in own.functions[-1].parameters]
+        arguments += [f"num_warps={warps}", *(["num_ctas=_cluster"] if own.cluster > 1 else [])]
+        self.host.put(f"    {own.functions[-1].name}[({own.grid},)]({', '.join(arguments)})")
         self.host.put("else:")
 
     def _options(self, kernel: Written) -> list[tuple[str, str]]:

@@ -401,8 +401,10 @@ class LoopHints:
     registers: int | None = None
     #: products are issued before earlier ones finish, with a wait at the first read of their result
     ahead: bool = False
-    #: the copy engine stores a tile's results while the next tile is computed
-    async_store: bool = False
+    #: the copy engine stores a tile's results while the next tile is computed, in this many parts of its columns
+    async_store: int | None = None
+    #: this many blocks that follow each other along a parallel loop share what they all load: it is multicast to them
+    cluster: int | None = None
     #: programs of one tile divide the iterations and wait for each other after the loop
     team: bool = False
 

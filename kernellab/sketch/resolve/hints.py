@@ -15,14 +15,17 @@ AXES = (
 )  # fmt: skip
 LOOP_HINTS = (
     "parallel", "vectorize", "simd", "unroll", "pipeline", "persistent", "swizzle", "split", "copy_engine",
-    "warp_roles", "in_turn", "registers", "ahead", "async_store", "team",
+    "warp_roles", "in_turn", "registers", "ahead", "async_store", "cluster", "team",
 )  # fmt: skip
 MEMORY_HINTS = (
     "fastest", "fast", "medium", "slow", "accumulator", "input_cache", "output_buffer", "temp_workspace",
     "shared_between_threads", "init_zero", "no_init",
 )  # fmt: skip
 #: the number of a hint without one; 0 leaves it to the lowering
-_DEFAULTS = {"pipeline": 2, "swizzle": 8, "unroll": 0, "split": 0, "warp_roles": 1, "registers": None}
+_DEFAULTS = {
+    "pipeline": 2, "swizzle": 8, "unroll": 0, "split": 0, "warp_roles": 1, "registers": None,
+    "async_store": 1, "cluster": 2,
+}  # fmt: skip
 
 
 def loop_hints(hints: tuple[tree.Hint, ...], scope: Scope) -> LoopHints:

@@ -45,8 +45,8 @@ _KINDS = {
 }
 #: Hints without effect on a CPU.
 _ON_GPU = (
-    "persistent", "swizzle", "copy_engine", "warp_roles", "in_turn", "registers", "ahead", "async_store", "team",
-    "shared_between_threads", *(axis for axis in AXES if axis != "coreidx"),
+    "persistent", "swizzle", "copy_engine", "warp_roles", "in_turn", "registers", "ahead", "async_store", "cluster",
+    "team", "shared_between_threads", *(axis for axis in AXES if axis != "coreidx"),
 )  # fmt: skip
 #: Frequent faults in a newcomer's first sketch.
 _COMMON = (
