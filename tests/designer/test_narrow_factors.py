@@ -378,3 +378,16 @@ def test_a_long_sum_of_a_small_product_has_parts_of_warp_roles() -> None:
     program = load_program(sketch)
     source = lower(program, bind(program, load_task(GRAM), {}, target), target).files["kernel.py"]
     assert "_product: Gluon" in source
+
+
+@pytest.mark.parametrize(("result", "step"), [("bfloat16", 256), ("float16", 128)])
+def test_sums_of_f8_in_coarse_results_are_added_up_half_as_often(result: str, step: int) -> None:
+    text = f"""import torch
+def reference(a, b, r, s):
+    return ((a.float() * r) @ (b.float() * s).t()).to(torch.{result})
+def inputs():
+    made = lambda *shape: torch.randn(*shape).to(torch.float8_e4m3fn)
+    return made(1024, 4096), made(2048, 4096), torch.rand(1024, 1), torch.rand(2048, 1)
+"""
+    sketch = sketch_of(text, Target("triton", Backend.CUDA, find_chip("h200")))
+    assert f"BK = {step} in" in sketch and '"warp_roles"' in sketch
