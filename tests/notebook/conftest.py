@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_parts import TASK, Page
+from notebook_parts import TASK, Page, played
 
 from tests.waiting import until
 
@@ -70,20 +70,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]
 
     Turns: 1 Designer, 2 Coder, 3 Verifier, 4 Conductor; turn 2's measurement was predicted to be 2 times eager's.
     """
-    from kernellab.notebook.board.workbench import Workbench
-    from kernellab.session import design
-
-    workspace = tmp_path_factory.mktemp("story")
-    session = design(TASK, dsl="cpp", name="add_one", workspace=workspace)
-    bench = Workbench(session, teaching=True)
-    page = Page(bench)
-    assert until(lambda: bench.head["prediction"] and bench.head["prediction"]["asked"])
-    assert page.act("predict", expected=2, reason="it is bound by memory") == ""
-    session.wait(120)
-    try:
-        until(lambda: bench.head["status"] == "finished")
-    except AssertionError:
-        turns = [(turn.id, turn.role, turn.state, turn.seconds, turn.error) for turn in session.turns]
-        raise AssertionError((session.status, bench.head["status_text"], bench.head["doing"], turns)) from None
+    session, bench = played(tmp_path_factory.mktemp("story"))
     yield session, bench
     bench.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from pathlib import Path
 from typing import Any
 
 from tests.waiting import until
@@ -66,3 +68,35 @@ class Page:
         found = self.reply(self.post({"ask": what, **fields}))
         assert found["kind"] == "answer" and "error" not in found, found
         return found["value"]
+
+
+def played(workspace: Path, **options: Any) -> tuple[Any, Any]:
+    """A session of four turns in teaching mode whose measurement was predicted, and its workbench.
+
+    The Designer is the rules', given as an object. It begins when the workbench is there, which asks for predictions
+    from then on. The session's own would be asked once more for a kernel that a busy machine times slower than eager,
+    and that measurement would wait for a prediction too.
+    """
+    from kernellab.agents.briefs import DesignBrief, DesignReply
+    from kernellab.agents.rules.designer import RulesDesigner
+    from kernellab.notebook.board.workbench import Workbench
+    from kernellab.session import design
+
+    shown = threading.Event()
+
+    class Late(RulesDesigner):
+        def design(self, brief: DesignBrief) -> DesignReply:
+            assert shown.wait(60)
+            return super().design(brief)
+
+    session = design(TASK, dsl="cpp", name="add_one", workspace=workspace, roles={"designer": Late()}, **options)
+    bench = Workbench(session, teaching=True)
+    shown.set()
+    page = Page(bench)
+    assert until(lambda: bench.head["prediction"] and bench.head["prediction"]["asked"], 120)
+    assert page.act("predict", expected=2, reason="it is bound by memory") == ""
+    session.wait(120)
+    turns = [(turn.id, turn.role, turn.state, turn.seconds, turn.error) for turn in session.turns]
+    assert session.status.value == "finished" and len(turns) == 4, (session.status, bench.head["status_text"], turns)
+    until(lambda: bench.head["status"] == "finished")
+    return session, bench

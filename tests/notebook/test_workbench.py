@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_parts import SKETCH, TASK, Page
+from notebook_parts import SKETCH, TASK, Page, played
 
 from kernellab.errors import SessionError, TaskError
 from kernellab.notebook.board.registry import workbench_of
@@ -336,6 +336,16 @@ def test_a_prediction_is_asked_for_before_the_measurement_and_compared_after(sto
     assert shown["measured"] == session.verdict.speedup
     assert [(row["turn"], row["expected"]) for row in shown["history"]] == [("t2", 2)]
     assert bench.head["approval"] == "none"
+
+
+def test_a_story_ends_with_its_first_measurement_where_the_machine_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that was timed slower than eager by a loaded machine has the rules measure their designs."""
+    monkeypatch.setattr("kernellab.agents.rules.slow.is_slow", lambda verdict: True)
+    session, bench = played(tmp_path, options={"level": "T0"})
+    bench.close()
+    assert [turn.role.value for turn in session.turns] == ["designer", "coder", "verifier", "conductor"]
 
 
 def test_the_head_names_the_best_with_its_baseline_and_trust(story: tuple[Any, Any]) -> None:
