@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.breadth import NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, chosen, everything, rows, seed
+from tests.breadth import BRIEFLY, NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, chosen, everything, rows, seed
 from tests.rerun import SECONDS, SLOWEST, last_seconds
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ ALONE = (
     "verifier/test_turns.py",
     "zoo/test_zoo.py",
 )
+
+#: where tests are about times: verdicts are timed as long as a person's
+TIMED = ("verifier/", "zoo/", "gpu/", *ALONE)
 
 
 def _has_gpu() -> bool:
@@ -122,6 +125,20 @@ def _is_spared(item: pytest.Item, drawn: set[str]) -> bool:
         return item.nodeid not in drawn
     parts = SHARES.get(_path(item), 1)
     return parts > 1 and not chosen(item.nodeid, parts, seed())
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Before all fixtures: those of a module or session make verdicts too."""
+    from kernellab.verifier.protocol.options import VerifyOptions
+    from kernellab.verifier.protocol.rules import TIMING
+
+    budget = VerifyOptions.model_fields["budget"]
+    seconds = TIMING.budget if _path(item).startswith(TIMED) else BRIEFLY
+    if budget.default != seconds:
+        budget.default = seconds
+        VerifyOptions.model_rebuild(force=True)
+    return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.breadth import ROWS, SHARES, rows
+from kernellab.records import Source, Stage, StageResult, StageState, Trust, Verdict
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import load_task
+from kernellab.verifier import Verifier, VerifyOptions
+from kernellab.verifier.protocol.rules import TIMING
+from tests.breadth import BRIEFLY, ROWS, SHARES, rows
+from tests.quick_looks import shared_quick_looks
 from tests.rerun import SECONDS, file_seconds
 
 WORK = """
@@ -97,6 +103,33 @@ def test_a_run_takes_a_fixed_sample_of_the_broad_tests_and_any_that_is_named(tmp
     assert all(0 < len(taken) < 20 and any("test_always" in name for name in taken) for taken in (sample, other))
     assert sample == collected() != other
     assert collected("zoo/test_zoo.py::test_it[7]", KERNELLAB_SEED="first") == {"zoo/test_zoo.py::test_it[7]"}
+
+
+def test_a_verdict_is_timed_briefly_where_no_test_is_about_times() -> None:
+    """Nothing else is judged on the machine meanwhile. The times of a person's verdict are tested with its budget."""
+    assert VerifyOptions().budget == VerifyOptions.model_validate({}).budget == BRIEFLY < TIMING.budget
+
+
+def test_equal_kernels_have_one_quick_look_and_a_full_verdict_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, stage = Counter[Trust](), StageResult(name=Stage.SMOKE, state=StageState.PASSED)
+
+    def whole(*_: object, options: VerifyOptions, **__: object) -> Verdict:
+        asked[options.level] += 1
+        reason = f"{options.level.value} {asked[options.level]}"
+        return Verdict(passed=True, stage=Stage.SMOKE, reason=reason, stages=[stage])
+
+    monkeypatch.setattr(Verifier, "verify", whole)
+    shared_quick_looks(monkeypatch)
+    verifier, told = object.__new__(Verifier), list[StageResult]()
+    task = load_task("def reference(x): return x\ndef inputs(): return 1.0", "same")
+    target = Target("cpp", Backend.CPU, Chip("a chip", "cpu", 2))
+    one, other = (Source(dsl="cpp", files={"kernel.py": text}) for text in ("# one", "# other"))
+    found = [
+        verifier.verify(task, source, target, options=VerifyOptions(level=level), progress=told.append).reason
+        for level, source in ((Trust.T1, one), (Trust.T1, one), (Trust.T1, other), (Trust.T2, one), (Trust.T2, one))
+    ]
+    assert found == ["T1 1", "T1 1", "T1 2", "T2 1", "T2 2"]
+    assert told == [stage], "where nothing is judged its stages are told"
 
 
 def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:

@@ -9,6 +9,12 @@ import pytest
 from session_parts import TASK, OneSketch
 
 from kernellab.session import Session, design
+from tests.quick_looks import shared_quick_looks
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_quick_looks(monkeypatch)
 
 
 @pytest.fixture

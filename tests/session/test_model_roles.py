@@ -484,6 +484,9 @@ def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
     assert second.budget_left == "18,760 tokens"
     assert "Use wider tiles." in server.requests[1].body["messages"][-1]["content"]
     assert session.sketch == wider
+
+
+def test_who_asks_for_no_more_than_a_right_kernel_is_told_to_the_conductor(speak: Any) -> None:
     content = Once()
     still, _ = speak(RIGHT, roles={"conductor": content}, improve=False)
     still.wait(120)

@@ -17,7 +17,7 @@ from kernellab.session import Session, SessionStatus, TurnState, open_session
 from kernellab.session.engine.engine import engine
 
 #: a full verification of several seconds, so that there is time to stop it
-FULL = {"level": "T2"}
+FULL = {"level": "T2", "budget": 1.5}
 
 
 def rested(session: Session) -> tuple[int, SessionStatus]:
