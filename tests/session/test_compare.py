@@ -81,7 +81,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Session, Turn, Turn]:
     sized = TASK.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 1, 900)\n')
     sized = sized.replace("inputs()", "inputs(M=37)").replace("randn(37", "randn(M")
     folder = tmp_path_factory.mktemp("two")
-    session = design(sized, dsl="cpp", roles=roles, name="again", workspace=folder, options={"level": "T1"}).wait(120)
+    session = design(sized, dsl="cpp", roles=roles, name="again", workspace=folder, options=QUICK).wait(120)
     first = next(t for t in session.turns if t.role is Role.CODER)
     assert first.candidate is not None
     session.edit_source(first.candidate.source.files["kernel.cpp"] + "\n// the same again\n")
