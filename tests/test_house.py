@@ -172,21 +172,18 @@ def imports() -> dict[str, tuple[tuple[str, str, str], ...]]:
 
 def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
     """(module, name, the name it is bound to) of each import that runs, inside functions too."""
-    nodes = list(ast.walk(tree))
-    for_types = {
-        id(inner)
-        for node in nodes
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-    for node in nodes:
-        if id(node) in for_types:
-            continue
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from ((alias.name, "", alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            left += node.orelse
+        else:
+            # an import is a statement, which no expression holds
+            left += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -105,11 +105,11 @@ def test_a_problem_that_kills_its_worker_or_hangs_costs_one_row(tmp_path: Path) 
     # those that end need time to begin: no deadline may come before
     jobs = [_job("dies", DIES, tmp_path), _job("wrong", "def f(): pass\n", tmp_path)]
     run_jobs(jobs, tmp_path, 2, 300.0, rows.append, exclusive=True)
-    run_jobs([_job("hangs", HANGS, tmp_path)], tmp_path, 1, 10.0, rows.append, exclusive=True)
+    run_jobs([_job("hangs", HANGS, tmp_path)], tmp_path, 1, 4.0, rows.append, exclusive=True)
     by_name = {r.name: r for r in rows}
     assert set(by_name) == {"dies", "hangs", "wrong"} and not any(r.passed for r in rows)
     assert signal.SIGKILL.name in by_name["dies"].reason
-    assert "deadline of 10 s" in by_name["hangs"].reason
+    assert "deadline of 4 s" in by_name["hangs"].reason
     assert "reference" in by_name["wrong"].reason
 
 

@@ -26,6 +26,7 @@ from kernellab.sketch.run import run
 from kernellab.target import Backend, Chip, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task, load_task
+from tests.breadth import everything
 from tests.lowering.emulated import kernel_of
 from tests.lowering.test_cpp import load
 
@@ -164,7 +165,7 @@ def test_pieces_and_blocks_are_right(name: str, shape: tuple[int, ...]) -> None:
         agrees(reply.sketch, task, x)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12 if everything() else 4, deadline=None)
 @given(st.sampled_from(sorted(SCANS)), st.integers(2, 9000), st.sampled_from(["triton", "cpp"]))
 def test_scans_of_any_length_are_right(name: str, length: int, dsl: str) -> None:
     task = task_of(SCANS[name], (3, length))
@@ -174,7 +175,7 @@ def test_scans_of_any_length_are_right(name: str, length: int, dsl: str) -> None
         agrees(reply.sketch, task, x)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12 if everything() else 4, deadline=None)
 @given(st.sampled_from(sorted(SUMS)), st.integers(2, 1500), st.integers(2, 70))
 def test_sums_down_columns_of_any_length_are_right(name: str, rows: int, columns: int) -> None:
     task = task_of(SUMS[name], (2, rows, columns))

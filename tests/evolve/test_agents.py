@@ -126,13 +126,14 @@ def _agent_works() -> bool:
 
 KILLED = """
 import sys
+import time
 from pathlib import Path
 from kernellab.evolve import evolve
 text = Path(sys.argv[1], "twice.py").read_text()
 run = evolve(text, "cpp", name="twice", workspace=sys.argv[1], rounds=1, parallel=2, islands=1, score="model",
              vary="agent:scripted=0.5", memory="off")
 while not (len(run.state.evaluations) > 1 and run.state.doing):
-    pass
+    time.sleep(0.01)
 print("asked", flush=True)
 run.wait(100)
 """

@@ -46,7 +46,7 @@ from tests.agents.test_model_prompts import NORM, NORM_SKETCH
 pytestmark = pytest.mark.skipif(
     compiler() is None or shutil.which("addr2line") is None, reason="there is no C++ compiler, or no binutils"
 )
-PLANTED = "float spin = y_sum; for (int k = 0; k < 800; ++k) spin = 1.0f / (spin + 1.0f);"
+PLANTED = "float spin = y_sum; for (int k = 0; k < 400; ++k) spin = 1.0f / (spin + 1.0f);"
 
 
 @cache

@@ -13,6 +13,7 @@ from kernellab.lowering import lower
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
+from tests.breadth import everything
 
 from .generate import Generated, matmuls, pointwise, rows
 from .test_cpp import TARGET, load
@@ -24,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("strategy", [pointwise(), rows(), matmuls()], ids=["pointwise", "rows", "matmul"])
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8 if everything() else 3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_sketch_means_the_same_when_lowered(
     strategy: st.SearchStrategy[Generated], folder: Path, data: st.DataObject

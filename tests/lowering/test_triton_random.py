@@ -15,6 +15,7 @@ from kernellab.lowering import lower
 from kernellab.sketch.check import load_program
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.run import run
+from tests.breadth import everything
 
 from .generate import Generated, matmuls, pointwise, rows
 from .test_triton import TARGET, call
@@ -29,7 +30,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("strategy", [pointwise(), rows(), matmuls()], ids=["pointwise", "rows", "matmul"])
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15 if everything() else 5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_sketch_means_the_same_when_lowered(
     strategy: st.SearchStrategy[Generated], folder: Path, data: st.DataObject

@@ -312,6 +312,7 @@ def test_a_monitor_that_has_nothing_to_say_is_heard_all_the_same(
     bench = Monitor(ended, opened) if over else waiting[1].bench
     assert bench.head["can"]["stop"] is not over
     bench._publisher._idle = 0.3
+    bench._publisher.poke()  # wakes its thread, which waits for the old number of seconds
     before = bench.beat
     assert until(lambda: bench.beat >= before + 2, 15), "the view would say that the kernel is gone"
     bench.close()

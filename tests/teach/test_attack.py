@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -130,7 +131,14 @@ def test_an_attempt_reaches_no_file_of_the_learner(tmp_path: Path) -> None:
 _DEAF = "import signal, time\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
 
 
+_HURRIED = "from kernellab.teach import attack_run; attack_run._PROCESSOR = 1; attack_run.main()"
+
+
 def test_a_loop_without_an_end_is_refused_and_text_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a second of the processor's time for each run, not five
+    monkeypatch.setattr(
+        "kernellab.teach.attack.module_command", lambda _, *rest: [sys.executable, "-c", _HURRIED, *rest]
+    )
     attempt = attempted("while True:\n    pass\n")
     assert attempt.ruling.late and attempt.ruling.why == "it used more than 5 s of the processor's time"
     endless = repaired("def limit(want):\n    while True:\n        pass\n")
