@@ -59,16 +59,18 @@ pytest.importorskip("acp")
 pytest.importorskip("mcp")
 
 Start = Callable[..., Session]
+JUDGED = {"max_turns": 20}
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """``start(acts, ...)``: a session whose Designer is an agent that does ``acts`` at its prompts."""
+    """``start(acts, ...)``: a session whose Designer is an agent that does ``acts`` at its prompts. It ends with that
+    turn; ``**JUDGED`` has the sketch lowered and verified too."""
     started: list[Session] = []
 
     def make(*prompts: list[dict[str, Any]], stdio: bool = False, settings: str = "", **options: Any) -> Session:
         write_agent(tmp_path, *prompts, stdio=stdio, settings=settings)
-        options = {"options": {"level": "T1"}, "roles": {"designer": "agent:scripted"}, **options}
+        options = {"options": {"level": "T1"}, "roles": {"designer": "agent:scripted"}, "max_turns": 1, **options}
         session = design(TASK, dsl="cpp", name="twice", workspace=tmp_path, **options)
         started.append(session)
         return session
@@ -114,7 +116,7 @@ def test_an_agent_looks_and_submits_and_its_sketch_is_judged(start: Start, stdio
         {"plan": ["look", "write"]}, {"think": "rows are apart"}, GATE, {"edit": "notes.md", "text": "one\n"},
         {"say": "It is right."}, SUBMIT, {"usage": [1000, 50]},
     ]  # fmt: skip
-    session = start(acts, stdio=stdio)
+    session = start(acts, stdio=stdio, **JUDGED)
     rested(session)
     turn = session.turns[0]
     assert (turn.role, turn.author, turn.state) == (Role.DESIGNER, Author.MODEL, TurnState.DONE), turn.error
@@ -145,7 +147,7 @@ def test_an_agents_tools_judge_where_its_session_judges(
         {"tool": "verify_source", "with_": {**kernel, "level": "T1"}},
         {"tool": "submit_answer", "with_": {"answer": ""}},
     ]  # fmt: skip
-    session = start(acts, target=where)
+    session = start(acts, target=where, **JUDGED)
     until(lambda: (bool(session.turns) and session.turns[0].state is not TurnState.RUNNING) or session.resting, 120)
     exchange = session.state.exchanges(session.turns[0].id)[0]
     described, ranked, verified, _ = (step.result for step in exchange.steps if step.kind == "tool")
@@ -258,7 +260,7 @@ def test_a_pin_holds_against_an_agents_answer_which_is_told_the_line(start: Star
     pinned = SKETCH.replace("-> x)", "-> x)  #: pin")
     kept = pinned.replace("x * 2.0 + 1.0", "1.0 + x * 2.0")
     script = [[submit(broken)], [{"heard": 0}, submit(kept)]]
-    session = start([SUBMIT])
+    session = start([SUBMIT], **JUDGED)
     rested(session)
     session.pin(9)
     write_agent(tmp_path, *script)
@@ -747,7 +749,7 @@ def test_a_confined_agent_reaches_neither_the_judge_nor_its_files(
         monkeypatch.delenv(name, raising=False)
     places = {"workspace": str(tmp_path), "runtime": str(runtime), "sockets": [str(path) for path in paths]}
     code = ATTACK.format(notebook=os.getpid(), **places)
-    session = start([{"try": code}, {"think": "red"}, SUBMIT])
+    session = start([{"try": code}, {"think": "red"}, SUBMIT], **JUDGED)
     rested(session)
     for one in listening:
         one.close()
@@ -858,7 +860,7 @@ def test_an_agent_that_nothing_confines_has_ended_before_the_verdict_which_says_
 
     pids = list[int]()
     monkeypatch.setattr(Verifier, "verify", judged)
-    session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 2}, SUBMIT])
+    session = start([{"spawn": "pid"}, {"leave": 300}, {"sleep": 2}, SUBMIT], **JUDGED)
     until(lambda: "spawned" in session.to_dict()["partial"], 60)
     pids += [p.pid for p in started_by_the_agent()]
     assert len(pids) > 2
