@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,30 @@ from kernellab.cli.tools import grade as cli_grade
 from kernellab.cli.tools import release
 from kernellab.dsls.machine import detect_target
 from kernellab.errors import CourseError, JudgeBusy, KernellabError, VerifierError
-from kernellab.records import Verdict
+from kernellab.records import Source, Verdict
+from kernellab.task import Task
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
 from kernellab.teach.grading import Mark, answers, as_board, as_csv, grade, notebooks, seed_of, student_of
 from kernellab.teach.judge import Outcome, Reached
-from kernellab.verifier import Verifier
+from kernellab.verifier import Verifier, VerifyOptions
 
 RIGHT = solution("two-inputs") or ""
+Verify = Callable[[Task, Source, VerifyOptions], Verdict]
+
+
+@pytest.fixture(scope="module")
+def verify(verifier: Verifier) -> Verify:
+    """Equal answers of several tests are verified once."""
+    known: dict[tuple[str, str, str], Verdict] = {}
+
+    def verified(task: Task, source: Source, options: VerifyOptions) -> Verdict:
+        key = task.text, source.hash, options.model_dump_json()
+        if key not in known:
+            known[key] = verifier.verify(task, source, detect_target(source.dsl), options=options)
+        return known[key]
+
+    return verified
 
 
 def notebook(folder: Path, name: str, *cells: str) -> Path:
@@ -35,7 +52,7 @@ def notebook(folder: Path, name: str, *cells: str) -> Path:
     return path
 
 
-def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifier: Verifier) -> None:
+def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verify: Verify) -> None:
     ran = tmp_path / "ran"
     notebook(tmp_path, "a_honest", f"%%kernel_exercise two-inputs\n{RIGHT}")
     notebook(
@@ -51,16 +68,16 @@ def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifie
     (tmp_path / "e_broken.ipynb").write_text("no notebook", encoding="utf-8")
     judged: list[str] = []
 
-    def verify(task, source, options) -> Verdict:
+    def counted(task, source, options) -> Verdict:
         judged.append(source.hash)
-        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+        return verify(task, source, options)
 
     heard: list[tuple[str, bool]] = []
     marks = list(
         grade(
             notebooks(tmp_path),
             lambda _: course(ROOT),
-            verify,
+            counted,
             tell=lambda path, error: heard.append((path.stem, error is None)),
         )
     )
@@ -73,30 +90,30 @@ def test_honest_answers_have_points_and_tricks_have_none(tmp_path: Path, verifie
     assert rows[0]["points"] == "1" and rows[0]["of"] == "1" and rows[0]["reason"].startswith("right")
 
 
-def test_what_the_verifier_refuses_has_no_half_of_the_points(tmp_path: Path, verifier: Verifier) -> None:
+def test_what_the_verifier_refuses_has_no_half_of_the_points(tmp_path: Path, verify: Verify) -> None:
     """A sketch that is right at the gate and misses a goal was never built: its points are the Verifier's to give."""
     slow = RIGHT.replace("load(z[n:n+B] -> b)", "load(z[n:n+B] -> b0)\n        load(z[n:n+B] -> b)")
     notebook(tmp_path, "slow", f"%%kernel_exercise two-inputs\n{slow}")
 
     def refuse(task, source, options) -> Verdict:
-        found = verifier.verify(task, source, detect_target(source.dsl), options=options)
+        found = verify(task, source, options)
         return found.model_copy(update={"passed": False, "reason": "refused here"})
 
     (mark,) = grade(notebooks(tmp_path), lambda _: course(ROOT), refuse)
     assert mark.points == 0.0 and mark.reason == "refused by the Verifier: refused here"
 
 
-def test_a_judge_that_ends_once_does_not_end_the_grading(tmp_path: Path, verifier: Verifier) -> None:
+def test_a_judge_that_ends_once_does_not_end_the_grading(tmp_path: Path, verify: Verify) -> None:
     notebook(tmp_path, "a", f"%%kernel_exercise two-inputs\n{RIGHT}")
     ended: list[int] = []
 
-    def verify(task, source, options) -> Verdict:
+    def once(task, source, options) -> Verdict:
         if not ended:
             ended.append(1)
             raise VerifierError("The process that starts workers has ended.", "Verify again.")
-        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+        return verify(task, source, options)
 
-    (mark,) = grade(notebooks(tmp_path), lambda _: course(ROOT), verify)
+    (mark,) = grade(notebooks(tmp_path), lambda _: course(ROOT), once)
     assert mark.points == 1.0 and ended
 
     def gone(task, source, options) -> Verdict:
@@ -199,7 +216,7 @@ def test_a_trick_has_no_points_and_runs_nothing(tmp_path: Path, exercise: str, a
     ],
 )
 def test_a_right_answer_that_misses_a_goal_has_half_where_it_is_further_than_the_starter(
-    tmp_path: Path, exercise: str, edits: list[tuple[str, str]], points: float, verifier: Verifier
+    tmp_path: Path, exercise: str, edits: list[tuple[str, str]], points: float, verify: Verify
 ) -> None:
     text = solution(exercise) or ""
     for old, new in edits:
@@ -208,25 +225,21 @@ def test_a_right_answer_that_misses_a_goal_has_half_where_it_is_further_than_the
     path = notebook(tmp_path, "half", f"%%kernel_exercise {exercise}\n{text}")
     verified: list[str] = []
 
-    def verify(task, source, options) -> Verdict:
+    def counted(task, source, options) -> Verdict:
         verified.append(source.hash)
-        return verifier.verify(task, source, detect_target(source.dsl), options=options)
+        return verify(task, source, options)
 
-    (mark,) = grade([path], lambda _: course(ROOT), verify)
+    (mark,) = grade([path], lambda _: course(ROOT), counted)
     assert bool(verified) is (points > 0), "what has no points in any case is not built"
     assert mark.reason.startswith("right, and not yet what is asked") and mark.points == points, mark
 
 
 def test_the_workspaces_starter_goes_before_and_a_solved_one_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verifier: Verifier
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: Verify
 ) -> None:
     (tmp_path / "kernellab.toml").touch()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lessons").mkdir()
-
-    def verify(task, source, options) -> Verdict:
-        return verifier.verify(task, source, detect_target(source.dsl), options=options)
-
     one, two = "two-inputs", "z[n:n+B] -> b)\n        load(z[n:n+B] -> c)"
     answer = notebook(tmp_path, "mine", f"%%kernel_exercise {one}\n{RIGHT.replace('z[n:n+B] -> b)', two)}")
 
