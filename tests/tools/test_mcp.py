@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.test_tools import SKETCH, TASK
+from tests.tools.test_tools import FIXED, SKETCH, TASK
 from tests.waiting import until
 
 mcp = pytest.importorskip("mcp")
@@ -91,6 +91,7 @@ def test_what_is_not_there_is_one_sentence_without_a_traceback(workspace: Path, 
 
 
 def test_progress_is_sent_and_a_sessions_brief_is_a_prompt(workspace: Path) -> None:
+    (workspace / "twice.py").write_text(f"{FIXED}\nprint('a task prints')\n")
     told: list[str] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
