@@ -163,6 +163,10 @@ def inputs():
 """
 
 
+#: the Python versions of pyproject's classifiers
+PYTHONS = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+
+
 def interpreter(version: str) -> str | None:
     """A Python of that version: on the path, or one of pyenv's; None where this machine has none."""
     told = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
@@ -174,9 +178,82 @@ def interpreter(version: str) -> str | None:
     return None
 
 
+#: Run by the Python that is tried: prints a line for each file that it cannot compile and each imported name of the
+#: standard library that it does not have. An import under a condition or in a `try` is the file's choice by version.
+FITS = """
+import ast, importlib, sys
+
+library = set(sys.argv[1].split(","))
+
+def unconditional(node):
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif not isinstance(child, (ast.If, ast.Try)):
+            yield from unconditional(child)
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [(alias.name, None) for alias in node.names]
+    return [(node.module, alias.name) for alias in node.names] if not node.level else []
+
+def is_there(module, name):
+    try:
+        loaded = importlib.import_module(module)
+        return name in (None, "*") or hasattr(loaded, name) or bool(importlib.import_module(f"{module}.{name}"))
+    except ImportError:
+        return False
+
+for path in sys.stdin.read().splitlines():
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        compile(text, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        print(f"{path}:{error.lineno}: {error.msg}")
+        continue
+    for node in unconditional(ast.parse(text)):
+        for module, name in imported(node):
+            if module.partition(".")[0] in library and not is_there(module, name):
+                print(f"{path}:{node.lineno}: {module}" + (f".{name}" if name else ""))
+"""
+
+
+def misfits(python: str, paths: list[str]) -> list[str]:
+    """What keeps the files from being loaded by that interpreter: syntax, names of the standard library."""
+    library = ",".join(sys.stdlib_module_names)
+    command = [python, "-I", "-W", "ignore", "-c", FITS, library]
+    run = subprocess.run(command, input="\n".join(paths), cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def test_what_a_python_does_not_have_is_named(tmp_path: Path) -> None:
+    guarded = "try:\n    import os.no\nexcept ImportError:\n    pass\n"
+    (tmp_path / "fits.py").write_text(f"import os.path\nfrom xml import etree\nimport numpy.none\n{guarded}")
+    (tmp_path / "name.py").write_text("from json import load, loaf\n\ndef f():\n    import asyncio.no\n")
+    (tmp_path / "syntax.py").write_text("x = 1\ny = = 2\n")
+    paths = [str(tmp_path / name) for name in ("fits.py", "name.py", "syntax.py")]
+    found = [line.removeprefix(f"{tmp_path}/") for line in misfits(sys.executable, paths)]
+    assert found == ["name.py:1: json.loaf", "name.py:4: asyncio.no", "syntax.py:2: invalid syntax"]
+
+
+@pytest.mark.skipif(not everything(), reason="some 2,000 files are compiled: `make prove` does it")
+@pytest.mark.parametrize("version", PYTHONS)
+def test_each_file_is_compiled_and_finds_its_standard_library(version: str) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"this machine has no Python {version}")
+    tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    # solutions of the course are parts of a file
+    paths = [path for path in tracked.stdout.split() if not path.startswith("notebooks/")]
+    assert len(paths) > 1000
+    assert misfits(python, paths) == []
+
+
 @pytest.mark.skipif(not everything(), reason="gigabytes are installed: `make prove` does it")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", PYTHONS)
 def test_wheel_and_sdist_design_a_kernel_in_a_bare_environment(version: str, tmp_path: Path) -> None:
     python = interpreter(version)
     if python is None:

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 from packaging.utils import canonicalize_name
 
 from kernellab.tools import tools
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 
