@@ -1,5 +1,6 @@
-"""Runs a command that reads a candidate's text, such as a compiler, confined like a worker: ``run.py FOLDER COMMAND``.
-Runs as a separate process, since dropped rights cannot be regained."""
+"""Runs a command that reads a candidate's text, such as a compiler, confined like a worker:
+``run.py FOLDER PACKAGES COMMAND``, with the folders of packages that the caller reads. Runs as a separate process,
+since dropped rights cannot be regained."""
 
 from __future__ import annotations
 
@@ -11,8 +12,12 @@ from kernellab.sandbox import sandbox
 
 
 def confined(folder: str, command: list[str]) -> list[str]:
-    """``command`` confined to read the system and ``folder`` and to write only to ``folder``, if Linux supports it."""
-    return module_command("kernellab.sandbox.run", folder, *command) if sys.platform == "linux" else command
+    """``command`` confined to read the system, this process's packages and ``folder``, and to write only to ``folder``,
+    if Linux supports it."""
+    if sys.platform != "linux":
+        return command
+    # the command's environment names neither PYTHONPATH nor the home of a user site
+    return module_command("kernellab.sandbox.run", folder, os.pathsep.join(sorted(sandbox.packages())), *command)
 
 
 def environment(folder: str) -> dict[str, str]:
@@ -23,5 +28,5 @@ def environment(folder: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sandbox.confine(sys.argv[1])
-    os.execvp(sys.argv[2], sys.argv[2:])
+    sandbox.confine(sys.argv[1], package_folders=sys.argv[2].split(os.pathsep))
+    os.execvp(sys.argv[3], sys.argv[3:])

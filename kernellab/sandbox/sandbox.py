@@ -236,8 +236,11 @@ def dumpable(on: bool) -> None:
     _libc.prctl(_PR_SET_DUMPABLE, int(on), 0, 0, 0)
 
 
-def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = ()) -> list[str]:
-    """Apply limits, Landlock and the system call filter to this process permanently. Returns the names that apply."""
+def confine(
+    scratch: str, devices: Sequence[str] = (), writable: Sequence[str] = (), package_folders: Sequence[str] = ()
+) -> list[str]:
+    """Apply limits, Landlock and the system call filter to this process permanently. Returns the names that apply.
+    It may read ``package_folders`` and the packages that it finds itself."""
     reached = []
     _first_out_of_memory()
     files = CAPS.descriptors * (4 if devices else 1)
@@ -249,7 +252,7 @@ def confine(scratch: str, devices: Sequence[str] = (), writable: Sequence[str] =
     _drop_capabilities()
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         allowed = [scratch, *writable, "/dev/null", *devices, *(["/dev/shm"] if devices else [])]
-        version = landlock.restrict(readable(), allowed)
+        version = landlock.restrict([*readable(), *package_folders], allowed)
         if version:
             reached.append(f"landlock-{version}")
         if seccomp.restrict(device=bool(devices)):

@@ -19,6 +19,7 @@ import pytest
 
 from kernellab.sandbox import run, sandbox, seccomp
 from kernellab.target import Backend
+from kernellab.verifier.coverage import build
 from kernellab.verifier.judge.pool import Pool
 from kernellab.verifier.judge.worker_client import Worker
 
@@ -192,3 +193,20 @@ def test_a_compiler_that_cxx_alone_names_is_read(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("CXX", cxx)
         ran = subprocess.run(command, env=run.environment(str(folder)), capture_output=True, text=True)
         assert (ran.returncode == 0) is is_open, ran.stderr
+
+
+def test_packages_that_only_pythonpath_names_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package's headers, as a compiler reads them, where the command's own environment does not name the folder."""
+    header, private, folder = tmp_path / "site/library/api.h", tmp_path / "private/api.h", tmp_path / "work"
+    (tmp_path / "site/library-1.0.dist-info").mkdir(parents=True)
+    for file in (header, private):
+        file.parent.mkdir()
+        file.write_text("int x;\n")
+    folder.mkdir()
+    for place in (tmp_path / "site", private.parent):
+        monkeypatch.syspath_prepend(str(place))
+    for file, is_open in ((header, True), (private, False)):
+        command = run.confined(str(folder), ["/bin/cat", str(file)])
+        ran = subprocess.run(command, env=run.environment(str(folder)), capture_output=True, text=True)
+        assert (ran.returncode == 0) is is_open, ran.stderr
+    assert f"{os.path.realpath(tmp_path / 'site')}/.*" in build._others()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import site
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+
+from kernellab.sandbox.sandbox import packages
 
 #: the object that each of the candidate's objects is linked with
 _HOOKS = Path(__file__).with_name("hooks.c")
@@ -107,6 +108,6 @@ def _compiled_hooks(compiler: str) -> bytes:
 
 def _others() -> str:
     """Patterns of files that are not the candidate's: the system's, this Python's and its packages' headers."""
-    folders = ["/usr", "/opt", *sysconfig.get_paths().values(), *site.getsitepackages(), sys.prefix, sys.base_prefix]
+    folders = ["/usr", "/opt", *sysconfig.get_paths().values(), *packages(), sys.prefix, sys.base_prefix]
     kept = sorted({os.path.realpath(f) for f in folders} | set(folders))
     return ";".join(f"{folder}/.*" for folder in kept)
