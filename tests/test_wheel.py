@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.breadth import everything
+from tests.pythons import PYTHONS, interpreter
 
 ROOT = Path(__file__).parents[1]
 
@@ -161,21 +162,6 @@ def reference(x):
 def inputs():
     return torch.randn(257, 33)
 """
-
-
-#: the Python versions of pyproject's classifiers
-PYTHONS = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
-
-
-def interpreter(version: str) -> str | None:
-    """A Python of that version: on the path, or one of pyenv's; None where this machine has none."""
-    told = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
-    for place in [f"python{version}", *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]:
-        if (path := shutil.which(place)) is not None:
-            run = subprocess.run([path, "-c", told], capture_output=True, text=True)
-            if run.stdout.strip() == version:
-                return path
-    return None
 
 
 #: Run by the Python that is tried: prints a line for each file that it cannot compile and each imported name of the

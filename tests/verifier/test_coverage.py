@@ -19,6 +19,7 @@ from kernellab.verifier.coverage import build, gcov, inside, native, python, sta
 from kernellab.verifier.coverage.native import Gap
 from kernellab.verifier.coverage.placing import Placing, stretched
 from kernellab.verifier.static.native import in_file
+from tests.pythons import PYTHONS, interpreter
 
 from .kit import RMS_CPP, Judge
 
@@ -387,3 +388,51 @@ def test_a_build_that_counts_nothing_is_named(judge: Judge) -> None:
     verdict = judge(RMS_CPP.replace('["g++"', f'["{compiler}"'), judge.fixed)
     assert verdict.passed
     assert of(verdict.conditions, CoverageUnknown)
+
+
+SIGN = """\
+ONE = 1
+
+def kernel(x):
+    if x > 0:
+        return ONE
+    return -ONE
+"""
+#: lines noted while the module is loaded, in the first call, in the second one, and in one of another thread
+NOTED = """\
+import json, sys, threading
+from kernellab.verifier.coverage import inside
+
+root = sys.argv[1]
+inside.watch(root)
+sys.path.insert(0, root)
+
+def noted(function, *args):
+    result = function(*args)
+    return result, sorted({place[0] for held in inside._python(root).values() for place in held} - {0})
+
+def threaded(*args):
+    thread = threading.Thread(target=kernel, args=args)
+    thread.start()
+    thread.join()
+
+module, lines = noted(__import__, "kernel")
+kernel = module.kernel
+print(json.dumps([lines, *(noted(*call)[1] for call in ((kernel, 1), (kernel, -1), (threaded, 1)))]))
+"""
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_each_python_notes_the_lines_of_a_modules_load_and_of_first_calls(version: str, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"this machine has no Python {version}")
+    (tmp_path / "kernel.py").write_text(SIGN)
+    # where kernellab is, without this Python's packages
+    code = f"import sys\nsys.path.append({str(Path(__file__).parents[2])!r})\n{NOTED}"
+    run = subprocess.run([python, "-I", "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    # Python 3.10 notes an instruction's line alone, and a definition's is its function's first
+    loaded, *calls = (set(lines) for lines in json.loads(run.stdout))
+    assert loaded == {1, 3}
+    assert [lines - {3} for lines in calls] == [{4, 5}, {4, 6}, {4, 5}]

@@ -32,7 +32,13 @@ _ran: dict[CodeType, set[int]] = {}
 def watch(root: str) -> None:
     """From now on, note the instructions of files below ``root`` that run, in all threads of Python."""
     below = f"{os.path.realpath(root)}/", f"{root}/"
+    if sys.version_info >= (3, 13):
+        _monitor(below)
+    else:
+        _trace(below)
 
+
+def _trace(below: tuple[str, ...]) -> None:
     def entered(frame: FrameType, event: str, _: Any) -> Any:
         code = frame.f_code
         if not code.co_filename.startswith(below):
@@ -52,6 +58,29 @@ def watch(root: str) -> None:
     sys._getframe().f_trace_opcodes = True
     threading.settrace(entered)
     sys.settrace(entered)
+
+
+def _monitor(below: tuple[str, ...]) -> None:
+    """CPython 3.13 traces no instruction of a module or of a function's first call, so it is asked another way."""
+    if sys.version_info >= (3, 12):
+        monitoring, events = sys.monitoring, sys.monitoring.events
+        tool = next(number for number in range(6) if monitoring.get_tool(number) is None)
+        monitoring.use_tool_id(tool, "kernellab")
+
+        def entered(code: CodeType, offset: int) -> Any:
+            if not code.co_filename.startswith(below):
+                return monitoring.DISABLE
+            _ran.setdefault(code, set()).add(offset)
+            monitoring.set_local_events(tool, code, events.INSTRUCTION)
+            return None
+
+        def ran(code: CodeType, offset: int) -> None:
+            _ran.setdefault(code, set()).add(offset)
+
+        for event in (events.PY_START, events.PY_RESUME):
+            monitoring.register_callback(tool, event, entered)
+        monitoring.register_callback(tool, events.INSTRUCTION, ran)
+        monitoring.set_events(tool, events.PY_START | events.PY_RESUME)
 
 
 def call(function: Callable[..., Any], args: Sequence[Any], how: Mapping[str, Any], written: Sequence[int]) -> None:
