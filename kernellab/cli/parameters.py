@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Union, get_type_hints
+from typing import Any, Union
 
 import typer
 from pydantic import BaseModel
@@ -22,7 +22,8 @@ def with_requests(command: Callable[..., int]) -> Callable[..., int]:
     The command gets requests in which only the options are set that were typed, so that ``kernellab.toml`` fills the
     others. A wrong value raises KernellabError, which names the option.
     """
-    hints = get_type_hints(command, include_extras=True)
+    # get_type_hints wraps Annotated in Optional where a default is None, on Python 3.10
+    hints = inspect.get_annotations(command, eval_str=True)
     requests: dict[str, type[BaseModel]] = {name: hint for name, hint in hints.items() if is_request(hint)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -11,13 +12,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from typer.models import ArgumentInfo
 
 import kernellab
 from kernellab import cli
 from kernellab.cli import main
+from kernellab.cli.design import design
 from kernellab.errors import KernellabError
 from kernellab.options.entry import numbers
 
@@ -390,3 +393,9 @@ def test_lab_hands_options_that_it_does_not_know_on_to_jupyterlab(
     assert main(["lab", "--out", str(tmp_path), "--version"]) == 0
     assert capfd.readouterr().out.strip() == jupyterlab.__version__
     assert list(tmp_path.glob("*.ipynb"))
+
+
+def test_an_argument_that_may_be_left_out_stays_an_argument() -> None:
+    """Python 3.10 wraps what typer looks for where the default is None."""
+    annotation = inspect.signature(design, follow_wrapped=False).parameters["task"].annotation
+    assert [type(metadata) for metadata in get_args(annotation)[1:]] == [ArgumentInfo]
