@@ -38,10 +38,19 @@ def seeded(seed: int) -> Iterator[None]:
                 random.setstate(python_state)
 
 
+def _has_accelerator() -> bool:
+    import torch
+
+    try:
+        return torch.accelerator.current_accelerator() is not None
+    except RuntimeError:  # PyTorch 2.6 raises where later ones give None
+        return False
+
+
 def _seed(seed: int) -> None:
     import torch
 
-    if torch.accelerator.current_accelerator() is None:
+    if not _has_accelerator():
         # without devices, torch would queue a call for each, with a formatted stack: 2 ms, dozens of times in a verdict
         torch.default_generator.manual_seed(seed)
     else:
@@ -79,9 +88,9 @@ def quiet_numpy() -> AbstractContextManager[Any]:
 def in_written_order() -> Iterator[None]:
     """While active, products of an einsum are computed from left to right: opt_einsum, if installed, chooses another
     order at other sizes, with other rounding, and an infinity or NaN in other places."""
-    import torch
+    # PyTorch 2.6 does not import it by itself
+    from torch.backends import opt_einsum as planner
 
-    planner = torch.backends.opt_einsum
     with _planner.lock:  # the flag belongs to the process: sessions run references in separate threads
         if not _planner.users:
             _planner.before = planner.enabled

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernellab.task import Arg, ArgKind, load_task, quality, small_sizes
 from kernellab.task.sample.inputs import Family, Support, draw, families, legal_values, redraw
 from kernellab.task.sample.shrink import cut, free_axes, shrunk
-from kernellab.task.values import seeded
+from kernellab.task.values import _has_accelerator, seeded
 
 FAMILIES = [f for f in Family if f is not Family.OWN]
 ARG = Arg("x", ArgKind.TENSOR, "float32", ("M", "N"))
@@ -220,3 +220,13 @@ def test_a_sample_without_a_device_formats_no_stack(monkeypatch: pytest.MonkeyPa
     with seeded(7):
         assert torch.equal(torch.rand(3), want)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_torch_that_raises_for_want_of_an_accelerator_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch 2.6 does, the oldest that kernellab takes."""
+
+    def refused() -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", refused)
+    assert not _has_accelerator()
