@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.conditions import WeakTask
 from kernellab.errors import TaskError
 from kernellab.task.degenerate import OF_INPUTS, WORDS, matches, passing
-from kernellab.task.dtypes import computable
+from kernellab.task.dtypes import alike, computable
 from kernellab.task.sample.inputs import Family, families, redraw, small_sample
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.task.task import Task, TaskFlag
@@ -183,8 +183,6 @@ def _passing(
 
 
 def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[TaskFlag]:
-    import torch
-
     flags = []
     for position, spec in enumerate(task.args):
         value = args[position]
@@ -193,7 +191,7 @@ def _unused(task: Task, args: Sequence[Any], outputs: Sequence[Tensor]) -> list[
             continue
         changed = list(args)
         fresh = redraw(task, args, Family.NORMAL, 11)[position]
-        if torch.equal(fresh.nan_to_num(), value.nan_to_num()):
+        if alike(fresh, value):
             continue  # values with NaN or infinities are kept
         changed[position] = fresh
         if not _differ(outputs, task.module().results(changed), task):

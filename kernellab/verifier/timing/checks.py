@@ -84,8 +84,11 @@ class Checks:
 
 
 def reference_shares(task: Task, args: Sequence[Any], output: int) -> bool:
-    """Is the reference's own output in an input, or in less memory than it has elements?"""
+    """Is the reference's own output in an input, or in less memory than it has elements? True where the reference has
+    no such output: a wrong number of outputs is refused as that."""
     outputs, inside = task.module().called(tuple(args))
+    if output >= len(outputs):
+        return True
     native = outputs[output]
     storage = native.untyped_storage()
     return _source(native, inside) is not None or storage.nbytes() < native.numel() * native.element_size()
