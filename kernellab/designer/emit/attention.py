@@ -26,7 +26,7 @@ from kernellab.designer.emit.stores import store_all
 from kernellab.designer.emit.writer import Scope, Writer
 from kernellab.designer.ir import extents
 from kernellab.designer.ir.dtypes import DTYPES, item_bytes
-from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum, Op
+from kernellab.designer.ir.expr import Attend, Axis, Expr, LogSum, Op, walk
 from kernellab.designer.passes.attention import Roles, Scaled, first_key, last_key, roles, scaled
 from kernellab.sketch.syntax.tree import Binary, Name, Num, Stmt, Str
 from kernellab.sketch.syntax.tree import Expr as Node
@@ -87,11 +87,10 @@ def _attend(w: Writer, a: _Attention) -> None:
     column = w.spread(Value(total, (r.row,)), (r.row, r.col))
     result = w.named(Value(Binary("/", Name(a.acc), column.tree), (r.row, r.col)), "result")
     w.known_as(a.of, row, _one_row(w, a, result, "row"))
-    for o in w.k.outs:
-        if isinstance(o.expr, LogSum):
-            # for a piece without visible keys: the logarithm of 0
-            logs = Value(Binary("+", Name(a.top), call("log2" if a.of.binary else "log", Name(raw))), (r.row,))
-            w.known_as(o.expr, row, _one_row(w, a, w.named(logs, "log_sum"), "log_sum_row"))
+    for e in {id(e): e for o in w.k.outs for e in walk(o.expr, inside=False) if isinstance(e, LogSum)}.values():
+        # for a piece without visible keys: the logarithm of 0
+        logs = Value(Binary("+", Name(a.top), call("log2" if a.of.binary else "log", Name(raw))), (r.row,))
+        w.known_as(e, row, _one_row(w, a, w.named(logs, "log_sum"), "log_sum_row"))
 
 
 def _one_row(w: Writer, a: _Attention, value: Value, title: str) -> Value:

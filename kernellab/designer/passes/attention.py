@@ -25,6 +25,7 @@ from kernellab.designer.ir.expr import (
     Iota,
     Ix,
     Leaf,
+    LogSum,
     Num,
     Op,
     Red,
@@ -47,8 +48,15 @@ def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
     these). Products with one row, which are plain sums, count as well: their tile has unused rows.
     """
     free = Free()
+    outputs = share(list(outputs))
+    # the logarithm of the sum of an attention's weights, which a backward reads, is left by its launch
+    logs = {id(e): total for o in outputs for e in walk(o.expr) if (total := log_total(e)) is not None}
+    products = _of_scores(outputs, free, gpu) if logs else {}
 
     def change(e: Expr) -> Expr | None:
+        if id(e) in logs and (product := products.get(id(logs[id(e)].scores))) is not None:
+            found = visit(product)
+            return _log_of(found, free) if isinstance(found, Attend) else None
         pair = _factors(e, gpu)
         if pair is None:
             return None
@@ -56,7 +64,31 @@ def attend(outputs: Sequence[Output], gpu: bool) -> list[Output]:
         return None if attention is None else replace(attention, b=visit(attention.b), a=visit(attention.a))
 
     visit = Rewrite(change)
-    return [replace(o, expr=visit(o.expr)) for o in share(list(outputs))]
+    return [replace(o, expr=visit(o.expr)) for o in outputs]
+
+
+def _of_scores(outputs: Sequence[Output], free: Free, gpu: bool) -> dict[int, Expr]:
+    """Return the products that become an attention, by the identity of the scores of its softmax."""
+    products: dict[int, Expr] = {}
+    visited: dict[int, object] = {}
+    for e in (e for o in outputs for e in walk(o.expr, visited)):
+        pair = _factors(e, gpu)
+        if pair is None or attended(e, pair, free, gpu) is None:
+            continue
+        for side in pair:
+            match = softmax(side, e.axes[0])  # type: ignore[union-attr]
+            if match is not None and match.sink is None:
+                products.setdefault(id(match.scores), e)
+    return products
+
+
+def _log_of(attention: Attend, free: Free) -> Expr | None:
+    """Return the natural logarithm of the sum of each row's weights; None where all rows of a tile are one."""
+    if attention.row is not None:
+        return None
+    columns = tuple(free(attention.b) - free(attention.a) - set(attention.over.leaves()))
+    log_sum = LogSum(attention, columns, "float32", attention.line)
+    return Op("mul", (log_sum, Num(math.log(2), "float32")), "float32") if attention.binary else log_sum
 
 
 def attends(outputs: Sequence[Output]) -> bool:
@@ -151,6 +183,8 @@ def softmax(shares: Expr, over: Axis) -> Softmax | None:
         if replacement.value != 0 or not _of_nothing(test):
             return None
         shares, zero = rest, True
+    if (match := _by_log(shares)) is not None:
+        return Softmax(match[0].scores, zero or match[1], None) if match[0].over is over else None
     if not isinstance(shares, Op) or shares.op != "div":
         return None
     exps, total = shares.args
@@ -169,6 +203,55 @@ def softmax(shares: Expr, over: Axis) -> Softmax | None:
     if not isinstance(top, Red) or top.kind != "max" or top.arg is not scores:
         return None
     return Softmax(scores, zero, sink) if set(total.axes) == set(top.axes) == {over} else None
+
+
+class LogTotal(NamedTuple):
+    """The logarithm of the sum of exponentials of ``scores`` along ``over``."""
+
+    scores: Expr
+    over: Axis
+
+
+def log_total(e: Expr) -> LogTotal | None:
+    """Match log(sum(exp(scores - top))) + top, where top is the largest score, or 0 where that is not finite."""
+    if not (isinstance(e, Op) and e.op == "add"):
+        return None
+    for log, base in (e.args, e.args[::-1]):
+        total = log.args[0] if isinstance(log, Op) and log.op == "log" else None
+        if not (isinstance(total, Red) and total.kind == "sum" and len(total.axes) == 1 and total.chunk is None):
+            continue
+        shifted = total.arg.args[0] if isinstance(total.arg, Op) and total.arg.op == "exp" else None
+        if not (isinstance(shifted, Op) and shifted.op == "sub" and shifted.args[1] is base):
+            continue
+        top, scores = (_unless_infinite(base) or base), shifted.args[0]
+        if isinstance(top, Red) and top.kind == "max" and top.arg is scores and top.axes == total.axes:
+            return LogTotal(scores, total.axes[0])
+    return None
+
+
+def _unless_infinite(e: Expr) -> Expr | None:
+    """Return x of ``e``, which is 0 where x is infinite and else x."""
+    if not (isinstance(e, Op) and e.op == "where" and isinstance(e.args[1], Num) and e.args[1].value == 0):
+        return None
+    test, _, x = e.args
+    size = test.args[0] if isinstance(test, Op) and test.op == "eq" else None
+    infinite = isinstance(test, Op) and isinstance(test.args[-1], Num) and test.args[-1].value == math.inf
+    return x if infinite and isinstance(size, Op) and size.op == "abs" and size.args[0] is x else None
+
+
+def _by_log(shares: Expr) -> tuple[LogTotal, bool] | None:
+    """Match a softmax written exp(scores - log_total), and whether it has 0 for log_total where that is -inf."""
+    power = shares.args[0] if isinstance(shares, Op) and shares.op == "exp" else None
+    if not (isinstance(power, Op) and power.op == "sub"):
+        return None
+    scores, base = power.args
+    zero = isinstance(base, Op) and base.op == "where" and _is_lowest_there(base.args[0])
+    if zero and isinstance(base, Op):
+        replacement, base = base.args[1:]
+        if not (isinstance(replacement, Num) and replacement.value == 0):
+            return None
+    match = log_total(base)
+    return (match, zero) if match is not None and match.scores is scores else None
 
 
 def _without_sink(total: Expr, top: Expr) -> tuple[Expr, Expr | None]:

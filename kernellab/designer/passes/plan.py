@@ -169,7 +169,8 @@ class Planner:
             last = max((self.home[id(n)] for n in needs), key=self.kernels.index)
             if o.put == EACH and last.dot is not None:
                 last.par |= axes  # a row that is stored at several places is multiplied once
-            if _takes(last, axes):
+            logs = [n for n in needs if isinstance(n, LogSum)]
+            if _takes(last, axes) or (len(logs) == len(needs) and all(axes == last.par - set(n.axes) for n in logs)):
                 last.outs.append(o)
                 return
         else:
