@@ -319,19 +319,26 @@ def _write(session: Session, out: Path) -> list[str]:
 
 
 def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
-    """Designs the backward with the same request, checks both as a pair, and says what came of it."""
-    from kernellab.model_integration.gradient.derive import backward_text
-    from kernellab.model_integration.gradient.pair import Pair
+    """Designs the backward with the same request (and the forward that saves what it reads), checks all as a pair, and
+    says what came of it."""
+    from kernellab.model_integration.gradient.derive import PairTexts, backward_text, pair_texts
+    from kernellab.model_integration.gradient.pair import designed
     from kernellab.session import begin
+
+    def design(text: str, name: str) -> Session:
+        alone = {"task": text, "name": name, "asked": (), "sketch": None, "source": None}
+        made = begin(request.model_copy(update=alone))
+        made.wait(progress=True)
+        return made
 
     try:
         task = load_task(session.state.created.text, session.name)
-        name = f"{session.name}_backward"
-        alone = {"task": backward_text(task), "name": name, "asked": (), "sketch": None, "source": None}
-        backward = begin(request.model_copy(update=alone))
-        backward.wait(progress=True)
-        verdict = backward.best.verdict
-        together = Pair(task, session, backward).verify()
+        pair = designed(task, session, pair_texts(task), design)
+        if pair.saving is not None and not all(s.state.best() for s in pair.sessions[1:]):
+            say("The backward of saved tensors has no kernel that passed: one of the inputs alone is designed.")
+            pair = designed(task, session, PairTexts(backward_text(task)), design)
+        verdict = pair.backward.best.verdict
+        together = pair.verify()
     except KernellabError as error:
         say(f"backward: {error.message}")
         if error.remedy:
@@ -339,6 +346,7 @@ def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
         return {"passed": False, "reason": error.message}
     say(f"backward: {verdict.text}; {together.text}")
     return {
-        "passed": True, "session": backward.id, "speedup": verdict.speedup, "pair_speedup": together.time.speedup,
-        "pair_low": together.time.low, "pair_high": together.time.high,
+        "passed": True, "session": pair.backward.id, "forward": pair.saving.id if pair.saving else None,
+        "speedup": verdict.speedup, "pair_speedup": together.time.speedup,
+        "pair_low": together.time.low, "pair_high": together.time.high, "backward_speedup": together.backward.speedup,
     }  # fmt: skip

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1024
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
 #: torch's message for a device that does not exist
+#: a task's own function that gives its last arguments from all of them, where these depend on the others
+DERIVED = "_derived"
 _NO_DEVICE = re.compile(r"at start of device string: (\w+)|not compiled with (\w+)")
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 
@@ -126,6 +128,18 @@ class TaskModule:
         with seeded(seed):
             inputs = self.raw_inputs(self._all_sizes(sizes))
         return (*(as_tensor(v) for v in self._with_defaults(inputs)), *self.state().values())
+
+    def derived(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return ``args`` with the last ones as the task's ``_derived`` computes them from the others, if it has one: a
+        backward's, which are what its forward saved."""
+        function = self.namespace.get(DERIVED)
+        if function is None:
+            return tuple(args)
+        import torch
+
+        with torch.no_grad():
+            made = self._guard(DERIVED, function, *args)
+        return (*args[: len(args) - len(made)], *made)
 
     def reference(self, args: Sequence[Any]) -> tuple[Tensor, ...]:
         """Return the reference's outputs, flattened, on the device and in the dtypes of ``args``; without gradients."""

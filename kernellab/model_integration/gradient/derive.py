@@ -12,6 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,12 +20,16 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernellab.errors import CaptureError
+from kernellab.model_integration.gradient.attention import Attention, safe_softmax, softmax
+from kernellab.model_integration.gradient.saved import cut, results_alone
 from kernellab.model_integration.sources import tensors_in
 from kernellab.operations.aten import ATEN
 from kernellab.task import Task, TaskForm
 from kernellab.task.dims import extent
 from kernellab.task.faking import tracing
 
+#: of DOMAIN: values as inputs() gives them
+_FIXED = "fixed"
 _REMEDY = "Write the reference with functions of torch on its tensors alone, or leave out GRAD = True."
 #: distinct sizes for symbols, so that none is taken for another
 _PRIMES = (29, 37, 41, 43, 47, 53, 59, 61)
@@ -36,53 +41,133 @@ _SIGNS: dict[Any, str] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class PairTexts:
+    """The texts of the tasks of a pair. ``backward``'s arguments are the outputs' gradients, the inputs, then the
+    results of ``forward`` at ``saved``. Without a ``forward`` nothing is saved: the backward reads the inputs alone."""
+
+    backward: str
+    forward: str = ""
+    saved: tuple[int, ...] = ()
+
+
 def backward_text(task: Task) -> str:
     """The text of the backward of ``task``: ``reference(grad, *inputs)`` gives the gradients of its float inputs.
 
     Raises:
         CaptureError: the task has a Model, several outputs of which one has no gradient, or cannot be traced.
     """
-    if task.form is not TaskForm.NATIVE or task.framework != "torch":
-        raise CaptureError(
-            f"The backward of {task.name!r} cannot be taken: it is not a function of torch.",
-            "State it with reference(...) and inputs(...); a row of a model's profile is stated so.",
-        )
+    _check(task)
     graph, names = _traced(task)
-    lines, outputs = _written(task, graph, names)
-    sizes = task.module().default_sizes()
-    defaults = ", ".join(f"{name}={size}" for name, size in sizes.items())
-    passed = ", ".join(f"{name}={name}" for name in sizes)
-    grads = "".join(f"{_drawn(o.shape, o.dtype)}, " for o in task.outputs)
+    lines, results = _written(task, graph, names)
     smooth = _differentiable(task)
     leaves = ", ".join(f"{name}.detach().requires_grad_()" for name in smooth)
     of_leaves = [f"leaves[{smooth.index(a.name)}]" if a.name in smooth else a.name for a in task.tensors]
     count = len(task.outputs)
     above = names[0] if count == 1 else f"({', '.join(names[:count])})"
-    body = "\n".join(f"    {line}" for line in lines)
     return (
-        f"{task.text.rstrip()}\n\n\nGRAD = False\n_forward, _forward_inputs = reference, inputs\n\n\n"
+        f"{_head(task)}"
         f"def reference({', '.join(names)}):\n"
-        f'    """The gradients of {", ".join(_differentiable(task))}, from those of the outputs, by autograd."""\n'
+        f'    """The gradients of {", ".join(smooth)}, from those of the outputs, by autograd."""\n'
         f"    with torch.enable_grad():\n"
         f"        leaves = [{leaves}]\n"
         f"        made = _forward({', '.join(of_leaves)})\n"
         f"    return torch.autograd.grad(made, leaves, {above})\n\n\n"
-        f"def plain({', '.join(names)}):\n"
-        f'    """As the reference, operation by operation: what is designed."""\n'
-        f"{body}\n    return {', '.join(outputs)}\n\n\n"
+        f"{_function('plain', names, lines, results, 'As the reference, operation by operation: what is designed.')}"
+        f"{_inputs(task, f'({_drawn_all(task)}*given[:{len(task.tensors)}])')}"
+    )
+
+
+def pair_texts(task: Task) -> PairTexts:
+    """The texts of a forward that saves what its backward needs, and of that backward; only a backward where a saved
+    tensor costs more than what it spares. The backward's reference is a function of the saved tensors as well.
+
+    Raises:
+        CaptureError: as :func:`backward_text`.
+    """
+    _check(task)
+    graph, names = _traced(task, saving=True)
+    count = len(task.outputs)
+    parts = cut(task, graph, count, count)
+    if parts is None:
+        return PairTexts(backward_text(task))
+    tensors = names[count:]
+    lines, results = _written(task, parts.forward, tensors)
+    only, kept = _written(task, results_alone(parts.forward, count), tensors)
+    given = ", ".join(tensors)
+    saving = _function("_saved", tensors, only, kept, "What the backward reads besides the inputs and the outputs.")
+    outputs = f"_forward({given})" if count > 1 else f"_forward({given}),"
+    forward = (
+        f"{_head(task)}{saving}"
+        f"def reference({given}):\n"
+        f'    """The outputs, and what the backward reads besides."""\n'
+        f"    return (*({outputs}), *_saved({given}))\n\n\n"
+        f"{_function('plain', tensors, lines, results, 'As the reference, operation by operation: what is designed.')}"
+        f"inputs = _forward_inputs\n"
+    )
+    used = set(names)
+    saved = [_fresh(f"saved{i + 1}", used) for i in range(len(parts.saved))]
+    lines, results = _written(task, parts.backward, [*names, *saved])
+    taken = "".join(f"made[{at}], " for at in parts.saved)
+    smooth = ", ".join(_differentiable(task))
+    backward = (
+        f"{_head(task)}{saving}"
+        f"def _derived({', '.join(names)}, *_):\n"
+        f'    """What the forward saves for these, so that saved tensors belong to the inputs."""\n'
+        f"    outputs = _forward({given})\n"
+        f"    made = (*({'outputs' if count > 1 else 'outputs,'}), *_saved({given}))\n"
+        f"    return {taken.strip()}\n\n\n"
+        f"DOMAIN = {{**globals().get('DOMAIN', {{}}), {', '.join(f'{name!r}: {_FIXED!r}' for name in saved)}}}\n\n\n"
+        f"{_function('reference', [*names, *saved], lines, results, f'The gradients of {smooth}, with what is saved.')}"
+        + _inputs(
+            task, "(*given, *_derived(*given))",
+            f"    given = ({_drawn_all(task)}*given[:{len(tensors)}])\n",
+        )
+    )  # fmt: skip
+    return PairTexts(backward, forward, parts.saved)
+
+
+def _check(task: Task) -> None:
+    if task.form is not TaskForm.NATIVE or task.framework != "torch":
+        raise CaptureError(
+            f"The backward of {task.name!r} cannot be taken: it is not a function of torch.",
+            "State it with reference(...) and inputs(...); a row of a model's profile is stated so.",
+        )
+
+
+def _head(task: Task) -> str:
+    return f"{task.text.rstrip()}\n\n\nGRAD = False\n_forward, _forward_inputs = reference, inputs\n\n\n"
+
+
+def _function(name: str, names: Sequence[str], lines: Sequence[str], results: Sequence[str], said: str) -> str:
+    body = "".join(f"    {line}\n" for line in lines)
+    returned = ", ".join(results) + ("," if name == "_saved" and len(results) == 1 else "")
+    return f'def {name}({", ".join(names)}):\n    """{said}"""\n{body}    return {returned}\n\n\n'
+
+
+def _inputs(task: Task, returned: str, more: str = "") -> str:
+    sizes = task.module().default_sizes()
+    defaults = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    passed = ", ".join(f"{name}={name}" for name in sizes)
+    return (
         f"def inputs({defaults}):\n"
         f"    given = _forward_inputs({passed})\n"
         f"    given = tuple(given) if isinstance(given, (tuple, list)) else (given,)\n"
-        f"    return ({grads}*given[:{len(task.tensors)}])\n"
+        f"{more}    return {returned}\n"
     )
+
+
+def _drawn_all(task: Task) -> str:
+    return "".join(f"{_drawn(o.shape, o.dtype)}, " for o in task.outputs)
 
 
 def _differentiable(task: Task) -> list[str]:
     return [a.name for a in task.tensors if "float" in a.dtype]
 
 
-def _traced(task: Task) -> tuple[Graph, list[str]]:
-    """The graph from the outputs' gradients and the tensors to the gradients, and its arguments' names."""
+def _traced(task: Task, saving: bool = False) -> tuple[Graph, list[str]]:
+    """The graph from the outputs' gradients and the tensors to the gradients (``saving``: to the outputs and them), and
+    its arguments' names."""
     module = task.module()
     sizes = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _PRIMES, strict=False)}
     args = list(module.sample(sizes))
@@ -107,12 +192,13 @@ def _traced(task: Task) -> tuple[Graph, list[str]]:
             raise CaptureError(
                 f"No output of {task.name!r} depends smoothly on {odd!r}.", "Make it an integer, or drop it."
             )
-        return tuple(gradients)
+        return (*(o.detach() for o in outputs), *gradients) if saving else tuple(gradients)
 
+    attention = Attention() if saving else torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     try:
-        with tracing(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with tracing(), attention:
             traced = make_fx(
-                joint, decomposition_table=_decompositions(), tracing_mode="symbolic" if task.dims else "fake"
+                joint, decomposition_table=_decompositions(saving), tracing_mode="symbolic" if task.dims else "fake"
             )(*grads, *tensors)
     except CaptureError:
         raise
@@ -126,7 +212,7 @@ def _traced(task: Task) -> tuple[Graph, list[str]]:
     return traced.graph, [*(f"{n}_" if n in used else n for n in above), *(a.name for a in task.tensors)]
 
 
-def _decompositions() -> dict[Any, Any]:
+def _decompositions(saving: bool) -> dict[Any, Any]:
     """What forward and backward are made of, down to pointwise operations, reductions, products and moves."""
     every = torch._decomp.decomposition_table
     table: dict[Any, Any] = {}
@@ -138,6 +224,8 @@ def _decompositions() -> dict[Any, Any]:
         torch.ops.aten.native_layer_norm: _layer_norm, torch.ops.aten.native_group_norm: _group_norm,
         torch.ops.aten.convolution_backward: _convolution_backward,
     }  # fmt: skip
+    if saving:
+        own |= {torch.ops.aten._softmax: softmax, torch.ops.aten._safe_softmax: safe_softmax}
     return table | {packet.default: rule for packet, rule in own.items()}
 
 
@@ -246,12 +334,7 @@ def _written(task: Task, graph: Graph, names: Sequence[str]) -> tuple[list[str],
             if _is_number(node.meta.get("val")):
                 texts[node] = f"({text})" if node.target in _SIGNS else text
                 continue
-            word = re.sub(r"\W", "_", _word(node)).strip("_")
-            name, count = word, 1
-            while name in used:
-                count += 1
-                name = f"{word}_{count}"
-            used.add(name)
+            name = _fresh(re.sub(r"\W", "_", _word(node)).strip("_"), used)
             texts[node] = name
             lines.append(f"{name} = {text}")
         elif node.op == "output":
@@ -259,6 +342,15 @@ def _written(task: Task, graph: Graph, names: Sequence[str]) -> tuple[list[str],
         else:
             raise CaptureError(f"The backward of {task.name!r} holds a constant tensor.", _REMEDY)
     return lines, outputs
+
+
+def _fresh(word: str, used: set[str]) -> str:
+    name, count = word, 1
+    while name in used:
+        count += 1
+        name = f"{word}_{count}"
+    used.add(name)
+    return name
 
 
 def _expression(task: Task, node: Node, texts: dict[Node, str]) -> str:

@@ -141,28 +141,33 @@ class WorkMagics(KernelMagic):
         return None
 
     def _design_backward(self, forward: Session, options: dict[str, Any]) -> None:
-        """The backward of a design, with the same options, below it; where there is none, a sentence says why."""
+        """The backward of a design, with the same options, below it, and the forward that saves what it reads; where
+        there is none, a sentence says why."""
         from kernellab.errors import KernellabError
-        from kernellab.model_integration.gradient.derive import backward_text
-        from kernellab.model_integration.gradient.pair import Pair
+        from kernellab.model_integration.gradient.derive import pair_texts
+        from kernellab.model_integration.gradient.pair import designed
         from kernellab.notebook.board.registry import keep_receipt
         from kernellab.session import design
         from kernellab.task import load_task
 
-        name = f"{forward.name}_backward"
         try:
             task = load_task(forward.state.created.text, forward.name)
-            backward = design(backward_text(task), name=name, **options)
+            texts = pair_texts(task)
+            pair = designed(task, forward, texts, lambda text, name: design(text, name=name, **options))
         except KernellabError as error:
             print(f"No backward is designed for {forward.name}. {error}")
             return
         both = f"{forward.name}_pair"
-        self.namespace.update({name: backward, both: Pair(task, forward, backward)})
-        self.show_live(backward)
-        keep_receipt(backward)
+        self.namespace[both] = pair
+        for session in pair.sessions[1:]:
+            self.namespace[session.name] = session
+            self.show_live(session)
+            keep_receipt(session)
+        saving = f" {pair.saving.name} is the forward that saves what it reads." if pair.saving is not None else ""
         print(
-            f"{name} is the backward of {forward.name}. When both have ended, {both}.verify() compares all gradients "
-            f"with autograd's and times a step, and {both}.function is a function that autograd knows."
+            f"{pair.backward.name} is the backward of {forward.name}.{saving} When all have ended, {both}.verify() "
+            f"compares results and gradients with autograd's and times a step, and {both}.function is a function that "
+            "autograd knows."
         )
 
     def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:

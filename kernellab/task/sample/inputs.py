@@ -83,7 +83,8 @@ def redraw(
     """Return ``args`` with every float tensor drawn from ``family``, with the same shape, dtype, device and support.
 
     ``args`` are a sample of the task's own inputs, from which the support is read unless ``legal`` has it.
-    ``keep_static`` keeps arguments marked static (weights). ``Family.OWN`` returns ``args``."""
+    ``keep_static`` keeps arguments marked static (weights). ``Family.OWN`` returns ``args``. What a backward reads of
+    its forward is computed from what is drawn."""
     import torch
 
     family = Family(family)
@@ -102,7 +103,7 @@ def redraw(
         own = family if spec.kind is ArgKind.TENSOR else Family.UNIFORM if family is Family.UNIFORM else Family.NORMAL
         new = draw(value, values, own, generator)
         drawn.append(torch.empty_like(value).copy_(new) if spec.last else new)
-    return tuple(drawn)
+    return task.module().derived(drawn)
 
 
 def legal_values(spec: Arg, sample: Tensor, domain: str | None = None) -> Legal:

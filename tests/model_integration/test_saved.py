@@ -1,0 +1,181 @@
+"""What a forward saves for its backward, and the pair of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernellab.agents.briefs import DesignBrief
+from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.export.exportable import VerifiedKernel
+from kernellab.export.package import Training, package
+from kernellab.export.runtime.torch_op import Operator
+from kernellab.model_integration.gradient.derive import PairTexts, pair_texts
+from kernellab.records import GateState, Source, Stage, Trust, Verdict
+from kernellab.sketch.check import load_program
+from kernellab.sketch.gate import gate
+from kernellab.target import Backend, Chip, Target
+from kernellab.task import Task, load_task
+
+TASK = """
+import torch
+import torch.nn.functional as F
+from kernellab import Dim
+
+GRAD = True
+
+def reference({names}):
+    {body}
+
+N = Dim("N", 16, 4096)
+
+def inputs(N=96):
+    return {given}
+"""
+SDPA = "F.scaled_dot_product_attention"
+QKV = "torch.randn(2, 4, N, 32), torch.randn(2, {kv}, N, 32), torch.randn(2, {kv}, N, 32)"
+ONE = QKV.format(kv=4)
+#: a forward, its inputs, and what its backward reads of the forward's results
+FORMS = {
+    "plain": ("q, k, v", f"return {SDPA}(q, k, v)", ONE, (0, 1)),
+    "causal": ("q, k, v", f"return {SDPA}(q, k, v, is_causal=True)", ONE, (0, 1)),
+    "grouped": (
+        "q, k, v", f"return {SDPA}(q, k, v, is_causal=True, enable_gqa=True)", QKV.format(kv=2), (0, 1)
+    ),
+    "masked": ("q, k, v, m", f"return {SDPA}(q, k, v, m)", f"{ONE}, torch.rand(2, 1, N, N) < 0.7", (0, 1)),
+    "turned": (
+        "q, k, v", "return (torch.softmax(torch.tanh(q @ k.mT / 6) * 5, -1) @ v).transpose(1, 2)", ONE, (0, 1)
+    ),
+    "mlp": (
+        "x, w, u", "return F.gelu(x @ w) @ u",
+        "torch.randn(N, 4096), torch.randn(4096, 48) * 0.02, torch.randn(48, 8)", (1,),
+    ),
+    "gated": (
+        "x, w, u", "return F.silu(x @ w) * (x @ u)",
+        "torch.randn(N, 2048), torch.randn(2048, 48) * 0.02, torch.randn(2048, 48) * 0.02", (1, 2),
+    ),
+}  # fmt: skip
+
+
+def texts_of(name: str) -> tuple[Task, PairTexts]:
+    names, body, given, _ = FORMS[name]
+    task = load_task(TASK.format(names=names, body=body, given=given), name)
+    return task, pair_texts(task)
+
+
+def count(text: str) -> int:
+    """Products in the last function that is called reference."""
+    body = text.rpartition("def reference")[2]
+    return body.count(".bmm.") + body.count(".mm.")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_backward_of_saved_tensors_agrees_with_autograd_and_repeats_no_product_that_is_saved(name: str) -> None:
+    task, texts = texts_of(name)
+    assert texts.saved == FORMS[name][3]
+    # attention repeats its scores, as their matrix is longer to store; of two products none is repeated
+    assert count(texts.backward) == (5 if 0 in texts.saved else 4)
+    forward, backward = load_task(texts.forward, "forward"), load_task(texts.backward, "backward")
+    args = list(task.module().sample({"N": 37}, 3))
+    smooth = [a.is_floating_point() for a in args]
+    leaves = [a.double().requires_grad_() if s else a for a, s in zip(args, smooth, strict=True)]
+    out = task.module().call(leaves)
+    above = torch.randn_like(out)
+    wanted = torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], above)
+    made = forward.module().reference(args)
+    # the designed text gives what the reference gives
+    for plain, want in zip(forward.module().namespace["plain"](*args), made, strict=True):
+        torch.testing.assert_close(plain, want, rtol=1e-5, atol=1e-5)
+    given = backward.module().reference([above.float(), *args, *(made[at] for at in texts.saved)])
+    for gradient, want in zip(given, wanted, strict=True):
+        torch.testing.assert_close(gradient.double(), want, rtol=1e-4, atol=1e-4)
+    # it reads what is saved: other tensors give other gradients
+    others = backward.module().reference([above.float(), *args, *(made[at] + 0.5 for at in texts.saved)])
+    assert not all(torch.allclose(a, b, rtol=1e-3) for a, b in zip(given, others, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("names", "body", "given"),
+    [
+        ("x, w", "return x @ w", "torch.randn(N, 512), torch.randn(512, 8)"),
+        ("x", "return torch.softmax(x, -1)", "torch.randn(N, 64)"),
+        # its first product is of few terms
+        ("x, w, u", "return F.gelu(x @ w) @ u", "torch.randn(N, 16), torch.randn(16, 48), torch.randn(48, 8)"),
+    ],
+)  # fmt: skip
+def test_nothing_is_saved_that_costs_more_than_it_spares(names: str, body: str, given: str) -> None:
+    texts = pair_texts(load_task(TASK.format(names=names, body=body, given=given), "odd"))
+    assert not texts.forward and not texts.saved and "_saved" not in texts.backward
+
+
+def test_on_a_gpu_the_forward_saves_in_its_own_launch_and_the_backward_has_no_forward() -> None:
+    text = TASK.format(
+        names="q, k, v", body=f"return {SDPA}(q, k, v, is_causal=True)",
+        given="tuple(torch.randn(2, 4, 256, 64, dtype=torch.bfloat16) for _ in range(3))",
+    ).replace('N = Dim("N", 16, 4096)', "").replace("N=96", "")  # fmt: skip
+    texts = pair_texts(load_task(text, "causal"))
+    chip = Chip("a GPU", "gpu", 132, shared_bytes=227 << 10, registers_per_core=65536)
+    target = Target("triton", Backend.CUDA, chip)
+    programs = []
+    for each in (texts.forward, texts.backward):
+        task = load_task(each, "causal")
+        sketch = RulesDesigner().design(DesignBrief(task, target)).sketch
+        assert gate(sketch, task, seconds=1).state is GateState.RIGHT, sketch
+        programs.append(load_program(sketch))
+    forward, backward = programs
+    assert [sorted(k.writes) for k in forward.kernels] == [["y0", "y1"]]
+    # no forward again: the sums of rows, and two passes that multiply scores at once; no matrix of scores is stored
+    written = [name for k in backward.kernels for name in k.writes]
+    assert len(backward.kernels) == 3 and len(written) == 4 and {"y0", "y1", "y2"} < set(written)
+
+
+HEAD = "import torch\n\ncalls = []\n\n\ndef kernel({names}):\n    calls.append(1)\n"
+KERNELS = {
+    "operator": HEAD.format(names="x, w, u") + "    return torch.nn.functional.gelu(x @ w) @ u\n",
+    "operator_forward": HEAD.format(names="x, w, u") + (
+        "    h = x @ w\n    return torch.nn.functional.gelu(h) @ u, h\n"
+    ),
+    # by hand, and scaled, so that it is seen whose gradients are given
+    "operator_backward": HEAD.format(names="grad, x, w, u, h") + (
+        "    g = torch.ops.aten.gelu_backward(grad @ u.T, h)\n    a = torch.nn.functional.gelu(h)\n"
+        "    return 2 * (g @ w.T), 2 * (x.T @ g), 2 * (a.T @ grad)\n"
+    ),
+}  # fmt: skip
+
+
+def test_an_export_of_a_pair_keeps_what_its_forward_saves_and_its_gradients_are_the_backwards(tmp_path: Path) -> None:
+    task, texts = texts_of("mlp")
+    tasks = {"operator": task.text, "operator_forward": texts.forward, "operator_backward": texts.backward}
+    made = {}
+    for name, text in tasks.items():
+        source = Source(dsl="triton", files={"kernel.py": KERNELS[name]})
+        verdict = Verdict(passed=True, stage=Stage.FAST, reason="", trust=Trust.T1)
+        made[name] = VerifiedKernel(name, load_task(text, name), source, verdict, Backend.INTERPRETER, "here")
+    training = Training(made["operator_forward"], made["operator_backward"], texts.saved)
+    whole = package([made["operator"]], training=training)
+    assert "gradients, are the reference's" not in whole.said
+    operator = Operator(whole.write(tmp_path))
+    x, w, u = (a.requires_grad_() for a in task.module().sample({"N": 20}, 1))
+    want = torch.nn.functional.gelu(x @ w) @ u
+    above = torch.randn_like(want)
+    exact = torch.autograd.grad(want, (x, w, u), above)
+    for call in (operator.call, torch.compile(operator.op, backend="aot_eager")):
+        out = call(x, w, u)
+        torch.testing.assert_close(out, want)
+        for gradient, one in zip(torch.autograd.grad(out, (x, w, u), above), exact, strict=True):
+            torch.testing.assert_close(gradient, 2 * one, rtol=1e-4, atol=1e-4)
+    # a second derivative is the reference's
+    out = operator.call(x, w, u)
+    (first,) = torch.autograd.grad(out, x, above, create_graph=True)
+    torch.testing.assert_close(first, exact[0], rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        torch.testing.assert_close(operator.call(x, w, u), want)
+    # where no kernel of the gradients takes the call, its reference does
+    wide = [t.detach().double().requires_grad_() for t in (x, w, u)]
+    with pytest.warns(RuntimeWarning, match="was not verified for"):
+        out = operator.call(*wide)
+    given = torch.autograd.grad(out, wide, above.double())
+    for gradient, one in zip(given, exact, strict=True):
+        torch.testing.assert_close(gradient.float(), one, rtol=1e-4, atol=1e-4)
