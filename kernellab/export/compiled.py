@@ -36,13 +36,14 @@ def compiled(package: Package) -> Package:
 
     binaries: dict[str, bytes] = {}
     reasons: list[str] = []
-    for kernel in package.kernels:
+    inside = package.training.parts if package.training is not None else {}
+    for folder, kernel in [*(("", k) for k in package.kernels), *((f"{word}/", k) for word, k in inside.items())]:
         try:
             by_file = dict(_compiled(kernel))
         except KernellabError as error:
             reasons.append(f"{error.message} {error.remedy}".strip())
             continue
-        binaries |= {f"kernels/k{kernel.source.hash}/{name}": data for name, data in by_file.items()}
+        binaries |= {f"{folder}kernels/k{kernel.source.hash}/{name}": data for name, data in by_file.items()}
     if any(k.facts("")["repeatable"] for k in package.kernels):
         try:
             built = Path(launcher.extension().__file__)

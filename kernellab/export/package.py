@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from kernellab.content import written
 from kernellab.errors import KernellabError
@@ -61,6 +62,7 @@ class Package:
     #: compiled code by path inside the package, and the reasons for kernels without any
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     source_only: tuple[str, ...] = ()
+    training: Training | None = None
 
     @property
     def digest(self) -> str:
@@ -91,15 +93,39 @@ class Package:
         return folder
 
 
+@dataclass(frozen=True)
+class Training:
+    """Kernels for the gradients of an operator: ``forward`` gives its results and what ``backward`` reads besides them
+    and the inputs, both at ``saved``. Each is an operator in a folder of the package, with guards and a reference."""
+
+    forward: VerifiedKernel
+    backward: VerifiedKernel
+    saved: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> Mapping[str, VerifiedKernel]:
+        """Both, by the folders of their operators."""
+        return {"training/forward": self.forward, "training/backward": self.backward}
+
+    @property
+    def kernels(self) -> tuple[VerifiedKernel, ...]:
+        return self.forward, self.backward
+
+    def facts(self) -> dict[str, Any]:
+        """What the runtime reads."""
+        return {"folders": list(self.parts), "saved": list(self.saved)}
+
+
 def package(
     kernels: Sequence[VerifiedKernel], *, graph: bool = False, choice: Choice | None = None,
-    one: VerifiedKernel | None = None,
+    one: VerifiedKernel | None = None, training: Training | None = None,
 ) -> Package:  # fmt: skip
     """Return the package of ``kernels``, which compute the same for several shapes, devices or numbers.
 
     Args:
         one: all of them as they were verified as one (:mod:`kernellab.export.joined`).
         graph: the launches of one call are one CUDA graph.
+        training: the kernels of its gradients; without them these are the reference's.
         choice: selects the kernel among those that accept a call. Without it the kernel with fewer shapes runs.
 
     Raises:
@@ -116,7 +142,8 @@ def package(
         folder = _folder(kernel)
         classes.append(kernel.facts(folder))
         files |= {f"{folder}/{name}": text for name, text in kernel.source.files.items()}
-    digest = hashlib.sha256("\0".join([reference, *(k.source.hash for k in kernels)]).encode()).hexdigest()[:8]
+    sources = [*kernels, *(training.kernels if training is not None else ())]
+    digest = hashlib.sha256("\0".join([reference, *(k.source.hash for k in sources)]).encode()).hexdigest()[:8]
     namespace = f"{first.name}_{digest}"
     facts = {
         "name": first.name,
@@ -126,16 +153,21 @@ def package(
         "classes": classes,
         "choice": choice
         and {"dim": choice.dim, "starts": [[at, "" if k is None else _folder(kernels[k])] for at, k in choice.starts]},
+        "training": training and training.facts(),
         # read by `kernellab check`, which verifies again; the runtime does not read it
         "sources": [{"task": k.task.text, "files": list(k.source.files)} for k in kernels],
         "one": one and {"task": one.task.text, "file": one.source.files[one.source.entry_file], "verified": one.said},
     }
     files["operator.json"] = json.dumps(facts, indent=1) + "\n"
     files["reference.py"] = reference
-    description = described(kernels, choice, one)
+    description = described(kernels, choice, one, training)
     files["__init__.py"] = _init(kernels, description, namespace, graph)
     files |= {f"runtime/{name}": text for name, text in runtime_files().items()}
-    return Package(first.name, namespace, files, tuple(kernels), description)
+    if training is not None:
+        for word, kernel in training.parts.items():
+            inside = package([kernel]).files.items()
+            files |= {f"{word}/{n}": t for n, t in inside if n != "__init__.py" and not n.startswith("runtime/")}
+    return Package(first.name, namespace, files, tuple(kernels), description, training=training)
 
 
 def _folder(kernel: VerifiedKernel) -> str:
@@ -160,17 +192,21 @@ def runtime_files() -> Mapping[str, str]:
 
 
 def described(
-    kernels: Sequence[VerifiedKernel], choice: Choice | None = None, one: VerifiedKernel | None = None
-) -> str:
+    kernels: Sequence[VerifiedKernel], choice: Choice | None = None, one: VerifiedKernel | None = None,
+    training: Training | None = None,
+) -> str:  # fmt: skip
     """Return the docstring of a package or module, without its quotes."""
     first = kernels[0]
     lines = [f"{first.name}: {first.task.signature}", "", "Made by kernellab, which it does not need. Verified:"]
     lines += [f"- {k.said}." for k in kernels]
     lines += [f"Chosen as measured: {', '.join(choice.words([k.source.hash for k in kernels]))}."] if choice else []
     lines += [f"Verified as one: {one.said}."] if one else []
+    trained = training.parts.items() if training is not None else ()
+    lines += [f"- {word.rpartition('/')[2]} of its gradients: {k.said}." for word, k in trained]
+    gradients = "" if training is not None else ", and gradients,"
     lines += [
         f"Source {first.source.hash}. Call {first.name}(*args) with the reference's arguments (a Model's state_dict"
-        " values after them). Calls that it was not verified for, and gradients, are the reference's; it says so once.",
+        f" values after them). Calls that it was not verified for{gradients} are the reference's; it says so once.",
     ]
     wrapped = "\n".join(textwrap.fill(line, 118, subsequent_indent="  " * line.startswith("-")) for line in lines)
     return wrapped.replace("\\", "\\\\").replace('"""', "'''")

@@ -2,7 +2,7 @@
 
 An operator is made from a folder: ``operator.json`` (its arguments and shape classes), ``reference.py`` (the function
 that decides what is right, ``call(*args)``) and the kernels' files. Calls that no class was verified for go to the
-reference, and so do gradients; the first of each kind says so.
+reference, and so do gradients, unless the folder has kernels for them; the first of each kind says so.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Operator:
         self.choice: dict[str, Any] | None = facts.get("choice")
         self.parameters: tuple[Parameter, ...] = self.classes[0].parameters
         self._defaults = tuple(p.default for p in self.parameters)
+        self.numbers = [p.default for p in self.parameters if not p.is_tensor]
         self.reference = _Reference(folder / "reference.py")
         self.check_values = check_values
         self._looks: dict[tuple[Any, ...], ShapeClass | Refusal] = {}
@@ -66,6 +67,7 @@ class Operator:
         #: calls whose guards hold by what they look like alone
         self._straight_to: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._loading = threading.RLock()
+        self.training = _Training(folder, **facts["training"]) if facts.get("training") else None
         self.launcher: Launcher | None = None
         self.op, self._backward, self._library = self._register(facts["namespace"])
         self.call: Callable[..., Any] = self.op if self.written else self._straight()
@@ -341,8 +343,30 @@ class Operator:
         return [next(left) if p.is_tensor else kinds[p.dtype](next(right)) for p in self.parameters]
 
 
+class _Training:
+    """The kernels of an operator's gradients: a forward that also gives what the backward reads, and the backward."""
+
+    def __init__(self, folder: Path, folders: Sequence[str], saved: Sequence[int]) -> None:
+        self.forward, self.backward = (Operator(folder / inside).op for inside in folders)
+        self.saved = saved
+
+    def run(self, count: int, tensors: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+        """The operator's ``count`` results, and what is kept for the backward."""
+        made = self.forward(*tensors)
+        results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        return results[0] if count == 1 else results[:count], [results[at] for at in self.saved]
+
+    def gradients(
+        self, grads: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
+        """The gradients of the tensors, None for those that have none."""
+        made = self.backward(*(g.contiguous() for g in grads), *tensors, *kept)
+        remaining = iter(made if isinstance(made, (tuple, list)) else (made,))
+        return [next(remaining) if t.is_floating_point() else None for t in tensors]
+
+
 class _Differentiable(torch.autograd.Function):
-    """The kernel forwards, the reference's gradient backwards."""
+    """The kernel forwards; backwards the gradients' kernel, or the reference's gradient."""
 
     @staticmethod
     def forward(ctx: Any, operator: Operator, *args: Any) -> Any:
@@ -350,16 +374,26 @@ class _Differentiable(torch.autograd.Function):
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         ctx.numbers = [a for a in args if not isinstance(a, torch.Tensor)]
         ctx.wanted = [t.requires_grad for t in tensors]
-        ctx.save_for_backward(*tensors)
+        # its kernels have the task's numbers built in
+        ctx.training = operator.training if ctx.numbers == operator.numbers else None
         with torch._C._AutoDispatchBelowAutograd():
+            if ctx.training is not None:
+                results, kept = ctx.training.run(len(operator.outputs), tensors)
+                ctx.save_for_backward(*tensors, *kept)
+                return results
+            ctx.save_for_backward(*tensors)
             return operator.op(*args)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        operator = ctx.operator
+        operator, count = ctx.operator, len(ctx.wanted)
+        tensors, kept = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         if torch.is_grad_enabled():
-            return (None, *operator.differentiable_gradients(grads, ctx.saved_tensors, ctx.numbers, ctx.wanted))
-        gradients = iter(operator._backward(list(grads), list(ctx.saved_tensors), ctx.numbers, ctx.wanted))
+            return (None, *operator.differentiable_gradients(grads, tensors, ctx.numbers, ctx.wanted))
+        if ctx.training is not None:
+            made = iter(ctx.training.gradients(grads, tensors, kept))
+            return (None, *(next(made) if p.is_tensor else None for p in operator.parameters))
+        gradients = iter(operator._backward(list(grads), list(tensors), ctx.numbers, ctx.wanted))
         needs_grad = iter(ctx.wanted)
         return (None, *(next(gradients) if p.is_tensor and next(needs_grad) else None for p in operator.parameters))
 
