@@ -33,7 +33,7 @@ sys.path.insert(0, os.environ.get("PRACTICE_TREE") or str(Path(__file__).resolve
 
 import torch
 
-from tests.gpu.practice_cases import CASES, Case
+from tests.gpu.practice_cases import BOTH, CASES, Case
 
 CASE_SECONDS, COMPILE_SECONDS, TUNE_SECONDS = 90, 45, 75
 #: calls as long as this begin after a rest of the card, so that none is timed at the clock that another's load left
@@ -142,6 +142,9 @@ def design_all(options: argparse.Namespace) -> None:
         try:
             with limit(150):
                 row = design(name, case.text, options.chip, more)
+                if case.forward:
+                    row["forward"] = design(f"{name}_forward", case.forward, options.chip, 0)
+                    row["alone"] = design(f"{name}_alone", case.stated, options.chip, 0)
         except (Exception, TooLong) as failure:
             row = {"error": f"{type(failure).__name__}: {failure}"[:500], "variants": []}
         path.with_suffix(".part").write_text(json.dumps(row))
@@ -149,6 +152,18 @@ def design_all(options: argparse.Namespace) -> None:
 
 
 # -- one case on a GPU ------------------------------------------------------------------------------------------------
+
+
+def by_autograd(module: Any) -> Callable[..., Any]:
+    """The gradients from one output's and the inputs, with the forward run again."""
+
+    def reference(grad: torch.Tensor, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.enable_grad():
+            leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in given]
+            output = module._forward(*leaves)
+        return torch.autograd.grad(output, [t for t in leaves if t.requires_grad], grad)
+
+    return reference
 
 
 class Loaded:
@@ -163,6 +178,11 @@ class Loaded:
         self.inputs = tuple(t.to(DEVICE) if torch.is_tensor(t) else t for t in given)
         self.groups = min((t.shape[1] for t in self.inputs if t.dim() > 2), default=1)
         self.reference: Callable[..., Any] = self.module.reference
+        if case.forward:
+            # a backward that reads saved tensors: those come from our forward; everybody else is given the inputs
+            self.inputs = self.inputs[: -len(case.saved)]
+            self.reference = by_autograd(self.module)
+        self.ours = self.inputs
 
     def _module(self, suffix: str, text: str) -> Any:
         path = self.folder / f"{self.name}{suffix}_{os.getpid()}.py"
@@ -178,7 +198,8 @@ class Loaded:
         text = self.case.text.replace(".float()", ".double()").replace("torch.float32", "torch.float64")
         module = self._module("_exact", text.replace(".to(torch.bfloat16)", ".to(torch.float64)"))
         parts = (self.part(t) for t in self.inputs)
-        return tuple_of(module.reference(*(t.double() if t.is_floating_point() else t for t in parts)))
+        reference = by_autograd(module) if self.case.forward else module.reference
+        return tuple_of(reference(*(t.double() if t.is_floating_point() else t for t in parts)))
 
     def error(self, result: torch.Tensor, exact: torch.Tensor, at: int) -> float:
         result = self.part(result)
@@ -218,8 +239,8 @@ def called_ms(run: Callable[[], Any]) -> float:
     return float(begin.elapsed_time(end))
 
 
-def kernel_of(design_row: dict[str, Any], at: int, name: str, folder: Path) -> tuple[Any, Any]:
-    variant = design_row["variants"][at]
+def kernel_of(design_row: dict[str, Any], at: int | str, name: str, folder: Path) -> tuple[Any, Any]:
+    variant = design_row["variants"][at] if isinstance(at, int) else design_row[at]["variants"][0]
     if "source" not in variant:
         raise RuntimeError("not lowered: " + variant["error"])
     path = folder / f"{name}_{at}_kernel.py"
@@ -228,6 +249,16 @@ def kernel_of(design_row: dict[str, Any], at: int, name: str, folder: Path) -> t
         path.with_suffix(f".{os.getpid()}").rename(path)
     module = module_of(path, f"kernel_{name}_{at}")
     return module.kernel, module
+
+
+def saved_by_ours(loaded: Loaded, design_row: dict[str, Any], row: dict[str, Any]) -> None:
+    """Give our backward what our own forward saved; the forward's result is compared with eager's."""
+    kernel, module = kernel_of(design_row, "forward", loaded.name, loaded.folder)
+    made = tuple_of(kernel(*loaded.inputs[1:]))
+    loaded.ours = (*loaded.inputs, *(made[at] for at in loaded.case.saved))
+    output = loaded.module._forward(*loaded.inputs[1:]).double()
+    routes = {str(key): str(value) for key, value in getattr(module, "_routes", {}).items()}
+    row["pair"] = {"output_error": float((made[0].double() - output).norm() / output.norm()), "routes": routes}
 
 
 def checked(loaded: Loaded, design_row: dict[str, Any], row: dict[str, Any]) -> dict[int, Any]:
@@ -247,7 +278,7 @@ def checked(loaded: Loaded, design_row: dict[str, Any], row: dict[str, Any]) -> 
         tried: dict[str, Any] = {"point": variant["point"], "right": False}
         try:
             kernel, module = kernel_of(design_row, at, loaded.name, loaded.folder)
-            ours = tuple_of(kernel(*loaded.inputs))
+            ours = tuple_of(kernel(*loaded.ours))
             torch.cuda.synchronize()
             shaped = [(o.shape, o.dtype) for o in ours] == [(r.shape, r.dtype) for r in results]
             tried["errors"] = (
@@ -274,20 +305,31 @@ def autograd_peers(loaded: Loaded) -> dict[str, Callable[[], Callable[[], Any]]]
     torch._functorch.config.donated_buffer = False
 
     def prepared(call: Callable[..., Any]) -> Callable[[], Any]:
-        given = [t.clone().requires_grad_() if t.is_floating_point() else t for t in loaded.inputs[1:]]
-        with torch.enable_grad():
-            output = call(*given)
-        leaves = [t for t in given if t.requires_grad]
+        output, leaves = run(call)
         return lambda: torch.autograd.grad(output, leaves, loaded.inputs[0], retain_graph=True)
 
-    return {"autograd": lambda: prepared(forward), "compiled backward": lambda: prepared(torch.compile(forward))}
+    def run(call: Callable[..., Any]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        with torch.enable_grad():
+            output = call(*given)
+        return output, [t for t in given if t.requires_grad]
+
+    def whole(call: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(*run(call), loaded.inputs[0])
+
+    given = [t.clone().requires_grad_() if t.is_floating_point() else t for t in loaded.inputs[1:]]
+    compiled = torch.compile(forward)
+    calls = {
+        "autograd": lambda: prepared(forward), "compiled backward": lambda: prepared(compiled),
+        f"{BOTH} eager": lambda: whole(forward), f"{BOTH} compiled": lambda: whole(compiled),
+    }  # fmt: skip
+    return {word: call for word, call in calls.items() if loaded.case.forward or not word.startswith(BOTH)}
 
 
 def timed(loaded: Loaded, kernels: dict[int, Any], row: dict[str, Any]) -> None:
-    inputs, reference = loaded.inputs, loaded.reference
+    inputs, reference, own = loaded.inputs, loaded.reference, loaded.ours
     row["eager"] = bench(lambda: reference(*inputs))
     for at, kernel in kernels.items():
-        row["variants"][at]["ms"] = bench(lambda kernel=kernel: kernel(*inputs))
+        row["variants"][at]["ms"] = bench(lambda kernel=kernel: kernel(*own))
     for peer, prepare in {**loaded.case.peers(inputs), **autograd_peers(loaded)}.items():
         try:
             with limit(COMPILE_SECONDS):
@@ -303,11 +345,25 @@ def timed(loaded: Loaded, kernels: dict[int, Any], row: dict[str, Any]) -> None:
         row["compile"] = repr(failure)[:200]
     row["eager_again"] = bench(lambda: reference(*inputs))
     if 0 in kernels:
-        row["ours_again"] = bench(lambda: kernels[0](*inputs))
+        row["ours_again"] = bench(lambda: kernels[0](*own))
     for at, kernel in kernels.items():
         if at == 0 or row["variants"][at]["point"] == "before":
-            row["variants"][at]["graph_ms"] = replayed(lambda kernel=kernel: kernel(*inputs))
+            row["variants"][at]["graph_ms"] = replayed(lambda kernel=kernel: kernel(*own))
     row["eager_graph"] = replayed(lambda: reference(*inputs))
+
+
+def timed_pair(loaded: Loaded, kernels: dict[int, Any], design_row: dict[str, Any], row: dict[str, Any]) -> None:
+    """Our forward that saves next to one that does not, and with our backward behind it."""
+    given, saved = loaded.inputs[1:], loaded.case.saved
+    forward, _ = kernel_of(design_row, "forward", loaded.name, loaded.folder)
+    alone, _ = kernel_of(design_row, "alone", loaded.name, loaded.folder)
+
+    def both() -> Any:
+        made = tuple_of(forward(*given))
+        return kernels[0](*loaded.inputs, *(made[at] for at in saved))
+
+    calls = {"forward": lambda: forward(*given), "alone": lambda: alone(*given), "both": both}
+    row["pair"] |= {word: bench(call) for word, call in calls.items() if word != "both" or 0 in kernels}
 
 
 def replayed(run: Callable[[], Any]) -> float | str:
@@ -324,9 +380,9 @@ def tuned(loaded: Loaded, kernels: dict[int, Any], row: dict[str, Any]) -> None:
     compiled = torch.compile(loaded.reference, mode="max-autotune-no-cudagraphs")
     with limit(TUNE_SECONDS):
         compiled(*loaded.inputs)
-    for key, call in {"ours": kernels[0], "max-autotune": compiled, "eager": loaded.reference}.items():
+    for key, call in {"max-autotune": compiled, "eager": loaded.reference}.items():
         row[key] = bench(lambda call=call: call(*loaded.inputs))
-    row["ours_again"] = bench(lambda: kernels[0](*loaded.inputs))
+    row["ours"], row["ours_again"] = (bench(lambda: kernels[0](*loaded.ours)) for _ in range(2))
 
 
 def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> dict[str, Any]:
@@ -346,8 +402,13 @@ def one_case(name: str, case: Case, options: argparse.Namespace, mode: str) -> d
             if "error" in design_row:
                 row["design_error"] = design_row["error"]
             loaded = Loaded(name, case, options.out / "work")
+            if case.forward:
+                saved_by_ours(loaded, design_row, row)
             if mode == "cases":
-                timed(loaded, checked(loaded, design_row, row), row)
+                kernels = checked(loaded, design_row, row)
+                if case.forward:
+                    timed_pair(loaded, kernels, design_row, row)
+                timed(loaded, kernels, row)
             else:
                 tuned(loaded, {0: kernel_of(design_row, 0, name, loaded.folder)[0]}, row)
     except (Exception, TooLong) as failure:
@@ -383,7 +444,7 @@ def time_all(options: argparse.Namespace) -> None:
 
 def best_peer(row: dict[str, Any], more: dict[str, Any] | None = None) -> tuple[str, float]:
     timings = {"eager": row.get("eager"), "compile": row.get("compile"), **row.get("peers", {})}
-    valid = {name: value[0] for name, value in timings.items() if isinstance(value, list)}
+    valid = {n: value[0] for n, value in timings.items() if isinstance(value, list) and not n.startswith(BOTH)}
     if isinstance(row.get("eager_again"), list):
         valid["eager"] = min(valid.get("eager", math.inf), row["eager_again"][0])
     ours = ours_of(row)
@@ -415,6 +476,17 @@ def table(out: Path) -> None:
         other += "".join(f" before {ms:.4f}" for ms, point in variants if point == "before")
         tag = "" if "max-autotune" in extra.get(row["name"], {}) else " (compile: default)"
         print(f"{row['name']:42} {ours or math.nan:9.4f} {peer:22} {best:9.4f} {ratio:6.2f}{tag}{other} {why[:150]}")
+        if isinstance(row.get("pair", {}).get("both"), list):
+            pair, peers = (
+                row["pair"],
+                {n: v[0] for n, v in row["peers"].items() if n.startswith(BOTH) and isinstance(v, list)},
+            )
+            peer, best = min(peers.items(), key=lambda each: each[1], default=("none", math.nan))
+            cost = pair["forward"][0] / pair["alone"][0]
+            print(
+                f"{'  with its forward':42} {pair['both'][0]:9.4f} {peer:22} {best:9.4f} {best / pair['both'][0]:6.2f}"
+                f" forward that saves {pair['forward'][0]:.4f}, {cost:.3f} of one that does not"
+            )
     everything = [ratio for each in families.values() for ratio in each]
     for family, ratios in [*families.items(), ("all", everything)]:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from kernellab.model_integration.gradient.derive import backward_text
+from kernellab.model_integration.gradient import said_true
+from kernellab.model_integration.gradient.derive import PairTexts, pair_texts
 from kernellab.task import load_task
 
 Run = Callable[[], Any]
@@ -18,15 +20,39 @@ Peers = Callable[[tuple[Any, ...]], Mapping[str, Callable[[], Run]]]
 
 @dataclass(frozen=True)
 class Case:
-    """A task; ``peers`` gives, by name, what prepares a call on inputs; ``heads``: some heads are checked."""
+    """A task; ``peers`` gives, by name, what prepares a call on inputs; ``heads``: some heads are checked.
+
+    Of a task that says ``GRAD = True`` the backward is the case; what it reads of a forward comes from ours."""
 
     family: str
-    text: str
+    stated: str
     peers: Peers = lambda inputs: {}
     heads: bool = False
 
+    @cached_property
+    def pair(self) -> PairTexts | None:
+        """The backward and the forward that saves for it, derived when they are first asked for."""
+        return pair_texts(load_task(self.stated, "forward")) if said_true(self.stated, "GRAD") else None
+
+    @property
+    def text(self) -> str:
+        """The task that is designed."""
+        return self.pair.backward if self.pair is not None else self.stated
+
+    @property
+    def forward(self) -> str:
+        """The task of the forward that saves what the backward reads, "" where it reads the inputs alone."""
+        return self.pair.forward if self.pair is not None else ""
+
+    @property
+    def saved(self) -> tuple[int, ...]:
+        """What the backward reads of that forward's results."""
+        return self.pair.saved if self.pair is not None else ()
+
 
 CASES: dict[str, Case] = {}
+#: how the names of peers begin that run a forward and its backward
+BOTH = "both"
 
 
 def _normal(*shape: int, dtype: str = "bfloat16", scale: str = "") -> str:
@@ -37,8 +63,7 @@ def _task(names: str, body: str, *inputs: str, gradient: bool = False) -> str:
     lines = body if "return " in body else f"return {body}"
     head = "import math\nimport torch\nimport torch.nn.functional as F\n" + "\nGRAD = True\n" * gradient
     indented = "\n".join("    " + line for line in lines.splitlines())
-    text = f"{head}\n\ndef reference({names}):\n{indented}\n\n\ndef inputs():\n    return {', '.join(inputs)},\n"
-    return backward_text(load_task(text, "forward")) if gradient else text
+    return f"{head}\n\ndef reference({names}):\n{indented}\n\n\ndef inputs():\n    return {', '.join(inputs)},\n"
 
 
 def _add(family: str, name: str, names: str, body: str, *inputs: str, **more: Any) -> None:
@@ -83,7 +108,18 @@ def _sdpa_backward(**options: Any) -> Peers:
                 output = F.scaled_dot_product_attention(*leaves, **options)
             return lambda: torch.autograd.grad(output, leaves, inputs[0], retain_graph=True)
 
-        return {f"sdpa backward {name}": lambda b=backend: prepared(b) for name, backend in _backends().items()}
+        def whole(backend: Any) -> Run:
+            leaves = [t.clone().requires_grad_() for t in inputs[1:4]]
+
+            def run() -> Any:
+                with torch.enable_grad(), sdpa_kernel(backend):
+                    output = F.scaled_dot_product_attention(*leaves, **options)
+                return torch.autograd.grad(output, leaves, inputs[0])
+
+            return run
+
+        ways = {"sdpa backward": prepared, f"{BOTH} sdpa": whole}
+        return {f"{w} {n}": lambda b=b, way=way: way(b) for w, way in ways.items() for n, b in _backends().items()}
 
     return peers
 
