@@ -166,8 +166,8 @@ class WorkMagics(KernelMagic):
         saving = f" {pair.saving.name} is the forward that saves what it reads." if pair.saving is not None else ""
         print(
             f"{pair.backward.name} is the backward of {forward.name}.{saving} When all have ended, {both}.verify() "
-            f"compares results and gradients with autograd's and times a step, and {both}.function is a function that "
-            "autograd knows."
+            f"compares all gradients and the results with autograd's and times a step, {both}.function is a function "
+            f"that autograd knows, and {both}.export() writes it as a module."
         )
 
     def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:
