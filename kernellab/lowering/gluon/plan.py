@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from kernellab.lowering.bounds import Bounds
 from kernellab.lowering.gluon.boxes import Refused, box
 from kernellab.lowering.gluon.clusters import cluster_of, parts_of
+from kernellab.lowering.gluon.shares import Shares, tested_for_tiles, whole_tile
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.ints import IntExpr, IntKind, factors_of, int_op, num
@@ -120,12 +121,11 @@ class Plan:
         return self.groups > 1 and not self.in_turn
 
     def seen_from_shares(self) -> Loop:
-        """The loop with its start in terms of the rows of the whole tile; in a group the row variable and step are
+        """The loop with its range in terms of the rows of the whole tile; in a group the row variable and step are
         those of its share."""
-        rows = next(lp for lp in self.loops if lp.step == self.height)
-        var, tile = IntExpr(IntKind.LOOP, name=rows.var), int_op("*", rows.step, num(self.groups))
-        whole = int_op("*", int_op("//", var, tile), tile)
-        return replace(self.loop, start=put(put(self.loop.start, rows.step, tile), var, whole))
+        rows, loop = next(lp for lp in self.loops if lp.step == self.height), self.loop
+        start, stop = (whole_tile(end, rows, self.groups) for end in (loop.start, loop.stop))
+        return replace(loop, start=start, stop=stop)
 
     @property
     def early(self) -> Product | None:
@@ -207,10 +207,15 @@ def plan(
     groups = max(loop.hints.warp_roles, 1)
     # a file declares one number of warps for all launches; else there are four for each 64 rows, or for each group with
     # whole tiles
-    shared = 0 if loop.hints.in_turn else (facts.const(rows) or 0) // GROUP_ROWS
-    warps = options.get("num_warps") or 4 * max(groups, shared)
+    shares = 0 if loop.hints.in_turn else (facts.const(rows) or 0) // GROUP_ROWS
+    warps = options.get("num_warps") or 4 * max(groups, shares)
+    before, after = tuple(body[:at]), tuple(body[at + 1 :])
+    shared = next((lp for lp in loops if lp.step == rows and groups > 1 and not loop.hints.in_turn), None)
+    if shared is not None:
+        before, after = (tested_for_tiles(part, shared, groups) for part in (before, after))
+        loop = replace(loop, body=tested_for_tiles(loop.body, shared, groups))
     planned = Plan(
-        kernel, loops, tuple(body[:at]), loop, tuple(body[at + 1 :]), rows, groups, warps,
+        kernel, loops, before, loop, after, rows, groups, warps,
         options.get("num_stages", loop.hints.pipeline or STAGES), loop.hints.registers or 0,
         any(h.persistent for h in hints),
         loop.hints.in_turn, loop.hints.ahead, None, outer=outer,
@@ -218,6 +223,8 @@ def plan(
     _products(planned)
     _streams(planned, facts)
     _rest(planned)
+    if planned.shares and planned.rows:
+        _shares(planned)
     parts = max(h.async_store or 0 for h in hints)
     if parts:
         planned.async_store = _engine_store(planned, facts)
@@ -417,8 +424,15 @@ def _plain_values(stmt: Statement) -> list[Value]:
 def _rest(p: Plan) -> None:
     _flat_ends(p)
     plain = {id(v) for q in p.products for o in (q.a, q.b) if o.tile is not None for v in subvalues(o.value)}
+    plain |= {id(q.stmt.value) for q in p.products if isinstance(q.stmt, Assign)}
+    multiplied = {id(q.stmt) for q in p.products}
+    loaded = {load.tile for load in (*p.resident, *(load for group in p.streams for load in group))}
     for stmt in (*p.before, *p.loop.body, *p.after):
         inner = list(statements((stmt,)))
+        if any(isinstance(s, Gemm) and id(s) not in multiplied for s in inner):
+            raise Refused("a product under a condition or outside its loop has no asynchronous form")
+        if stmt in p.loop.body and is_view(stmt) and turned_tile(stmt) not in loaded:
+            raise Refused("transpose has no asynchronous form")
         if not all(isinstance(s, (Alloc, Assign, Gemm, If, Load, Store)) or _writes_rows(p, s) for s in inner):
             raise Refused(f"line {stmt.span.line} is a statement that has no asynchronous form")
         for each in inner:
@@ -432,6 +446,21 @@ def _rest(p: Plan) -> None:
         raise Refused("a condition in its loop has an else")
     if any(isinstance(s, (Store, Load)) for stmt in p.loop.body if isinstance(stmt, If) for s in statements((stmt,))):
         raise Refused("a condition in its loop loads or stores")
+
+
+def _shares(p: Plan) -> None:
+    """Check what groups that share a tile's rows do.
+
+    Raises:
+        Refused: a group would do something else than its part of what the tile's program does.
+    """
+    loads = [*p.resident, *(load for group in p.streams for load in group)]
+    views = [s for s in p.loop.body if is_view(s)]
+    factors = [o.value for q in p.products for o in (q.a, q.b) if o.tile is not None]
+    rows = Shares(p.loops, p.height, {id(each) for each in (*loads, *views, *factors)})
+    if not rows.outside(p.loop.step, *([p.outer.stop] if p.outer is not None else [])):
+        raise Refused("its loop counts in rows of a tile, which several groups share")
+    rows.check((*p.before, *p.loop.body, *p.after))
 
 
 def _writes_rows(p: Plan, stmt: Statement) -> bool:
@@ -483,7 +512,7 @@ def _flat_ends(p: Plan) -> None:
 
 _NO_FORM = frozenset([
     "reshape", "concat", "cumsum", "cumprod", "cummax", "cummin", "associative_scan", "welford", "sort",
-    "argmax", "argmin",
+    "argmax", "argmin", "dot",
 ])  # fmt: skip
 
 
