@@ -239,6 +239,13 @@ def max_pool_backward(rank: int) -> Callable[..., Any]:
             return NotImplemented
         here = [_shaped(torch.arange(n, device=x.device), dim, rank) for dim, n in enumerate(sizes)]
         flat = _flat(here, sizes)
+        tiled = k == s and not any(p) and set(d) == {1}
+        if tiled and all(n == m * o for n, m, o in zip(sizes, k, sizes_out, strict=True)):
+            # windows side by side: each element is in one, and an element's place in it has an axis
+            each = [n for pair in zip(sizes_out, k, strict=True) for n in pair]
+            spread = (..., *[part for _ in range(rank) for part in (slice(None), None)])
+            is_largest = places[spread] == flat.reshape(each)
+            return torch.where(is_largest, grad[spread], 0.0).reshape(x.shape).to(grad.dtype)
         windows_by_dim = [
             [_window_at(along + q, t, m, step, e, out) for t in range(_windows(m, step, e))]
             for along, q, m, step, e, out in zip(here, p, k, s, d, sizes_out, strict=True)
