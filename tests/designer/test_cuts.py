@@ -237,3 +237,22 @@ def test_distances_that_are_carried_between_places_of_extremes_are_stored() -> N
     assert gate(sketch, task).state is GateState.RIGHT
     # the distances to all points before would be read in one launch
     assert max(part.count("minimum(") for part in sketch.split("sketch ")) <= 3
+
+
+@pytest.mark.parametrize("name", ["bucketize", "searchsorted"])
+def test_boundaries_are_looked_up_and_values_are_read_where_they_are(name: str) -> None:
+    """``bucketize`` has the values first, ``searchsorted`` the boundaries."""
+    steps = "".join(f"        t = torch.sin(t * 1.5 + {k})\n" for k in range(12))
+    given = {"bucketize": "x, edges", "searchsorted": "edges, x"}[name]
+
+    def stored(computed: str) -> frozenset[str]:
+        task = load_task(
+            HEAD + f"def reference(x, edges):\n    def made(t):\n{steps}        return t\n"
+            f"    {computed} = made({computed})\n    return torch.{name}({given}), {computed} * 2.0\n"
+            "def inputs():\n    return torch.rand(4096), torch.rand(1000).sort().values\n",
+            "looked_up",
+        )
+        return cut_nodes(capture(task))
+
+    assert not stored("x")
+    assert len(stored("edges")) == 1

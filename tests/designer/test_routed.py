@@ -150,6 +150,20 @@ def test_a_copy_engine_s_blocks_are_read_and_written_where_their_rows_lie(ends: 
     assert float((got.double() - want).norm() / want.norm()) < 1e-2
 
 
+def test_what_a_product_of_groups_has_stored_is_read_by_the_next_one() -> None:
+    """Its tensor was copied once more."""
+    text = GROUPS.format(rows=304, ends=[160, 160, 168, 304]).replace("48)", "128), made(4, 128, 64)")
+    text = text.replace("(x, w, ends)", "(x, w, v, ends)").replace(
+        "return torch._grouped_mm(x, w, offs=ends)",
+        "return torch._grouped_mm(torch._grouped_mm(x, w, offs=ends), v, offs=ends)",
+    )
+    sketch = sketch_of(text)
+    assert sketch.count("-> _grouped_mm_rows[") == 1 and "gather(_grouped_mm_rows[" in sketch
+    assert "_all" not in sketch
+    judged = gate(sketch, load_task(text), chip=H200.chip)
+    assert judged.state is GateState.RIGHT, judged.reason
+
+
 def test_rows_along_a_dim_are_refused_as_that() -> None:
     text = GROUPS.format(rows="M", ends="[M // 4, M // 2, 3 * M // 4, M]").replace("inputs()", "inputs(M)")
     text = text.replace("import torch\n", 'import torch\nfrom kernellab import Dim\nM = Dim("M", 64, 4096)\n')

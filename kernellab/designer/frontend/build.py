@@ -320,9 +320,23 @@ class Builder:
             # separate axes: the output's axes may be split where these are not
             index = tuple(Ix() if e == 1 else Ix((Axis(e),)) for e in self.shape(ref))
             value = self.value(ref, index) if ref.name in self.stacks else self._value(ref, index)
+            if ref not in self._stored and (own := self._held(ref, index, value)):
+                self._stored[ref] = own
             if ref not in self._stored:  # a scan may have stored itself while its argument was read
                 self.store(ref, index, value, self.shape(ref))
         return self._stored[ref]
+
+    def _held(self, ref: Ref, index: Index, value: Expr) -> str:
+        """Return the tensor that holds all of ``ref`` as it is, since its operation has stored its result; "" if there
+        is none. The tensor then serves every launch; an output has its own."""
+        if not isinstance(value, Leaf) or value.index != index or value.dtype != self.dtype(ref) or ref in self.named:
+            return ""
+        own = [at for at, c in enumerate(self.cuts) if c.name == value.tensor]
+        shape = self.cuts[own[0]].shape if len(own) == 1 else ()
+        if len(shape) != len(index) or not all(map(extents.same, shape, self.shape(ref))):
+            return ""
+        self.cuts[own[0]] = replace(self.cuts[own[0]], serves=False)
+        return value.tensor
 
     def stop(self, ref: Ref, seen: Sequence[Ref] = ()) -> None:
         """Read the value of ``ref`` from a separate tensor from here on, also through ``seen``, which holds views of

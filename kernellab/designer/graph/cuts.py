@@ -164,7 +164,7 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
             places = frozenset(((),))
         elsewhere = frozenset((("elsewhere",),))
         for k, ref in enumerate(node.refs()):
-            if node.aten in _GATHERS and (k or ref.name in searches):
+            if node.aten in _GATHERS and (k != _looked_up(node) or ref.name in searches):
                 # an index: read at the position of the gathered element
                 operand_places = places
             elif node.aten in _MOVES or (node.aten in _WRITES and k):
@@ -179,6 +179,11 @@ def _of_many_places(graph: Graph, cut: Set[str], outputs: Set[str]) -> set[str]:
                 operand_places = elsewhere
             read_places[ref.name] = frozenset(sorted(read_places.get(ref.name, frozenset()) | operand_places)[:_PLACES])
     return stored
+
+
+def _looked_up(node: Node) -> int:
+    """Return which of a gather's refs is read at computed positions; ``bucketize`` has the values to place first."""
+    return int(node.aten == "bucketize" and isinstance(node.args[0], Ref))
 
 
 def _of_scatters(
