@@ -89,7 +89,14 @@ def test_threads_are_counted_by_what_runs_along_the_tile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "block"), [(32768, "BLOCK = 16384"), (32776, "LANES = 8192"), (1 << 19, "LANES = 8192")]
+    ("length", "block"),
+    [
+        (32768, "BLOCK = 16384"),
+        (32776, "LANES = 4096"),
+        (50304, "LANES = 4096"),
+        (57344, "LANES = 8192"),
+        (1 << 19, "LANES = 8192"),
+    ],
 )
 def test_rows_that_are_read_again_stay_in_the_cache(length: int, block: str) -> None:
     """One program a core; the longest rows take a pass less, whose elements share exponentials."""

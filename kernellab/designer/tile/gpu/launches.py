@@ -25,10 +25,13 @@ _PACKED, _UNPACKED_TILE = 8, 1 << 14
 _LONGER = 2
 #: bytes that a lane moves at once
 _VECTOR = 16
+#: longest row that is still in the L2 cache when programs of few lanes, of which more run at once, read it again
+_CACHED_ROW = 53248
 #: share of the L2 cache for rows that are read again; programs per SM that read narrow rows
 _CACHED, _PROGRAMS = 0.7, 4
 #: longest axis along which results repeat what is read, elements of their tile, and of a thread. The gradient of a
-#: pooling 2 x 2 of 64 x 64 x 112 x 112 bf16 on an H200 0.067 ms (0.280 with a program for each row of a window)
+#: pooling 2 x 2 of 64 x 64 x 112 x 112 bf16 on an H200 0.067 ms (0.280 with a program for each row of a window), 3 x 3
+#: of 111 x 111 0.078 in tiles of 2 rows of windows (0.100 of one)
 _FEW, _REPEATED, _OF_A_THREAD = 8, 1024, 32
 #: number of sums in one launch from which their tiles are kept small, and the total elements of the tiles then
 _FEW_SUMS, _SUMMED = 9, 12800
@@ -64,10 +67,10 @@ def _repeating(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling 
     picks = any(ix.at is not None for e in k.loads for ix in e.index)
     if not (ctx.style.measured and short and rest and picks) or tiled.index(short[0]) > tiled.index(rest[-1]):
         return None
-    whole, size = list(short), math.prod(power(ctx.size(a)) for a in short)
-    while len(rest) > 1 and isinstance(rest[-1].extent, int) and size * power(ctx.size(rest[-1])) <= _REPEATED:
+    whole, size = list(short), ctx.volume(short)
+    while len(rest) > 1 and isinstance(rest[-1].extent, int) and size * ctx.size(rest[-1]) <= _REPEATED:
         whole.append(rest.pop())
-        size *= power(ctx.size(whole[-1]))
+        size *= ctx.size(whole[-1])
     rows = below(max(1, _REPEATED // size))
     warps = max(1, size * rows // (32 * _OF_A_THREAD))
     return replace(t, whole=frozenset(whole), blocks={rest[-1]: ctx.block("ROWS", rows, rest[-1])}, warps=warps)
@@ -124,7 +127,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         # so do float32 values of narrow elements that no cache holds: one exponential per element in place of two
         widened = not cached and widest_along(k, [inner]) <= 2 and any(f.kind == "max" for f in own_firsts)
         if (narrow_max or widened) and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
-            lanes, parts, warps = _shared_exponentials(odd, narrow_max, vector)
+            lanes, parts, warps = _shared_exponentials(odd, narrow_max, vector, ctx.size(inner))
             blocks = {inner: ctx.block("LANES", lanes, inner, 64)}
             return replace(t, blocks=blocks, once=True, parts=parts, vector=vector, warps=warps, why=why.ONLINE)
         if vector:
@@ -150,16 +153,20 @@ def _vector(ctx: Context, k: Launch, inner: Axis, has_largest: bool) -> int:
     return _VECTOR // item if (item <= 2 or has_largest) and ctx.target.dsl == "triton" else 0
 
 
-def _shared_exponentials(odd: bool, narrow: bool, vector: int) -> tuple[int, int, int]:
+def _shared_exponentials(odd: bool, narrow: bool, vector: int, length: int) -> tuple[int, int, int]:
     """Return the lanes of a tile whose lanes share one exponential among several elements, these elements, and warps.
 
-    ``odd``: rows are no whole number of vectors, and read as such if ``vector``; ``narrow``: the exponentials are of
-    stored elements, not of wider values. Measured on an H200 in ms, from one element at a time with 1024 lanes of 32
+    ``length``: elements of a row; ``odd``: rows are no whole number of vectors, and read as such if ``vector``;
+    ``narrow``: the exponentials are of stored elements, not of wider values.
+    Measured on an H200 in ms, from one element at a time with 1024 lanes of 32
     warps on: log-softmax of 8192 x 50257 bf16 0.650 and 0.625, softmax of 4096 x 20001 0.158 and 0.130, of 2048 x
     131071 0.520 and 0.441; the gradient of a cross entropy over 50257 0.800 and 0.747 (0.811 with 512 lanes). Rows of
     whole vectors with 8192 lanes of 32 warps and 2048 of 8: that gradient over 50304 0.777 and 0.626, over 128256 0.782
-    and 0.781; but softmax of 8192 x 65536 0.667 and 0.773.
+    and 0.781; but softmax of 8192 x 65536 0.667 and 0.773. Half as many lanes: log-softmax over 36864 0.530 and 0.380,
+    50304 0.574 and 0.541, 57344 0.587 and 0.627; that gradient over 50304 0.629 and 0.599, 65536 0.767 and 0.776.
     """
+    if not odd and length <= _CACHED_ROW:
+        return (4096, 4, 16) if narrow else (1024, 4, 4)
     if odd:
         return (512 if narrow else 256, 8, 8) if vector else (1024, 8, 32)
     return (8192, 4, 32) if narrow else (2048, 4, 8)
