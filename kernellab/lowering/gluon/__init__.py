@@ -16,8 +16,9 @@ from kernellab.lowering.gluon.names import HELPERS, IMPORTS
 from kernellab.lowering.gluon.offsets import placed
 from kernellab.lowering.gluon.padded import padded
 from kernellab.lowering.gluon.parts import Function
-from kernellab.lowering.gluon.plan import plan, put
+from kernellab.lowering.gluon.plan import plan
 from kernellab.lowering.gluon.roles import Roles
+from kernellab.lowering.gluon.shares import substituted
 from kernellab.lowering.python_text import python_int, tidy
 from kernellab.lowering.triton.shapes import Computed
 from kernellab.lowering.unseen import Walk
@@ -108,10 +109,10 @@ def asynchronous(
         many = IntExpr(IntKind.CONSTEXPR, name="_cluster")
         rows = int_op("*", planned.height, many)
         for source in roles.sources:
-            block = ", ".join(tidy(python_int(put(e, planned.height, rows))) for e in source.box.block)
+            block = ", ".join(tidy(python_int(substituted(e, {planned.rows: rows}))) for e in source.box.block)
             divided = ", ".join("1" if k == roles.divided(source) else "0" for k in range(len(source.box.block)))
             descriptors[source.name] = (*descriptors[source.name][:2], f"({block})", f"({divided}), _cluster")
-        tiles, cores = put(tiles, planned.height, rows), "_cores // _cluster"
+        tiles, cores = substituted(tiles, {planned.rows: rows}), "_cores // _cluster"
         given = {"CLUSTER": "_cluster", planned.rows: python_int(rows)}
     grid = tidy(python_int(tiles))
     return Asynchronous(

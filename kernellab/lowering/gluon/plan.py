@@ -268,13 +268,6 @@ def _row_block(loops: Sequence[Loop], loop: Loop) -> IntExpr:
     raise Refused("its products have no rows that are a tunable step of a parallel loop")
 
 
-def put(expr: IntExpr, old: IntExpr, new: IntExpr) -> IntExpr:
-    """Return ``expr`` with ``new`` in place of ``old``."""
-    if expr == old:
-        return new
-    return int_op(expr.op, *(put(a, old, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
-
-
 def flat(shape: Sequence[IntExpr]) -> tuple[IntExpr, ...]:
     """Return a tile's shape with all dimensions but the last merged."""
     rows = shape[0]
@@ -599,15 +592,4 @@ def _elements(shape: Sequence[IntExpr], facts: Bounds) -> int:
     return total
 
 
-__all__ = [
-    "LOADER_REGISTERS",
-    "Operand",
-    "Plan",
-    "Product",
-    "flat",
-    "is_view",
-    "plan",
-    "product_of",
-    "put",
-    "row_index",
-]
+__all__ = ["LOADER_REGISTERS", "Operand", "Plan", "Product", "flat", "is_view", "plan", "product_of", "row_index"]

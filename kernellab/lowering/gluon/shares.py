@@ -7,7 +7,7 @@ condition is tested for the whole tile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from kernellab.lowering.gluon.boxes import Refused
@@ -42,13 +42,14 @@ def whole_tile(expr: IntExpr, loop: Loop, groups: int) -> IntExpr:
     """Return ``expr`` of the whole tile, in terms of a group's rows; ``loop`` steps by the rows of a tile."""
     tile = int_op("*", loop.step, num(groups))
     begin = int_op("*", int_op("//", IntExpr(IntKind.LOOP, name=loop.var), tile), tile)
-    return _put(expr, {loop.step.name: tile, loop.var: begin})
+    return substituted(expr, {loop.step.name: tile, loop.var: begin})
 
 
-def _put(expr: IntExpr, new: dict[str, IntExpr]) -> IntExpr:
+def substituted(expr: IntExpr, new: Mapping[str, IntExpr]) -> IntExpr:
+    """Return ``expr`` with ``new`` in place of loop variables and constexprs, by name."""
     if expr.kind in (IntKind.LOOP, IntKind.CONSTEXPR):
         return new.get(expr.name, expr)
-    return int_op(expr.op, *(_put(a, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
+    return int_op(expr.op, *(substituted(a, new) for a in expr.args)) if expr.kind is IntKind.OP else expr
 
 
 def tested_for_tiles(body: Sequence[Statement], loop: Loop, groups: int) -> tuple[Statement, ...]:
@@ -214,4 +215,4 @@ def _constant(value: Value) -> int | None:
     return value.value if isinstance(value, Const) and type(value.value) is int else None
 
 
-__all__ = ["Shares", "tested_for_tiles", "whole_tile"]
+__all__ = ["Shares", "substituted", "tested_for_tiles", "whole_tile"]
