@@ -166,6 +166,16 @@ def by_autograd(module: Any) -> Callable[..., Any]:
     return reference
 
 
+def on_the_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` whose new tensors (a mask, say) are made on the GPU."""
+
+    def call(*given: torch.Tensor) -> Any:
+        with torch.device(DEVICE):
+            return function(*given)
+
+    return call
+
+
 class Loaded:
     """A case's reference and inputs on the GPU, its exact results, and what part of a result they are of."""
 
@@ -181,6 +191,7 @@ class Loaded:
         if case.forward:
             # a backward that reads saved tensors: those come from our forward; everybody else is given the inputs
             self.inputs = self.inputs[: -len(case.saved)]
+            self.module._forward = on_the_gpu(self.module._forward)
             self.reference = by_autograd(self.module)
         self.ours = self.inputs
 
