@@ -111,10 +111,15 @@ ROWS = {
     "practice/test_operators.py": 1,
     "session/test_model_roles.py": 1,
     "sketch/rewrite/test_moves.py": 1,
+    "sketch/rewrite/test_moves.py::test_a_row_of_another_iteration_keeps_launches_apart": 3,
+    "sketch/rewrite/test_moves.py::test_a_scale_of_rows_leaves_a_product_where_it_is_the_same_in_all_of_it": 4,
     "sketch/test_confined.py": 5,
+    "sketch/test_confined.py::test_a_worker_may_not": 15,
     "sketch/test_confined.py::test_no_operation_of_a_sketch_runs_in_this_process": 11,
     "sketch/test_gate.py": 1,
     "sketch/test_library.py": 8,
+    "sketch/test_library.py::test_a_call_of_aten_that_cannot_stand_is_refused": 21,
+    "sketch/test_library.py::test_a_wrong_call_is_refused_with_a_sentence_and_a_remedy": 25,
     "teach/test_answers.py": 1,
     "teach/test_grading.py": 1,
     "teach/test_hostile.py": 2,
@@ -128,6 +133,8 @@ ROWS = {
     "verifier/test_arguments.py": 1,
     "verifier/test_attempts.py": 3,
     "verifier/test_caller.py": 1,
+    "verifier/test_caller.py::test_a_slow_leak_is_seen_between_the_steps_of_an_allocator": 7,
+    "verifier/test_caller.py::test_a_variable_of_torchs_that_a_user_has_set_is_to_be_left": 2,
     "verifier/test_caller.py::test_an_update_that_two_threads_may_lose_is_refused_however_short_its_window": 2,
     "verifier/test_caller.py::test_memory_that_each_call_leaves_behind_is_told": 2,
     "verifier/test_caller.py::test_one_tensor_for_a_read_and_a_written_argument_is_tried": 3,
@@ -138,6 +145,10 @@ ROWS = {
     "verifier/test_compare_unchanged.py": 2,
     "verifier/test_contents.py": 2,
     "verifier/test_drawn.py": 1,
+    "verifier/test_drawn.py::test_a_limit_of_many_digits_is_the_declared_dtype_s": 2,
+    "verifier/test_drawn.py::test_a_number_that_is_wrong_at_zero_with_any_argument_is_told_without_one": 2,
+    "verifier/test_drawn.py::test_narrow_sums_that_only_two_arguments_at_their_ends_exceed_are_told": 2,
+    "verifier/test_drawn.py::test_numbers_that_are_never_negative_meet_no_negative_one": 2,
     "verifier/test_drawn.py::test_a_kernel_without_a_parameter_for_a_default_number_is_held_at_that": 2,
     "verifier/test_drawn.py::test_a_number_that_a_table_takes_for_an_empty_place_is_drawn_among_others": 0,
     "verifier/test_drawn.py::test_what_the_reference_is_there_for_is_refused": 2,
@@ -151,6 +162,7 @@ ROWS = {
     "verifier/test_kinds.py::test_an_argument_that_is_written_into_is_as_after_one_call": 6,
     "verifier/test_own.py": 2,
     "verifier/test_precision.py": 1,
+    "verifier/test_precision.py::test_the_gaps_between_the_classes": 8,
     "verifier/test_precision.py::test_a_verdict_tells_of_results_that_are_cut_off": 2,
     "verifier/test_properties.py": 1,
     "verifier/test_rehearsal.py": 1,
@@ -290,8 +302,14 @@ def rows(names: Iterable[str], seed: str, most: int) -> set[str]:
 
 
 def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
-    """The names of one share."""
-    return [name for name in names if chosen(name, parts, seed)]
+    """The names of one share, and of a parametrised test that has none in it one."""
+    by_test: dict[str, list[str]] = {}
+    for name in names:
+        by_test.setdefault(name.partition("[")[0], []).append(name)
+    kept = []
+    for of_test in by_test.values():
+        kept += [name for name in of_test if chosen(name, parts, seed)] or sorted(rows(of_test, seed, 1))
+    return kept
 
 
 def asked(request: pytest.FixtureRequest, parameter: str) -> set[str]:

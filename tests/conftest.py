@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.breadth import BRIEFLY, NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, chosen, everything, rows, seed
+from tests.breadth import BRIEFLY, NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, everything, rows, seed, share
 from tests.rerun import SECONDS, SLOWEST, last_seconds
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
             most = ROWS.get(f"{_path(item)}::{item.name.partition('[')[0]}", ROWS[_path(item)])
             named.setdefault(most, []).append(item.nodeid)
     drawn = {name for most, names in named.items() for name in rows(names, seed(), most)}
+    for path, parts in SHARES.items():
+        if path not in ROWS:
+            drawn.update(share([i.nodeid for i in items if _path(i) == path and hasattr(i, "callspec")], seed(), parts))
     spared = [_is_spared(item, drawn) for item in items]
     if any(spared):
         config.hook.pytest_deselected(items=[item for item, is_spared in zip(items, spared, strict=True) if is_spared])
@@ -121,10 +124,7 @@ def _is_spared(item: pytest.Item, drawn: set[str]) -> bool:
         return item.path.stem not in NOTEBOOKS
     if not hasattr(item, "callspec"):
         return f"{_path(item)}::{item.name}" in PROVE_ONLY
-    if _path(item) in ROWS:
-        return item.nodeid not in drawn
-    parts = SHARES.get(_path(item), 1)
-    return parts > 1 and not chosen(item.nodeid, parts, seed())
+    return (_path(item) in ROWS or SHARES.get(_path(item), 1) > 1) and item.nodeid not in drawn
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

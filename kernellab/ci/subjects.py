@@ -99,7 +99,7 @@ def _read(file: Path, name: str, plain_dsl: str, task: Path | None) -> Iterator[
             yield from _exported(name, file, json.loads(_text(file)), lambda inner: _text(file.parent / inner))
             from kernellab.export.runtime.prebuilt import CHIP, LIBRARY
 
-            compiled = (f"kernels/*/{CHIP}", f"kernels/*/{LIBRARY}", "runtime/*.so")
+            compiled = (f"**/kernels/*/{CHIP}", f"**/kernels/*/{LIBRARY}", "runtime/*.so")
             if any(list(file.parent.glob(pattern)) for pattern in compiled):
                 yield _compiled(name, file)
         elif file.suffix != ".py":
@@ -183,6 +183,11 @@ def _exported(name: str, path: Path, facts: Mapping[str, Any], read: Any) -> Ite
         )
         one = Subject(name, path, "module", made["task"], facts["name"], source)
         yield replace(one, name=f"{name}#{k + 1}") if len(sources) > 1 else one
+    # the kernels of its gradients are operators of folders inside
+    for folder in (facts.get("training") or {}).get("folders", ()):
+        inside = {**json.loads(read(f"{folder}/{_FACTS}")), "training": None}
+        of = f"{name}#{folder.rpartition('/')[2]}"
+        yield from _exported(of, path, inside, lambda inner, folder=folder: read(f"{folder}/{inner}"))
 
 
 def _compiled(name: str, file: Path) -> Unread:

@@ -12,6 +12,7 @@ from kernellab.cli.output import emit, say
 from kernellab.cli.parameters import with_requests
 from kernellab.errors import counted
 from kernellab.options import REQUEST, Option, Surface
+from kernellab.options.fidelity import STRICT
 from kernellab.options.suite import SuiteRequest, SuiteTasks
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def bench(
         say(f"[session] of kernellab.toml ({', '.join(usual)}) does not apply here: give options of bench instead.")
     # a DSL that is detected is one that the rules write
     check_coder(how.dsl or "cpp", how.roles or "rules")
-    fidelity(how.precision)
+    how = how.model_copy(update={"precision": fidelity(how.precision) or STRICT})
     tasks = load_suite(suite, chosen.only, chosen.limit, chosen.level)
     samples, out = shell.samples, shell.out
     dried = f"{suite} on {how.dsl or 'the usual DSL'}, {how.precision}, without a clock" if how.dry else ""

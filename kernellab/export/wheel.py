@@ -36,8 +36,8 @@ _HOOK = """\
 """
 #: least versions of packages; of others that a kernel imports, any version
 _LEAST = {
-    "torch": "torch>=2.6",
-    "triton": "triton>=3.2; sys_platform == 'linux'",
+    "torch": "torch>=2.11",
+    "triton": "triton>=3.6; sys_platform == 'linux'",
     "tvm_ffi": "apache-tvm-ffi[cpp]>=0.1.5",
     "cuda": "cuda-core[cu13]>=1.0; sys_platform == 'linux'",
 }

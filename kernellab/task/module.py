@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE = 1024
 _DEFINE_IT = "Define or import it in this cell: a task's text runs on its own, not in the notebook's namespace."
-#: torch's message for a device that does not exist
 #: a task's own function that gives its last arguments from all of them, where these depend on the others
 DERIVED = "_derived"
+#: torch's message for a device that does not exist
 _NO_DEVICE = re.compile(r"at start of device string: (\w+)|not compiled with (\w+)")
 _FORMS = "Define reference(...) and inputs(...), or KernelBench's Model and get_inputs."
 

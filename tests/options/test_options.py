@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, get_args, get_type_hints
+from typing import Annotated, get_args
 
 import pytest
 import typer
@@ -210,7 +211,7 @@ def typed_options() -> dict[str, set[str]]:
         for command in app.registered_commands:
             function = command.callback
             assert function is not None
-            hints = get_type_hints(function, include_extras=True)
+            hints = inspect.get_annotations(function, eval_str=True)
             own = {name for name, hint in hints.items() if any(isinstance(one, OptionInfo) for one in get_args(hint))}
             found[" ".join((*words, command.name or function.__name__.rstrip("_")))] = own
         for group in app.registered_groups:

@@ -297,7 +297,7 @@ def test_two_candidates_side_by_side(begin: Begin) -> None:
     found = session.timings.side_by_side(3, 7)
     assert "-    constexpr: BLOCK = 16 in {16, 32};" in found["sketch"]
     assert found["files"]
-    assert found["a"]["number"], found["b"]["number"] == (3, 7)
+    assert (found["a"]["number"], found["b"]["number"]) == (3, 7)
     assert found["low"] <= found["ratio"] <= found["high"]
     assert found["baseline"] == "eager"
     assert "times as fast as turn 3" in found["text"]

@@ -223,7 +223,7 @@ def test_a_sample_without_a_device_formats_no_stack(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_torch_that_raises_for_want_of_an_accelerator_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As PyTorch 2.6 does, the oldest that kernellab takes."""
+    """As PyTorch 2.6 does."""
 
     def refused() -> None:
         raise RuntimeError("Cannot access accelerator device when none is available.")

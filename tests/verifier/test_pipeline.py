@@ -170,7 +170,7 @@ def test_the_stages_run_each_part_that_tests_run_alone(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         robust, "beyond_own_inputs", lambda *of: (ran.append("beyond_own_inputs"), beyond_own_inputs(*of))[1]
     )
-    monkeypatch.setattr(robust, "cases", SimpleNamespace(drawn_base=lambda *_: SimpleNamespace()))
+    monkeypatch.setattr(robust, "selection", SimpleNamespace(drawn_base=lambda *_: SimpleNamespace()))
     stages: Any = SimpleNamespace(
         ahead=SimpleNamespace(small=lambda: SimpleNamespace(args=()), survey=lambda: SimpleNamespace(cases=[])),
         context=SimpleNamespace(interpreted=False, request=SimpleNamespace(backend=Backend.CPU)),

@@ -40,6 +40,7 @@ SABOTAGE = {
         "import numpy as np\ndef kernel(a):\n    return g(a)\ndef g(a):\n    return np.dot(a, a)",
         "library-call",
     ),
+    "events of the interpreter": ("import sys\nm = sys.monitoring\nm.use_tool_id(3, 'x')", "introspection"),
     "text that turns": ("# \u202e flow", "hidden-code"),
     "another encoding": ("# coding: unicode_escape\nimport os", "hidden-code"),
     "another encoding on line two": ("#!/usr/bin/python\n# vim: set fileencoding=utf-7 :\nimport os", "hidden-code"),

@@ -167,7 +167,7 @@ class WorkMagics(KernelMagic):
         print(
             f"{pair.backward.name} is the backward of {forward.name}.{saving} When all have ended, {both}.verify() "
             f"compares all gradients and the results with autograd's and times a step, {both}.function is a function "
-            f"that autograd knows, and {both}.export() writes it as a module."
+            f'that autograd knows, and {both}.export("{forward.name}.py") writes it as a module.'
         )
 
     def _task_cell(self, name: str, words: str, head: str, roles: str, budget: str | None) -> None:
