@@ -79,9 +79,12 @@ class Package:
         from kernellab.export.runtime import prebuilt
 
         contents: dict[str, str | bytes] = {**self.files, **self.binaries}
-        for kernel in self.kernels:
+        trained = self.training.parts if self.training is not None else {}
+        for inside in [
+            *(folder / _folder(k) for k in self.kernels),
+            *(folder / w / _folder(k) for w, k in trained.items()),
+        ]:
             # compiled code of an earlier export
-            inside = folder / _folder(kernel)
             try:
                 for name in (prebuilt.LIBRARY, prebuilt.MACHINE, prebuilt.CHIP):
                     (inside / name).unlink(missing_ok=True)

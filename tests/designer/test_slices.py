@@ -99,3 +99,20 @@ def reference(a, x, b):
         binding = bind(program, task, {})
         got = run(program, binding.inputs(args), symbols={}, constexpr=binding.constexpr)["y"]
         assert torch.allclose(got.double().reshape(wanted.shape), wanted.double(), rtol=1e-4, atol=1e-3), design.sketch
+
+
+@pytest.mark.parametrize("divisor", ["n // 2", "torch.where(c, n // 2, n)"])
+def test_a_computed_divisor_is_no_zero_past_the_edge(divisor: str) -> None:
+    source = f"""import torch
+def reference(x, n, c):
+    return x // ({divisor})
+def inputs():
+    return torch.randint(0, 1000, (64, 1000)), torch.randint(6, 50, (1000,)), torch.rand(64, 1) < 0.5
+"""
+    task = load_task(source)
+    for target in TARGETS:
+        program = load_program(RulesDesigner().designs(DesignBrief(task, target))[0].sketch)
+        args = task.module().sample(seed=3)
+        binding = bind(program, task, {})
+        got = run(program, binding.inputs(args), symbols={}, constexpr=binding.constexpr)["y"]
+        assert torch.equal(got, task.module().reference(args)[0])

@@ -9,10 +9,12 @@ import torch
 
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.errors import CaptureError
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.package import Training, package
 from kernellab.export.runtime.torch_op import Operator
 from kernellab.model_integration.gradient.derive import PairTexts, pair_texts
+from kernellab.model_integration.sources import tensors_in
 from kernellab.records import GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate
@@ -34,6 +36,7 @@ N = Dim("N", 16, 4096)
 def inputs(N=96):
     return {given}
 """
+_DIM = 'N = Dim("N", 16, 4096)'
 SDPA = "F.scaled_dot_product_attention"
 QKV = "torch.randn(2, 4, N, 32), torch.randn(2, {kv}, N, 32), torch.randn(2, {kv}, N, 32)"
 ONE = QKV.format(kv=4)
@@ -94,6 +97,56 @@ def test_a_backward_of_saved_tensors_agrees_with_autograd_and_repeats_no_product
     # it reads what is saved: other tensors give other gradients
     others = backward.module().reference([above.float(), *args, *(made[at] + 0.5 for at in texts.saved)])
     assert not all(torch.allclose(a, b, rtol=1e-3) for a, b in zip(given, others, strict=True))
+
+
+_LONG = "torch.randn(N, 1024), torch.randn(1024, 32) / 32, torch.randn(32, 8)"
+#: what once ended in an error, or in a text that is not the forward's
+ODD = {
+    "a matrix times itself": ("x, u", "return F.gelu(x @ x) @ u", "torch.randn(512, 512) / 22, torch.randn(512, 8)"),
+    "last dimension by -1": ("q, k, v", f"return {SDPA}(q, k, v).permute(0, 2, 1, -1)", ONE),
+    "shares of parts of a row": (
+        "x, w, v", "return torch.softmax((x @ w).view(-1, 4, 8), -1).view(-1, 32) @ v", _LONG
+    ),
+    "a number that is given": ("x, w, v, s: float = 0.5", "return F.gelu(x @ w * s) @ v", f"{_LONG}, 0.5"),
+    "a tuple of one": ("q, k, v", f"return ({SDPA}(q, k, v),)", ONE),
+    "an input called outputs": ("outputs, w, made", "return F.gelu(outputs @ w) @ made", _LONG),
+    "a width that is a Dim's least": ("q, k, v", f"return {SDPA}(q, k, v)", ONE.replace("32", "64")),
+    "written into parts of zeros": ("x, w", "return torch.fft.rfft(x @ w).abs()", _LONG.rpartition(", torch")[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_forwards_have_backwards_that_agree_with_autograd(name: str) -> None:
+    names, body, given = ODD[name]
+    text = TASK.format(names=names, body=body, given=given).replace('"N", 16', '"N", 64')
+    task = load_task(text, "odd")
+    texts = pair_texts(task)
+    backward = load_task(texts.backward, "backward")
+    args = list(backward.module().sample({"N": 72} if task.dims else {}, 3))
+    tensors = args[1 : 1 + len(task.tensors)]
+    leaves = [t.double().requires_grad_() for t in tensors]
+    (out,) = tensors_in(task.module().call([*leaves, *(a.value for a in task.args if not a.is_tensor)]))
+    wanted = torch.autograd.grad(out, leaves, args[0].double())
+    for gradient, want in zip(backward.module().reference(args), wanted, strict=True):
+        torch.testing.assert_close(gradient.double(), want, rtol=1e-3, atol=1e-3)
+    if texts.forward:
+        forward = load_task(texts.forward, "forward").module()
+        for plain, want in zip(forward.namespace["plain"](*tensors), forward.reference(tensors), strict=True):
+            torch.testing.assert_close(plain, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_loop_of_many_steps_is_no_recursion() -> None:
+    body = "h = x @ w\n    for _ in range(600):\n        h = torch.tanh(h)\n    return h @ u"
+    text = (
+        TASK.format(names="x, w, u", body=body, given=_LONG).replace("N=96", "").replace(_DIM, "").replace("(N,", "(9,")
+    )
+    assert pair_texts(load_task(text, "deep")).forward
+
+
+def test_parts_of_a_tensor_that_are_written_are_not_left_out() -> None:
+    body = "h = x @ w\n    h[:, :2] = 0\n    return F.gelu(h) @ u"
+    with pytest.raises(CaptureError, match="constant tensor"):
+        pair_texts(load_task(TASK.format(names="x, w, u", body=body, given=_LONG), "written"))
 
 
 @pytest.mark.parametrize(

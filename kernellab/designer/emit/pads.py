@@ -105,10 +105,10 @@ def _possible(e: Expr, axis: Axis, pads: Mapping[int, float], free: Free, ends: 
             return frozenset((None,) if math.isfinite(pad) else (None, pad))
         case Op():
             given = [_possible(a, axis, pads, free, ends) for a in e.args]
-            if e.op == "where" and any(v is None or math.isnan(v) for v in given[0]):
-                return given[1] | given[2]
             if math.prod(map(len, given)) > _MOST:
                 given = [frozenset((_one(values),)) for values in given]
+            if e.op == "where" and any(v is None or math.isnan(v) for v in given[0]):
+                return given[1] | given[2]
             values = (_apply(e.op, list(chosen)) for chosen in product(*given))
             return frozenset(math.nan if v is not None and math.isnan(v) else v for v in values)
     return frozenset((None,))

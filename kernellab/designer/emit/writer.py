@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Union
@@ -293,7 +294,8 @@ class Writer:
         """Return a divisor with 1 in lanes past the edge if it may be 0 there."""
         for axis in axes:
             ragged = axis in self.free(e) and axis in self.t.blocks and axis not in self.t.exact
-            if ragged and at_edge(e, axis, self.pads, self.free, self.layout.ends) in (None, 0.0):
+            edge = at_edge(e, axis, self.pads, self.free, self.layout.ends) if ragged else 1.0
+            if not edge or math.isnan(edge):
                 divisor = call("where", self.valid(axis, axes), divisor, tree.Num(1))
         return divisor
 

@@ -347,8 +347,14 @@ class _Training:
     """The kernels of an operator's gradients: a forward that also gives what the backward reads, and the backward."""
 
     def __init__(self, folder: Path, folders: Sequence[str], saved: Sequence[int]) -> None:
-        self.forward, self.backward = (Operator(folder / inside).op for inside in folders)
+        self.operators = [Operator(folder / inside) for inside in folders]
+        self.forward, self.backward = (each.op for each in self.operators)
         self.saved = saved
+
+    def look(self, check_values: str) -> None:
+        """Look at values as the operator does."""
+        for each in self.operators:
+            each.check_values = check_values
 
     def run(self, count: int, tensors: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
         """The operator's ``count`` results, and what is kept for the backward."""
@@ -378,6 +384,7 @@ class _Differentiable(torch.autograd.Function):
         ctx.training = operator.training if ctx.numbers == operator.numbers else None
         with torch._C._AutoDispatchBelowAutograd():
             if ctx.training is not None:
+                ctx.training.look(operator.check_values)
                 results, kept = ctx.training.run(len(operator.outputs), tensors)
                 ctx.save_for_backward(*tensors, *kept)
                 return results

@@ -96,14 +96,20 @@ def pair_texts(task: Task) -> PairTexts:
     only, kept = _written(task, results_alone(parts.forward, count), tensors)
     given = ", ".join(tensors)
     saving = _function("_saved", tensors, only, kept, "What the backward reads besides the inputs and the outputs.")
-    outputs = f"_forward({given})" if count > 1 else f"_forward({given}),"
+    saving += (
+        "def _each(made):\n"
+        "    return tuple(made) if isinstance(made, (tuple, list)) else (made,)\n\n\n"
+        f"def _results({given}):\n"
+        f'    """The outputs, and what the backward reads besides."""\n'
+        f"    return (*_each(_forward({given})), *_saved({given}))\n\n\n"
+    )
     forward = (
         f"{_head(task)}{saving}"
         f"def reference({given}):\n"
         f'    """The outputs, and what the backward reads besides."""\n'
-        f"    return (*({outputs}), *_saved({given}))\n\n\n"
+        f"    return _results({given})\n\n\n"
         f"{_function('plain', tensors, lines, results, 'As the reference, operation by operation: what is designed.')}"
-        f"inputs = _forward_inputs\n"
+        f"{_inputs(task, f'given[:{len(tensors)}]')}"
     )
     used = set(names)
     saved = [_fresh(f"saved{i + 1}", used) for i in range(len(parts.saved))]
@@ -114,8 +120,7 @@ def pair_texts(task: Task) -> PairTexts:
         f"{_head(task)}{saving}"
         f"def _derived({', '.join(names)}, *_):\n"
         f'    """What the forward saves for these, so that saved tensors belong to the inputs."""\n'
-        f"    outputs = _forward({given})\n"
-        f"    made = (*({'outputs' if count > 1 else 'outputs,'}), *_saved({given}))\n"
+        f"    made = _results({given})\n"
         f"    return {taken.strip()}\n\n\n"
         f"DOMAIN = {{**globals().get('DOMAIN', {{}}), {', '.join(f'{name!r}: {_FIXED!r}' for name in saved)}}}\n\n\n"
         f"{_function('reference', [*names, *saved], lines, results, f'The gradients of {smooth}, with what is saved.')}"
@@ -169,7 +174,7 @@ def _traced(task: Task, saving: bool = False) -> tuple[Graph, list[str]]:
     """The graph from the outputs' gradients and the tensors to the gradients (``saving``: to the outputs and them), and
     its arguments' names."""
     module = task.module()
-    sizes = {d.name: min(max(p, d.min), d.max) for d, p in zip(task.dims, _PRIMES, strict=False)}
+    sizes = _sizes(task)
     args = list(module.sample(sizes))
     if [a.is_tensor for a in task.args] != sorted((a.is_tensor for a in task.args), reverse=True):
         raise CaptureError(
@@ -210,6 +215,18 @@ def _traced(task: Task, saving: bool = False) -> tuple[Graph, list[str]]:
     above = ["grad"] if len(grads) == 1 else [f"grad{i + 1}" for i in range(len(grads))]
     used = {a.name for a in task.tensors}
     return traced.graph, [*(f"{n}_" if n in used else n for n in above), *(a.name for a in task.tensors)]
+
+
+def _sizes(task: Task) -> dict[str, int]:
+    """A size for each Dim: a prime that is no other's, and none that the shapes state."""
+    taken: set[Any] = {e for spec in (*task.tensors, *task.outputs) for e in spec.shape}
+    sizes: dict[str, int] = {}
+    for d in task.dims:
+        above = (n for n in itertools.count(_PRIMES[-1] + 2) if all(n % k for k in range(2, math.isqrt(n) + 1)))
+        size = next(p for p in itertools.chain(_PRIMES, above) if p >= d.min and p not in taken)
+        sizes[d.name] = min(size, d.max)
+        taken.add(size)
+    return sizes
 
 
 def _decompositions(saving: bool) -> dict[Any, Any]:

@@ -54,7 +54,10 @@ class Cut:
 
 def cut(task: Task, graph: Graph, outputs: int, above: int) -> Cut | None:
     """Cut the joint graph ``graph`` of ``task``, whose arguments are ``above`` gradients and the tensors, and whose
-    results are ``outputs`` outputs and the gradients. None where nothing is worth saving."""
+    results are ``outputs`` outputs and the gradients. None where nothing is worth saving, or an operation writes into a
+    tensor: a part of the graph would not have it."""
+    if any(map(_writes, graph.nodes)):
+        return None
     try:
         return _Cutting(task, graph, outputs, above).cut()
     except _NoNumber:
@@ -95,24 +98,19 @@ class _Cutting:
         extra: list[Node] = []
         used: list[int] = []
         visited: set[Node] = set()
-
-        def read(node: Node) -> None:
+        # no recursion: a loop of many steps is a deep graph
+        left = [a for n in self.graph.nodes if n in self.of_gradients for a in n.all_input_nodes][::-1]
+        while left:
+            node = left.pop()
             if node in visited or node not in self.costly or not _is_tensor(node):
-                return
+                continue
             visited.add(node)
             if node in self.held:
                 used.append(self.held[node][0])
             elif self._pays(node) if _is_product(node) else self._is_statistic(node):
                 extra.append(self._finished(node))
             else:
-                for operand in node.all_input_nodes:
-                    read(operand)
-
-        for node in self.graph.nodes:
-            if node in self.of_gradients:
-                for operand in node.all_input_nodes:
-                    if operand not in self.of_gradients:
-                        read(operand)
+                left += node.all_input_nodes[::-1]
         if not extra or len(extra) > _MOST_SAVED:
             return None
         backward, saved = self._backward(extra, [*dict.fromkeys(used), *range(self.count, self.count + len(extra))])
@@ -148,19 +146,20 @@ class _Cutting:
             env[node] = copy.node_copy(node)
         start(copy, env)
 
-        def made(node: Node) -> Node:
-            if node in env:
-                return env[node]
+        left = list(results)[::-1]
+        while left:
+            node = left[-1]
             value = node.meta.get("val")
-            if isinstance(value, (int, torch.SymInt)):
+            missing = [a for a in node.all_input_nodes if a not in env]
+            if node in env:
+                left.pop()
+            elif isinstance(value, (int, torch.SymInt)):
                 env[node] = self.numbers.node(copy, value, env)
-                return env[node]
-            for operand in node.all_input_nodes:
-                made(operand)
-            env[node] = copy.node_copy(node, env.__getitem__)
-            return env[node]
-
-        copy.output(tuple(made(n) for n in results))
+            elif missing:
+                left += missing[::-1]
+            else:
+                env[node] = copy.node_copy(node, env.__getitem__)
+        copy.output(tuple(env[n] for n in results))
         copy.eliminate_dead_code()
         return copy
 
@@ -181,7 +180,8 @@ class _Cutting:
         for step in steps:
             source = step.all_input_nodes[0]
             if _word(step) == "permute":
-                order = list(step.args[1])  # type: ignore[arg-type]
+                dims: Any = step.args[1]
+                order = [d % len(dims) for d in dims]
                 node = graph.call_function(step.target, (node, [order.index(d) for d in range(len(order))]))  # type: ignore[arg-type]
             elif _word(step) in _TURNED:
                 node = graph.call_function(step.target, (node, *step.args[1:]))  # type: ignore[arg-type]
@@ -198,7 +198,8 @@ class _Cutting:
 
     def _pays(self, product: Node) -> bool:
         """Does a product cost more than its bytes, which are no more than those that the task holds anyway?"""
-        factors = [n for n in product.all_input_nodes if _is_tensor(n)]
+        # a tensor may be both factors
+        factors = [n for n in product.args if isinstance(n, Node) and _is_tensor(n)]
         if role_of(_word(product)) is Role.CONVOLUTION:
             terms = self._size(factors[1]) / max(1, self._extents(product)[1])
         else:
@@ -298,7 +299,7 @@ def _sum_by_results(graph: Graph, numbers: _Numbers) -> None:
         if _word(times) != "mul" or [d % len(_shape(times)) for d in total.args[1]] != [len(_shape(times)) - 1]:
             continue
         for shares, other in (times.args, times.args[::-1]):
-            match = _through(shares, other, products) if isinstance(other, Node) else None
+            match = _through(shares, other, products, times) if isinstance(other, Node) else None
             if match is None:
                 continue
             rows, result = match
@@ -315,10 +316,10 @@ def _sum_by_results(graph: Graph, numbers: _Numbers) -> None:
             break
 
 
-def _through(shares: Any, other: Any, products: Sequence[Any]) -> tuple[Node, Node] | None:
-    """G and W times V, where ``shares`` is W and ``other`` G times V transposed."""
+def _through(shares: Any, other: Any, products: Sequence[Any], times: Node) -> tuple[Node, Node] | None:
+    """G and W times V, where ``shares`` is W and ``other`` G times V transposed, both in rows as long as ``times``'."""
     outer: Any = _root(other)
-    if not isinstance(shares, Node) or outer not in products:
+    if not isinstance(shares, Node) or outer not in products or str(_shape(outer)[-1]) != str(_shape(times)[-1]):
         return None
     rows, turned = outer.args
     values = _untransposed(_root(turned))
@@ -372,6 +373,11 @@ def _call(graph: Graph, target: Any, args: tuple[Any, ...], kwargs: Mapping[str,
 def _word(node: Any) -> str:
     target: Any = getattr(node, "target", None)
     return str(target._schema.name.split("::")[1]) if hasattr(target, "_schema") else ""
+
+
+def _writes(node: Node) -> bool:
+    target: Any = node.target
+    return hasattr(target, "_schema") and bool(target._schema.is_mutable)
 
 
 def _is_product(node: Node) -> bool:
