@@ -18,7 +18,9 @@ from kernellab.sketch.syntax.walk import nodes
 
 #: most tiles between two launches, and most places at which one launch is cut
 _PASSED, _CUTS = 2, 3
+#: numbers of parts of a loop
 _PARTS = (2, 4, 8)
+#: functions that join two parts; sums and products are operators
 _JOINS = {"max": "max", "min": "min"}
 
 
@@ -33,16 +35,16 @@ def cut(setting: Setting) -> Iterator[Change]:
         body = grid[-1].body
         tiles = tiles_of(setting, number, grid[-1])
         steps = _steps(body)
-        places_alive = [(p, alive) for p in range(1, len(body)) if (alive := _alive(steps, p, tiles)) is not None]
-        for at, (again, passed) in sorted(places_alive, key=lambda f: (len(f[1][1]), f[0]))[:_CUTS]:
+        cuts = [found for at in range(1, len(body)) if (found := _cut_at(steps, at, tiles)) is not None]
+        for one in sorted(cuts, key=lambda c: (len(c.passed), c.at))[:_CUTS]:
             used = edit.used_names(setting.tree)
-            temps = [kept(tiles[name], grid, used) for name in passed]
+            temps = [kept(tiles[name], grid, used) for name in one.passed]
             if None in temps:
                 continue
             places = [t for t in temps if t is not None]
-            halves = _halves(sketch, at, again, places, used)
-            between = f"with {' and '.join(passed)} stored between" if passed else "with nothing stored between"
-            why = f"cut {sketch.name} in two before '{format_statement(body[at])}', {between}"
+            halves = _halves(sketch, one, places, used)
+            between = f"with {' and '.join(one.passed) or 'nothing'} stored between"
+            why = f"cut {sketch.name} in two before '{format_statement(body[one.at])}', {between}"
             yield edit.with_launch(setting.tree, number, *halves), why
 
 
@@ -54,8 +56,17 @@ class _Step:
     writes: frozenset[str]
     names: frozenset[str]
     stores: frozenset[str]
-    #: the source of a load or an assignment; None for any other statement
-    of: frozenset[str] | None
+    #: the names in the source of a load or an assignment; None for any other statement
+    reads: frozenset[str] | None
+
+    def is_cheap(self, changed: frozenset[str]) -> bool:
+        """Is it a load or an assignment that reads nothing that is ``changed``: only inputs or indices?"""
+        return self.reads is not None and not self.reads & changed
+
+    @property
+    def is_bare_store(self) -> bool:
+        """Does it store a tile as it is?"""
+        return isinstance(self.stmt, tree.Move) and isinstance(self.stmt.source, tree.Name)
 
 
 def _steps(body: edit.Body) -> list[_Step]:
@@ -65,47 +76,49 @@ def _steps(body: edit.Body) -> list[_Step]:
         writes = frozenset(name for n in inside for name in written(n))
         stores = frozenset(edit.into(n) for n in inside if edit.is_store(n))
         value = stmt.source if edit.is_load(stmt) else stmt.value if isinstance(stmt, tree.Assign) else None
-        of = None if value is None else frozenset(edit.uses(value))
-        steps.append(_Step(stmt, writes, frozenset(edit.uses(stmt)), stores, of))
+        reads = None if value is None else frozenset(edit.uses(value))
+        steps.append(_Step(stmt, writes, frozenset(edit.uses(stmt)), stores, reads))
     return steps
 
 
-def _alive(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> tuple[list[tree.Stmt], list[str]] | None:
-    """Return the statements that the second launch repeats, and the tiles that it loads; None if the cut has no use."""
+@dataclass(frozen=True)
+class _Cut:
+    """A cut before statement ``at``: the statements that the second launch repeats, and the tiles that the first stores
+    for it."""
+
+    at: int
+    again: tuple[tree.Stmt, ...]
+    passed: tuple[str, ...]
+
+
+def _cut_at(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> _Cut | None:
+    """Return the cut before statement ``at``; None where it has no use, or a tile cannot be stored."""
     first, second = steps[:at], steps[at:]
     stored = frozenset().union(*(s.stores for s in first))
     written = frozenset().union(*(s.writes for s in first))
-    counts = Counter(name for s in steps for name in s.writes)
+    writes = Counter(name for s in steps for name in s.writes)
     needed = set(written & frozenset().union(*(s.names for s in second)))
     again: list[tree.Stmt] = []
     for step in reversed(first):
         # written once, only from an input or from indices
-        once = step.writes & needed and all(counts[name] == 1 for name in step.writes)
-        if once and _cheap(step, written, stored):
+        once = step.writes & needed and all(writes[name] == 1 for name in step.writes)
+        if once and step.is_cheap(written | stored):
             needed -= step.writes
             again.insert(0, step.stmt)
-    passed = sorted(needed)
-    work = any(not _cheap(s, written, frozenset()) for s in first)
-    if not work or len(passed) > _PASSED or any(name not in tiles for name in passed):
-        return None
-    # the second must do more than store what it loads, and the first must store something
-    busy = any(not (isinstance(s.stmt, tree.Move) and isinstance(s.stmt.source, tree.Name)) for s in second)
-    bools = any(tiles[name].dtype is DType.BOOL for name in passed)
-    return (again, passed) if (passed or stored) and busy and any(s.stores for s in second) and not bools else None
+    passed = tuple(sorted(needed))
+    can_pass = len(passed) <= _PASSED and all(n in tiles and tiles[n].dtype is not DType.BOOL for n in passed)
+    first_works = any(not s.is_cheap(written) for s in first) and bool(passed or stored)
+    # the second must do more than store what it loads
+    second_works = any(not s.is_bare_store for s in second) and any(s.stores for s in second)
+    return _Cut(at, tuple(again), passed) if can_pass and first_works and second_works else None
 
 
-def _cheap(step: _Step, written: frozenset[str], stored: frozenset[str]) -> bool:
-    """Is it a load of a tensor that this launch does not write, or computed only from indices?"""
-    return step.of is not None and not step.of & (written | stored)
-
-
-def _halves(
-    sketch: tree.Sketch, at: int, again: list[tree.Stmt], places: list[Kept], used: set[str]
-) -> tuple[tree.Sketch, tree.Sketch]:
+def _halves(sketch: tree.Sketch, one: _Cut, places: list[Kept], used: set[str]) -> tuple[tree.Sketch, tree.Sketch]:
+    """Return the launches before and after a cut; ``places`` keep the tiles that pass between them."""
     wide = with_tensors(sketch, [place.declared() for place in places])
-    first = edit.in_grid(wide, lambda body: (*body[:at], *(place.store() for place in places)))
+    first = edit.in_grid(wide, lambda body: (*body[: one.at], *(place.store() for place in places)))
     loads = [place.load(place.tile.name) for place in places]
-    second = edit.in_grid(wide, lambda body: (*again, *loads, *body[at:]))
+    second = edit.in_grid(wide, lambda body: (*one.again, *loads, *body[one.at :]))
     names = [edit.fresh(f"{sketch.name}_{word}", used) for word in ("begin", "end")]
     return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
 
@@ -148,6 +161,11 @@ def _parts(
     sketch: tree.Sketch, at: int, loop: tree.For, joins: Mapping[str, str], places: list[Kept], options: list[int],
     used: set[str],
 ) -> tuple[tree.Sketch, tree.Sketch]:  # fmt: skip
+    """Return the launch that sums the parts of ``loop``, statement ``at``, and the one that joins them.
+
+    ``joins`` says how two parts of each carried tile combine, ``places`` keep them between the launches, and
+    ``options`` are the numbers of parts to choose from.
+    """
     count, part = tree.Name(edit.fresh("PARTS", used)), tree.Name(edit.fresh("part", used))
     wide = with_tensors(sketch, [place.declared((count,)) for place in places])
     wide = edit.declare(wide, count.id, options[min(1, len(options) - 1)], options)
@@ -197,12 +215,13 @@ def _joins(before: edit.Body, loop: tree.For) -> dict[str, str]:
             if name not in starts:
                 continue
             join = _join(node)
-            if join is None or joins.setdefault(name, join) != join or not _is_nothing(starts[name], join):
+            if join is None or joins.setdefault(name, join) != join or not _is_neutral(starts[name], join):
                 return {}
     return joins
 
 
 def _join(node: object) -> str | None:
+    """Return how a statement adds to what it writes: "+", "*", max or min; None for any other statement."""
     if isinstance(node, tree.CallStmt):
         return "+" if node.call.func == "gemm" else None
     value = node.value if isinstance(node, tree.Assign) else None
@@ -214,10 +233,11 @@ def _join(node: object) -> str | None:
 
 
 #: the neutral element of each combination
-_NOTHING = {"+": "0", "*": "1", "max": "-inf", "min": "inf"}
+_NEUTRAL = {"+": "0", "*": "1", "max": "-inf", "min": "inf"}
 
 
-def _is_nothing(start: tree.Assign, join: str) -> bool:
+def _is_neutral(start: tree.Assign, join: str) -> bool:
+    """Does ``start`` fill a tile with the neutral element of ``join``?"""
     value = start.value
     if not isinstance(value, tree.Call):
         return False
@@ -225,4 +245,4 @@ def _is_nothing(start: tree.Assign, join: str) -> bool:
         return join == "+" and any(n == tree.Str("init_zero") for n in nodes(value))
     position = {"full": 1, "cast": 0}.get(value.func)
     value_of_argument = value.args[position] if position is not None and len(value.args) > position else None
-    return isinstance(value_of_argument, tree.Num) and float(value_of_argument.value) == float(_NOTHING[join])
+    return isinstance(value_of_argument, tree.Num) and float(value_of_argument.value) == float(_NEUTRAL[join])
