@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One piece in float64: errors of kernel and framework, and both sides; non-finite places are zero."""
+    """One piece in float64; non-finite places are zero.
+
+    ``error`` is the kernel's, ``own`` what the reference at the declared dtype is allowed for its own rounding;
+    ``want`` is the float64 reference, ``have`` the kernel's output. ``at`` is the piece's place in the matrix.
+    """
 
     at: tuple[slice, slice, slice]
     error: Tensor
@@ -41,6 +45,8 @@ class _Piece:
 
 
 class _Pieces:
+    """The pieces of an output, computed each time that they are iterated; ``share`` is the factor of ``own``."""
+
     def __init__(self, got: Tensor, reference: Reference, share: float) -> None:
         self.shape, self.share = got.shape, share
         self.got, self.native = matrix_of(got), matrix_of(reference.native)
@@ -89,32 +95,67 @@ class _Pieces:
         return torch.zeros(self.got.shape, dtype=torch.bool, device=self.got.device)
 
 
+@dataclass
+class _Totals:
+    """Sums of squares of the errors and of the reference over all pieces, and the largest of each error."""
+
+    error_squares: float = 0.0
+    own_squares: float = 0.0
+    want_squares: float = 0.0
+    error_most: float = 0.0
+    own_most: float = 0.0
+
+    def add(self, p: _Piece) -> None:
+        self.error_squares += float(p.error.square().sum())
+        self.own_squares += float(p.own.square().sum())
+        self.want_squares += float(p.want.square().sum())
+        self.error_most = max(self.error_most, float(p.error.max()))
+        self.own_most = max(self.own_most, float(p.own.max()))
+
+
 def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
     """Return the first rule that a float output breaks, and its relative Frobenius error."""
+    pieces = _Pieces(got, reference, limits.own)
+    if (mismatch := _not_finite(got, pieces)) is not None:
+        return mismatch, float("nan")
+    totals = _Totals()
+    for p in pieces:
+        totals.add(p)
+    norm = totals.want_squares**0.5
+    if norm == 0.0:
+        return _next_to_zeros(pieces, totals, limits)
+    rms, relative = norm / got.numel() ** 0.5, totals.error_squares**0.5 / norm
+    mismatch = _elements(pieces, totals, rms, relative, limits)
+    return mismatch or _tiles_and_shares(pieces, rms, relative, limits), relative
+
+
+def _not_finite(got: Tensor, pieces: _Pieces) -> Mismatch | None:
+    """The first rule: NaN and infinities are where the reference has them."""
     import torch
 
-    pieces = _Pieces(got, reference, limits.own)
-    bad = pieces.non_finite()
-    if bad is not None:
-        bad = bad.reshape(got.shape)
-        message = not_finite(int(bad.sum()), bad.numel(), bool((bad & ~torch.isfinite(got)).any()))
-        return Mismatch("non-finite", message, bad), float("nan")
-    square = own_square = want_square = worst = own_most = 0.0
-    for p in pieces:
-        square += float(p.error.square().sum())
-        own_square += float(p.own.square().sum())
-        want_square += float(p.want.square().sum())
-        worst, own_most = max(worst, float(p.error.max())), max(own_most, float(p.own.max()))
-    norm, count = want_square**0.5, got.numel()
-    if norm == 0.0:
-        allowed = max(limits.floor * 1e-3, ERROR.framework_factor * own_most)
-        if worst <= allowed:
-            return None, 0.0
-        mask = pieces.where(lambda p: p.error > allowed)
-        return Mismatch("elements", f"the reference is 0, the kernel is off by {worst:.3g}", mask, None), worst
-    rms, relative = norm / count**0.5, square**0.5 / norm
-    limit = max(limits.floor, ERROR.framework_factor * own_square**0.5 / norm)
-    least = ERROR.framework_factor * own_most
+    mask = pieces.non_finite()
+    if mask is None:
+        return None
+    mask = mask.reshape(got.shape)
+    message = not_finite(int(mask.sum()), mask.numel(), bool((mask & ~torch.isfinite(got)).any()))
+    return Mismatch("non-finite", message, mask)
+
+
+def _next_to_zeros(pieces: _Pieces, totals: _Totals, limits: Limits) -> tuple[Mismatch | None, float]:
+    """The rule of a reference that is 0 everywhere, to which no error is relative."""
+    allowed = max(limits.floor * 1e-3, ERROR.framework_factor * totals.own_most)
+    if totals.error_most <= allowed:
+        return None, 0.0
+    message = f"the reference is 0, the kernel is off by {totals.error_most:.3g}"
+    return Mismatch("elements", message, pieces.where(lambda p: p.error > allowed), None), totals.error_most
+
+
+def _elements(pieces: _Pieces, totals: _Totals, rms: float, relative: float, limits: Limits) -> Mismatch | None:
+    """The rules of every element, then of the whole output's norm; ``rms`` is the reference's, ``relative`` the
+    output's relative Frobenius error."""
+    count = pieces.got.numel()
+    limit = max(limits.floor, ERROR.framework_factor * totals.own_squares**0.5 / totals.want_squares**0.5)
+    least = ERROR.framework_factor * totals.own_most
 
     def far(p: _Piece) -> Tensor:
         bound = (p.want.abs() + rms).mul_(limits.element(limit)).clamp_(min=least)
@@ -124,21 +165,23 @@ def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[M
     wrong = sum(int(far(p).sum()) for p in pieces)
     if wrong:
         message = f"{out_of(wrong, count)} wrong (relative error {relative:.2e}, limit {limit:.1e})"
-        return Mismatch("elements", message, pieces.where(far), relative), relative
+        return Mismatch("elements", message, pieces.where(far), relative)
     if relative > limit:
         mask = pieces.where(lambda p: p.error > (p.want.abs() + rms).mul_(limit))
         message = f"the relative error {relative:.2e} is over the limit {limit:.1e}"
-        return Mismatch("frobenius", message, mask, relative), relative
-    return _tiles_and_shares(pieces, rms, relative, limits), relative
+        return Mismatch("frobenius", message, mask, relative)
+    return None
 
 
 def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limits) -> Mismatch | None:
+    """The rules of each tile's norm, then of the share of elements that are off; one pass counts for both."""
     import torch
 
     off = own_off = tiles = over_count = 0
     worst = 0.0
 
     def ratio(p: _Piece) -> tuple[Tensor, Tensor]:
+        """Each tile's relative error, and its limit."""
         error, own, want = (tile_norms(t) for t in (p.error, p.own, p.want))
         size = tile_norms(torch.ones_like(p.error))
         scale = want.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
