@@ -41,9 +41,19 @@ class _Unrun(Exception):
 _PROGRAMS = ((1 << 31) - 1, 65535, 65535)
 
 
+class _History:
+    """The last accesses to each of ``count`` elements of a tensor in a launch."""
+
+    def __init__(self, count: int) -> None:
+        #: number of the program that last stored it, and of the one that loaded it; 0: none, -1: several loaded it
+        self.stored, self.loaded = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        #: the lane that stored it, and the barriers that its program had passed by then
+        self.lane, self.barriers = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+
+
 @dataclass
 class _Span:
-    """The bytes from the first element of an argument to the end of its last."""
+    """The bytes from the first element of an argument to the end of its last; ``size`` is that of an element."""
 
     name: str
     begin: int
@@ -51,11 +61,8 @@ class _Span:
     size: int
 
     @cached_property
-    def history(self) -> dict[str, Any]:
-        """For each element: the programs that last stored and loaded it (0: none), the position of the store in its
-        program, and the number of barriers passed by then."""
-        count = -(-(self.end - self.begin) // self.size)
-        return {name: np.zeros(count, dtype=np.int64) for name in ("stored", "loaded", "place", "barriers")}
+    def history(self) -> _History:
+        return _History(-(-(self.end - self.begin) // self.size))
 
 
 @dataclass
@@ -95,10 +102,10 @@ class Bounds:
             Race: another program, or without a barrier another thread of this one, has accessed the same place.
         """
         at = np.asarray(pointers).reshape(-1)
-        place = np.arange(at.size)
+        lane = np.arange(at.size)
         if mask is not None:
-            place = np.flatnonzero(np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(pointers)))
-            at = at[place]
+            lane = np.flatnonzero(np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(pointers)))
+            at = at[lane]
         if self.free or not self.spans or not at.size:
             return
         within = [(span, (at >= span.begin) & (at + size <= span.end)) for span in self.spans]
@@ -107,36 +114,33 @@ class Bounds:
             raise Trespass(self._told(what, int(at[~inside][0])))
         for span, here in within:
             if self.program and here.any():
-                self._meet(span, what, (at[here] - span.begin) // span.size, place[here], changes)
+                elements = ((at[here] - span.begin) // span.size).astype(np.int64)
+                conflicts, reason = self._met(span.history, what, elements, lane[here], changes)
+                # an atomic operation (``changes memory``) is ordered with every access
+                if conflicts.any() and not self.ordered and what != "changes memory":
+                    raise Race(f"{what} {span.name} (element {elements[conflicts][0]}) {reason}: race")
 
-    def _meet(self, span: _Span, what: str, element: Any, place: Any, changes: Callable[[], Any] | None) -> None:
-        element, program, history = element.astype(np.int64), self.program, span.history
-        stored, loaded = history["stored"][element], history["loaded"][element]
-        conflicts = (stored != 0) & (stored != program)
+    def _met(
+        self, history: _History, what: str, elements: Any, lanes: Any, changes: Callable[[], Any] | None
+    ) -> tuple[Any, str]:
+        """Note an access of ``lanes`` to ``elements``. Return which of these conflict with an earlier access, and why;
+        ``changes`` as in :meth:`check`."""
+        stored, loaded, program = history.stored[elements], history.loaded[elements], self.program
+        of_another = (stored != 0) & (stored != program)
         if what == "reads":
-            thread_conflicts = (
-                (stored == program)
-                & (history["place"][element] != place)
-                & (history["barriers"][element] == self.barriers)
+            history.loaded[elements] = np.where((loaded == 0) | (loaded == program), program, -1)
+            if of_another.any():
+                return of_another, "where another program of the launch stores"
+            same_barrier = history.barriers[elements] == self.barriers
+            of_another_lane = (stored == program) & (history.lane[elements] != lanes) & same_barrier
+            return of_another_lane, (
+                "what another thread of its program has stored, with no tl.debug_barrier() between"
             )
-            history["loaded"][element] = np.where((loaded == 0) | (loaded == program), program, -1)
-            reason = "where another program of the launch stores"
-            if not conflicts.any():
-                conflicts, reason = (
-                    thread_conflicts,
-                    "what another thread of its program has stored, with no tl.debug_barrier() between",
-                )
-        else:
-            conflicts |= (loaded != 0) & (loaded != program)
-            reason = "where another program of the launch reads or stores"
-            conflicts = conflicts & changes()[place] if changes is not None and conflicts.any() else conflicts
-            history["stored"][element], history["place"][element], history["barriers"][element] = (
-                program,
-                place,
-                self.barriers,
-            )
-        if conflicts.any() and not self.ordered and what != "changes memory":
-            raise Race(f"{what} {span.name} (element {element[conflicts][0]}) {reason}: race")
+        of_another |= (loaded != 0) & (loaded != program)
+        if changes is not None and of_another.any():
+            of_another = of_another & changes()[lanes]
+        history.stored[elements], history.lane[elements], history.barriers[elements] = program, lanes, self.barriers
+        return of_another, "where another program of the launch reads or stores"
 
     def _told(self, what: str, address: int) -> str:
         def distance(span: _Span) -> int:
@@ -154,68 +158,103 @@ BOUNDS = Bounds()
 
 def install() -> None:
     """Make every kernel of this process run in this way. Called before the candidate is imported."""
-    from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
-    from triton.backends.nvidia.compiler import min_dot_size  # type: ignore[import-untyped]
     from triton.runtime import interpreter  # type: ignore[import-untyped]
-    from triton.runtime.autotuner import Autotuner  # type: ignore[import-untyped]
 
-    bounds = BOUNDS
-    interpreter._interpreter = _Checked(interpreter._interpreter, bounds)
-    builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
-    to_pointer, launched, tuned = builder.create_int_to_ptr, executor.__call__, Autotuner.run
-    to_grid, multiplied = builder.set_grid_dim, builder.create_dot
-    to_program, load, combined = builder.set_grid_idx, builder.create_masked_load, interpreter.ReduceScanOpInterface
+    correct_interpreter()
+    interpreter._interpreter = _Checked(interpreter._interpreter, BOUNDS)
+    interpreter._patch_builtin = _patching(interpreter)
+    _watch_launches(interpreter, BOUNDS)
+    _watch_order(interpreter, BOUNDS)
+    _watch_pointers(interpreter, BOUNDS)
+    _compute_as_gpus(interpreter)
+    _run_one_configuration()
 
-    def made_of_integer(*args: Any, **kwargs: Any) -> Any:
-        bounds.free = True
-        return to_pointer(*args, **kwargs)
 
-    def program(*args: Any, **kwargs: Any) -> Any:
-        bounds.next_program()
-        return to_program(*args, **kwargs)
-
-    def loaded(pointers: Any, mask: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
-        bounds.ordered = bounds.ordered or bool(kwargs.get("is_volatile", args[-1] if args else False))
-        if other is None and not np.all(mask.data):
-            other = _undefined(interpreter, pointers)
-        return load(pointers, mask, other, *args, **kwargs)
-
-    def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            bounds.barriers += 1
-            return original(*args, **kwargs)
-
-        return call
-
-    def sized(*grid: int) -> Any:
-        to_grid(*grid)
-        bounds.grid(*grid)
-
-    def product(a: Any, b: Any, total: Any, precision: Any, *rest: Any) -> Any:
-        if getattr(precision, "name", "") == "TF32":
-            a, b = (interpreter.TensorHandle(_tf32(h.data), h.dtype) for h in (a, b))
-        return multiplied(a, b, total, precision, *rest)
+def _watch_launches(interpreter: Any, bounds: Bounds) -> None:
+    """Begin the bounds of each launch, and refuse grids that no GPU supports."""
+    executor, builder = interpreter.GridExecutor, interpreter.interpreter_builder
+    run_launch, set_grid = executor.__call__, builder.set_grid_dim
 
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
         signature = inspect.getfullargspec(self.fn)
         named = {k: v for k, v in kwargs.items() if k in signature.args or k in signature.kwonlyargs}
         bounds.begin(inspect.getcallargs(self.fn, *args, **named))
         with contextlib.suppress(_Unrun):
-            return launched(self, *args, **kwargs)
+            return run_launch(self, *args, **kwargs)
+
+    def checked_grid(*grid: int) -> None:
+        set_grid(*grid)
+        bounds.grid(*grid)
+
+    executor.__call__, builder.set_grid_dim = launch, checked_grid
+
+
+def _watch_order(interpreter: Any, bounds: Bounds) -> None:
+    """Count programs and their barriers; reductions, scans and products contain barriers."""
+    builder, reduction = interpreter.interpreter_builder, interpreter.ReduceScanOpInterface
+    set_program = builder.set_grid_idx
+
+    def next_program(*args: Any, **kwargs: Any) -> Any:
+        bounds.next_program()
+        return set_program(*args, **kwargs)
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bounds.barriers += 1
+            return original(*args, **kwargs)
+
+        return call
+
+    builder.set_grid_idx, builder.create_barrier = next_program, counted(builder.create_barrier)
+    builder.create_dot, reduction.apply = counted(builder.create_dot), counted(reduction.apply)
+
+
+def _watch_pointers(interpreter: Any, bounds: Bounds) -> None:
+    """Note pointers made from integers and volatile loads; fill in what masked loads leave undefined."""
+    builder = interpreter.interpreter_builder
+    pointer_of, load = builder.create_int_to_ptr, builder.create_masked_load
+
+    def noted_pointer(*args: Any, **kwargs: Any) -> Any:
+        bounds.free = True
+        return pointer_of(*args, **kwargs)
+
+    def noted_load(pointers: Any, mask: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        bounds.ordered = bounds.ordered or bool(kwargs.get("is_volatile", args[-1] if args else False))
+        if other is None and not np.all(mask.data):
+            other = _undefined(interpreter, pointers)
+        return load(pointers, mask, other, *args, **kwargs)
+
+    builder.create_int_to_ptr, builder.create_masked_load = noted_pointer, noted_load
+
+
+def _compute_as_gpus(interpreter: Any) -> None:
+    """Round the factors of TF32 products, and refuse products that are too small for tensor cores."""
+    from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
+    from triton.backends.nvidia.compiler import min_dot_size  # type: ignore[import-untyped]
+
+    builder = interpreter.interpreter_builder
+    multiply = builder.create_dot
+
+    def product(a: Any, b: Any, total: Any, precision: Any, *rest: Any) -> Any:
+        if getattr(precision, "name", "") == "TF32":
+            a, b = (interpreter.TensorHandle(_tf32(h.data), h.dtype) for h in (a, b))
+        return multiply(a, b, total, precision, *rest)
+
+    builder.create_dot = product
+    builder.codegen_fns["min_dot_size"] = min_dot_size(GPUTarget("cuda", 90, 32))
+
+
+def _run_one_configuration() -> None:
+    """Run an autotuned kernel in its first configuration: there is nothing here to measure."""
+    from triton.runtime.autotuner import Autotuner  # type: ignore[import-untyped]
+
+    tuned = Autotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.configs = self.configs[:1]
         return tuned(self, *args, **kwargs)
 
-    builder.create_int_to_ptr, executor.__call__, Autotuner.run = made_of_integer, launch, run
-    correct_interpreter()
-    builder.set_grid_idx, builder.create_masked_load = program, loaded
-    # reductions, scans and products contain barriers
-    builder.create_barrier, builder.create_dot = waiting(builder.create_barrier), waiting(product)
-    builder.set_grid_dim = sized
-    builder.codegen_fns["min_dot_size"] = min_dot_size(GPUTarget("cuda", 90, 32))
-    combined.apply = waiting(combined.apply)
-    interpreter._patch_builtin = _patching(interpreter)
+    Autotuner.run = run
 
 
 def _patching(interpreter: Any) -> Callable[..., None]:
