@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kernellab.designer.ir.dtypes import HALVES
 from kernellab.designer.ir.expr import Axis, Iota, Num, Op, walk
 from kernellab.designer.ir.launch import Launch
-from kernellab.designer.ir.pairs import first_of
 from kernellab.designer.ir.tiling import Tiling
 from kernellab.designer.tile import why
 from kernellab.designer.tile.context import Context, below, power
 from kernellab.designer.tile.gpu.sharing import columns_of, filling_columns
-from kernellab.designer.tile.order import accesses, axis_order, crossing, short_rows, sliceable, widest_along
+from kernellab.designer.tile.gpu.streamed import streamed
+from kernellab.designer.tile.order import accesses, axis_order, crossing, short_rows, sliceable
 
 #: largest tile, in elements, that Triton keeps in registers without spilling, at 32 warps
 _MOST = 1 << 15
@@ -21,14 +20,6 @@ _MOST = 1 << 15
 _SHORT, _LINE = 64, 256
 #: numbers packed into a byte or a word, and elements of a tile that unpacks them
 _PACKED, _UNPACKED_TILE = 8, 1 << 14
-#: other rows longer than this multiple of the longest whole row share exponentials among a lane's elements
-_LONGER = 2
-#: bytes that a lane moves at once
-_VECTOR = 16
-#: longest row that is still in the L2 cache when programs of few lanes, of which more run at once, read it again
-_CACHED_ROW = 53248
-#: share of the L2 cache for rows that are read again; programs per SM that read narrow rows
-_CACHED, _PROGRAMS = 0.7, 4
 #: longest axis along which results repeat what is read, elements of their tile, and of a thread. The gradient of a
 #: pooling 2 x 2 of 64 x 64 x 112 x 112 bf16 on an H200 0.067 ms (0.280 with a program for each row of a window), 3 x 3
 #: of 111 x 111 0.078 in tiles of 2 rows of windows (0.100 of one)
@@ -98,45 +89,7 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
     if len(red) == len(k.red) > 1 and (several := _several(ctx, t, tiled, red)) is not None:
         return several
     if _held(ctx, k, red) > ctx.style.whole_row:
-        firsts = [first for r in k.reds if (first := first_of(r)) is not None]
-        own_firsts = [first for first in firsts if first in k.reds]
-        unaligned = ctx.style.measured and ctx.size(inner) * widest_along(k, [inner]) % _VECTOR != 0
-        vector = _vector(ctx, k, inner, any(f.kind == "max" for f in own_firsts)) if unaligned else 0
-        odd = unaligned and k.varies
-        narrow_max = any(first.kind == "max" and first.arg.dtype in HALVES for first in own_firsts)
-        once = odd and narrow_max
-        # float32 values that are stored narrow: passes over the cache take less time than a second exponential per
-        # element; on an H200 the gradient of a cross entropy over 32000 takes 0.340 ms (0.543), over 50304 1.039
-        # (0.672: the rows of all programs no longer fit in the cache), over 128256 1.009 (0.851)
-        short = ctx.size(inner) <= 4 * ctx.style.whole_row
-        narrow = (
-            short
-            and bool(own_firsts)
-            and all(first.kind == "max" for first in own_firsts)
-            and widest_along(k, [inner]) <= 2
-        )
-        cached = narrow and not odd and k.varies and _stays_in_cache(ctx, k, inner, _PROGRAMS)
-        online = once or (not cached and any(first.arg.dtype == "float32" for first in own_firsts))
-        # a lane that keeps three results per element has no registers for several elements
-        length = ctx.style.row_block // (2 if once else 1) if online else _row_block(ctx, inner)
-        if k.varies and not online and _stays_in_cache(ctx, k, inner):
-            length = max(length, ctx.style.whole_row)
-        # aligned to 16 bytes, 4 elements of 8192 lanes: 8192 rows of 65536 on an H100 0.751 ms (passes 1.146), 2048 of
-        # 131072 0.531 (0.638), but 8192 of 32768 0.416 (0.383)
-        long = ctx.style.measured and k.varies and ctx.size(inner) > _LONGER * ctx.style.whole_row
-        # so do float32 values of narrow elements that no cache holds: one exponential per element in place of two
-        widened = not cached and widest_along(k, [inner]) <= 2 and any(f.kind == "max" for f in own_firsts)
-        if (narrow_max or widened) and (odd or long) and len(k.red) == len(own_firsts) == 1 and len(k.reds) == 2:
-            lanes, parts, warps = _shared_exponentials(odd, narrow_max, vector, ctx.size(inner))
-            blocks = {inner: ctx.block("LANES", lanes, inner, 64)}
-            return replace(t, blocks=blocks, once=True, parts=parts, vector=vector, warps=warps, why=why.ONLINE)
-        if vector:
-            length = _of_vectors(ctx, k, inner, online)
-        blocks = {inner: ctx.block("BLOCK", length, inner, 64)}
-        return replace(
-            t, blocks=blocks, exact=ctx.exact(blocks), once=once, cached=cached, vector=vector,
-            why=why.ONLINE if online else t.why,
-        )  # fmt: skip
+        return streamed(ctx, k, t, inner)
     t = replace(t, whole=frozenset(red), why=why.WHOLE_ROW)
     par = [a for a in tiled if a in k.par]
     searches = any(r.kind.startswith("arg") for r in k.reds)
@@ -144,44 +97,6 @@ def _rows(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis]) -> Tiling:
         return t
     rows = _rows_side_by_side(ctx, ctx.size(inner), ctx.volume(par))
     return replace(t, blocks={par[-1]: ctx.block("ROWS", rows, most=64)}) if rows > 1 else t
-
-
-def _vector(ctx: Context, k: Launch, inner: Axis, has_largest: bool) -> int:
-    """Return the elements of a vector at whose multiples a loop over unaligned rows begins; 0 where it begins with the
-    row: in other languages, and where floats of 4 bytes are only summed, which was not measured."""
-    item = widest_along(k, [inner])
-    return _VECTOR // item if (item <= 2 or has_largest) and ctx.target.dsl == "triton" else 0
-
-
-def _shared_exponentials(odd: bool, narrow: bool, vector: int, length: int) -> tuple[int, int, int]:
-    """Return the lanes of a tile whose lanes share one exponential among several elements, these elements, and warps.
-
-    ``length``: elements of a row; ``odd``: rows are no whole number of vectors, and read as such if ``vector``;
-    ``narrow``: the exponentials are of stored elements, not of wider values.
-    Measured on an H200 in ms, from one element at a time with 1024 lanes of 32
-    warps on: log-softmax of 8192 x 50257 bf16 0.650 and 0.625, softmax of 4096 x 20001 0.158 and 0.130, of 2048 x
-    131071 0.520 and 0.441; the gradient of a cross entropy over 50257 0.800 and 0.747 (0.811 with 512 lanes). Rows of
-    whole vectors with 8192 lanes of 32 warps and 2048 of 8: that gradient over 50304 0.777 and 0.626, over 128256 0.782
-    and 0.781; but softmax of 8192 x 65536 0.667 and 0.773. Half as many lanes: log-softmax over 36864 0.530 and 0.380,
-    50304 0.574 and 0.541, 57344 0.587 and 0.627; that gradient over 50304 0.629 and 0.599, 65536 0.767 and 0.776.
-    """
-    if not odd and length <= _CACHED_ROW:
-        return (4096, 4, 16) if narrow else (1024, 4, 4)
-    if odd:
-        return (512 if narrow else 256, 8, 8) if vector else (1024, 8, 32)
-    return (8192, 4, 32) if narrow else (2048, 4, 8)
-
-
-def _of_vectors(ctx: Context, k: Launch, inner: Axis, online: bool) -> int:
-    """Return the elements of a block of a row whose loop begins at a vector.
-
-    Measured on an H200 in ms, from single elements on: RMS norm of 4096 x 20001 bf16 0.302 and 0.142 and layer norm
-    0.473 and 0.196 with one block, argmax of 2048 x 50257 0.199 and 0.096 and sums of 4096 x 50257 0.142 and 0.113 with
-    blocks of 4096 in place of 16384, softmax of 2048 x 50257 float32 0.394 and 0.291 with 8192.
-    """
-    if k.varies and not online and ctx.size(inner) <= _LONGER * ctx.style.whole_row:
-        return _LONGER * ctx.style.whole_row
-    return ctx.style.row_block * (2 if k.varies and widest_along(k, [inner]) == 4 else 1)
 
 
 def _unpacked(ctx: Context, k: Launch, t: Tiling, tiled: list[Axis], red: list[Axis]) -> Tiling | None:
@@ -245,19 +160,6 @@ def _held(ctx: Context, k: Launch, red: list[Axis]) -> float:
     if len(red) != 1 or len(red) != len(k.red) or not ctx.bounded(red):
         return math.inf
     return ctx.size(red[0])
-
-
-def _row_block(ctx: Context, inner: Axis) -> int:
-    """Return the elements of a block of a row that is streamed."""
-    block = ctx.style.row_block
-    row = ctx.row("row_block", length=ctx.size(inner), block=block) if ctx.style.measured else None
-    return block * row["times"] if row else block
-
-
-def _stays_in_cache(ctx: Context, k: Launch, inner: Axis, programs: int = 1) -> bool:
-    """Return whether the L2 cache holds a row for each of ``programs`` per core until it is read again."""
-    row = programs * ctx.cores * ctx.size(inner) * widest_along(k, [inner])
-    return ctx.style.measured and row <= _CACHED * (ctx.chip.l2_bytes or 0)
 
 
 def _rows_side_by_side(ctx: Context, length: int, rows: int) -> int:
