@@ -23,10 +23,11 @@ from kernellab.designer.graph.layers import at_once
 from kernellab.designer.graph.library import LibraryCall, call_of, given, with_library
 from kernellab.designer.graph.stacks import joined, stacks
 from kernellab.designer.ir import extents
+from kernellab.designer.ir.collapse import collapse
 from kernellab.designer.ir.expr import Attend, Axis, Red
 from kernellab.designer.ir.extents import Chunks
 from kernellab.designer.ir.launch import Launch, LaunchKind, Plan
-from kernellab.designer.ir.normal import Layout, Output, Purpose, collapse
+from kernellab.designer.ir.normal import Layout, Output, Purpose
 from kernellab.designer.ir.scaling import WIDE
 from kernellab.designer.passes.attention import attend, attends
 from kernellab.designer.passes.chains import chained, chains, softmax_again, stored_once

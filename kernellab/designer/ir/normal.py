@@ -1,9 +1,10 @@
-"""Normal form of a graph's expressions: equal parts are shared, and axes that always run together are merged."""
+"""A graph's outputs and the views of its tensors in normal form: equal parts of expressions are shared, and split axes
+are replaced by their parts. (:mod:`kernellab.designer.ir.collapse` then merges axes that always run together.)"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -17,7 +18,6 @@ from kernellab.designer.ir.expr import (
     Dot,
     Expr,
     Free,
-    Frontier,
     Index,
     Inner,
     Iota,
@@ -31,8 +31,6 @@ from kernellab.designer.ir.expr import (
     Scan,
     SymNum,
     Win,
-    by_age,
-    walk,
 )
 from kernellab.designer.ir.extents import Chunks, Length
 from kernellab.errors import DesignError
@@ -225,11 +223,6 @@ def _key(e: Expr) -> tuple[Any, ...]:
     return (type(e), *(id(a) for a in e.operands), _SAME[type(e)](e))
 
 
-def _one(axes: tuple[Axis, ...]) -> Axis:
-    """Return one axis that covers all of ``axes``."""
-    return axes[0] if len(axes) == 1 else Axis(extents.times([a.extent for a in axes]), axes)
-
-
 def _only(axes: tuple[Axis, ...]) -> Axis:
     if len(axes) != 1:
         raise DesignError("The keys of an attention are split into several axes.", "Reshape after it.")
@@ -307,194 +300,4 @@ class Layout:
         return replace(self, views=dict(self.views), dtypes=dict(self.dtypes), seconds=dict(self.seconds))
 
 
-def collapse(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> tuple[list[Output], Layout]:
-    """Merge neighbouring axes that every access and every reduction treats alike; return the outputs and their views.
-
-    Raises:
-        DesignError: one tensor is needed in two views that do not refine each other.
-    """
-    outputs = share(outputs)
-    forbidden: set[Axis] = set()
-    for _ in range(8):
-        merged, accesses = _merge(outputs, shapes, forbidden)
-        views: dict[str, set[tuple[Any, ...]]] = {}
-        for tensor, access in accesses:
-            views.setdefault(tensor, set()).add(tuple(extents.product(s.extent) for s in _merged_slots(access, merged)))
-        clashes = [t for t, v in views.items() if len(v) > 1]
-        if not clashes:
-            break
-        count = len(forbidden)
-        for tensor, access in accesses:
-            if tensor in clashes:
-                forbidden.update(leaf for s in access for leaf in s.ix.leaves())
-        if len(forbidden) == count:
-            raise DesignError(
-                f"The tensor {clashes[0]!r} is needed in two shapes at once, which no one view serves.",
-                "Let a person or a model write this sketch.",
-            )
-    rewritten = _apart(outputs, merged)
-    return collapse(rewritten, shapes) if rewritten is not None else _rewrite(outputs, shapes, merged)
-
-
-#: an index beyond every position
-_NO_PLACE = (1 << 63) - 1
-
-
-def _apart(outputs: list[Output], chains: dict[Axis, tuple[Axis, ...]]) -> list[Output] | None:
-    """Rewrite each argmax and argmin whose axes are not in memory order (a transposed view, several axes) as the
-    smallest position of the best value. Return None if there is none."""
-    memo: dict[int, tuple[Expr, Expr]] = {}
-    found = False
-
-    def visit(e: Expr) -> Expr:
-        nonlocal found
-        if id(e) in memo:
-            return memo[id(e)][1]
-        rebuilt = e.rebuilt([visit(a) for a in e.operands]) if e.operands else e
-        of_several = isinstance(rebuilt, Red) and rebuilt.kind in ("argmax", "argmin") and len(rebuilt.axes) > 1
-        if isinstance(rebuilt, Red) and of_several and chains.get(rebuilt.axes[0]) != rebuilt.axes:
-            rebuilt, found = _least_place(rebuilt), True
-        memo[id(e)] = (e, rebuilt)
-        return rebuilt
-
-    result = [replace(o, expr=visit(o.expr)) for o in outputs]
-    return result if found else None
-
-
-def _least_place(r: Red) -> Expr:
-    """Return the first position of the largest (smallest) value in the order of the axes, or of the first NaN if there
-    is one."""
-    arg, line = r.arg, r.line
-    floats = arg.dtype.startswith(("float", "bfloat"))
-    if floats and arg.dtype not in ("float32", "float64"):
-        arg = Op("cast", (arg,), "float32", line)
-    best = Red(r.kind.removeprefix("arg"), arg, r.over, arg.dtype, line)
-    here: Expr = Op("eq", (arg, best), "bool", line)
-    if floats:
-        here = Op("logical_or", (here, Op("isnan", (arg,), "bool", line)), "bool", line)
-    place = Op("where", (here, row_major(Ix(r.axes)), Num(_NO_PLACE, "int64")), "int64", line)
-    return Red("min", place, r.over, "int64", line)
-
-
-def _accesses(outputs: list[Output], shapes: dict[str, tuple[Extent, ...]]) -> list[tuple[str, list[Slot]]]:
-    visited: dict[int, Any] = {}
-    accesses = []
-    for o in outputs:
-        accesses.append((o.tensor, slots(o.index, shapes[o.tensor])))
-        for e in walk(o.expr, visited):
-            if isinstance(e, Leaf):
-                accesses.append((e.tensor, slots(e.index, shapes[e.tensor])))
-    return accesses
-
-
-def _merge(
-    outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], forbidden: set[Axis]
-) -> tuple[dict[Axis, tuple[Axis, ...]], list[tuple[str, list[Slot]]]]:
-    """Return the chains of axes to merge, by the first axis of each chain, and the accesses."""
-    accesses = _accesses(outputs, shapes)
-    roles: dict[Axis, set[Any]] = {}
-    fixed = set(forbidden)
-    after: dict[Axis, set[Any]] = {}
-    before: dict[Axis, set[Any]] = {}
-    visited: dict[int, Any] = {}
-    for o in outputs:
-        for e in walk(o.expr, visited):
-            if isinstance(e, Frontier):
-                for axis in e.axes:
-                    roles.setdefault(axis, set()).add(id(e))
-            if isinstance(e, Iota):
-                fixed.update(e.index.leaves())
-            if isinstance(e, (Scan, Dot, Inner)) and type(e) is not Dot:
-                fixed.update(e.axes)
-    for _, access in accesses:
-        for k, slot in enumerate(access):
-            for axis in slot.ix.leaves():
-                whole = slot.ix.plain and extents.same(slot.ix.extent, slot.extent)
-                if not whole:
-                    fixed.add(axis)
-                follower = access[k + 1].ix.leaves() if k + 1 < len(access) else ()
-                leader = access[k - 1].ix.leaves() if k else ()
-                after.setdefault(axis, set()).add(follower[0] if follower else None)
-                before.setdefault(axis, set()).add(leader[0] if leader else None)
-    follows: dict[Axis, Axis] = {}
-    for a, nexts in after.items():
-        if len(nexts) != 1 or a in fixed:
-            continue
-        b = next(iter(nexts))
-        if b is None or b in fixed or before.get(b) != {a} or roles.get(a, set()) != roles.get(b, set()):
-            continue
-        follows[a] = b
-    # in order of creation: the order of a set depends on memory addresses
-    starts = by_age(set(follows) - set(follows.values()))
-    chains = {}
-    for a in starts:
-        chain = [a]
-        while chain[-1] in follows and follows[chain[-1]] not in chain:
-            chain.append(follows[chain[-1]])
-        chains[a] = tuple(chain)
-    return chains, accesses
-
-
-def _merged_slots(found: list[Slot], chains: dict[Axis, tuple[Axis, ...]]) -> list[Slot]:
-    inner = {axis for chain in chains.values() for axis in chain[1:]}
-    result = []
-    for slot in found:
-        leaves = slot.ix.leaves()
-        if leaves and leaves[0] in inner:
-            continue
-        if leaves and leaves[0] in chains:
-            result.append(Slot(slot.ix, extents.times([a.extent for a in chains[leaves[0]]])))
-        else:
-            result.append(slot)
-    return result
-
-
-def _looks_wrong(view: Sequence[Length], shape: tuple[Extent, ...]) -> bool:
-    """Return whether the view has the rank of the shape but other extents; a kernel's host code would refuse such an
-    argument."""
-    return len(view) == len(shape) and not all(extents.same(a, b) for a, b in zip(view, shape, strict=True))
-
-
-def _rewrite(
-    outputs: list[Output], shapes: dict[str, tuple[Extent, ...]], chains: dict[Axis, tuple[Axis, ...]]
-) -> tuple[list[Output], Layout]:
-    whole = {a: Axis(extents.times([x.extent for x in chain])) for a, chain in chains.items()}
-    inner = {axis for chain in chains.values() for axis in chain[1:]}
-    layout = Layout({}, {})
-
-    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(whole.get(a, a) for a in given if a not in inner)
-
-    def index(tensor: str, given: Index) -> Index:
-        view = _merged_slots(slots(given, shapes[tensor]), chains)
-        if _looks_wrong([s.extent for s in view], shapes[tensor]):
-            view = [Slot(Ix(), 1), *view]
-        layout.views[tensor] = tuple(s.extent for s in view)
-        return tuple(s.ix.over(axes(s.ix.leaves())) for s in view)
-
-    memo: dict[int, tuple[Expr, Expr]] = {}
-
-    def visit(e: Expr) -> Expr:
-        if id(e) in memo:
-            return memo[id(e)][1]
-        rebuilt = e.rebuilt([visit(a) for a in e.operands])
-        if isinstance(rebuilt, Leaf):
-            rebuilt = replace(rebuilt, index=index(rebuilt.tensor, rebuilt.index))
-            layout.dtypes[rebuilt.tensor] = rebuilt.dtype
-        elif isinstance(rebuilt, Red):
-            rebuilt = replace(rebuilt, over=axes(rebuilt.axes))
-        elif type(rebuilt) is Dot:
-            rebuilt = replace(rebuilt, over=_one(axes(rebuilt.axes)))
-        elif isinstance(rebuilt, (Scan, Inner, Attend, Chain)) and not isinstance(rebuilt, Order):
-            rebuilt = replace(rebuilt, over=rebuilt.over.leaves()[0])
-        memo[id(e)] = (e, rebuilt)
-        return rebuilt
-
-    result = []
-    for o in outputs:
-        layout.dtypes[o.tensor] = o.dtype
-        result.append(replace(o, index=index(o.tensor, o.index), expr=visit(o.expr)))
-    return share(result), layout
-
-
-__all__ = ["Free", "Layout", "Output", "Slot", "collapse", "share", "slots"]
+__all__ = ["Free", "Layout", "Output", "Slot", "share", "slots"]
