@@ -39,6 +39,8 @@ class Tiling:
 
     ``blocks``: axis -> name of the constexpr of its tile size; ``whole``: axes with one tile of their full extent;
     ``exact``: blocked axes whose extent is divisible by every choice of the block; ``why``: the schedule in sentences.
+
+    The other fields are options of the launch kinds under whose headings they stand; their defaults leave them out.
     """
 
     order: tuple[Axis, ...]
@@ -46,40 +48,51 @@ class Tiling:
     whole: frozenset[Axis] = frozenset()
     exact: frozenset[Axis] = frozenset()
     why: tuple[str, ...] = ()
-    #: stored axes that are loops inside a tile: values that do not vary along them are computed once (pointwise)
-    inside: tuple[Axis, ...] = ()
+    #: the hint of the parallel loops: ``grididx`` (a GPU's programs) or ``coreidx`` (a CPU's cores)
     core: str = "grididx"
-    #: partial results stay in a tile's lanes until its loop ends
-    lanes: bool = False
-    precision: str = ""
-    swizzle: int = 0
-    #: launch options of a product; 0 if the tiles determine them
+    #: launch options; 0: the tiles determine them
     warps: int = 0
     stages: int = 0
-    #: whether its loop loads through tensor descriptors by default; None: it cannot
-    descriptors: bool | None = None
-    #: the largest element of a row of narrow floats and the exponentials below it are computed in one read
+
+    # pointwise
+    #: stored axes that are loops inside a tile: values that do not vary along them are computed once
+    inside: tuple[Axis, ...] = ()
+
+    # reductions
+    #: partial results stay in a tile's lanes until its loop ends
+    lanes: bool = False
+    #: rows that no tile holds: a row of narrow floats is read once, for its largest element and for the sum of the
+    #: exponentials below that
     once: bool = False
-    #: number of rows of lanes in a tile of that row, each as long as its block
+    #: elements of a tile of such a row for each lane of its block, which share an exponential
     parts: int = 1
     #: elements of a vector, at whose multiples a loop over rows of any length begins; 0: it begins with the row
     vector: int = 0
-    #: a row in the cache gets one pass per reduction of narrow elements
+    #: a row stays in the cache, and gets one pass per reduction of narrow elements
     cached: bool = False
+
+    # products
+    #: how factors are multiplied (``tf32x3``); "": as their dtype is
+    precision: str = ""
+    #: tiles of the grid that are visited as one group, so that neighbours share a cache; 0: in order
+    swizzle: int = 0
+    #: whether its loop loads through tensor descriptors by default; None: it cannot
+    descriptors: bool | None = None
     #: groups of warps that multiply tiles loaded by one more warp through the copy engine; 0: every warp does both
     groups: int = 0
     #: the groups alternate on whole tiles
     in_turn: bool = False
-    #: a block of channels holds all of them (windows)
+
+    # windows, which are products too
+    #: a block of channels holds all of them
     whole_channels: bool = False
-    #: the tap whose places are, with their channels, the depth of one product (windows); None: each is a product
+    #: the tap whose places are, with their channels, the depth of one product; None: each is a product
     deep: Tap | None = None
     #: that depth: lanes along the sum
     depth: int = 0
     #: positions are the rows of a window's product
     positions_first: bool = False
     #: name of the constexpr with the number of tiles of positions that one program computes with the same weights
-    #: (windows)
     run: str = ""
-    #: rows of outputs that one program computes from the same loads, if its windows have stride 1 (windows)
+    #: rows of outputs that one program computes from the same loads, if its windows have stride 1
     shared_rows: int = 0
