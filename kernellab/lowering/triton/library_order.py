@@ -1,5 +1,15 @@
-"""Functions of the library for sorts (keys of integers that order any dtype, and what lies under a key), and for rows
-of any length in whole vectors.
+"""Functions of the library for sorts, and for rows of any length in whole vectors (``kl_read_row``, ``kl_write_row``).
+
+A sort is one of signed integers, the keys, which order as the values do:
+
+    a float      its bits as an integer, all but the sign flipped where it is negative; NaN is the largest key
+    an integer   itself
+    descending   ~key
+    a lane beyond the row   the largest key, so that it comes last
+
+For a stable order the lane's place lies under the key: ``key << 16 | place`` (int32) of 16-bit dtypes, ``key << 32 |
+place`` (int64) of shorter than 64 bits; then -0 has the key of 0, so that their places decide. A 64-bit key has no room
+for a place: :func:`kl_long_places` sorts its halves, the low one first.
 
 See library.py, with whose functions the lowering copies them.
 """
