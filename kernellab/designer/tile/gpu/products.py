@@ -109,6 +109,30 @@ def _one_step(ctx: Context, k: Launch, summed: Axis) -> bool:
     return ctx.gpu and len(k.product.axes) > 1 and _STEP <= size <= (128 if few else 64) and size & (size - 1) == 0
 
 
+@dataclass(frozen=True)
+class _Result:
+    """The results of a product: ``others`` matrices of ``height`` x ``width``, each element a sum of ``summed``."""
+
+    others: int
+    height: int
+    width: int
+    summed: int
+
+    @property
+    def least(self) -> int:
+        """The shorter side."""
+        return min(self.height, self.width)
+
+    def tiles(self, m: int, n: int) -> int:
+        """Return the number of tiles of ``m`` x ``n``."""
+        return self.others * -(-self.height // m) * -(-self.width // n)
+
+    def along(self, short: int, long: int, d: int, stages: int) -> Tile:
+        """Return the tile of four warps whose side ``short`` lies along the shorter side of the result."""
+        m, n = (short, long) if self.height <= self.width else (long, short)
+        return Tile(m, n, d, 4, stages)
+
+
 def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     """Choose the style's tile; for the style with measured sizes that of a chip's row, or of the model."""
     dot, dtype = k.product, widest(k.product)
@@ -121,50 +145,68 @@ def _tile(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> Tile:
     if not ctx.style.measured:
         m, n, d = ctx.style.matmul
         return Tile(64, 64, 32 if m < 64 else 16, 4, 2) if ctx.scalar_products else Tile(m, n, d, 4, 3)
-    others, height, width = ctx.volume(Free()(dot) - {rows, cols}), ctx.size(rows), ctx.size(cols)
-
-    def tiles(m: int, n: int) -> int:
-        return others * -(-height // m) * -(-width // n)
-
-    summed, exact = ctx.volume(dot.axes), precision(ctx, k)
+    others = ctx.volume(Free()(dot) - {rows, cols})
+    result = _Result(others, ctx.size(rows), ctx.size(cols), ctx.volume(dot.axes))
     item = item_bytes("bfloat16" if dot.parts else dtype)
-    few = asynchronous_chip(ctx) and item == 2 and not dot.parts and min(height, width) <= 128 and summed >= 2048
-    steps = [ctx.size(a) for a in dot.axes if _one_step(ctx, k, a)]
-    if few and min(height, width) <= _STEP and steps:
-        # unpacked values occupy registers, so use more and narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms,
-        # 0.053 by 64; in steps of 128 along the bytes' rows 0.0277 with three stages, 0.0283 with four, down them
-        # 0.0308 and 0.0378
-        stages = 3 if max(steps) > 64 else 4
-        return Tile(_STEP, 32, 64, 4, stages) if height <= width else Tile(32, _STEP, 64, 4, stages)
-    if few and min(height, width) <= 64:
-        programs = tiles(32, 64) if height <= width else tiles(64, 32)
-        thin = _thin(min(height, width), tiles(64, 64) / ctx.cores, programs / ctx.cores, _packed(dot))
-        if thin is not None:
-            m, n, d, stages = thin
-            if summed % d and summed % 128 == 0:
-                d, stages = 128, stages + 1  # a step that divides the sum needs no mask
-            return Tile(m, n, d, 4, stages) if height <= width else Tile(n, m, d, 4, stages)
-    if asynchronous_chip(ctx) and item == 2 and not dot.parts and height >= 64 and _of_exponentials(dot, rows):
+    narrow = asynchronous_chip(ctx) and item == 2 and not dot.parts
+    # with few rows the kernel waits for the other factor's bytes
+    few = narrow and result.least <= 128 and result.summed >= 2048
+    if few and (thin := _few_rows(ctx, k, result)) is not None:
+        return thin
+    if narrow and result.height >= 64 and _of_exponentials(dot, rows):
         # each tile of columns computes them again. Probabilities of 32 x 128 x 4096 times 512 columns, with the two
         # launches before on an H200: 157 us by 64 x 64, 136 by 64 x 256; two waves of those (64 x 128 x 2048) 128, 122
         for columns, stages in ((256, 3), (128, 4)):
-            if width % columns == 0 and ctx.cores * 9 // 10 <= tiles(64, columns) <= ctx.cores:
+            one_wave = ctx.cores * 9 // 10 <= result.tiles(64, columns) <= ctx.cores
+            if result.width % columns == 0 and one_wave:
                 return Tile(64, columns, 64, 4, stages)
+    exact = precision(ctx, k)
     # measured on an H200, 128 and 16 rows: steps of 128 take 0.055 and 0.044 ms, steps of 64 0.082 and 0.058
-    long = few and tiles(64, 64) <= ctx.cores
+    long = few and result.tiles(64, 64) <= ctx.cores
     row = None if long else ctx.row(
-        "product", parts=parts_of(dot), item=item, precision=exact, summed=summed, along=_both_along(dot), tiles=tiles
+        "product", parts=parts_of(dot), item=item, precision=exact, summed=result.summed, along=_both_along(dot),
+        tiles=result.tiles,
     )  # fmt: skip
     if row is not None:
         tile = Tile(**row)
         # more stages than steps only occupy shared memory that other programs could use
-        return replace(tile, stages=max(1, min(tile.stages, -(-summed // tile.d)))) if dot.parts else tile
+        steps = -(-result.summed // tile.d)
+        return replace(tile, stages=max(1, min(tile.stages, steps))) if dot.parts else tile
+    return _models_tile(ctx, dot, result, item, exact, few)
+
+
+def _few_rows(ctx: Context, k: Launch, result: _Result) -> Tile | None:
+    """Return the measured tile of a product of up to 64 rows (or columns); None if those of other products apply."""
+    steps = [ctx.size(a) for a in k.product.axes if _one_step(ctx, k, a)]
+    if result.least <= _STEP and steps:
+        # unpacked values occupy registers, so use more and narrower programs; 16 x 11008 x 4096 on an H200 0.042 ms,
+        # 0.053 by 64; in steps of 128 along the bytes' rows 0.0277 with three stages, 0.0283 with four, down them
+        # 0.0308 and 0.0378
+        return result.along(_STEP, 32, 64, 3 if max(steps) > 64 else 4)
+    if result.least > 64:
+        return None
+    programs = result.tiles(32, 64) if result.height <= result.width else result.tiles(64, 32)
+    waves = result.tiles(64, 64) / ctx.cores
+    thin = _thin(result.least, waves, programs / ctx.cores, _packed(k.product))
+    if thin is None:
+        return None
+    short, long, d, stages = thin
+    if result.summed % d and result.summed % 128 == 0:
+        d, stages = 128, stages + 1  # a step that divides the sum needs no mask
+    return result.along(short, long, d, stages)
+
+
+def _models_tile(ctx: Context, dot: Dot, result: _Result, item: int, exact: str, few: bool) -> Tile:
+    """Return the tile that is the fastest by the model; with ``few`` rows steps of 128, and as many stages as fit."""
     rate = _rate(ctx, exact, parts_of(dot))
-    copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if dtype == "float32" else 1)
-    work = Product(height, width, summed, others, item, rate, ctx.shared, copies, 2 if ctx.scalar_products else sums)
+    copies, sums = (parts_of(dot), 2) if dot.parts else (1, _SUMS.get(exact, 1) if widest(dot) == "float32" else 1)
+    work = Product(
+        result.height, result.width, result.summed, result.others, item, rate, ctx.shared, copies,
+        2 if ctx.scalar_products else sums,
+    )  # fmt: skip
     if not few:
         return product_tile(ctx.chip, work, step=16 if ctx.scalar_products else 0)
-    # with few rows the kernel waits for the other factor's bytes: long steps and many stages keep more in flight
+    # long steps and many stages keep more bytes in flight
     best = product_tile(ctx.chip, work, step=128)
     return replace(best, stages=max(2, min(5, ctx.shared // work.staged(best.m, best.n, best.d))))
 
@@ -198,9 +240,9 @@ def _shared_bytes(k: Launch, rows: Axis, precision: str, tile: Tile) -> int:
 
 
 def _thin(rows: int, waves: float, programs: float, packed: bool) -> tuple[int, int, int, int] | None:
-    """Return rows, columns, step length and stages of a product of up to 64 rows, which waits for the other factor's
-    bytes; None if the measured tiles of general products apply. ``waves`` and ``programs``: tiles of 64 columns and of
-    32 x 64, per SM.
+    """Return rows, columns, step length and stages of a product of up to 64 ``rows``, which waits for the other
+    factor's bytes; None if the measured tiles of general products apply. ``waves`` and ``programs``: tiles of 64
+    columns and of 32 x 64, per SM; ``packed``: see :func:`_packed`.
 
     Swept over columns of 16, 32, 64, steps of 128, 256, 512 and 3 to 5 stages on an H200, 2026-11-29. int8, 16 rows:
     11008 x 4096 22.1 us (64 columns, steps of 128: 26.2), 4096 x 4096 14.6 (32, 128: 15.5), 28672 x 8192 76.6 (32, 256:
@@ -266,55 +308,60 @@ def _asynchronous(ctx: Context, k: Launch, rows: Axis, cols: Axis) -> _Roles | N
     320 x 3072 x 3072 17.5, 11.0, 13.9; 512 x 768 x 3072 10.3, 7.7, 7.7; 1024 x 1024 x 4096 14.6 to 15.8, 14.4 to 15.3,
     15.2 (from memory 23.6, 20.5, 19.4).
     """
-    dot = k.product
-    pair = {dot.a.dtype, dot.b.dtype}
-    eight = k.of_float8 and _both_along(dot)
-    narrow = (eight or pair in ({"bfloat16"}, {"float16"})) and not dot.parts
-    plain = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
-    if not (
-        ctx.style.measured
-        and asynchronous_chip(ctx)
-        and narrow
-        and plain
-        and (k.in_place or not (k.gathers or k.routed))
-        and (len(dot.axes) == 1 or dot.steps)
-    ):
+    if not _may_be_asynchronous(ctx, k):
         return None
-    others, height, width = ctx.volume(k.par - {rows, cols}), ctx.size(rows), ctx.size(cols)
-
-    def tiles(m: int, n: int) -> int:
-        return others * -(-height // m) * -(-width // n)
-
-    summed, in_parts = ctx.volume(dot.axes), any(item_bytes(o.dtype) > 2 for o in k.outs)
+    dot = k.product
+    others = ctx.volume(k.par - {rows, cols})
+    result = _Result(others, ctx.size(rows), ctx.size(cols), ctx.volume(dot.axes))
+    wide = any(item_bytes(o.dtype) > 2 for o in k.outs)
     if k.in_place:
         # results leave without the copy engine, which writes whole boxes: the other group's products hide that
-        return (
-            _ROLES[1]
-            if summed >= _ROLES[1].tile.d and min(height, width) >= _ROLES[1].tile.n and not in_parts
-            else None
-        )
-    roles: tuple[_Roles, ...] = (*_ROLES, _LOW_ROLES) if summed <= _LONG else _ROLES
-    if summed > _LONG and not eight:
+        pair = _ROLES[1]
+        fits = result.summed >= pair.tile.d and result.least >= pair.tile.n
+        return pair if fits and not wide else None
+    best = _fewest_waves(ctx, result, k.of_float8)
+    if best in _ONE_WAVE and not wide:
+        return best
+    if wide:
+        left = dot.a if rows in Free()(dot.a) else dot.b
+        best = _WIDE_ROLES if _along(left, dot) else _TURNED_ROLES
+    if k.of_float8:
+        coarse = all(o.dtype == "bfloat16" for o in k.outs) and result.summed >= _LONG and not dot.steps
+        best = _FLOAT8_LONG_ROLES if coarse else _FLOAT8_ROLES
+    short = not k.of_float8 and not wide and result.summed <= _SHORT and result.tiles(128, 128) <= ctx.cores
+    if result.summed < best.tile.d or short:
+        return None
+    narrow = result.height < best.tile.m or result.width < best.tile.n
+    if not (narrow or result.tiles(best.tile.m, best.tile.n) * 2 < ctx.cores):
+        return best
+    # too few tiles for the chip: low tiles, if their sums are long
+    low = not k.of_float8 and result.least >= (128 if wide else 256) and others * result.summed >= _LONG
+    return _LOW_ROLES if low else None
+
+
+def _may_be_asynchronous(ctx: Context, k: Launch) -> bool:
+    """Return whether the chip and the lowering can multiply the factors as the copy engine leaves them: stored matrices
+    of two-byte floats, or of one-byte ones that are contiguous along the sum."""
+    dot = k.product
+    eight = k.of_float8 and _both_along(dot)
+    narrow = (eight or {dot.a.dtype, dot.b.dtype} in ({"bfloat16"}, {"float16"})) and not dot.parts
+    stored = all(isinstance(e, Leaf) and len(e.index) > 1 for e in (dot.a, dot.b))
+    in_order = k.in_place or not (k.gathers or k.routed)
+    steps = len(dot.axes) == 1 or bool(dot.steps)
+    return ctx.style.measured and asynchronous_chip(ctx) and narrow and stored and in_order and steps
+
+
+def _fewest_waves(ctx: Context, result: _Result, eight: bool) -> _Roles:
+    """Return the roles whose tiles take the least time: waves of tiles on the chip, times the share of each wave."""
+    roles: tuple[_Roles, ...] = (*_ROLES, _LOW_ROLES) if result.summed <= _LONG else _ROLES
+    if result.summed > _LONG and not eight:
         # measured in one wave of whole tiles on most SMs; 96 rows take 16.9 us in tiles of 64, and 13.7 without roles
         roles += tuple(
             r for r in _ONE_WAVE
-            if ctx.cores < 2 * tiles(r.tile.m, r.tile.n) <= 2 * ctx.cores and height % r.tile.m == 0 == width % r.tile.n
+            if ctx.cores < 2 * result.tiles(r.tile.m, r.tile.n) <= 2 * ctx.cores
+            and result.height % r.tile.m == 0 == result.width % r.tile.n
         )  # fmt: skip
-    best = min(roles, key=lambda r: -(-tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
-    if best in _ONE_WAVE and not in_parts:
-        return best
-    if in_parts:
-        left = dot.a if rows in Free()(dot.a) else dot.b
-        best = _WIDE_ROLES if _along(left, dot) else _TURNED_ROLES
-    if eight:
-        coarse = all(o.dtype == "bfloat16" for o in k.outs) and summed >= _LONG and not dot.steps
-        best = _FLOAT8_LONG_ROLES if coarse else _FLOAT8_ROLES
-    if summed < best.tile.d or (not eight and not in_parts and summed <= _SHORT and tiles(128, 128) <= ctx.cores):
-        return None
-    few = height < best.tile.m or width < best.tile.n or tiles(best.tile.m, best.tile.n) * 2 < ctx.cores
-    if few and not eight and min(height, width) >= (128 if in_parts else 256) and others * summed >= _LONG:
-        return _LOW_ROLES
-    return None if few else best
+    return min(roles, key=lambda r: -(-result.tiles(r.tile.m, r.tile.n) // ctx.cores) * r.share)
 
 
 def parts_of(dot: Dot) -> int:
