@@ -375,13 +375,14 @@ class EdgeRule:
     oversized_bytes: int = 256 * 1024
     #: share of denormal answers returned as zeros from which they count as flushed
     flushed: float = 0.5
-    #: next to zeros of a result: relative error, and multiples of what a rounding of the arguments changes and of the
-    #: reference's own error, that are allowed; elements that are needed, the share of them that may be off, and seconds
-    #: of the judge's own thread
+    #: next to zeros of a result: relative error that is allowed,
     near_zeros_relative: float = 1e-3
+    #: and multiples of what a rounding of the arguments changes, and of the reference's own error;
     near_zeros_roundings: float = 16.0
+    #: elements there that are needed, and the share of them that may be off;
     near_zeros_least: int = 16
     near_zeros: float = 0.1
+    #: seconds of the judge's own thread
     near_zeros_seconds: float = 0.3
     #: small numbers of the reference and the source whose size arguments get, and seconds for these cases
     small_literals: int = 4
@@ -392,15 +393,16 @@ class EdgeRule:
 class DrawnRule:
     """Inputs drawn from what a task declares (:mod:`kernellab.verifier.survey.survey`)."""
 
-    #: cases of a verification and of a ranking, additional cases of the solver, and seconds of the judge's own thread
-    #: to find them; the share of these seconds that passes before the solver begins
+    #: cases of a verification, and of a ranking
     cases: int = 36
     rank_cases: int = 10
+    #: additional cases of the solver, in either
     solved: int = 6
     #: pairs of arguments that get special values at one position
     pairs: int = 3
     #: samples of probabilities and the like this close to 0 may be 0
     near_zero: float = 0.02
+    #: seconds of the judge's own thread to find the cases of a verification, and of a ranking
     seconds: float = 0.8
     rank_seconds: float = 0.3
     #: cases at a size at which a source may take another path, and seconds of this thread to make them
@@ -416,22 +418,24 @@ class DrawnRule:
     late_seconds: float = 0.3
     #: longest rows tried far from zero: with more terms plain sums lose too much accuracy
     shifted: int = 1 << 14
-    #: numbers of a source from here on may be a block size, and positions around their multiples that are inspected
+    #: numbers of a source from here on may be a block size
     block: int = 16
+    #: positions around their multiples that are inspected
     seams: int = 4096
     #: seconds of calls in Triton's interpreter, each of which takes ten milliseconds or more
     interpreted: float = 0.4
     #: seconds of one call with a Dim as long as that allows
     interpreted_long: float = 0.5
+    #: share of ``seconds`` (``rank_seconds``) after which no case is drawn any more: the rest is the solver's
     drawing: float = 0.7
-    #: for large inputs, as many cases as fit in about this many seconds, and at least ``least``: each takes about
-    #: ``runs`` times as long as the reference, and passes over its data at ``bytes_a_second``
+    #: for large inputs, as many cases as fit in about this many seconds,
     call_seconds: float = 1.2
+    #: and at least this many:
     least: int = 8
+    #: a case takes about this many times as long as the reference, and passes over its data at ``bytes_a_second``
     runs: float = 6.0
     bytes_a_second: float = 4e8
-    #: Dims that are tried at their ends, and input bytes there; sizes tried at numbers of the source, those of them
-    #: that have others nearby, and bytes there
+    #: Dims that are tried at their ends, and input bytes there
     ends: int = 3
     end_bytes: int = 4 * MIB
     #: input bytes for which two Dims are long at once: up to the second value if the declared sizes have a quarter of
@@ -442,29 +446,37 @@ class DrawnRule:
     wide: int = 2
     wide_seconds: float = 0.5
     wide_bytes: int = 128 * MIB
+    #: sizes that are tried at numbers of the source, one Dim at each
     numbers: int = 16
+    #: numbers of the source at which all Dims are equal, and about which sizes nearby are tried
     named: int = 6
     #: sizes of two Dims at numbers that stand together in the source
     together: int = 8
+    #: input bytes of each of these
     named_bytes: int = 512 * 1024
     #: magnitudes from this share of an argument's rms on are usual, and occur in the families too
     usual: float = 1e-3
-    #: how far the solver may search for an edge, and patterns that test whether equal elements decide
+    #: largest magnitude of an element with which the solver searches for an edge
     far: float = 1e6
+    #: patterns that test whether equal elements decide
     ties: int = 6
-    #: comparisons for which exact ties are searched, and the share of the seconds at which the search ends
+    #: comparisons for which exact ties are searched
     exact_edges: int = 12
+    #: cases of exact ties that go before all others in an interpreter, which runs only a few
     exact_first: int = 3
+    #: share of ``seconds`` (``rank_seconds``) at which the search for exact ties ends
     exact_share: float = 1.4
     #: share of an output's rms by which the two answers for equal elements must then differ
     apart: float = 0.02
     #: input bytes at which cases are drawn, if the Dims' ranges allow
     case_bytes: int = 256 * 1024
-    #: own contents of the task at one small size, each of which one call gets: largest number, seconds of the judge's
-    #: thread that draws them, and bytes of one (if the Dims allow) and of all
+    #: own contents of the task at one small size, each of which one call gets: largest number
     contents: int = 1024
+    #: seconds of the judge's thread that draws them
     contents_seconds: float = 0.2
+    #: seconds of the calls with them
     contents_call_seconds: float = 1.0
+    #: bytes of one (if the Dims allow), and of all
     content_bytes: int = 8 * 1024
     contents_bytes: int = 16 * MIB
     #: relative difference between the reference and its float64 run from which an answer is noise
@@ -475,28 +487,37 @@ class DrawnRule:
 class CombinedRule:
     """Cases in which several things differ at once (:mod:`kernellab.verifier.boundary_checks.combined`)."""
 
-    #: sizes: the usual one, the ranges of middle and long ones, whole tiles, and the end of a source's numbers; bytes
+    #: sizes of a Dim: the usual one,
     small: int = 7
+    #: the ranges of middle and of long ones, of which one each is drawn,
     middle: tuple[int, int] = (33, 255)
     long: tuple[int, int] = (320, 900)
+    #: whole tiles,
     whole: tuple[int, ...] = (64, 128, 192, 256)
+    #: and numbers of the source up to this one
     longest: int = 1 << 14
+    #: bytes of a combination
     bytes: int = 2 * MIB
-    #: contents of an argument, and those that are always among them; arguments that get another layout, pairs that are
-    #: one tensor; teams of threads; from where a scalar is large, and numbers of the source that part its values
+    #: contents of an argument, and those that are always among them
     contents: int = 6
     contents_first: tuple[str, ...] = ("NaN", "inf", "zero", "low", "high", "scaled")
+    #: arguments that get another layout, and pairs of arguments that are one tensor
     arguments: int = 4
     pairs: int = 1
+    #: teams of threads
     teams: tuple[int, ...] = (2, 3, 4, 8)
+    #: a scalar is large from here on
     large: float = 64.0
+    #: numbers of the source that part the values of a scalar
     compared: int = 3
-    #: rows that are tried although they take more of the judge's thread than the seconds for all, and in an interpreter
-    #: more of the clock; seconds of the clock; and causes of wrong answers that are searched for
+    #: combinations that are tried although they take the judge's thread longer than ``seconds``,
     least: int = 48
+    #: and in an interpreter although they take longer than ``DRAWN.interpreted`` on the clock
     interpreted: int = 4
+    #: seconds of the judge's thread, and of the clock
     seconds: float = 0.8
     wall: float = 12.0
+    #: causes of wrong answers that are searched for
     causes: int = 4
 
 
