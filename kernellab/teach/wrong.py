@@ -91,21 +91,23 @@ def _drawn_whole(wrong: Wrong) -> bool:
 def _smaller(wrong: Wrong, program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong:
     """The map at sizes below ``sizes`` where as much fails, at least half as large a share: each is halved until it
     fits, or no smaller one does. With the signature of ``wrong``, which shows more of the fault's kind."""
-    best, kept = wrong, dict(sizes)
-    least = wrong.count / prod(wrong.shape) / 2
-    for dim in sorted(task.dims, key=lambda one: -kept.get(one.name, 0)):
-        right = dim.min - 1
-        while kept.get(dim.name, 0) > ROWS and kept[dim.name] - right > 1 and not _drawn_whole(best):
-            tried = {**kept, dim.name: (kept[dim.name] + right) // 2}
+    best, failing = wrong, dict(sizes)
+    least_share = wrong.count / prod(wrong.shape) / 2
+    for dim in sorted(task.dims, key=lambda one: -failing.get(one.name, 0)):
+        # a search by halves between the smallest size that shows the fault and the largest that does not
+        hides = dim.min - 1
+        while failing.get(dim.name, 0) > ROWS and failing[dim.name] - hides > 1 and not _drawn_whole(best):
+            tried = {**failing, dim.name: (failing[dim.name] + hides) // 2}
             found = _failure_at(program, task, tried)
-            if found is None or prod(found.shape) < _FEW or found.count < least * prod(found.shape):
-                right = tried[dim.name]
+            if found is None or prod(found.shape) < _FEW or found.count < least_share * prod(found.shape):
+                hides = tried[dim.name]
             else:
-                best, kept = replace(found, signature=wrong.signature), tried
+                best, failing = replace(found, signature=wrong.signature), tried
     return best
 
 
 def _failure_at(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
+    """The map of usual inputs at ``sizes``; None where the program is right there or does not run."""
     for binding in _bindings(program, task):
         with suppress(KernellabError, RuntimeError):
             case = Case(task.module().sample(sizes, seed=0), sizes)
@@ -167,6 +169,7 @@ def _bindings(program: Program, task: Task) -> Iterator[Binding]:
 
 
 def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wrong | None:
+    """The map of the first output that is wrong at ``case``; None where all are right."""
     wanted = tuple(map(parts, task.module().results(case.args)))
     exact = reference64(task, case.args)
     inputs = binding.inputs(case.args)
@@ -184,14 +187,15 @@ def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wro
             _, wrong = wrong64(got, want) if f64 else wrong_declared(got, want, best, tf32=in_tf32(program))
             if bool(wrong.any()):
                 written = run.written[bound.tensor].reshape(want.shape)
-                told = _wrong(bound.tensor, case, got.double(), want.double(), wrong, written)
-                other = _other(got, exact if f64 and exact is not None else wanted, number)
-                return replace(told, other=other + 1, signature=EXCHANGED) if other is not None else told
+                found = _map_of(bound.tensor, case, got.double(), want.double(), wrong, written)
+                other = _exchanged_with(got, exact if f64 and exact is not None else wanted, number)
+                return replace(found, other=other + 1, signature=EXCHANGED) if other is not None else found
     return None
 
 
-def _other(got: Tensor, results: Sequence[Tensor], number: int) -> int | None:
-    """Which other result of the reference ``got`` is: outputs are matched in the order of their declarations."""
+def _exchanged_with(got: Tensor, results: Sequence[Tensor], number: int) -> int | None:
+    """The number of the reference's result, other than ``number``, that ``got`` equals: outputs are matched in the
+    order of their declarations. None where it equals none, or is too small to tell."""
     if got.numel() < 2:
         return None
     for at, result in enumerate(results):
@@ -200,7 +204,8 @@ def _other(got: Tensor, results: Sequence[Tensor], number: int) -> int | None:
     return None
 
 
-def _wrong(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, written: Tensor) -> Wrong:
+def _map_of(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, written: Tensor) -> Wrong:
+    """The map of output ``name``; ``wrong`` and ``written`` mark its elements."""
     import torch
 
     from kernellab.verifier.compare.records import Mismatch
@@ -216,24 +221,26 @@ def _wrong(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, writ
         signature = numeric(got, want, Mismatch(rule, "", wrong), inputs=tensors)
     place = tuple(first)
     return Wrong(
-        output=name, at=case.at, shape=tuple(want.shape), rows=_rows(wrong, got, written), first=place,
+        output=name, at=case.at, shape=tuple(want.shape), rows=_picture(wrong, got, written), first=place,
         got=float(got[place]), want=float(want[place]), count=int(wrong.sum()), signature=signature,
     )  # fmt: skip
 
 
-def _rows(wrong: Tensor, got: Tensor, written: Tensor) -> tuple[str, ...]:
+def _picture(wrong: Tensor, got: Tensor, written: Tensor) -> tuple[str, ...]:
+    """A mark for each element of the last two dimensions, or for each of at most ROWS x COLUMNS bands of them: the
+    first of never stored, not finite, wrong that holds of a wrong element in it."""
     wide = wrong.shape[-1] if wrong.dim() else 1
     flat = (-1, wide) if wrong.dim() > 1 else (1, -1)
-    w, bad, missing = (t.reshape(flat) for t in (wrong, ~got.isfinite(), ~written))
-    height, width = min(w.shape[0], ROWS), min(w.shape[1], COLUMNS)
-    lines = []
-    for r in range(height):
-        rows = slice(r * w.shape[0] // height, max((r + 1) * w.shape[0] // height, r * w.shape[0] // height + 1))
-        line = ""
-        for c in range(width):
-            span = slice(c * w.shape[1] // width, max((c + 1) * w.shape[1] // width, c * w.shape[1] // width + 1))
-            part = w[rows, span]
-            marks = (("u", missing[rows, span]), ("n", bad[rows, span]), ("x", part))
-            line += next((mark for mark, where in marks if bool((where & part).any())), ".")
-        lines.append(line)
-    return tuple(lines)
+    wrong, got, written = (t.reshape(flat) for t in (wrong, got, written))
+    marks = (("u", wrong & ~written), ("n", wrong & ~got.isfinite()), ("x", wrong))
+    columns = _bands(wrong.shape[1], COLUMNS)
+    return tuple(
+        "".join(next((mark for mark, where in marks if bool(where[row, column].any())), ".") for column in columns)
+        for row in _bands(wrong.shape[0], ROWS)
+    )
+
+
+def _bands(length: int, most: int) -> list[slice]:
+    """``length`` places cut into at most ``most`` slices of nearly one length, none of them empty."""
+    count = min(length, most)
+    return [slice(n * length // count, (n + 1) * length // count) for n in range(count)]
