@@ -36,22 +36,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Swap:
-    """A kernel in its places. ``factor`` is how many times as fast as the region it is by itself; ``predicted_ms`` of
-    a step was known before it was put in; ``time`` is what was then measured, None where that was not asked for, and
-    ``step`` the same, compared with the model with the kernels that were in it before.
-
-    On a CPU the prediction is of the kernel and its region timed in the model's own step (``place``); else of the
-    profile and ``factor``, and ``backward``, which is that of its gradients where the model trains: below 1 without a
-    backward kernel, since the reference's forward then runs again."""
+    """A kernel in its places: what was known before it was put in, and what was measured then."""
 
     row: Row
     label: str
+    #: how many times as fast as the region it is by itself
     factor: float
+    #: ms of a step of the model: predicted with all that is installed, and profiled without any kernel
     predicted_ms: float
     profiled_ms: float
+    #: the model with all that is installed compared with the model without any kernel; None if not measured
     time: Paired | None = None
+    #: as ``factor``, of its gradients where the model trains and ``place`` is None: below 1 without a backward kernel,
+    #: since the reference's forward then runs again
     backward: float = 1.0
+    #: kernel and region timed in the model's own step, on a CPU: then the prediction is of this, else of the profile
     place: InPlace | None = None
+    #: as ``time``, compared with the model with the kernels that were in it before
     step: Paired | None = None
 
     @property
@@ -80,8 +81,7 @@ class Installed:
     swaps: list[Swap] = field(default_factory=list)
     places: dict[str, list[tuple[Region, Callable[..., Any]]]] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
-
-    #: how many times as fast a step is by the units' graphs alone
+    #: how many times as fast a step is by the units' graphs alone, by the paths of the units that hold a kernel
     flat: dict[frozenset[str], float] = field(default_factory=dict)
 
     def paused(self) -> AbstractContextManager[None]:
@@ -134,15 +134,16 @@ def install(
             f"This {type(model).__name__} was not profiled.", "Profile it first: p = kernellab.profile(model, *inputs)."
         )
     row = profile.row(at)
-    function, label, factor, own_backward = _kernel(kernel)
-    backward = backward or own_backward
+    offered = _offered(kernel)
+    label = offered.label
     state = _INSTALLED.setdefault(profile.workload.model, Installed(profile.workload))
     _check_free(state, row)
-    stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
+    stands = _stands(row, offered, backward)
     stand = stands[0][1]
     _check_fits(profile.workload, row, stand)
+    factor = offered.factor
     if factor is None:
-        factor = alone(profile.workload, row, function)
+        factor = alone(profile.workload, row, offered.function)
     is_on_cpu = profile.workload.device.type == "cpu"
     place = _compared_in_place(state, row, stands, label) if measure and is_on_cpu else None
     calls = [(region, callable_of(s, len(region.inputs), len(region.outputs))) for region, s in stands]
@@ -154,9 +155,10 @@ def install(
     profiled_ms, predicted_ms = profile.step_ms, _predicted(profile, state, gain)
     time = step = None
     if measure:
-        without_this = [lambda: calling(earlier)] if state.swaps else []
-        *others, time = paired(profile.workload, [*without_this, state.paused])
-        step = others[0] if others else time
+        # next to the model with the kernels that were in it before, if there were any, and next to it without any
+        before = [lambda: calling(earlier)] if state.swaps else []
+        *compared_with_before, time = paired(profile.workload, [*before, state.paused])
+        step = compared_with_before[0] if compared_with_before else time
     swap = Swap(row, label, factor, predicted_ms, profiled_ms, time, gain.backward, place, step)
     state.swaps.append(swap)
     return swap
@@ -205,12 +207,17 @@ def compared_in_place(model: Module | Profile, at: int | str | Row, kernel: Sess
     profile = profile_of(model)
     assert profile is not None
     row = profile.row(at)
-    function, label, _, backward = _kernel(kernel)
-    stands = [(region, stand_of(region, function, label, backward)) for region in row.places]
+    offered = _offered(kernel)
+    stands = _stands(row, offered, None)
     _check_fits(profile.workload, row, stands[0][1])
-    return _compared_in_place(
-        _INSTALLED.setdefault(profile.workload.model, Installed(profile.workload)), row, stands, label
-    )
+    state = _INSTALLED.setdefault(profile.workload.model, Installed(profile.workload))
+    return _compared_in_place(state, row, stands, offered.label)
+
+
+def _stands(row: Row, offered: _Offered, backward: Callable[..., Any] | None) -> list[tuple[Region, Stand]]:
+    """Return the row's regions, each with what takes its place; ``backward`` goes before the kernel's own."""
+    gradients = backward or offered.backward
+    return [(region, stand_of(region, offered.function, offered.label, gradients)) for region in row.places]
 
 
 def _compared_in_place(state: Installed, row: Row, stands: list[tuple[Region, Stand]], label: str) -> InPlace:
@@ -333,26 +340,37 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "").rstrip(".")
 
 
-def _kernel(kernel: Any) -> tuple[Callable[..., Any], str, float | None, Callable[..., Any] | None]:
-    """The function, what it is called, how many times as fast as the region the judge found it, and its backward."""
+@dataclass(frozen=True, eq=False)
+class _Offered:
+    """A kernel as :func:`install` takes it: its function, its name in messages, how many times as fast as the region
+    the judge found it (None where none did), and ``backward(gradients, inputs)`` if it brings one."""
+
+    function: Callable[..., Any]
+    label: str
+    factor: float | None = None
+    backward: Callable[..., Any] | None = None
+
+
+def _offered(kernel: Any) -> _Offered:
+    """Return what a session, its best, a pair or a function offers. Raises SwapError for anything else."""
     from kernellab.model_integration.gradient.pair import Pair
     from kernellab.session import Session
     from kernellab.session.kernel import BestKernel
 
     if isinstance(kernel, Pair):
-        function, backward = kernel.kernels
-        return function, kernel.task.name, kernel.forward.best.verdict.speedup, kernel.gradients_by(backward)
-
+        forward, backward = kernel.kernels
+        speedup = kernel.forward.best.verdict.speedup
+        return _Offered(forward, kernel.task.name, speedup, kernel.gradients_by(backward))
     best = kernel.best if isinstance(kernel, Session) else kernel
     if isinstance(best, BestKernel):
         best.check_allowed()
-        return best.quick, best.name, best.verdict.speedup, None
+        return _Offered(best.quick, best.name, best.verdict.speedup)
     if not callable(best):
         raise SwapError(
             f"A {type(kernel).__name__} is not a kernel.",
             "Give a session, its best, a pair, or a function of the row's inputs.",
         )
-    return best, getattr(best, "__name__", "kernel").strip("<>"), None, None
+    return _Offered(best, getattr(best, "__name__", "kernel").strip("<>"))
 
 
 __all__ = ["Installed", "Swap", "install", "installed", "uninstall"]
