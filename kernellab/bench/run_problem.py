@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from kernellab.errors import KernellabError, SessionError
 from kernellab.options.design import DesignCall
 from kernellab.options.fidelity import STRICT
 from kernellab.options.suite import DEADLINE
-from kernellab.records import Record
+from kernellab.records import Record, Verdict
 from kernellab.task import Task, forget_modules, load_task
 
 if TYPE_CHECKING:
@@ -92,37 +93,59 @@ def run_job(job: Job, waits: Callable[[], None] = lambda: None, begins: Callable
         return _dry(job, begins)
     began = time.perf_counter()
     _warm(job)
-    verdict, turns, reason, cut, kind, proves = None, 0, "", "", job.category, True
-    notes: tuple[str, ...] = (job.note,) if job.note else ()
-    gave: tuple[Gave, ...] = ()
-    cost: dict[str, Any] = {}
+    known = _Known(job.category, (job.note,) if job.note else ())
     try:
         reduced = _within_limit(job)
-        cut = reduced.words
+        known.cut = reduced.words
         task = load_task(reduced.text, job.name)
-        notes += task.notes
-        kind = kind or category(task)
+        known.notes += task.notes
+        known.category = known.category or category(task)
         with _room(job, task, waits) as waited:
             began += waited
             begins()
             session = design(task, workspace=Path(job.workspace), **options_of(job))
             in_time = _ended(session, began + job.deadline - min(_STOP_BEFORE, job.deadline / 2))
-        turns, reason = len(session.turns), session.reason
-        gave = tuple(Gave(name=r.name, score=r.score, taken=r.taken) for turn in session.turns for r in turn.remembered)
-        total = session.trace.ledger()["total"]
-        spent = total["input_tokens"] + total["output_tokens"]
-        cost = {"requests": total["requests"], "tokens": spent, "usd": total["usd"]}
-        best = session.state.best()
-        verdict = best.verdict if best else next((t.verdict for t in reversed(session.turns) if t.verdict), None)
-        if not in_time and best is None:
-            reason = f"It took longer than its deadline of {job.deadline:g} s."
-        proves = not (verdict and of(verdict.conditions, WeakTask))
+        known.learn(session)
+        if not in_time and session.state.best() is None:
+            known.reason = f"It took longer than its deadline of {job.deadline:g} s."
     except KernellabError as error:
-        reason = str(error)
-    row = Row.of(job.name, kind, job.dynamic, verdict, turns, time.perf_counter() - began, reason)
-    return with_suite_labels(row, job).model_copy(
-        update={"remembered": gave, "cut": cut, "note": "; ".join(notes), "discriminating": proves, **cost}
-    )
+        known.reason = str(error)
+    return known.row(job, time.perf_counter() - began)
+
+
+@dataclass
+class _Known:
+    """What is known of a problem so far: a row of a problem that fails says what was known before that."""
+
+    category: str
+    notes: tuple[str, ...]
+    #: how the task was reduced, in words
+    cut: str = ""
+    turns: int = 0
+    verdict: Verdict | None = None
+    reason: str = ""
+    remembered: tuple[Gave, ...] = ()
+    #: fields of the row about requests to models
+    cost: dict[str, Any] = field(default_factory=dict)
+
+    def learn(self, session: Session) -> None:
+        """Take turns, entries of the memory, cost and the best verdict (else the last one) from an ended session."""
+        self.turns, self.reason = len(session.turns), session.reason
+        entries = (entry for turn in session.turns for entry in turn.remembered)
+        self.remembered = tuple(Gave(name=entry.name, score=entry.score, taken=entry.taken) for entry in entries)
+        total = session.trace.ledger()["total"]
+        tokens = total["input_tokens"] + total["output_tokens"]
+        self.cost = {"requests": total["requests"], "tokens": tokens, "usd": total["usd"]}
+        best = session.state.best()
+        last = next((turn.verdict for turn in reversed(session.turns) if turn.verdict), None)
+        self.verdict = best.verdict if best else last
+
+    def row(self, job: Job, seconds: float) -> Row:
+        """Return the row of the job, which took ``seconds`` without waits."""
+        row = Row.of(job.name, self.category, job.dynamic, self.verdict, self.turns, seconds, self.reason)
+        proves = not (self.verdict and of(self.verdict.conditions, WeakTask))
+        update = {"remembered": self.remembered, "cut": self.cut, "note": "; ".join(self.notes)}
+        return with_suite_labels(row, job).model_copy(update=update | {"discriminating": proves} | self.cost)
 
 
 def _dry(job: Job, begins: Callable[[], None]) -> Row:
