@@ -113,9 +113,9 @@ class CorrectRule:
 
     #: one in this many checked calls, of up to ``private_bytes``, gets its arguments in private memory
     private_one_in: int = 3
-    #: largest bytes of a case that an ordinary process gets; largest number of earlier calls of a small size there (at
-    #: least half of it are made), and seconds for those
+    #: largest bytes of a case that an ordinary process gets
     ordinary_bytes: int = 256 * MIB
+    #: largest number of earlier calls of a small size there (at least half of it are made), and seconds for those
     earlier_calls: int = 16_000
     earlier_seconds: float = 0.4
     #: and calls at other small shapes before these
@@ -194,12 +194,13 @@ class TimingRule:
     drawing: float = 2.0
     #: times that contents equal to earlier ones are drawn again
     redrawn: int = 3
-    #: the chance that the next call does not count and has its program counters sampled once: until ``looks`` samples
-    #: exist, and afterwards; the longest time of such a call (s); and inputs prepared for these calls in each round,
-    #: for little data and for more than ``renew_bytes``
+    #: the chance that the next call does not count and has its program counters sampled once (a look): until ``looks``
+    #: samples exist, and afterwards
     looks: int = 16
     look_chances: tuple[float, float] = (1 / 2, 1 / 4)
+    #: the longest time of such a call (s)
     look_seconds: float = 5.0
+    #: inputs prepared for these calls in each round, for little data and for more than ``renew_bytes``
     spares: tuple[int, int] = (4, 2)
     #: factor on the budget while samples have found a library and are too few to estimate how often
     unsure: float = 4.0
@@ -258,12 +259,13 @@ class TimingRule:
     #: largest difference between the judge's clock and the worker's, as a share and in seconds
     clock_share: float = 0.10
     clock_seconds: float = 30e-6
-    #: limits on plausible speed: multiples of the best copy within the caches, of the fastest product of float32 or
-    #: float64, and of that of another dtype (for which a unit without a torch product may exist). Anything faster is
-    #: refused. A convolution may need this factor fewer products
+    #: limits on plausible speed; anything faster is refused: multiples of the best copy within the caches,
     cached_factor: float = 4.0
+    #: of the fastest product of float32 or float64,
     flops_factor: float = 1.25
+    #: and of that of another dtype (for which a unit without a torch product may exist)
     other_flops_factor: float = 2.0
+    #: a convolution may need this factor fewer products
     convolution_factor: float = 4.0
     #: seconds for which each of these rates is measured
     rate_seconds: float = 0.05
@@ -321,9 +323,9 @@ class HonestRule:
     #: that it interprets, the share is an eighth to a sixth
     loop_share: float = 0.25
     loop_bytes: int = 512
-    #: standard errors by which the library's share must exceed the allowed one, and seconds of a call for the
-    #: framework's own handling of tensors (allocation, views, dispatch)
+    #: standard errors by which the library's share must exceed the allowed one
     sample_errors: float = 2.6
+    #: seconds of a call for the framework's own handling of tensors (allocation, views, dispatch)
     library_seconds: float = 40e-6
     #: the same with none of its code in the processor's caches: no range of this many bytes takes longer
     handling_seconds: float = 250e-6
