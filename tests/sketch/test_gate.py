@@ -10,6 +10,7 @@ from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import cases, gate
 from kernellab.sketch.gate.compare import compare64
 from kernellab.task import Task, load_task
+from kernellab.task.sample.sizes import past_tiles
 
 
 def task_of(
@@ -644,3 +645,31 @@ def test_the_chosen_sizes_pass_each_tile_and_others_stay() -> None:
     for name in ("M", "N"):
         for tile in (16, 32):
             assert any(size[name] > tile for size in chosen), (name, tile, chosen)
+
+
+def test_a_loop_that_ends_before_a_computed_extent_of_the_result_is_wrong() -> None:
+    """Only W = 2 T k + 1 tells it: half of W is a whole number of tiles, and the result has one element more."""
+    task = load_task(
+        "import torch\nfrom kernellab import Dim\nB, W = Dim('B', 1, 64), Dim('W', 2, 4096)\n"
+        "def reference(x):\n    return 3 * x[:, ::2]\ndef inputs(B=8, W=256):\n    return torch.randn(B, W)\n"
+    )
+    sketch = """
+    sketch halves {
+        symbols: B, W;
+        tensors: x[B, W]: f32; y[B, (W+1)//2]: f32 out;
+        constexpr: T = 64 in {8, 64};
+        @llm_hint("parallel")
+        for b in range(B):
+            for n in range(0, END, T):
+                load(x[b, 2*n:2*n+2*T:2] -> part)
+                store(3.0 * part -> y[b, n:n+T])
+    }
+    """
+    right = gate(sketch.replace("END", "(W+1)//2"), task)
+    assert right.state is GateState.RIGHT, right.reason
+    wrong = gate(sketch.replace("END", "W//2"), task)
+    assert wrong.state is GateState.WRONG and "W = 17" in wrong.reason, wrong.reason
+    assert past_tiles(task, (64, 8), {"B": 1, "W": 2}) == [{"B": 1, "W": 129}, {"B": 1, "W": 17}]
+    assert past_tiles(task, (64,), {"B": 2000, "W": 2}) == [], "it is too large to interpret"
+    plain = task_of("2 * x", "torch.randn(M, N)")
+    assert past_tiles(plain, (8,), {"M": 1, "N": 1}) == [], "edge sizes of a Dim are at its tiles' edges"

@@ -27,9 +27,11 @@ from kernellab.task.sample.shrink import (
     sliding_axes,
 )
 from kernellab.task.sample.sizes import edge_sets as edges
-from kernellab.task.sample.sizes import input_bytes, small_sizes
+from kernellab.task.sample.sizes import input_bytes, past_tiles, small_sizes
 
 _CASES = 8
+#: most cases in addition at which a computed extent of a result exceeds a tile
+_PAST = 4
 #: number of sizes that the cases are chosen from
 _CANDIDATES = 24
 #: largest tile for which neighbouring sizes are tried
@@ -74,7 +76,9 @@ def cases(program: Program, binding: Binding, task: Task) -> Iterator[Case]:
     ones."""
     around = _tiles(program, binding)
     if task.dims:
-        for i, sizes in enumerate(_telling_first(_spread(small_sizes(task, around, _CANDIDATES), around))):
+        chosen = _telling_first(_spread(small_sizes(task, around, _CANDIDATES), around))
+        past = [sizes for sizes in past_tiles(task, around, chosen[0]) if sizes not in chosen]
+        for i, sizes in enumerate([*chosen, *past[:_PAST]]):
             args = task.module().sample(sizes, seed=i)
             yield _telling(task, binding, Case(_varied(task, args, i), sizes), i)
         return

@@ -7,7 +7,8 @@ from functools import lru_cache
 from math import prod, sqrt
 
 from kernellab.errors import TaskError
-from kernellab.task.dims import Dim
+from kernellab.task.dims import Dim, extent
+from kernellab.task.formula import Formula, read
 from kernellab.task.shapes import accepts
 from kernellab.task.task import Arg, OutputSpec, Task
 
@@ -57,6 +58,36 @@ def edge_sets(dims: Sequence[Dim], around: tuple[int, ...]) -> list[dict[str, in
         if sizes not in unique:
             unique.append(sizes)
     return unique
+
+
+def past_tiles(task: Task, around: Sequence[int], others: Mapping[str, int]) -> list[dict[str, int]]:
+    """Return the smallest sizes at which a result's extent that is computed from Dims, such as ``(W+1)//2``, exceeds a
+    tile of ``around``; the other Dims are as in ``others``. At most 2**16 elements a tensor.
+
+    Edge sizes of a Dim are at no tile's edge of such an extent: a loop that ends one element too early is right there.
+    """
+    formulas = [e for spec in task.outputs for e in spec.shape if not isinstance(e, int) and e not in others]
+    found: list[dict[str, int]] = []
+    for formula, tile in ((f, t) for f in dict.fromkeys(formulas) for t in around):
+        named = read(formula)
+        for dim in (d for d in task.dims if isinstance(named, Formula) and d.name in named.names()):
+            low, high = dim.min, dim.max
+            while low < high:
+                middle = (low + high) // 2
+                if extent(formula, {**others, dim.name: middle}) > tile:
+                    high = middle
+                else:
+                    low = middle + 1
+            sizes = {**others, dim.name: low}
+            is_past = dim.min < low and extent(formula, sizes) > tile
+            if (
+                is_past
+                and sizes not in found
+                and _largest(task, sizes) <= SMALL_ELEMENTS
+                and runs_at(task, tuple(sizes.items()))
+            ):
+                found.append(sizes)
+    return found
 
 
 def _edges(dim: Dim, around: tuple[int, ...], position: int) -> list[int]:
