@@ -934,11 +934,13 @@ def test_the_one_dim_of_a_task_is_long_as_two_of_others_are(judge: Judge, monkey
     capped = "torch.cat([x[: 15 * 2**18] * 2, torch.zeros_like(x[15 * 2**18 :])])"
     verdict = judge(kernel(task, capped), task, options=QUICK_LOOK)
     assert not verdict.passed and verdict.stage is Stage.CORRECT
-    # also where starting the reference is most of what small sizes take
+    # also where starting the reference is most of what small sizes take, and where other work holds it up
     text = task.text.replace("import torch\n", "import time, torch\n").replace("2_000_000", "20_000")
-    slow = load_task(text.replace("    return x * 2", "    time.sleep(0.002)\n    return x * 2"), "capped")
-    found = both_long(slow, [cases.case(slow, {"N": n}, Family.OWN) for n in (3, 20_000)])
-    assert found is not None and dict(found.sizes)["N"] > 4_000_000
+    starts = "end = time.thread_time() + 0.002\n    while time.thread_time() < end: pass"
+    for before in (starts, "time.sleep(0.1)"):
+        slow = load_task(text.replace("    return x * 2", f"    {before}\n    return x * 2"), "capped")
+        found = both_long(slow, [cases.case(slow, {"N": n}, Family.OWN) for n in (3, 20_000)])
+        assert found is not None and dict(found.sizes)["N"] > 4_000_000, before
     # on a device with room for it, beyond a grid that is capped at 65,535 blocks of 1,024
     for gigabytes, most in ((80, 10**9), (4, 2**28)):
         monkeypatch.setattr(device, "free", lambda gigabytes=gigabytes: gigabytes << 30)

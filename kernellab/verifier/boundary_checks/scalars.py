@@ -177,7 +177,7 @@ def _at_ends(stages: Stages, position: int) -> bool:
                 case = long.with_change(("scalar", position, number))
                 if not cases.has_answer(case) or [r.shape for r in case.native] != [r.shape for r in long.native]:
                     continue
-                if case.reference_seconds > 8 * max(long.reference_seconds, 1e-3):
+                if case.reference_used > 8 * max(long.reference_used, 1e-3):
                     return True  # it is a number of steps
                 if all(map(finite, case.native)) and not scalar_right(stages, long, case, position):
                     return False
@@ -375,7 +375,7 @@ def other_values(
             continue
         references = case.references
         # For a number of steps, larger values would take longer in proportion.
-        is_size = is_size or case.reference_seconds > 8 * max(base.reference_seconds, 1e-4)
+        is_size = is_size or case.reference_used > 8 * max(base.reference_used, 1e-4)
         dtypes = [f.native.dtype for f in references] == [b.native.dtype for b in base.references]
         if not dtypes or not all(finite(f.native) and 0 not in f.native.shape for f in references):
             continue

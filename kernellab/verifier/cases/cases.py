@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Native:
-    """The reference's outputs in the declared dtype, and the seconds that it took."""
+    """The reference's outputs in the declared dtype, and the seconds that it took.
+
+    ``used``: of these the processor's seconds of this thread, which other work on the machine does not prolong. On a
+    device, whose results are waited for, all of them."""
 
     outputs: tuple[Tensor, ...]
     seconds: float
+    used: float
 
 
 @dataclass
@@ -94,7 +98,7 @@ class Case:
 
     def answered(self, args: tuple[Any, ...], native: tuple[Tensor, ...], seconds: float) -> Case:
         """Return the same case with arguments made elsewhere and the reference's outputs for them."""
-        return self._similar(Computed(args=args, native=Native(native, seconds)))
+        return self._similar(Computed(args=args, native=Native(native, seconds, seconds)))
 
     def given(self, args: tuple[Any, ...]) -> Case:
         """Return the same case with other arguments, made elsewhere."""
@@ -102,7 +106,7 @@ class Case:
 
     def timed(self) -> Case:
         """Return the same case with the reference's seconds, and without what was drawn and computed for it."""
-        return self._similar(Computed(native=Native((), self.reference_seconds)))
+        return self._similar(Computed(native=replace(self._native(), outputs=())))
 
     def exact(self) -> Case:
         """Return the same case as if the reference's outputs in the declared dtype were exact in float64."""
@@ -144,17 +148,23 @@ class Case:
 
     @property
     def reference_seconds(self) -> float:
-        """Seconds that the reference took for these arguments."""
+        """Seconds that the reference took for these arguments, by the wall's clock: for deadlines of other calls."""
         return self._native().seconds
+
+    @property
+    def reference_used(self) -> float:
+        """Seconds of the processor that the reference took (:class:`Native`): for what is decided by its work."""
+        return self._native().used
 
     def _native(self) -> Native:
         if self.computed.native is None:
             args = self.args
             device.synchronize()
-            start = time.perf_counter()
+            start, began = time.perf_counter(), time.thread_time()
             outputs = answers.run_reference(self.task, args)
             device.synchronize()
-            self.computed.native = Native(outputs, time.perf_counter() - start)
+            seconds, used = time.perf_counter() - start, time.thread_time() - began
+            self.computed.native = Native(outputs, seconds, used if device.current() == "cpu" else seconds)
         return self.computed.native
 
     @property

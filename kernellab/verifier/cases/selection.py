@@ -294,9 +294,9 @@ def is_small_inside(task: Task, sizes: Mapping[str, int], most: int) -> bool:
 
 
 def _within_time(task: Task, known: Sequence[Case], sizes: Mapping[str, int], most: float) -> Case | None:
-    """Return the case at ``sizes``, or None if the reference would take more than ``most`` seconds, assuming that its
-    time grows with the square of its inputs from the ``known`` cases. If these are so small that startup dominates, the
-    reference is run at sizes between."""
+    """Return the case at ``sizes``, or None if the reference would take more than ``most`` seconds of the processor
+    (other work on the machine leaves no size out), assuming that its time grows with the square of its inputs from the
+    ``known`` cases. If these are so small that startup dominates, the reference is run at sizes between."""
 
     def size_of(known_case: Case) -> int:
         return max(input_bytes(task, dict(known_case.sizes)), 1)
@@ -307,7 +307,7 @@ def _within_time(task: Task, known: Sequence[Case], sizes: Mapping[str, int], mo
 
     def expected(size: int) -> float:
         # Use the least of several, since other work may have delayed one.
-        return min(c.reference_seconds * max(size / size_of(c), 1) ** 2 for c in measured)
+        return min(c.reference_used * max(size / size_of(c), 1) ** 2 for c in measured)
 
     while expected(goal) > most:
         # Go as far as the time limit allows, if that makes progress.

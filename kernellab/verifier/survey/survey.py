@@ -166,7 +166,7 @@ class Survey:
     def _affordable(self) -> int:
         """Return the number of cases affordable for a kernel: each costs some reference runs and passes over its
         data."""
-        each = DRAWN.runs * self.base.reference_seconds + self._bytes() / DRAWN.bytes_a_second
+        each = DRAWN.runs * self.base.reference_used + self._bytes() / DRAWN.bytes_a_second
         return max(DRAWN.least, int(DRAWN.call_seconds / each))
 
     def _bytes(self) -> int:
