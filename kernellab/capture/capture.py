@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from kernellab.capture.graph import Extent, Graph, Input, Node, Ref, Sym
+from kernellab.capture.graph import LOOP, Extent, Graph, Input, Node, Ref, Sym
 from kernellab.errors import CaptureError
 from kernellab.task import ArgKind, Task, load_task
 from kernellab.task.dtypes import computable, parts
@@ -44,6 +45,12 @@ def _capture(name: str, text: str) -> Graph:
         # a scalar argument reached the graph in an unrecognised form: fix it at its sample value
         graph = export_graph(task, symbolic_scalars=False)
         problem = check_graph(task, graph)
+    if problem and any(node.op == LOOP for node in graph.nodes):
+        # a few steps were traced, and another does something else by its number
+        with suppress(CaptureError):
+            unrolled = export_graph(task, loops=False)
+            if not check_graph(task, unrolled):
+                return unrolled
     if problem and graph.branches:
         line, condition = graph.branches[0]
         raise CaptureError(

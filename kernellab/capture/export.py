@@ -54,21 +54,21 @@ _MOST_WRITES = 256
 _PERTURB = 0.8137205519482161
 
 
-def export_graph(task: Task, symbolic_scalars: bool = True) -> Graph:
+def export_graph(task: Task, symbolic_scalars: bool = True, loops: bool = True) -> Graph:
     """Return ``task``'s reference as a Graph; with ``symbolic_scalars``, float scalar arguments without a default stay
-    symbolic."""
+    symbolic; without ``loops``, a long range of a plain number is unrolled."""
     sizes = _sample_sizes(task)
     try:
-        return _exported(task, sizes, symbolic_scalars)
+        return _exported(task, sizes, symbolic_scalars, loops)
     except OneSize:
         # torch fixes what is 1 in a trace, such as the number of windows of the shortest input
         longer = {d.name: sizes[d.name] + (d.min if 1 < d.min <= d.max - sizes[d.name] else 0) for d in task.dims}
         if longer == sizes or not runs_at(task, tuple(longer.items())):
             raise
-        return _exported(task, longer, symbolic_scalars)
+        return _exported(task, longer, symbolic_scalars, loops)
 
 
-def _exported(task: Task, sizes: dict[str, int], symbolic_scalars: bool) -> Graph:
+def _exported(task: Task, sizes: dict[str, int], symbolic_scalars: bool, loops: bool) -> Graph:
     """Return the graph as traced at ``sizes``."""
     module = (
         task.new_module()
@@ -87,7 +87,7 @@ def _exported(task: Task, sizes: dict[str, int], symbolic_scalars: bool) -> Grap
         except UnevenSteps:
             return _graph(task, module, args, scalars, values, Loops(least, most, keeps_all=True))
 
-    return shortest(traced)
+    return shortest(traced, loops)
 
 
 def _graph(

@@ -342,3 +342,19 @@ def test_torchs_own_names_of_arguments_are_taken(call: str) -> None:
         f"def reference(x):\n    return {call}\ndef inputs(M=8):\n    return (torch.randn(M, 16),)\n"
     )
     assert capture(task).outputs
+
+
+def test_steps_that_differ_by_their_number_are_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long range is a loop by a few of its steps; where the reference does not agree with that, it is unrolled."""
+    monkeypatch.setattr(long, "_MANY", 40)
+    monkeypatch.setattr(long, "_LONG", 8)
+    for step, loops in (("t < 99", True), ("t * t % 7 < 3", False)):
+        task = load_task(
+            "import torch\ndef reference(x, w):\n    h = torch.zeros_like(x[:, 0])\n    for t in range(x.shape[1]):\n"
+            f"        h = torch.tanh(x[:, t] + h * w) if {step} else torch.sigmoid(x[:, t] - h * w)\n    return h\n"
+            "def inputs():\n    return torch.randn(2, 20, 3), torch.rand(3)\n"
+        )
+        graph = capture(task)
+        assert any(node.op == LOOP for node in graph.nodes) is loops
+        args = task.module().sample(seed=3)
+        torch.testing.assert_close(run_graph(graph, args)[0], task.module().reference(args)[0])

@@ -21,13 +21,15 @@ class TooLong(CaptureError):
     """A reference makes more torch calls than can be traced."""
 
 
-def shortest(traced: Callable[[int, int], Graph]) -> Graph:
+def shortest(traced: Callable[[int, int], Graph], loops: bool = True) -> Graph:
     """Return the graph of ``traced``, a function of the largest number of calls and the minimum steps of a range that
     becomes one loop.
 
     A reference of many calls uses loops where possible, unless its steps multiply matrices: unrolled, each product has
-    the whole chip.
+    the whole chip. Without ``loops`` all steps of ranges of plain numbers are unrolled.
     """
+    if not loops:
+        return traced(_MOST, sys.maxsize)
     try:
         return traced(_MANY, sys.maxsize)
     except TooLong:
