@@ -411,8 +411,9 @@ sys.path.insert(0, sys.argv[2])
 from session_parts import TASK
 from kernellab.dsls import machine
 from kernellab.session import design
-# other work runs, so what is measured of the chip is not kept for the next process
-machine.busy, machine._stored = lambda: True, lambda path: None
+# what is measured of the chip here is not kept for the next process, and is something else there
+machine._stored, machine._keep = lambda path: None, lambda path, rates: None
+machine.measure_rates = lambda cores: machine.Rates(1e10, 1e11, 5e10, "measured in the child")
 session = design(TASK, dsl="cpp", roles={"designer": "model"}, name="cut", workspace=sys.argv[1],
                  options={"level": "T1"})
 while session.trace.partial != "Let me":
@@ -464,6 +465,20 @@ class Once:
         if len(self.briefs) > 1:
             return Route(to=RouteKind.FINISH, error_class="none", reason="Enough.")
         return Route(to=RouteKind.DESIGNER, error_class="performance", reason="Slow.", suggestion="Use wider tiles.")
+
+
+def test_what_is_left_is_in_the_conductors_brief_and_its_suggestion_in_the_designers_prompt(speak: Any) -> None:
+    wider = SKETCH.replace("BLOCK = 16 in", "BLOCK = 32 in")
+    conductor = Once()
+    session, server = speak(
+        RIGHT, answer(f"```sketch\n{wider}```\n"), roles={"conductor": conductor}, budget="tokens=19000"
+    )
+    assert session.wait(120).status is SessionStatus.FINISHED
+    first, second = conductor.briefs
+    assert first.improve and first.improvers == {Role.DESIGNER} and first.verdict is not None
+    assert (first.budget_left, second.budget_left) == ("18,880 tokens", "18,760 tokens")
+    assert "Use wider tiles." in server.requests[1].body["messages"][-1]["content"]
+    assert session.sketch == wider, "an answer after a pass is verified"
 
 
 def test_a_model_goes_on_after_a_pass_while_rules_finish(speak: Any) -> None:
