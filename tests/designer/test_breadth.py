@@ -86,6 +86,9 @@ def test_known_exponents_are_products_and_another_value_is_refused(tmp_path: Pat
 
 
 def test_a_deep_network_is_designed_a_launch_at_a_time() -> None:
-    text = BREADTH["recurrence"].replace("torch.randn(4, 48, 9)", "torch.randn(4, 300, 9)")
+    """Its layers are of no pattern, so that no loop walks them as it walks the steps of a recurrence."""
+    layers = "torch.tanh(x[:, t] + h * w) if t * t % 31 < 16 else torch.sigmoid(x[:, t] - h * w)"
+    text = BREADTH["recurrence"].replace("torch.tanh(x[:, t] + h * w)", layers)
+    text = text.replace("torch.randn(4, 48, 9)", "torch.randn(4, 300, 9)")
     sketches = parse(RulesDesigner().design(DesignBrief(load_task(text, "deep"), CPU)).sketch).sketches
     assert 10 <= len(sketches) <= 60
