@@ -18,7 +18,8 @@ from kernellab.export.exportable import Choice, VerifiedKernel
 from kernellab.export.reference import reference_text
 from kernellab.task import Arg
 
-_RUNTIME = ("__init__.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py", "torch_op.py")
+_RUNTIME = ("__init__.py", "guards.py", "launcher.c", "launcher.py", "prebuilt.py", "recording.py", "torch_op.py",
+            "training.py")  # fmt: skip
 
 _INIT = '''\
 """{doc}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
 from kernellab.errors import CaptureError
 from kernellab.export.exportable import VerifiedKernel
-from kernellab.export.package import Training, package
+from kernellab.export.package import Package, Training, package
 from kernellab.export.runtime.torch_op import Operator
 from kernellab.model_integration.gradient.derive import PairTexts, pair_texts
 from kernellab.model_integration.sources import tensors_in
@@ -198,16 +199,20 @@ KERNELS = {
 }  # fmt: skip
 
 
-def test_an_export_of_a_pair_keeps_what_its_forward_saves_and_its_gradients_are_the_backwards(tmp_path: Path) -> None:
-    task, texts = texts_of("mlp")
+def packed(task: Task, texts: PairTexts, kernels: Mapping[str, str]) -> Package:
     tasks = {"operator": task.text, "operator_forward": texts.forward, "operator_backward": texts.backward}
     made = {}
     for name, text in tasks.items():
-        source = Source(dsl="triton", files={"kernel.py": KERNELS[name]})
+        source = Source(dsl="triton", files={"kernel.py": kernels[name]})
         verdict = Verdict(passed=True, stage=Stage.FAST, reason="", trust=Trust.T1)
         made[name] = VerifiedKernel(name, load_task(text, name), source, verdict, Backend.INTERPRETER, "here")
     training = Training(made["operator_forward"], made["operator_backward"], texts.saved)
-    whole = package([made["operator"]], training=training)
+    return package([made["operator"]], training=training)
+
+
+def test_an_export_of_a_pair_keeps_what_its_forward_saves_and_its_gradients_are_the_backwards(tmp_path: Path) -> None:
+    task, texts = texts_of("mlp")
+    whole = packed(task, texts, KERNELS)
     assert "gradients, are the reference's" not in whole.said
     operator = Operator(whole.write(tmp_path))
     x, w, u = (a.requires_grad_() for a in task.module().sample({"N": 20}, 1))
@@ -232,3 +237,67 @@ def test_an_export_of_a_pair_keeps_what_its_forward_saves_and_its_gradients_are_
     given = torch.autograd.grad(out, wide, above.double())
     for gradient, one in zip(given, exact, strict=True):
         torch.testing.assert_close(gradient.float(), one, rtol=1e-4, atol=1e-4)
+
+
+#: kernels that no call below reaches, or that fail, so that it is seen that the reference runs
+UNREACHED = dict.fromkeys(KERNELS, "def kernel(*args):\n    raise AssertionError('not verified for this')\n")
+OTHER_CALLS = {
+    "dtype": lambda t: t.bfloat16(),
+    "heads": lambda t: t[:, :3],
+    "rank": lambda t: t[:, 0],
+    "width": lambda t: t[..., :8],
+    "size": lambda t: t[:, :, :5],
+    "empty": lambda t: t[:, :, :0],
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", OTHER_CALLS)
+def test_a_pairs_export_gives_the_references_gradients_where_its_kernels_do_not_take_the_call(
+    name: str, compiled: bool, tmp_path: Path
+) -> None:
+    """The texts of what is saved have the task's dtypes and shapes; bfloat16 and another rank failed in them."""
+    task, texts = texts_of("causal")
+    operator = Operator(packed(task, texts, UNREACHED).write(tmp_path))
+    torch._dynamo.reset()
+    call = torch.compile(operator.op, backend="aot_eager") if compiled else operator.call
+    leaves = [OTHER_CALLS[name](t).detach().requires_grad_() for t in task.module().sample(seed=2)]
+    want = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+    above = torch.randn_like(want)
+    exact = torch.autograd.grad(want, leaves, above)
+    out = call(*leaves)
+    assert torch.equal(out, want)
+    for gradient, one in zip(torch.autograd.grad(out, leaves, above), exact, strict=True):
+        assert torch.equal(gradient, one)
+
+
+def test_under_autocast_a_pairs_kernels_run_as_verified_and_its_reference_as_in_the_forward(tmp_path: Path) -> None:
+    task, texts = texts_of("mlp")
+    operator = Operator(packed(task, texts, KERNELS).write(tmp_path))
+    x, w, u = (t.requires_grad_() for t in task.module().sample({"N": 20}, 1))
+    want = torch.nn.functional.gelu(x @ w) @ u
+    exact = torch.autograd.grad(want.sum(), (x, w, u))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = operator.call(x, w, u)
+        torch.testing.assert_close(out, want)
+        for gradient, one in zip(torch.autograd.grad(out.sum(), (x, w, u)), exact, strict=True):
+            torch.testing.assert_close(gradient, 2 * one, rtol=1e-4, atol=1e-4)
+        # products of two dtypes, which autocast alone takes
+        narrow = x.detach().bfloat16().requires_grad_()
+        with pytest.warns(RuntimeWarning, match="was not verified for"):
+            out = operator.call(narrow, w, u)
+        want = torch.nn.functional.gelu(narrow @ w) @ u
+    assert torch.equal(out, want)
+    exact = torch.autograd.grad(want.sum(), (narrow, w, u))
+    for gradient, one in zip(torch.autograd.grad(out.sum(), (narrow, w, u)), exact, strict=True):
+        assert gradient.dtype == one.dtype and torch.equal(gradient, one)
+
+
+def test_tensors_of_other_strides_are_saved_by_the_reference_too() -> None:
+    task, texts = texts_of("causal")
+    forward = load_task(texts.forward, "forward").module()
+    args = task.module().sample(seed=2)
+    turned = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in args]
+    for one, other in zip(forward.reference(turned), forward.reference(args), strict=True):
+        torch.testing.assert_close(one, other)

@@ -110,6 +110,34 @@ class ShapeClass:
             raise TypeError(f"{name} is of type {type(value).__name__}, where a tensor is meant")
         if value.device.type != self.device:
             return "device", f"{name} is on {value.device}, not on {self.device}"
+        wrong = self._form(parameter, value, sizes)
+        if wrong is not None or not value.numel():
+            return wrong
+        if value.is_contiguous():
+            pass
+        elif self.layout == "contiguous":
+            return "strides", f"{name} is not contiguous"
+        elif self.layout == "rows" and value.dim() and value.stride(-1) != 1 and value.shape[-1] > 1:
+            return "strides", f"the rows of {name} are not contiguous"
+        elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
+            return "strides", f"{name} is expanded"
+        if value.data_ptr() % self.alignment:
+            return "alignment", f"{name} does not begin at a multiple of {self.alignment} bytes"
+        return None
+
+    def has_form(self, args: Sequence[Any]) -> bool:
+        """Are a call's tensors of the task's dtypes and shapes, at any sizes of its Dims?"""
+        sizes: dict[str, int] = {}
+        tensors = [(p, a) for p, a in zip(self.parameters, args, strict=True) if p.is_tensor]
+        if any(self._form(p, a, sizes) for p, a in tensors):
+            return False
+        self._solve(args, sizes)
+        return all(value_of(e, sizes) in (None, n) for p, a in tensors for n, e in zip(a.shape, p.shape, strict=True))
+
+    @staticmethod
+    def _form(parameter: Parameter, value: torch.Tensor, sizes: dict[str, int]) -> tuple[str, str] | None:
+        """The reason against a tensor's dtype or shape."""
+        name = parameter.name
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype != parameter.dtype:
             return "dtype", f"{name} has dtype {dtype}, not {parameter.dtype}"
@@ -121,18 +149,6 @@ class ShapeClass:
                 return "shape", f"{name} has shape {list(value.shape)}, not {shown}"
             if isinstance(extent, str) and extent.isidentifier() and sizes.setdefault(extent, size) != size:
                 return "shape", f"{name} has {size} where {extent} is {sizes[extent]}"
-        if not value.numel():
-            return None
-        if value.is_contiguous():
-            pass
-        elif self.layout == "contiguous":
-            return "strides", f"{name} is not contiguous"
-        elif self.layout == "rows" and value.dim() and value.stride(-1) != 1 and value.shape[-1] > 1:
-            return "strides", f"the rows of {name} are not contiguous"
-        elif not self.expanded and any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
-            return "strides", f"{name} is expanded"
-        if value.data_ptr() % self.alignment:
-            return "alignment", f"{name} does not begin at a multiple of {self.alignment} bytes"
         return None
 
     def refuses_shared(self, args: Sequence[Any]) -> Refusal | None:

@@ -21,6 +21,7 @@ import torch
 from .guards import Parameter, Refusal, ShapeClass, value_of
 from .launcher import Launcher, Unavailable, quiet, said
 from .prebuilt import imported, load
+from .training import Training, without_autocast, without_cast_cache
 
 #: calls that look different and whose class is remembered
 _MOST_LOOKS = 1024
@@ -67,9 +68,11 @@ class Operator:
         #: calls whose guards hold by what they look like alone
         self._straight_to: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._loading = threading.RLock()
-        self.training = _Training(folder, **facts["training"]) if facts.get("training") else None
+        self.training = Training(self, folder, **facts["training"]) if facts.get("training") else None
         self.launcher: Launcher | None = None
-        self.op, self._backward, self._library = self._register(facts["namespace"])
+        self.op, self._backward, self._library, namespace = self._register(facts["namespace"])
+        if self.training is not None:
+            self.training.register(self._library, namespace)
         self.call: Callable[..., Any] = self.op if self.written else self._straight()
         if any(c.repeatable for c in self.classes) and not self.written and torch.cuda.is_available():
             try:
@@ -88,7 +91,7 @@ class Operator:
             asks = (*quiet(), torch._C._autograd._profiler_enabled, _forward_mode)
         except (Unavailable, AttributeError):
             return op
-        run, enabled, classes = self._run, torch.is_grad_enabled, self._straight_to
+        run, enabled, classes = self.run, torch.is_grad_enabled, self._straight_to
         plain, parameter = torch.Tensor, torch.nn.Parameter
 
         def call(*args: Any) -> Any:
@@ -113,7 +116,7 @@ class Operator:
 
         return call
 
-    def _run(self, *args: Any) -> Any:
+    def run(self, *args: Any) -> Any:
         """Below autograd: the kernel of the class that takes the call, or the reference."""
         args = self._complete(args)
         look = tuple(_look(a) for a in args)
@@ -184,7 +187,8 @@ class Operator:
         return self._by_the_reference(args)
 
     def _by_the_reference(self, args: Sequence[Any]) -> Any:
-        return self._packed(self._own(self.reference(*args), args))
+        with without_cast_cache():
+            return self._packed(self._own(self.reference(*args), args))
 
     def _built(self, shape_class: ShapeClass) -> bool:
         """Is there a kernel of this class? One that cannot be built here is tried once, and said once."""
@@ -223,7 +227,8 @@ class Operator:
         function = getattr(module, shape_class.entry)
 
         def kernel(*args: Any) -> Any:
-            return self._packed([t if t.is_contiguous() else t.contiguous() for t in _leaves(function(*args))])
+            with without_autocast():
+                return self._packed([t if t.is_contiguous() else t.contiguous() for t in _leaves(function(*args))])
 
         return kernel
 
@@ -244,7 +249,7 @@ class Operator:
 
     # -- what torch asks -----------------------------------------------------------------------------------------------
 
-    def _register(self, namespace: str) -> tuple[Any, Any, Any]:
+    def _register(self, namespace: str) -> tuple[Any, Any, Any, str]:
         parameters = [self._schema(i, p) for i, p in enumerate(self.parameters)]
         result = "Tensor" if len(self.outputs) == 1 else f"({', '.join(['Tensor'] * len(self.outputs))})"
         while hasattr(torch.ops, namespace) and hasattr(getattr(torch.ops, namespace), self.name):
@@ -255,12 +260,12 @@ class Operator:
                        " -> Tensor[]")  # fmt: skip
         space = getattr(torch.ops, namespace)
         op, backward = getattr(space, self.name).default, getattr(space, f"{self.name}_backward").default
-        library.impl(self.name, self._run, "CompositeExplicitAutograd")
+        library.impl(self.name, self.run, "CompositeExplicitAutograd")
         library.impl(self.name, self._autograd, "Autograd")
-        library.impl(f"{self.name}_backward", self._gradients, "CompositeExplicitAutograd")
+        library.impl(f"{self.name}_backward", self.gradients, "CompositeExplicitAutograd")
         torch.library.register_fake(op, self._fake, lib=library)
         torch.library.register_fake(backward, self._fake_gradients, lib=library)
-        return op, backward, library
+        return op, backward, library, namespace
 
     def _schema(self, position: int, parameter: Parameter) -> str:
         if not parameter.is_tensor:
@@ -303,7 +308,7 @@ class Operator:
             shapes = [([value_of(e, sizes) for e in o["shape"]], getattr(torch, o["dtype"])) for o in self.outputs]
         return self._packed([torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes])
 
-    def _gradients(
+    def gradients(
         self, grads: list[torch.Tensor | None], tensors: list[torch.Tensor], numbers: list[Any], needs_grad: list[bool]
     ) -> list[torch.Tensor]:
         """The reference's gradients with respect to the wanted tensors, from inputs computed again."""
@@ -320,7 +325,7 @@ class Operator:
     def differentiable_gradients(
         self, grads: Sequence[Any], tensors: Sequence[torch.Tensor], numbers: list[Any], needs_grad: list[bool]
     ) -> list[torch.Tensor | None]:
-        """As :meth:`_gradients`, one for each parameter, and themselves differentiable: for a second backward."""
+        """As :meth:`gradients`, one for each parameter, and themselves differentiable: for a second backward."""
         results = self.reference(*self._joined(tensors, numbers))
         pairs = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
         leaves = [t for t, w in zip(tensors, needs_grad, strict=True) if w]
@@ -343,34 +348,6 @@ class Operator:
         return [next(left) if p.is_tensor else kinds[p.dtype](next(right)) for p in self.parameters]
 
 
-class _Training:
-    """The kernels of an operator's gradients: a forward that also gives what the backward reads, and the backward."""
-
-    def __init__(self, folder: Path, folders: Sequence[str], saved: Sequence[int]) -> None:
-        self.operators = [Operator(folder / inside) for inside in folders]
-        self.forward, self.backward = (each.op for each in self.operators)
-        self.saved = saved
-
-    def look(self, check_values: str) -> None:
-        """Look at values as the operator does."""
-        for each in self.operators:
-            each.check_values = check_values
-
-    def run(self, count: int, tensors: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
-        """The operator's ``count`` results, and what is kept for the backward."""
-        made = self.forward(*tensors)
-        results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-        return results[0] if count == 1 else results[:count], [results[at] for at in self.saved]
-
-    def gradients(
-        self, grads: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        """The gradients of the tensors, None for those that have none."""
-        made = self.backward(*(g.contiguous() for g in grads), *tensors, *kept)
-        remaining = iter(made if isinstance(made, (tuple, list)) else (made,))
-        return [next(remaining) if t.is_floating_point() else None for t in tensors]
-
-
 class _Differentiable(torch.autograd.Function):
     """The kernel forwards; backwards the gradients' kernel, or the reference's gradient."""
 
@@ -380,6 +357,8 @@ class _Differentiable(torch.autograd.Function):
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         ctx.numbers = [a for a in args if not isinstance(a, torch.Tensor)]
         ctx.wanted = [t.requires_grad for t in tensors]
+        device = tensors[0].device.type
+        ctx.autocast = device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
         # its kernels have the task's numbers built in
         ctx.training = operator.training if ctx.numbers == operator.numbers else None
         with torch._C._AutoDispatchBelowAutograd():
@@ -393,6 +372,15 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        device, dtype, enabled = ctx.autocast
+        if torch.is_autocast_enabled(device) == enabled:
+            return _Differentiable._back(ctx, grads)
+        # a reference that runs again gives what it gave
+        with torch.autocast(device, dtype, enabled):
+            return _Differentiable._back(ctx, grads)
+
+    @staticmethod
+    def _back(ctx: Any, grads: Sequence[Any]) -> Any:
         operator, count = ctx.operator, len(ctx.wanted)
         tensors, kept = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         if torch.is_grad_enabled():

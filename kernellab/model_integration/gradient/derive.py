@@ -35,6 +35,8 @@ _REMEDY = "Write the reference with functions of torch on its tensors alone, or 
 _PRIMES = (29, 37, 41, 43, 47, 53, 59, 61)
 #: taps of a channel's own window up to which a gradient of its weights has a sum for each
 _FEW_TAPS = 49
+#: written as reshapes, for a caller's tensor may have other strides than the traced one
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 _SIGNS: dict[Any, str] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.truediv: "/",
     operator.mod: "%", operator.pow: "**", pow: "**",
@@ -386,6 +388,8 @@ def _expression(task: Task, node: Node, texts: dict[Node, str]) -> str:
             word = target.__name__.removeprefix("sym_")
             return f"{word}({', '.join(map(of, node.args))})"
         raise CaptureError(f"The backward of {task.name!r} uses {target}, which cannot be written as text.", _REMEDY)
+    if target in _VIEWS:
+        target = torch.ops.aten.reshape.default
     space, word = target._schema.name.split("::")
     if word == "sym_size":
         return f"{of(node.args[0])}.shape[{of(node.args[1])}]"

@@ -1,0 +1,109 @@
+"""Kernels for an operator's gradients: a forward that also gives what the backward reads, and the backward.
+
+Both are operators in folders of the package. Their own references are of the task's dtypes and shapes; any other call
+has the results and the gradients of the operator's reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Training:
+    """The kernels in ``folders`` of ``folder`` for the gradients of the operator ``whole``; ``saved`` are the results
+    of the forward that the backward reads."""
+
+    def __init__(self, whole: Any, folder: Path, folders: Sequence[str], saved: Sequence[int]) -> None:
+        self.whole, self.saved = whole, saved
+        self._forward, self._backward = (type(whole)(folder / inside) for inside in folders)
+        self._saving = self._forward.reference
+        self._forward.reference, self._backward.reference = self._saved_by_reference, self._by_autograd
+        self._op: Callable[..., list[torch.Tensor]] | None = None
+
+    def register(self, library: torch.library.Library, namespace: str) -> None:
+        """Define the gradients as an operator of ``library``, below which autograd still works."""
+        name = f"{self.whole.name}_gradients"
+        library.define(f"{name}(Tensor[] grads, Tensor[] tensors, Tensor[] kept) -> Tensor[]")
+        library.impl(name, self._gradients, "CompositeExplicitAutograd")
+        op = getattr(getattr(torch.ops, namespace), name).default
+        torch.library.register_fake(op, self._fake, lib=library)
+        self._op = op
+
+    def look(self, check_values: str) -> None:
+        """Look at values as the operator does."""
+        self._forward.check_values = self._backward.check_values = check_values
+
+    def run(self, count: int, tensors: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+        """The operator's ``count`` results, and what is kept for the backward."""
+        results = _tuple(self._forward.op(*tensors))
+        return results[0] if count == 1 else results[:count], [results[at] for at in self.saved]
+
+    def gradients(
+        self, grads: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
+        """The gradients of the tensors, None for those that have none."""
+        above = [g.contiguous() for g in grads]
+        made: Any = NotImplemented
+        if self._backward.launcher is not None:
+            made = self._backward.launcher.table.hit(*above, *tensors, *kept)
+        if made is NotImplemented:
+            assert self._op is not None
+            made = self._op(above, list(tensors), list(kept))
+        remaining = iter(_tuple(made))
+        return [next(remaining) if t.is_floating_point() else None for t in tensors]
+
+    def _gradients(
+        self, grads: list[torch.Tensor], tensors: list[torch.Tensor], kept: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return list(_tuple(self._backward.run(*grads, *tensors, *kept)))
+
+    def _fake(
+        self, grads: list[torch.Tensor], tensors: list[torch.Tensor], kept: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors if t.is_floating_point()]
+
+    # -- instead of the kernels
+
+    def _saved_by_reference(self, *args: Any) -> list[torch.Tensor]:
+        """The results, and what is saved: without elements where the call is not of the task's dtypes and shapes, as
+        no backward's kernel takes it then."""
+        if self._forward.classes[0].has_form(args):
+            with without_autocast():
+                return list(self._saving(*args))
+        results = list(self.whole.reference(*args, *self.whole.numbers))
+        extra = len(self._forward.outputs) - len(results)
+        return [*results, *(results[0].new_empty(0) for _ in range(extra))]
+
+    def _by_autograd(self, *args: Any) -> list[torch.Tensor]:
+        above, behind = len(self.whole.outputs), len(self.saved)
+        tensors = list(args[above : len(args) - behind])
+        smooth = [t.is_floating_point() for t in tensors]
+        return list(self.whole.gradients(list(args[:above]), tensors, self.whole.numbers, smooth))
+
+
+def without_autocast() -> AbstractContextManager[Any]:
+    """Under autocast products take narrower operands than a kernel's code, or a text with explicit dtypes, expects."""
+    return torch._C._DisableAutocast() if torch._C._is_any_autocast_enabled() else nullcontext()
+
+
+@contextmanager
+def without_cast_cache() -> Iterator[None]:
+    """Autocast keeps what it casts a weight to; cast below autograd, that has no gradient for those who use it next."""
+    kept = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
+
+
+def _tuple(results: Any) -> tuple[Any, ...]:
+    return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+
+
+__all__ = ["Training", "without_autocast", "without_cast_cache"]
