@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kernellab.model_integration.gradient.derive import pair_texts
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.rounding import summed_magnitudes
 from kernellab.verifier.compare.compare import Limits, Reference, compare
+from kernellab.verifier.compare.roundings import EXACT, Rounded
 
 LAYER_NORM = """
 import torch
@@ -627,3 +629,78 @@ def test_a_draw_may_take_any_of_equally_likely_tokens(family: Family) -> None:
     assert all(found.first_wrong(case, [o]) is None for case, o in zip(cases, outputs, strict=True))
     for wrong in ({"past": 1}, {"top_p": 0.8}):
         assert all(found.first_wrong(case, [token(*case.args, **wrong)]) is not None for case in cases), wrong
+
+
+#: of one score, each gradient of its query is the rounding of zero
+SCORES_GRADIENT = """
+import torch
+from kernellab import Dim
+
+def reference(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+S = Dim("S", 1, 512)
+
+def inputs(S=64):
+    return torch.randn(22, 2, S, 32), torch.randn(22, 2, S, 32), torch.randn(22, 2, S, 32)
+"""
+
+
+def fused_backward(grad, q, k, v, out, logs):
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    shares = torch.exp(scores - torch.logsumexp(scores, -1, True))
+    behind = torch.einsum("...sd,...sd->...s", grad, shares @ v).unsqueeze(-1)
+    to_scores = shares * (torch.einsum("...sd,...td->...st", grad, v) - behind) * q.shape[-1] ** -0.5
+    return to_scores @ k, to_scores.mT @ q, shares.mT @ grad
+
+
+def wrong_outputs(kernel, size: int, seeds: int) -> int:
+    text = pair_texts(load_task(SCORES_GRADIENT, name="attention")).backward
+    task, limits = load_task(text, name="attention_backward"), Limits.of("float32")
+    cases = [Case(task, (("S", size),), Family.OWN, seed) for seed in range(seeds)]
+    return sum(
+        compare(g, r, limits)[0] is not None
+        for case in cases
+        for g, r in zip(kernel(*case.args), case.nudged, strict=True)
+    )
+
+
+def test_of_a_gradient_that_is_all_rounding_each_sums_order_is_right() -> None:
+    """Its own size is a draw for each head: by nudged inputs alone, 12 of 120 right answers were refused."""
+    assert wrong_outputs(fused_backward, 1, 40) == 0
+
+
+def test_a_gradient_without_the_sum_of_its_row_is_wrong_at_one_score_too() -> None:
+    def unsummed(grad, q, k, v, out, logs):
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        shares = torch.softmax(scores, -1)
+        to_scores = shares * (grad @ v.mT) * q.shape[-1] ** -0.5
+        return to_scores @ k, to_scores.mT @ q, shares.mT @ grad
+
+    for size in (1, 5):
+        assert wrong_outputs(unsummed, size, 3) == 6
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "bool", "float", "grouped"])
+def test_an_attentions_backward_is_rounded_inside(mask: str) -> None:
+    q, k, v = (torch.randn(2, h, n, 8, dtype=torch.float64) for h, n in ((4, 5), (4, 7), (4, 7)))
+    if mask == "grouped":
+        k, v = k[:, :2], v[:, :2]
+    masks = {"bool": torch.rand(5, 7) < 0.7, "float": torch.randn(5, 7, dtype=torch.float64)}
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+
+    def gradients():
+        out = torch.nn.functional.scaled_dot_product_attention(
+            *leaves, attn_mask=masks.get(mask), is_causal=mask == "causal", enable_gqa=mask == "grouped"
+        )
+        return torch.autograd.grad(out, leaves, torch.ones_like(out) + torch.arange(8))
+
+    exact = gradients()
+    for unit, seed in ((0.0, 0), (2.0**-24, 1)):
+        with Rounded(unit, seed, EXACT):
+            moved = gradients()
+        for one, other in zip(exact, moved, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12 if unit == 0 else 1e-4, atol=1e-12 if unit == 0 else 1e-5)
+    with Rounded(2.0**-24, 1, EXACT) as watch:
+        gradients()
+    assert watch.done > 20, "its products, shares and sums are rounded one by one"

@@ -25,6 +25,8 @@ EQUAL = (Family.STRUCTURED, Family.MIXED, Family.EDGES)
 CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
 #: Largest output that counts as few elements, and the share of a ramp's rounding loss allowed for sums of other terms.
 _FEW, _OTHER_ROUNDINGS = 8, 1 / 8
+#: An answer of at most this many roundings of its inputs, which move it by this share of its norm, is itself rounding.
+_ROUNDINGS, _REMAINDER = 16, 1 / 8
 #: Largest output in which two nearly cancelled elements exceed tau.
 _SOME = 4096
 
@@ -38,11 +40,12 @@ def with_bounds(
     if family in EQUAL and references is not exact:
         references = answers.piled(task, args, references)
     has_few, has_some = (all(r.native.numel() <= most for r in references) for most in (_FEW, _SOME))
-    if references is exact or not (has_some or family in CANCELLING):
+    cancels = family in CANCELLING or any(_is_remainder(args, r) for r in references)
+    if references is exact or not (has_some or cancels):
         return references
     structured = family is Family.STRUCTURED
     sizes = summed_magnitudes(task, args, exact) if has_some or structured else None
-    if (has_few or family in CANCELLING) and (sizes is None or not structured):
+    if (has_few or cancels) and (sizes is None or not structured):
         references = answers.rounded(task, args, references, seed)
     if sizes is None:
         return references
@@ -50,6 +53,26 @@ def with_bounds(
         replace(r, summed=n * (1.0 if structured else _lost(args, r.native)))
         for r, n in zip(references, sizes, strict=True)
     )
+
+
+def _is_remainder(args: tuple[Any, ...], reference: Reference) -> bool:
+    """Whether an answer is as small as the rounding of its inputs, which moves it by an eighth of its norm: all that
+    its terms leave, as of the gradient of a softmax over one score."""
+    import torch
+
+    double, moved = reference.double, reference.nudged
+    if double is None or moved is None or not double.numel():
+        return False
+    norm = float(double.norm())
+    largest = max((float(a.double().square().mean()) for a in args if _is_filled(a)), default=0.0) ** 0.5
+    small = norm <= _ROUNDINGS * torch.finfo(torch.float32).eps * largest * double.numel() ** 0.5
+    return small and float((moved - double).norm()) > _REMAINDER * norm
+
+
+def _is_filled(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.numel())
 
 
 def _lost(args: tuple[Any, ...], native: Tensor) -> float:

@@ -308,8 +308,40 @@ _HIDDEN = (torch.ops.aten._scaled_dot_product_attention_math.default,)
 
 @cache
 def _hidden() -> Mapping[Any, Callable[..., Any]]:
-    attention = get_decompositions([torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
-    return {**attention, torch.ops.aten.gelu.default: _gelu}
+    aten = torch.ops.aten
+    known = get_decompositions([
+        aten._scaled_dot_product_flash_attention_for_cpu, aten._softmax_backward_data, aten._log_softmax_backward_data,
+        aten.native_layer_norm_backward, aten.native_group_norm_backward,
+    ])  # fmt: skip
+    attention_backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return {**known, attention_backward: _attention_backward, aten.gelu.default: _gelu}
+
+
+def _attention_backward(
+    grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
+    logsumexp: torch.Tensor, dropout_p: float, is_causal: bool, *, attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Torch has none: of shares times the difference of a product and its sum of a row, little may remain."""
+    groups = query.shape[1] // key.shape[1]
+    keys, values = (t.repeat_interleave(groups, 1) for t in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query @ keys.mT * scale
+    if is_causal:
+        above = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(above, -math.inf)
+    if attn_mask is not None:
+        hides = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if hides else scores + attn_mask
+    # the decomposed forward leaves no logarithms of sums; a row that sees nothing has no shares
+    shares = torch.softmax(scores, -1).nan_to_num(0.0)
+    to_scores = shares * (grad @ values.mT - (grad * out).sum(-1, keepdim=True)) * scale
+    to_key, to_value = (_of_groups(t, groups) for t in (to_scores.mT @ query, shares.mT @ grad))
+    return to_scores @ keys, to_key, to_value
+
+
+def _of_groups(x: torch.Tensor, groups: int) -> torch.Tensor:
+    return x.reshape(x.shape[0], x.shape[1] // groups, groups, *x.shape[2:]).sum(2)
 
 
 def _is_whole(value: Any) -> bool:
