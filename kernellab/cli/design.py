@@ -95,7 +95,7 @@ def design(
         report |= {"asked": role.value, "brief": str(brief)}
     if shell.out is not None:
         report["files"] = _write(session, shell.out)
-    report |= _backward(session, request) if session.state.best() is not None else {}
+    report |= _backward(session, request, shell.out) if session.state.best() is not None else {}
     if shell.json_:
         emit(report)
     else:
@@ -157,13 +157,13 @@ def _print_end(session: Session, report: dict[str, Any], role: Role | None) -> N
         say(f"{trust} is a look while you edit: nothing is exported or remembered of it. --level T2 verifies.")
 
 
-def _backward(session: Session, request: DesignRequest) -> dict[str, Any]:
-    """The backward's part of the report; empty if the task asks for none."""
+def _backward(session: Session, request: DesignRequest, out: Path | None) -> dict[str, Any]:
+    """The backward's part of the report; empty if the task asks for none. The module in ``out`` becomes the pair's."""
     from kernellab.model_integration.gradient import said_true
 
     if not said_true(session.state.created.text, "GRAD"):
         return {}
-    return {"backward": backward_of(session, request)}
+    return {"backward": backward_of(session, request, out)}
 
 
 def _offer_to_memory(session: Session) -> None:
@@ -318,9 +318,9 @@ def _write(session: Session, out: Path) -> list[str]:
 # -- the backward of a task that says ``GRAD = True``: designed behind its forward, and verified with it ---------------
 
 
-def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
+def backward_of(session: Session, request: DesignRequest, out: Path | None = None) -> dict[str, Any]:
     """Designs the backward with the same request (and the forward that saves what it reads), checks all as a pair, and
-    says what came of it."""
+    says what came of it. A pair that is right is written into ``out``, as one module."""
     from kernellab.model_integration.gradient.derive import PairTexts, backward_text, pair_texts
     from kernellab.model_integration.gradient.pair import designed
     from kernellab.session import begin
@@ -339,12 +339,15 @@ def backward_of(session: Session, request: DesignRequest) -> dict[str, Any]:
             pair = designed(task, session, PairTexts(backward_text(task)), design)
         verdict = pair.backward.best.verdict
         together = pair.verify()
+        module = pair.export(out / f"{session.name}.py") if out is not None else None
     except KernellabError as error:
         say(f"backward: {error.message}")
         if error.remedy:
             say(f"  -> {error.remedy}")
         return {"passed": False, "reason": error.message}
     say(f"backward: {verdict.text}; {together.text}")
+    if module is not None:
+        say(f"{module} is an operator of torch whose gradients are the backward's kernel.")
     return {
         "passed": True, "session": pair.backward.id, "forward": pair.saving.id if pair.saving else None,
         "speedup": verdict.speedup, "pair_speedup": together.time.speedup,

@@ -219,6 +219,7 @@ def test_a_task_that_asks_for_gradients_gets_both_kernels(tmp_path, capsys, monk
     # three verdicts, which take half as long without Dims
     fixed = task_of("gelu").replace('Dim("M", 1, 4096), Dim("N", 16, 4096)', "64, 96").replace("M=64, N=96", "")
     file.write_text(fixed)
-    assert main(["design", str(file), "--dsl", "cpp", "--json"]) == 0
+    assert main(["design", str(file), "--dsl", "cpp", "--json", "--out", "made"]) == 0
     said = json.loads(capsys.readouterr().out)["backward"]
     assert said["passed"] and said["speedup"] > 0 and said["pair_speedup"] > 0
+    assert "backward of its gradients" in (tmp_path / "made" / "gelu.py").read_text()

@@ -301,3 +301,22 @@ def test_tensors_of_other_strides_are_saved_by_the_reference_too() -> None:
     turned = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in args]
     for one, other in zip(forward.reference(turned), forward.reference(args), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_another_number_than_the_tasks_has_the_references_gradients(tmp_path: Path) -> None:
+    """The backward has the task's numbers built in."""
+    text = TASK.format(
+        names="x, w, u, scale: float = 0.5", body="return F.gelu(x @ w * scale) @ u",
+        given="torch.randn(N, 4096), torch.randn(4096, 48) * 0.02, torch.randn(48, 8)",
+    )  # fmt: skip
+    task = load_task(text, "mlp")
+    texts = pair_texts(task)
+    taking = {name: kernel.replace("(x, w, u)", "(x, w, u, scale=0.5)") for name, kernel in KERNELS.items()}
+    operator = Operator(packed(task, texts, taking).write(tmp_path))
+    x, w, u = (t.requires_grad_() for t in task.module().sample({"N": 20}, 1)[:3])
+    want = torch.nn.functional.gelu(x @ w * 0.25) @ u
+    exact = torch.autograd.grad(want.sum(), (x, w, u))
+    with pytest.warns(RuntimeWarning, match="scale is 0.25"):
+        out = operator.call(x, w, u, 0.25)
+    for gradient, one in zip(torch.autograd.grad(out.sum(), (x, w, u)), exact, strict=True):
+        torch.testing.assert_close(gradient, one, rtol=1e-4, atol=1e-4)
