@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from kernellab.capture.capture import run_graph
 from kernellab.errors import CaptureError, SwapError
 from kernellab.model_integration.gradient import said_true
 from kernellab.model_integration.gradient.derive import backward_text
-from kernellab.model_integration.gradient.pair import check
+from kernellab.model_integration.gradient.pair import Pair, check
 from kernellab.records import GateState
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate
@@ -192,6 +193,28 @@ def test_a_pairs_gradients_are_compared_with_float64_and_a_wrong_one_is_named() 
 
     with pytest.raises(SwapError, match="the gradient of x is off by"):
         check(task, Forgetful.apply)
+
+
+def test_a_second_derivative_of_a_pair_is_the_references() -> None:
+    """A kernel's gradients have no graph: a penalty of their size was dropped without a word."""
+    task = load_task(task_of("gelu"), "gelu")
+
+    def session(kernel):
+        return SimpleNamespace(best=SimpleNamespace(check_allowed=lambda: None, quick=kernel))
+
+    def forward(x):
+        return torch.nn.functional.gelu(x.detach())
+
+    def backward(grad, x):
+        return torch.ops.aten.gelu_backward(grad.detach(), x.detach())
+
+    function = Pair(task, session(forward), session(backward)).function
+    x = torch.randn(3, 16).requires_grad_()
+    found = []
+    for call in (function, torch.nn.functional.gelu):
+        (first,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum() + x.sum(), x)[0])
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,8 @@ class Pair:
 
             @staticmethod
             def backward(ctx: Any, *grads: Tensor | None) -> Any:
+                if torch.is_grad_enabled():
+                    return tuple(self._differentiable(grads, ctx.saved_tensors[:count]))
                 return tuple(give(grads, ctx.saved_tensors[:count], ctx.saved_tensors[count:]))
 
         def function(*args: Any) -> Any:
@@ -137,6 +139,14 @@ class Pair:
             return [next(remaining) if is_smooth else None for is_smooth in smooth]
 
         return gradients
+
+    def _differentiable(self, grads: Sequence[Tensor | None], args: Sequence[Tensor]) -> list[Tensor | None]:
+        """The reference's gradients, for a second derivative: a kernel's have none."""
+        outputs = tensors_in(self.task.module().call([*args, *self._numbers]))
+        leaves = [a for a in args if a.requires_grad]
+        pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
+        made = iter(torch.autograd.grad([o for o, _ in pairs], leaves, [g for _, g in pairs], create_graph=True))
+        return [next(made) if a.requires_grad else None for a in args]
 
     @property
     def _numbers(self) -> list[Any]:
