@@ -221,7 +221,8 @@ def _traced(task: Task, saving: bool = False) -> tuple[Graph, list[str]]:
 
 def _sizes(task: Task) -> dict[str, int]:
     """A size for each Dim: a prime that is no other's, and none that the shapes state."""
-    taken: set[Any] = {e for spec in (*task.tensors, *task.outputs) for e in spec.shape}
+    shapes = [*(a.shape for a in task.tensors), *(o.shape for o in task.outputs)]
+    taken: set[Any] = {extent for shape in shapes for extent in shape}
     sizes: dict[str, int] = {}
     for d in task.dims:
         above = (n for n in itertools.count(_PRIMES[-1] + 2) if all(n % k for k in range(2, math.isqrt(n) + 1)))
