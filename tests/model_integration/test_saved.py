@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernellab import ci
 from kernellab.agents.briefs import DesignBrief
 from kernellab.agents.rules.designer import RulesDesigner
+from kernellab.ci.subjects import Subject
 from kernellab.errors import CaptureError
 from kernellab.export.exportable import VerifiedKernel
 from kernellab.export.package import Package, Training, package
@@ -237,6 +239,18 @@ def test_an_export_of_a_pair_keeps_what_its_forward_saves_and_its_gradients_are_
     given = torch.autograd.grad(out, wide, above.double())
     for gradient, one in zip(given, exact, strict=True):
         torch.testing.assert_close(gradient.float(), one, rtol=1e-4, atol=1e-4)
+
+
+def test_each_kernel_of_a_pairs_export_is_checked_in_a_repository(tmp_path: Path) -> None:
+    task, texts = texts_of("mlp")
+    packed(task, texts, KERNELS).write(tmp_path)
+    found = ci.subjects([tmp_path])
+    assert all(isinstance(each, Subject) for each in found)
+    sources = {each.name.rpartition("#")[2]: each.source.files for each in found if isinstance(each, Subject)}
+    whole = next(name for name in sources if name not in ("forward", "backward"))
+    assert {whole: KERNELS["operator"], **{w: KERNELS[f"operator_{w}"] for w in ("forward", "backward")}} == {
+        name: files["kernel.py"] for name, files in sources.items()
+    }
 
 
 #: kernels that no call below reaches, or that fail, so that it is seen that the reference runs
