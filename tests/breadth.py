@@ -311,11 +311,14 @@ def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
 
 
 def asked(request: pytest.FixtureRequest, parameter: str) -> set[str]:
-    """The values of ``parameter`` in those tests of this run that use the fixture: it need not make the others'."""
+    """The values of ``parameter`` in those tests of this file and run that use the fixture: it need not make the
+    others'."""
     return {
         item.callspec.params[parameter]
         for item in request.session.items
-        if request.fixturename in getattr(item, "fixturenames", ()) and hasattr(item, "callspec")
+        if request.fixturename in getattr(item, "fixturenames", ())
+        and hasattr(item, "callspec")
+        and item.path == request.path
     }
 
 

@@ -91,6 +91,13 @@ def test_a_size_that_cannot_be_followed_is_told_as_what_it_is(reference: str, in
         capture(load_task(task("N 2 50 9", reference, inputs), "sized"))
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distributions look at their values, also where torch.compile has ended that for the process."""
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+
+
+@pytest.mark.usefixtures("looks")
 def test_a_distribution_is_traced_without_looks_at_its_values() -> None:
     reference = """
 def reference(x, m, s):
@@ -114,6 +121,7 @@ def test_a_fixed_place_of_a_view_counts_in_what_is_read(shape: str, read: str) -
     assert state_of(text, run=True) == ("right", "")
 
 
+@pytest.mark.usefixtures("looks")
 def test_distributions_look_at_their_values_in_threads_that_do_not_trace() -> None:
     def checked() -> bool:
         return torch.distributions.Normal(0.0, 1.0)._validate_args
