@@ -300,13 +300,18 @@ def rows(names: Iterable[str], seed: str, most: int) -> set[str]:
 
 
 def share(names: Iterable[str], seed: str, parts: int) -> list[str]:
-    """The names of one share, and of a parametrised test that has none in it one."""
+    """The names of one share."""
+    return [name for name in names if chosen(name, parts, seed)]
+
+
+def share_of_rows(names: Iterable[str], seed: str, parts: int) -> list[str]:
+    """The rows of one share, as pytest names them, and of a parametrised test that has none in it one."""
     by_test: dict[str, list[str]] = {}
     for name in names:
         by_test.setdefault(name.partition("[")[0], []).append(name)
     kept = []
     for of_test in by_test.values():
-        kept += [name for name in of_test if chosen(name, parts, seed)] or sorted(rows(of_test, seed, 1))
+        kept += share(of_test, seed, parts) or sorted(rows(of_test, seed, 1))
     return kept
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.breadth import BRIEFLY, NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, everything, rows, seed, share
+from tests.breadth import BRIEFLY, NOTEBOOKS, PROVE_ONLY, ROWS, SHARES, everything, rows, seed, share_of_rows
 from tests.rerun import SECONDS, SLOWEST, last_seconds
 
 if TYPE_CHECKING:
@@ -93,9 +93,11 @@ def _take_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
             most = ROWS.get(f"{_path(item)}::{item.name.partition('[')[0]}", ROWS[_path(item)])
             named.setdefault(most, []).append(item.nodeid)
     drawn = {name for most, names in named.items() for name in rows(names, seed(), most)}
-    for path, parts in SHARES.items():
-        if path not in ROWS:
-            drawn.update(share([i.nodeid for i in items if _path(i) == path and hasattr(i, "callspec")], seed(), parts))
+    broad: dict[int, list[str]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and _path(item) not in ROWS:
+            broad.setdefault(SHARES.get(_path(item), 1), []).append(item.nodeid)
+    drawn |= {name for parts, names in broad.items() for name in share_of_rows(names, seed(), parts)}
     spared = [_is_spared(item, drawn) for item in items]
     if any(spared):
         config.hook.pytest_deselected(items=[item for item, is_spared in zip(items, spared, strict=True) if is_spared])
