@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 #: the Python versions of pyproject's classifiers
@@ -20,3 +21,14 @@ def interpreter(version: str) -> str | None:
             if run.stdout.strip() == version:
                 return path
     return None
+
+
+def watched(root: str, script: str) -> None:
+    """Run ``script``, which calls the kernel in ``root``, in this process, and write which of its lines ran."""
+    from kernellab.verifier.coverage import inside
+
+    sys.path.insert(0, root)
+    inside.watch(root)
+    exec(f"import kernel, torch\n{script}", {})
+    sys.settrace(None)
+    inside.write(root, False)

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ import torch
 from kernellab.conditions import StridesLimit, of
 from kernellab.conditions.code import CodeRegion, CoverageUnknown, NeverRan
 from kernellab.records import Verdict
-from kernellab.verifier.coverage import build, gcov, inside, native, python, stage
+from kernellab.verifier.coverage import build, gcov, native, python, stage
 from kernellab.verifier.coverage.native import Gap
 from kernellab.verifier.coverage.placing import Placing, stretched
 from kernellab.verifier.static.native import in_file
-from tests.pythons import PYTHONS, interpreter
+from tests.pythons import PYTHONS, interpreter, watched
 
 from .kit import RMS_CPP, Judge
 
@@ -187,24 +186,19 @@ if __name__ == "__main__":
 '''
 
 
+#: forks of a process that has imported torch and computed nothing: threads of one that has may hold locks
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["torch", watched.__module__])
+
+
 def _traced(tmp_path: Path, text: str, script: str) -> list[Gap]:
-    """What of ``text`` did not run in a process that was watched while ``script`` called it: a fork of this one, which
-    has imported torch."""
+    """What of ``text`` did not run in a process that was watched while ``script`` called it."""
     (tmp_path / "src").mkdir()
     (tmp_path / "work").mkdir()
     (tmp_path / "src" / "kernel.py").write_text(text)
-    root = str(tmp_path / "src")
-
-    def call() -> None:
-        sys.path.insert(0, root)
-        inside.watch(root)
-        exec(f"import kernel, torch\n{script}", {})
-        sys.settrace(None)
-        inside.write(root, False)
-
-    process = multiprocessing.get_context("fork").Process(target=call)
+    process = _FORKS.Process(target=watched, args=(str(tmp_path / "src"), script))
     process.start()
-    process.join()
+    process.join(120)
     assert process.exitcode == 0
     told = json.loads((tmp_path / "work" / "covered.json").read_text())
     code = python.Code({"kernel.py": text})
