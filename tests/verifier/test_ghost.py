@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.records import Evidence, Stage
+from kernellab.records import Evidence, Source, Stage
 from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier import VerifyOptions
@@ -157,14 +157,22 @@ class _Stages:
     def __init__(self, right: Any) -> None:
         self.worker, self.right = _Worker(), right
         self.context = SimpleNamespace(left=lambda seconds: seconds)
-        self.source = SimpleNamespace(dsl="triton")
+        self.source = Source(dsl="triton", files={"kernel.py": "def kernel(x): ..."})
+        self.ended = False
 
     def asked(self) -> bool:
         answer = self.right(self.worker.armed, self.worker.calls)
         self.worker.calls += 1
         if isinstance(answer, WorkerFailure):
+            self.ended = True
             raise answer
         return bool(answer)
+
+    def restart_ended(self) -> bool:
+        ended, self.ended = self.ended, False
+        if ended:
+            self.worker.armed = False
+        return ended
 
     def outputs(self, *_: Any) -> None:
         if not self.asked():
