@@ -154,6 +154,16 @@ def design_all(options: argparse.Namespace) -> None:
 # -- one case on a GPU ------------------------------------------------------------------------------------------------
 
 
+def on_the_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` whose new tensors (a mask, say) are made on the GPU."""
+
+    def call(*given: torch.Tensor) -> Any:
+        with torch.device(DEVICE):
+            return function(*given)
+
+    return call
+
+
 def by_autograd(module: Any) -> Callable[..., Any]:
     """The gradients from one output's and the inputs, with the forward run again."""
 
@@ -164,16 +174,6 @@ def by_autograd(module: Any) -> Callable[..., Any]:
         return torch.autograd.grad(output, [t for t in leaves if t.requires_grad], grad)
 
     return reference
-
-
-def on_the_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` whose new tensors (a mask, say) are made on the GPU."""
-
-    def call(*given: torch.Tensor) -> Any:
-        with torch.device(DEVICE):
-            return function(*given)
-
-    return call
 
 
 class Loaded:
@@ -191,14 +191,16 @@ class Loaded:
         if case.forward:
             # a backward that reads saved tensors: those come from our forward; everybody else is given the inputs
             self.inputs = self.inputs[: -len(case.saved)]
-            self.module._forward = on_the_gpu(self.module._forward)
             self.reference = by_autograd(self.module)
         self.ours = self.inputs
 
     def _module(self, suffix: str, text: str) -> Any:
         path = self.folder / f"{self.name}{suffix}_{os.getpid()}.py"
         path.write_text(text)
-        return module_of(path, f"case_{self.name}{suffix}")
+        module = module_of(path, f"case_{self.name}{suffix}")
+        if self.case.forward:
+            module._forward = on_the_gpu(module._forward)
+        return module
 
     def part(self, tensor: torch.Tensor) -> torch.Tensor:
         if not self.case.heads or tensor.dim() < 3:
