@@ -15,7 +15,7 @@ from kernellab.task import Task, load_task
 from kernellab.verifier import Verifier, VerifyOptions
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.judge.pool import Pool
-from kernellab.verifier.stages import ordinary, robust
+from kernellab.verifier.stages import robust
 from kernellab.verifier.stages.candidate import Stages
 from kernellab.verifier.stages.context import Request
 from kernellab.verifier.stages.correct import smoke
@@ -23,6 +23,7 @@ from kernellab.verifier.stages.fast import fast
 from kernellab.verifier.stages.honest import honest
 from kernellab.verifier.stages.pipeline import Verification
 from kernellab.verifier.stages.precision import precision_class
+from kernellab.verifier.stages.robustness import ordinary
 from tests.breadth import everything
 
 TARGET = Target("cpp", Backend.CPU, Chip("test", "cpu", 2))

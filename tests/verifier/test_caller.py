@@ -15,7 +15,7 @@ from kernellab.records import Stage
 from kernellab.task import load_task
 from kernellab.verifier.judge.process_stats import Sizes
 from kernellab.verifier.protocol.control import Output
-from kernellab.verifier.stages.robust import leaks
+from kernellab.verifier.stages.robustness.many_calls import leaks
 from kernellab.verifier.worker import witness
 
 from .kit import QUICK, QUICK_LOOK, Judge

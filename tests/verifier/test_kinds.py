@@ -186,7 +186,7 @@ def test_nearly_equal_arguments_keep_their_first_elements() -> None:
 def test_a_task_of_wide_unsigned_integers_is_mixed() -> None:
     text = "import torch\ndef reference(x):\n    return x.to(torch.float64)\n"
     text += "def inputs():\n    return torch.randint(0, 1000, (24, 40)).to(torch.{})\n"
-    from kernellab.verifier.stages.ordinary import _with_others
+    from kernellab.verifier.stages.robustness.ordinary import _with_others
 
     for dtype in ("uint16", "uint32", "uint64"):
         base = selection.drawn_base(load_task(text.format(dtype)))

@@ -18,10 +18,11 @@ from kernellab.verifier.cases import device
 from kernellab.verifier.judge import turns
 from kernellab.verifier.judge.process import WorkerFailure, WorkerProcess
 from kernellab.verifier.protocol.options import VerifyOptions
-from kernellab.verifier.stages import context, honest, ordinary, robust
+from kernellab.verifier.stages import context, honest, robust
 from kernellab.verifier.stages.context import Context
 from kernellab.verifier.stages.pipeline import Steps, Verification
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.stages.robustness import ordinary
 
 from .kit import PARTS, Judge
 

@@ -14,7 +14,7 @@ from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.verifier.boundary_checks import scalars
 from kernellab.verifier.cases import cases, selection
-from kernellab.verifier.stages import properties
+from kernellab.verifier.stages.robustness import properties
 
 from .kit import QUICK_LOOK, Judge
 

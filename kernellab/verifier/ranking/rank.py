@@ -96,8 +96,8 @@ def _correct(stages: Stages, cases: RankCases) -> str:
     from kernellab.verifier.boundary_checks.drawn import drawn
     from kernellab.verifier.boundary_checks.fences import reads_inside
     from kernellab.verifier.boundary_checks.memory import untouched
-    from kernellab.verifier.stages.properties import cheapest
-    from kernellab.verifier.stages.robust import late, overwritten, ring
+    from kernellab.verifier.stages.robustness.kept_outputs import late, overwritten, ring
+    from kernellab.verifier.stages.robustness.properties import cheapest
 
     first, *other_cases = cases.families
     stages.check(first)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kernellab.verifier.attribution.inspection import Looks
     from kernellab.verifier.attribution.profile import Profile
     from kernellab.verifier.coverage.stage import Covered
-    from kernellab.verifier.stages.ordinary import Ordinary
+    from kernellab.verifier.stages.robustness.ordinary import Ordinary
 
 
 #: Signatures that a comparison of aligned and ragged sizes must not override.

@@ -23,8 +23,9 @@ from kernellab.verifier.compare.compare import metadata
 from kernellab.verifier.coverage import stage as coverage
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
-from kernellab.verifier.stages import evidence, ordinary
+from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.stages.robustness import ordinary
 
 if TYPE_CHECKING:
     import torch
