@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "capture/early/small_matrices.py": "functions of torch that are called otherwise, by torch's names",
     "task/formula.py": "operators of sympy's formulas of sizes, by sympy's names",
     "designer/graph/cuts.py": "reductions that read each element once, of those of the table's role",
-    "verifier/boundary_checks/modes.py": "operators that answer with either of two equal zeros, or move elements",
+    "verifier/boundary_checks/denormals_and_zeros.py": "operators that answer with either zero, or move elements",
     "verifier/boundary_checks/operations.py": "where an operation changes its course: a rule for each",
     "verifier/boundary_checks/watch.py": "operations whose values decide sizes, for which no large ones are drawn",
     "capture/arithmetic.py": "functions of one number, as they act on a symbolic size",

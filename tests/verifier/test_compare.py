@@ -18,6 +18,7 @@ from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases import contrast as contrasts
 from kernellab.verifier.cases.contrast import contrast
+from kernellab.verifier.cases.judged import Wrong
 from kernellab.verifier.compare import signature
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
 from kernellab.verifier.compare.fast_accept import beyond_doubt
@@ -35,8 +36,8 @@ from kernellab.verifier.compare.signature import (
     where,
 )
 from kernellab.verifier.protocol.memory import POISON
-from kernellab.verifier.stages import evidence
-from kernellab.verifier.stages.candidate import Stages
+from kernellab.verifier.stages import diagnosis, evidence
+from kernellab.verifier.stages.refused import Refused
 
 F32 = Limits.of("float32")
 
@@ -221,6 +222,26 @@ def test_lost_digits_at_an_end_are_no_missing_mask(off: float, name: str) -> Non
     assert numeric(got.float(), double, found) == name
 
 
+def refusal(
+    failing: Any, got: torch.Tensor, mismatch: Mismatch, others: Sequence[Tried] = (), is_edge: bool = False
+) -> Refused:
+    """The refusal of a wrong output, where other calls show ``others`` and ``is_edge``."""
+    stages: Any = SimpleNamespace(
+        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], task=SimpleNamespace(outputs=[1]),
+        context=SimpleNamespace(end=inf),
+    )  # fmt: skip
+    shown: dict[str, Any] = {
+        "_differs_again": False, "is_edge": is_edge, "_loses_more_than_digits": False, "wrong_constants": [],
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "reproduction", lambda *_: "")
+        patch.setattr(evidence, "static_sizes", lambda task: {})
+        patch.setattr(diagnosis, "contrast", lambda *_: list(others))
+        for name, result in shown.items():
+            patch.setattr(diagnosis.Diagnosis, name, lambda *_, result=result: result)
+        return diagnosis.Diagnosis(stages).refusal(Wrong(failing, 0, got, mismatch))
+
+
 @pytest.mark.parametrize(("off", "name"), [(2e-4, "accumulate-dtype"), (0.1, "edge-tile")])
 def test_sizes_at_which_roundings_show_name_no_missing_mask(off: float, name: str) -> None:
     """Wrong in the first tile, at this size and not at whole tiles: of roundings that says nothing."""
@@ -236,16 +257,7 @@ def test_sizes_at_which_roundings_show_name_no_missing_mask(off: float, name: st
     assert found is not None
     tried = SimpleNamespace(sizes=(), family=Family.NORMAL, seed=1, change=None, held=(), args=(), words="N=128")
     tried.references, tried.task = [reference], SimpleNamespace(dims=())
-    stages: Any = SimpleNamespace(
-        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: [],
-        task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: True,
-        _beyond_digits=lambda at: False,
-        constant=lambda: [],
-    )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evidence, "reproduction", lambda *_: "")
-        patch.setattr(evidence, "static_sizes", lambda task: {})
-        refused = Stages._wrong(stages, tried, 0, got.float(), found)  # type: ignore[arg-type]
+    refused = refusal(tried, got.float(), found, is_edge=True)
     assert refused.evidence is not None and refused.evidence.signature == name
 
 
@@ -261,16 +273,7 @@ def test_what_lies_behind_an_input_is_no_tail_where_whole_tiles_have_it_too(wron
     tried = SimpleNamespace(sizes=(), family=Family.OWN, seed=1, change=None, held=(), args=(), words="N=64")
     tried.references, tried.task = [reference], SimpleNamespace(dims=())
     others = [Tried(sizes={"N": 1}, right=True), Tried(sizes={"N": wrong_at}, right=False)]
-    stages: Any = SimpleNamespace(
-        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: others,
-        task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: False,
-        _beyond_digits=lambda at: False,
-        constant=lambda: [],
-    )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evidence, "reproduction", lambda *_: "")
-        patch.setattr(evidence, "static_sizes", lambda task: {})
-        refused = Stages._wrong(stages, tried, 0, got, found)  # type: ignore[arg-type]
+    refused = refusal(tried, got, found, others)
     assert refused.evidence is not None and refused.evidence.signature == name
 
 
@@ -288,16 +291,7 @@ def test_an_end_that_is_wrong_at_whole_tiles_and_right_at_small_ragged_ones_is_n
     tried = SimpleNamespace(sizes=(), family=Family.OWN, seed=1, change=None, held=(), args=(), words="N=130")
     tried.references, tried.task = [reference], SimpleNamespace(dims=())
     others = [Tried(sizes=sizes, right=True), Tried(sizes={"N": 128}, right=False)]
-    stages: Any = SimpleNamespace(
-        source=Source(dsl="cpp", files={"kernel.py": ""}), answers=[], limits=[F32], _contrast=lambda at: others,
-        task=SimpleNamespace(outputs=[1]), _differs_again=lambda *_: False, is_edge=lambda at: False,
-        _beyond_digits=lambda at: False,
-        constant=lambda: [],
-    )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evidence, "reproduction", lambda *_: "")
-        patch.setattr(evidence, "static_sizes", lambda task: {})
-        refused = Stages._wrong(stages, tried, 0, got, found)  # type: ignore[arg-type]
+    refused = refusal(tried, got, found, others)
     assert refused.evidence is not None and refused.evidence.signature == name
 
 

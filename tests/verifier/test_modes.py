@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernellab.task import load_task
-from kernellab.verifier.boundary_checks.modes import other_mode_differs
+from kernellab.verifier.stages.robust import other_mode_differs
 
 from .kit import Judge
 

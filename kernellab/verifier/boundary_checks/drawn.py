@@ -342,7 +342,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
         if one.grade is not Grade.REFUSED:
             return False
         report = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
-        report = report.model_copy(update={"tried": stages.constant()})
+        report = report.model_copy(update={"tried": stages.diagnosis.wrong_constants()})
         raise Refused(_with_remedy(stages.words("robust", failure, case), one), report) from failure
     if form_mismatch is not None:
         wrong: tuple[int, Tensor | None, Mismatch] | None = (0, None, form_mismatch)
@@ -357,7 +357,7 @@ def _right(stages: Stages, one: Drawn, base: Case) -> bool:
     tied = one.exact and mismatch.wrong is not None and mismatch.rule != "non-finite"
     name = _TIES if tied or mismatch.rule == _TIES else None
     report = evidence.of_mismatch(stages.source, case, output, got, case.references[output], mismatch, name=name)
-    report = report.model_copy(update={"tried": stages.constant()})
+    report = report.model_copy(update={"tried": stages.diagnosis.wrong_constants()})
     which = f"Output {output}: " if len(stages.limits) > 1 else ""
     raise Refused(_with_remedy(f"{which}{mismatch.message} ({_words(one)}); {report.signature}.", one), report)
 

@@ -15,8 +15,8 @@ from kernellab.conditions import Mark
 from kernellab.errors import TaskError
 from kernellab.task.meta.operators import watching
 from kernellab.verifier.boundary_checks.attempt import outputs_of
+from kernellab.verifier.boundary_checks.denormals_and_zeros import Mixes, is_elementwise
 from kernellab.verifier.boundary_checks.drawn import free_floats
-from kernellab.verifier.boundary_checks.modes import Mixes, is_elementwise
 from kernellab.verifier.cases import answers
 from kernellab.verifier.protocol.rules import EDGES
 

@@ -8,18 +8,22 @@ in :mod:`kernellab.verifier.stages.robustness` and :mod:`kernellab.verifier.boun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from kernellab.conditions import Mark
+from kernellab.errors import TaskError
 from kernellab.target import Backend
-from kernellab.task.dtypes import alike
+from kernellab.task import Task, TaskForm
+from kernellab.task.dtypes import alike, computable
 from kernellab.task.sample.draw import Family
+from kernellab.task.values import device_of
+from kernellab.verifier.boundary_checks.caller_state import left_to_caller
 from kernellab.verifier.boundary_checks.combined import combined
 from kernellab.verifier.boundary_checks.drawn import drawn, fixed_sizes, free_floats
 from kernellab.verifier.boundary_checks.memory import untouched
-from kernellab.verifier.boundary_checks.modes import left_to_caller, other_mode_differs
 from kernellab.verifier.cases import answers, cases, selection
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.extents import at_ends
@@ -176,3 +180,25 @@ def pages(stages: Stages) -> None:
             raise stages.refused(case, "output", message)
         if kinds.of_a_file:
             stages.context.findings.add(Mark(kind="output-in-a-file"))
+
+
+def other_mode_differs(task: Task, args: Sequence[Any]) -> bool:
+    """Return whether the Model, which draws nothing, answers differently in the mode (training, eval) that is not
+    used."""
+    module = task.module()
+    if task.form is TaskForm.NATIVE or module.evaluates:
+        return False
+    model = module.new_model().to(device_of(args) or "cpu")
+    model.train(not model.training)
+    # Training mode writes running statistics into the state.
+    inputs = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    try:
+        with torch.no_grad():
+            other_mode = module.flatten(module.call(inputs, model))
+    except (TaskError, RuntimeError, ValueError, AssertionError):
+        return False  # there is no answer in that mode
+    usual = module.called(args)[0]
+    if [(a.shape, a.dtype) for a in usual] != [(b.shape, b.dtype) for b in other_mode]:
+        return True
+    pairs = zip(map(computable, usual), map(computable, other_mode), strict=True)
+    return not all(torch.allclose(a, b, equal_nan=True) for a, b in pairs)

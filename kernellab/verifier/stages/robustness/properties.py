@@ -27,10 +27,11 @@ from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import runs_at
 from kernellab.verifier.boundary_checks import layouts
 from kernellab.verifier.boundary_checks.attempt import is_right
+from kernellab.verifier.boundary_checks.caller_state import modes_kept
 from kernellab.verifier.boundary_checks.combined import combined
+from kernellab.verifier.boundary_checks.denormals_and_zeros import denormals, minus_zeros
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
-from kernellab.verifier.boundary_checks.modes import denormals, minus_zeros, modes_kept
 from kernellab.verifier.boundary_checks.near_zeros import near_zeros
 from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
 from kernellab.verifier.boundary_checks.small_numbers import small_numbers
