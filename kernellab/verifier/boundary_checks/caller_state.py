@@ -21,6 +21,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import EDGES
 from kernellab.verifier.protocol.sanitize import shown
+from kernellab.verifier.stages.context import has_model
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
@@ -98,7 +99,7 @@ def _look_at_import(stages: Stages, changed: object) -> None:
     if not isinstance(changed, list):
         return
     words = [_quoted(word) for word in changed]
-    if stages.task.form is TaskForm.KERNELBENCH or any("ModelNew" in t for t in stages.source.files.values()):
+    if stages.task.form is TaskForm.KERNELBENCH or has_model(stages.source):
         words = [word for word in words if word != "random numbers"]
     if words:
         rest = [f"{len(words) - _MOST_WORDS} more"] if len(words) > _MOST_WORDS else []

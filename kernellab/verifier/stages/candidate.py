@@ -36,7 +36,7 @@ from kernellab.verifier.judge.worker_client import Call, Worker
 from kernellab.verifier.protocol.memory import Layout, lay_out
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DEVICE
 from kernellab.verifier.stages import evidence
-from kernellab.verifier.stages.context import Context, baselines_of, numbered, threads_of
+from kernellab.verifier.stages.context import Context, baselines_of, has_model, numbered, threads_of
 from kernellab.verifier.stages.diagnosis import Diagnosis
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.worker.build import write_files
@@ -141,7 +141,7 @@ class Stages:
         without exchanging them. Return False where that gains nothing: no ModelNew in KernelBench's form, or each
         parameter constant (a norm's weight, a zero bias), which a kernel might omit unnoticed."""
         task = self.task
-        is_model = task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in self.source.files.values())
+        is_model = task.form is TaskForm.KERNELBENCH and has_model(self.source)
         if not is_model or self.seed is not None:
             return False
         seed = secrets.randbits(62)
@@ -203,7 +203,7 @@ class Stages:
         command = get_adapter(source.dsl).build
         if command:
             message["command"] = list(command)
-        if self.task.form is TaskForm.KERNELBENCH and any("ModelNew" in t for t in source.files.values()):
+        if self.task.form is TaskForm.KERNELBENCH and has_model(source):
             module = self.task.module()
             args, keywords = module.init_arguments()
             message |= {

@@ -83,8 +83,9 @@ class Context:
     called: float = 0.0
     #: Reports progress to the caller: "case 7 of 14".
     tell: Callable[[str], None] = lambda words: None
-    #: When the verification began, and until when the load of the machine is in ``end``; of the monotonic clock.
+    #: When the verification began; of the monotonic clock.
     began: float = field(default_factory=lambda: time.monotonic())
+    #: Until when the load of the machine is counted in ``end``; of the monotonic clock.
     seen: float = field(default_factory=lambda: time.monotonic())
     #: Seconds of waits for other verifications.
     waited: float = 0.0
@@ -135,6 +136,11 @@ class Context:
                 Evidence(signature="deadline", called=min(1.0, self.called / max(limit, passed - self.waited))),
             )
         return min(most, left)
+
+
+def has_model(source: Source) -> bool:
+    """Return whether a source defines KernelBench's ModelNew."""
+    return any("ModelNew" in text for text in source.files.values())
 
 
 def threads_of(options: VerifyOptions) -> int:

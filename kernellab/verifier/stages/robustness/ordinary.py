@@ -34,6 +34,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT, DEADLINES, DRAWN
 from kernellab.verifier.stages import evidence
+from kernellab.verifier.stages.context import has_model
 from kernellab.verifier.stages.refused import Refused
 from kernellab.verifier.static.surroundings import writes_files
 from kernellab.verifier.timing.contents import apart, independent, loose_arguments
@@ -46,12 +47,29 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
+#: Answers of first calls that are compared with the right one: roundings may differ in a right kernel.
+_FIRST_ANSWERS = 4
+#: The file that says that a process of two first calls ended without an answer.
+_CRASHED = "first-crashed"
+#: Limits for reusing a build, in bytes and files.
+_BUILT_BYTES, _BUILT_FILES = 64 << 20, 2000
+#: Timestamp of a reused source's files: older than anything built.
+_OLD = 1e9
+#: Rebuild a source there in one of this many cases, even if nothing requires it.
+_AGAIN = 8
+
+
 @dataclass(frozen=True)
 class Ordinary:
-    """The process and the cases that it was given."""
+    """The process, the cases that it was given, and the files that it writes its answers to."""
 
     worker: Worker
     cases: tuple[Case, ...]
+
+    @property
+    def work(self) -> Path:
+        """The folder of the job and its answers."""
+        return self.worker.scratch / "work"
 
     def answers(self, number: int) -> list[Path]:
         """Return the files with the outputs of the case ``number``."""
@@ -62,95 +80,102 @@ class Ordinary:
         return [self._files(f"first{n}", self.cases[0]) for n in range(_FIRST_ANSWERS)] if self.cases else []
 
     def _files(self, name: str, case: Case) -> list[Path]:
-        return [self.worker.scratch / "work" / f"{name}-{i}" for i in range(len(case.native))]
-
-
-#: different answers of first calls that are compared: roundings may differ in a right kernel
-_FIRST_ANSWERS = 4
-#: the file that says that a process of two first calls ended without an answer
-_CRASHED = "first-crashed"
-
-#: Limits for reusing a build, in bytes and files; and a timestamp for the source that is older than anything built.
-_BUILT_BYTES, _BUILT_FILES, _OLD = 64 << 20, 2000, 1e9
-#: Rebuild a source there in one of this many cases, even if nothing requires it.
-_AGAIN = 8
+        return [self.work / f"{name}-{i}" for i in range(len(case.native))]
 
 
 def begin(stages: Stages) -> Ordinary | None:
     """Start the process with a few calls: one of a small size after thousands of others, one at the size of the
-    families, one at the declared sizes, and sizes from the whole Dim ranges.
+    families, one at the declared sizes, and sizes from the whole Dim ranges. None where only a slow build would do.
 
     A source that was flagged for what it reads is run by a shell. Any other runs in a process of the fork server, with
     the build of the judge's worker if the source writes no files, so that a slow build is not repeated.
     """
     context, source = stages.context, stages.source
     on_gpu = context.request.backend is Backend.CUDA
-    model = any("ModelNew" in text for text in source.files.values())
     flagged = any(finding.rule == "surroundings" for finding in of(context.findings.conditions, StaticFinding))
     # A program started by another in the sandbox cannot open the device either.
-    shell = flagged and not model and not context.interpreted and not on_gpu
+    by_shell = flagged and not has_model(source) and not context.interpreted and not on_gpu
     writes = flagged or any(writes_files(text) for text in source.files.values())
     folders = ["cache"] if on_gpu else [f"home/{name}" for name in context.adapter.built_in]
-    quick = not on_gpu or context.adapter.compiles_in_calls
-    built = None if writes or (quick and secrets.randbelow(_AGAIN) == 0) else _built(stages.worker, folders)
-    if built is None and not (writes or quick):
+    builds_quickly = not on_gpu or context.adapter.compiles_in_calls
+    builds_again = writes or (builds_quickly and secrets.randbelow(_AGAIN) == 0)
+    built = None if builds_again else _built(stages.worker, folders)
+    if built is None and not (writes or builds_quickly):
         return None  # a CUDA compiler takes a minute
     seen_at = str(stages.worker.scratch) if built else ""
     worker = context.pool.worker(source.dsl, context.request.backend, "ordinary", stages.threads, seen_at=seen_at)
     try:
-        return _begun(stages, worker, built or [], shell)
+        return _begun(stages, worker, built or [], by_shell)
     except BaseException:
         worker.close()
         raise
 
 
-def _begun(stages: Stages, worker: Worker, built: list[Path], shell: bool) -> Ordinary:
-    source = stages.source
+def _begun(stages: Stages, worker: Worker, built: list[Path], by_shell: bool) -> Ordinary:
     worker.memory_limit = memory_limit(stages.task, stages.context.request.backend)
-    cases, draw = _cases(stages), secrets.SystemRandom()
-    process = Ordinary(worker, cases)
-    work, src = worker.scratch / "work", worker.scratch / "src"
-    write_files(src, source.files)
-    for path in src.rglob("*") if built else ():
+    process = Ordinary(worker, _cases(stages))
+    _write_source(stages, worker, built)
+    job = _job(stages, process)
+    (process.work / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    if by_shell:
+        shutil.copy(program.__file__, process.work / "run.py")
+    # The process may run as another user, who builds there.
+    owner = worker.scratch.stat()
+    for path in chain.from_iterable((worker.scratch / name).rglob("*") for name in ("home", "cache")):
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    worker.post({"op": "run", "shell": by_shell})
+    return process
+
+
+def _write_source(stages: Stages, worker: Worker, built: Sequence[Path]) -> None:
+    """Write the source into the process's folder, with the files of the candidate's worker that are ``built``."""
+    folder = worker.scratch / "src"
+    write_files(folder, stages.source.files)
+    for path in folder.rglob("*") if built else ():
         os.utime(path, (_OLD, _OLD))
     for path in built:
         target = worker.scratch / path.relative_to(stages.worker.scratch)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
-    calls = []
+
+
+def _job(stages: Stages, process: Ordinary) -> dict[str, Any]:
+    """Return what the process has to do, as :mod:`kernellab.verifier.worker.ordinary` reads it; the cases' arguments
+    are written to files."""
+    source, cases = stages.source, process.cases
     # On a device a new shape may be compiled for seconds.
     on_host = stages.context.request.backend is Backend.CPU and not stages.context.interpreted
     shapes = other_shapes(stages.task) if on_host else []
-    for number, case in enumerate(cases):
-        specs = _specs(stages, case, work)
-        first = number == 0 and not stages.context.interpreted
-        calls.append({
-            "args": specs, "answers": [path.name for path in process.answers(number)],
-            "earlier": draw.randrange(CORRECT.earlier_calls // 2, CORRECT.earlier_calls) if first else 0,
-            # last: what a kernel keeps is full after them, and would not be stale for the cases before
-            "shapes": [row[: stages.worker.accepted] for row in shapes] if number == len(cases) - 1 else [],
-            "seconds": CORRECT.earlier_seconds,
-        })  # fmt: skip
-    message = stages.build_message(source)
-    message.pop("seal", None)
+    calls = [_call(stages, process, number, shapes) for number in range(len(cases))]
+    build = stages.build_message(source)
+    build.pop("seal", None)
     first_calls = None
     if on_host and cases and not (stages.task.module().mutates or stages.task.module().numpy):
         names = [[path.name for path in files] for files in process.first_answers()]
-        first_calls = {"args": _specs(stages, cases[0], work), "answers": names, "crashed": _CRASHED}
-    job = {
+        first_calls = {"args": _specs(stages, cases[0], process.work), "answers": names, "crashed": _CRASHED}
+    return {
         "folder": "../src", "entry_file": source.entry_file, "entry": source.entry, "threads": stages.threads,
-        "device": worker.device, "calls": calls, "written": list(stages.written), "build": message,
+        "device": process.worker.device, "calls": calls, "written": list(stages.written), "build": build,
         "renewed": _renewed(stages, cases[0].args) if cases else [], "first": first_calls,
     }  # fmt: skip
-    (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    if shell:
-        shutil.copy(program.__file__, work / "run.py")
-    # The process may run as another user, who builds there.
-    owner = worker.scratch.stat()
-    for path in chain.from_iterable((worker.scratch / name).rglob("*") for name in ("home", "cache")):
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-    worker.post({"op": "run", "shell": shell})
-    return process
+
+
+def _call(
+    stages: Stages, process: Ordinary, number: int, shapes: Sequence[Sequence[Sequence[int] | None]]
+) -> dict[str, Any]:
+    """Return the call of the case ``number``: thousands of ``earlier`` ones come before the first case, and ones at
+    other ``shapes`` before the last: what a kernel keeps is full after these, and would not be stale for the cases
+    before."""
+    is_first = number == 0 and not stages.context.interpreted
+    is_last = number == len(process.cases) - 1
+    earlier = range(CORRECT.earlier_calls // 2, CORRECT.earlier_calls)
+    return {
+        "args": _specs(stages, process.cases[number], process.work),
+        "answers": [path.name for path in process.answers(number)],
+        "earlier": secrets.choice(earlier) if is_first else 0,
+        "shapes": [row[: stages.worker.accepted] for row in shapes] if is_last else [],
+        "seconds": CORRECT.earlier_seconds,
+    }
 
 
 def _specs(stages: Stages, case: Case, work: Path) -> list[dict[str, Any]]:
@@ -182,8 +207,10 @@ def _renewed(stages: Stages, args: Sequence[Any]) -> list[int]:
     ]  # fmt: skip
 
 
-#: Small sizes of each Dim, and of the only one; and how many of those drawn the reference must accept.
-_SIZES, _OF_ONE, _ACCEPTED = 40, 1000, 16
+#: Number of small sizes of each Dim, and of the only one.
+_SMALL_SIZES, _SMALL_SIZES_OF_ONE = 40, 1000
+#: How many of the drawn sizes the reference must accept.
+_ACCEPTED = 16
 
 
 def other_shapes(task: Task) -> list[list[Sequence[int] | None]]:
@@ -191,7 +218,7 @@ def other_shapes(task: Task) -> list[list[Sequence[int] | None]]:
     none, if some sizes within the Dims' ranges are refused, or if weights change with the sizes."""
     if not task.dims or any(arg.static or arg.key for arg in task.args):
         return []
-    draw, most = secrets.SystemRandom(), _SIZES if len(task.dims) > 1 else _OF_ONE
+    draw, most = secrets.SystemRandom(), _SMALL_SIZES if len(task.dims) > 1 else _SMALL_SIZES_OF_ONE
     least = [max(dim.min, 1) for dim in task.dims]
     ends = [min(dim.max, low + most) for dim, low in zip(task.dims, least, strict=True)]
     drawn = {
@@ -277,22 +304,25 @@ def _built(worker: Worker, folders: Sequence[str]) -> list[Path] | None:
     return files or None
 
 
-def check(stages: Stages, found: Ordinary) -> str:
+def check(stages: Stages, process: Ordinary) -> str:
     """Wait for the answers, compare them, and return the stage's note.
 
     Raises:
         Refused: The kernel fails in the ordinary process, or an answer is wrong.
     """
-    worker = found.worker
     try:
-        return _compared(stages, found)
+        _wait(stages, process.worker)
+        for number in range(len(process.cases)):
+            _check_answer(stages, process, number)
+        if os.path.lexists(process.work / _CRASHED) or _is_first_wrong(stages, process):
+            stages.context.findings.add(Mark(kind="one-call-at-a-time"))
+        return "right in an ordinary process too"
     finally:
         # This also deletes its files.
-        worker.close()
+        process.worker.close()
 
 
-def _compared(stages: Stages, found: Ordinary) -> str:
-    worker = found.worker
+def _wait(stages: Stages, worker: Worker) -> None:
     worker.resume()
     end = time.monotonic() + stages.context.left(DEADLINES.build)
     try:
@@ -302,34 +332,45 @@ def _compared(stages: Stages, found: Ordinary) -> str:
         raise Refused(
             f"In an ordinary process the kernel {failure.message}.", Evidence(signature=failure.kind)
         ) from None
-    for number, case in enumerate(found.cases):
-        outputs = [_read(path, native) for path, native in zip(found.answers(number), case.native, strict=True)]
-        answers = [output for output in outputs if output is not None]
-        if len(answers) < len(outputs):
-            last = next((line for line in reversed(worker.log.splitlines()) if line.strip()), "there is no answer")
-            words = f"The kernel fails in an ordinary process: {last.rstrip('.')}."
-            raise Refused(words, Evidence(signature="environment"))
-        wrong = stages.comparison.first_wrong(case, answers)
-        if wrong is not None:
-            reference = case.references[wrong.output]
-            report = evidence.of_mismatch(
-                stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
-            )
-            words = "Right where the judge calls it, but not in an ordinary process"
-            if number % 2 == 0 and any("ModelNew" in text for text in stages.source.files.values()):
-                words += ", where another instance of its class was called before"
-            if number and _renewed(stages, case.args):
-                words += ", where the same tensors had other contents before"
-            raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
-    if os.path.lexists(worker.scratch / "work" / _CRASHED):
-        stages.context.findings.add(Mark(kind="one-call-at-a-time"))
-    for files in found.first_answers():
-        outputs = [_read(path, native) for path, native in zip(files, found.cases[0].native, strict=True)]
-        answers = [output for output in outputs if output is not None]
-        if len(answers) == len(outputs) and stages.comparison.first_wrong(found.cases[0], answers, counted=False):
-            stages.context.findings.add(Mark(kind="one-call-at-a-time"))
-            break
-    return "right in an ordinary process too"
+
+
+def _check_answer(stages: Stages, process: Ordinary, number: int) -> None:
+    """Compare the answer to the case ``number``. Raises Refused if there is none, or it is wrong."""
+    case = process.cases[number]
+    outputs = _outputs(process.answers(number), case)
+    if outputs is None:
+        lines = reversed(process.worker.log.splitlines())
+        last = next((line for line in lines if line.strip()), "there is no answer")
+        words = f"The kernel fails in an ordinary process: {last.rstrip('.')}."
+        raise Refused(words, Evidence(signature="environment"))
+    wrong = stages.comparison.first_wrong(case, outputs)
+    if wrong is None:
+        return
+    reference = case.references[wrong.output]
+    report = evidence.of_mismatch(
+        stages.source, case, wrong.output, wrong.got, reference, wrong.mismatch, name="environment"
+    )
+    words = "Right where the judge calls it, but not in an ordinary process"
+    if number % 2 == 0 and has_model(stages.source):
+        words += ", where another instance of its class was called before"
+    if number and _renewed(stages, case.args):
+        words += ", where the same tensors had other contents before"
+    raise Refused(f"{words}: {wrong.mismatch.message} ({case.words}).", report)
+
+
+def _is_first_wrong(stages: Stages, process: Ordinary) -> bool:
+    """Return whether an answer of two first calls at once is wrong."""
+    for files in process.first_answers():
+        outputs = _outputs(files, process.cases[0])
+        if outputs is not None and stages.comparison.first_wrong(process.cases[0], outputs, counted=False):
+            return True
+    return False
+
+
+def _outputs(files: Sequence[Path], case: Case) -> list[torch.Tensor] | None:
+    """Return the outputs for a case in ``files``; None if one is missing or of another form."""
+    outputs = [_read(path, native) for path, native in zip(files, case.native, strict=True)]
+    return None if any(output is None for output in outputs) else [o for o in outputs if o is not None]
 
 
 def _read(path: Path, native: torch.Tensor) -> torch.Tensor | None:
