@@ -7,8 +7,6 @@ returns its note, and raises Refused on a failure.
 
 from __future__ import annotations
 
-import ast
-import math
 import os
 import platform
 import time
@@ -18,9 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernellab.conditions import Mark, NotSealed, StaticFinding
-from kernellab.dsls.base import Finding
-from kernellab.dsls.text import parsed
-from kernellab.records import CompilerLine, Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
+from kernellab.records import Environment, Evidence, Stage, StageResult, StageState, Trust, Verdict
 from kernellab.target import Backend
 from kernellab.task import Task, load_task
 from kernellab.task.audit import feasible
@@ -29,7 +25,7 @@ from kernellab.verifier.protocol.memory import READ_BY_FILE
 from kernellab.verifier.protocol.rules import COMPILED
 from kernellab.verifier.stages.context import Context, Request, threads_of
 from kernellab.verifier.stages.refused import Refused
-from kernellab.verifier.static.bounded import analyse
+from kernellab.verifier.stages.source_text import lint
 
 if TYPE_CHECKING:
     from kernellab.verifier.judge.pool import Pool
@@ -160,7 +156,7 @@ class Verification:
     def run(self) -> Verdict:
         """Return the verdict. Raises TaskError for an invalid task, TargetError for a missing target."""
         self.steps.static()
-        if self._goes_on(Trust.T0):
+        if self._continues_past(Trust.T0):
             with candidate_of(self.context) as stages:
                 self._workers(stages)
         return self._verdict()
@@ -169,7 +165,7 @@ class Verification:
         findings, steps = self.context.findings, self.steps
         with steps.compiling(Stage.BUILD):
             self._baselines(stages, early=True)
-            findings.build_seconds = stages.build(self._beside(stages))
+            findings.build_seconds = stages.build(self._meanwhile(stages))
         with self._device_alone():
             self._calls(stages)
 
@@ -211,7 +207,7 @@ class Verification:
                 note.append(smoke(stages))
         self._imports(stages)
         steps.take(Stage.CORRECT, correct, stages)
-        if not self._goes_on(Trust.T1):
+        if not self._continues_past(Trust.T1):
             return
         self._baselines(stages)
         steps.take(Stage.ROBUST, robust, stages)
@@ -221,23 +217,28 @@ class Verification:
         if steps.failure is not None:
             return
         if self.context.interpreted:
-            steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing about speed")
-            findings.add(Mark(kind="interpreted"))
-            if any("triton.autotune" in text for text in self.context.source.files.values()):
-                findings.add(Mark(kind="one-configuration"))
-            if self._goes_on(Trust.T2):
-                findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
-            if self.context.options.sanitize:
-                findings.add(NotSealed(sanitized=True, reason="compute-sanitizer looks at GPU kernels alone"))
+            self._mark_interpreted()
             return
         steps.take(Stage.FAST, fast, stages)
-        if self._goes_on(Trust.T2):
+        if self._continues_past(Trust.T2):
             steps.take(Stage.FAST, sealed, stages)
         tools = tools_for(self.context.options, self.context.request.backend, findings.sealed)
         if tools:
             steps.take(Stage.ROBUST, lambda of: sanitized(of, tools), stages)
             if steps.failure is None:
                 steps.current = Stage.FAST
+
+    def _mark_interpreted(self) -> None:
+        """Skip the timing of a kernel that ran in Triton's interpreter, and add what the verdict cannot say of it."""
+        findings = self.context.findings
+        self.steps.skipped(Stage.FAST, "not timed: Triton's interpreter says nothing about speed")
+        findings.add(Mark(kind="interpreted"))
+        if any("triton.autotune" in text for text in self.context.source.files.values()):
+            findings.add(Mark(kind="one-configuration"))
+        if self._continues_past(Trust.T2):
+            findings.add(NotSealed(reason="Triton's interpreter makes no binaries"))
+        if self.context.options.sanitize:
+            findings.add(NotSealed(sanitized=True, reason="compute-sanitizer looks at GPU kernels alone"))
 
     def _imports(self, stages: Stages) -> None:
         """Add findings for library functions by which the candidate's objects could distinguish a judge's process from
@@ -264,12 +265,12 @@ class Verification:
             few = early and self.context.request.backend is Backend.CUDA
             stages.begin_baselines([b for b in stages.baselines() if not few or b in COMPILED])
 
-    def _beside(self, stages: Stages) -> Iterator[None] | None:
+    def _meanwhile(self, stages: Stages) -> Iterator[None] | None:
         """Return the work to do while the candidate builds; None on a device, where a refused kernel would waste it."""
         needs_cases = self.context.options.level.value > Trust.T1.value
         return stages.ahead.make() if needs_cases and self.context.request.backend is Backend.CPU else None
 
-    def _goes_on(self, last: Trust) -> bool:
+    def _continues_past(self, last: Trust) -> bool:
         return self.steps.failure is None and self.context.options.level.value > last.value
 
     def _verdict(self) -> Verdict:
@@ -322,77 +323,3 @@ class Verification:
             disturbed=findings.disturbed,
             **findings.roofs,
         )
-
-
-# -- the stage static: checks of the source text, before any of it runs
-# --------------------------------------------------
-
-#: Findings that are waived if the caller allows the framework's operators.
-_OWN_KERNEL = ("no-kernel", "no-launch", "library-call")
-
-
-def lint(context: Context) -> str:
-    """Check the source text and add findings that are not errors.
-
-    Raises:
-        Refused: The text does not parse, or breaks a fatal rule.
-    """
-    source, noticed = context.source, context.findings.add
-    result = analyse(source, context.adapter)
-    if result.refused:
-        raise Refused(f"{result.refused}.", Evidence(signature="source"))
-    if result.errors:
-        line = result.errors[0]
-        raise Refused(f"{line.file}, line {line.line}: {line.message}.",
-                      Evidence(signature="syntax", compiler=list(result.errors)))  # fmt: skip
-    findings = result.findings
-    allowed = context.options.allow_library
-    fatal = [f for f in findings if f.fatal and not _waived(f, allowed, result.model)]
-    if fatal:
-        first = fatal[0]
-        at = f"{first.file}, line {first.line}: " if first.line else ""
-        lines = [CompilerLine(file=f.file, line=f.line, message=f.message if f is first else f"{f.rule}: {f.message}")
-                 for f in fatal]  # fmt: skip
-        noticed(*(_condition(f) for f in findings if not f.fatal))
-        raise Refused(f"{at}{_sentence(first.message)}", Evidence(signature=first.rule, compiler=lines))
-    noticed(*(_condition(f) for f in (*findings, *_narrow_offsets(context))))
-    return ""
-
-
-#: Names that make offsets 64-bit.
-_WIDE = ("int64", "make_block_ptr", "tensor_descriptor")
-
-
-def _narrow_offsets(context: Context) -> Iterator[Finding]:
-    """Yield Triton kernels with 32-bit offsets, for a task in which a tensor may have 2^31 elements."""
-    texts = {f: t for f, t in context.source.files.items() if f.endswith(".py") and "program_id(" in t}
-    task = load_task(context.request.task_text, context.request.task_name) if texts else None
-    if task is None or not task.dims or not task.tensors:
-        return
-    sizes = {d.name: d.max for d in task.dims}
-    most, name = max((math.prod(a.extents(sizes)), a.name) for a in task.tensors)
-    for file, text in texts.items() if most >= 1 << 31 else ():
-        for node in ast.walk(parsed(text)):
-            if not isinstance(node, ast.FunctionDef) or not node.decorator_list:
-                continue
-            inside = [n for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Attribute))]
-            ids = {n for n in inside if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("program_id")}
-            if ids - {n.value for n in inside if isinstance(n, ast.Attribute)} and not any(
-                w in ast.unparse(node) for w in _WIDE
-            ):
-                message = f"offsets of 32 bits, and {name} has up to {most} elements; use program_id(...).to(tl.int64)"
-                yield Finding("narrow-offsets", message, file, node.lineno)
-
-
-def _waived(finding: Finding, allow_library: bool, model: bool) -> bool:
-    own = model and finding.rule != "library-call"
-    return finding.rule in _OWN_KERNEL and (allow_library or own)
-
-
-def _condition(finding: Finding) -> StaticFinding:
-    return StaticFinding(rule=finding.rule, message=finding.message, file=finding.file, line=finding.line)
-
-
-def _sentence(text: str) -> str:
-    text = text.rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."
