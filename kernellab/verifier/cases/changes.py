@@ -1,102 +1,38 @@
-"""Changes to the drawn arguments of a case, as data that a reproduction can repeat."""
+"""Changes to the drawn arguments of a case, as data that a reproduction can repeat.
+
+A change is a tuple of a kind and its parameters, numbers and texts alone: ``("element", 0, 17, 1e4)`` sets the flat
+index 17 of argument 0 to 10000. Each kind is one function below, whose parameters are those of the tuple; whatever is
+random in it is drawn by a seed that the tuple contains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import ceil, floor, inf, log2, nan
 from typing import TYPE_CHECKING, Any
 
 from kernellab.task.dtypes import scaled
+from kernellab.verifier.cases.patterns import generator_on, patterned
 
 if TYPE_CHECKING:
     import torch
 
     Tensor = torch.Tensor
 
+#: Least and greatest value of the argument at a position: (position, low, high).
+Bounds = tuple[int, float, float]
+
 
 def changed(args: tuple[Any, ...], change: Sequence[Any]) -> tuple[Any, ...]:
-    """Return ``args`` after a change, which is one of:
-
-    - ``("element", argument, flat index, value)`` or ``("elements", argument, ((flat index, value), ...))``;
-    - ``("permuted", arguments, seed)``: along the first dimension;
-    - ``("scale", argument, factor)``: every float tensor if the argument is -1;
-    - ``("scalar", argument, value)``;
-    - ``("pattern", argument, name, seed, low, high)``: see :mod:`kernellab.verifier.cases.patterns`;
-    - ``("halves", argument, seed, ((argument, low, high), ...), most, step, peak)``: multiples of ``step`` or of a
-      smaller power of two, up to ``most``, in the first argument, with ``peak`` at each eighth place of its rows and
-      columns; powers of two in the others;
-    - ``("still", argument, ((argument, value), ...), ((argument, flat index, value), ...))``: one value throughout
-      each argument except for single elements;
-    - ``("together", argument, argument, seed, values)``: each pair of ``values`` once at one place of both;
-    - ``("hidden", argument, argument, seed)``: zeros in the first and infinities in the second;
-    - ``("near", argument, argument, seed)``: nearly the first one's rows in the second;
-    - ``("shared", argument, argument, seed)``: elements of the second in the first;
-    - ``("codes", argument, seed, "all" or "numbers")``: each code of a float8;
-    - ``("bits", argument, seed)``: any 64 bits;
-    - ``("sparse", argument, seed, places, number)``: zeros except for ``number`` and its neighbours at these places
-      of rows, eight in each;
-    - ``("last", -1, seed, ((argument, low, high), ...))``: the last elements of each are its largest and smallest,
-      some rows of masks are true throughout, and half of the integers are one number.
-    """
-    import torch
-
-    from kernellab.verifier.cases.patterns import patterned
-
+    """Return ``args`` after a change, the name of a kind in :data:`KINDS` and its parameters; an empty change changes
+    nothing."""
     if not change:
         return args
-    kind, where = change[0], change[1]
-    out = list(args)
-    if kind == "element":
-        out[where] = args[where].clone()
-        out[where].reshape(-1)[change[2]] = change[3]
-    elif kind == "elements":
-        out[where] = args[where].contiguous().clone()
-        for index, number in change[2]:
-            out[where].view(-1)[index] = number
-    elif kind == "together":
-        out[where], out[change[2]] = _together(args[where], args[change[2]], *change[3:])
-    elif kind == "hidden":
-        out[where] = patterned(args[where], "some", change[3], 0, 0)
-        out[change[2]] = patterned(args[change[2]], "inf", change[3], 0, 0)
-    elif kind == "near":
-        out[change[2]] = _near(args[where], args[change[2]], change[3])
-    elif kind == "shared":
-        out[where] = _shared(args[where], args[change[2]], change[3])
-    elif kind == "last":
-        generator = torch.Generator().manual_seed(change[2])
-        for position, low, high in change[3]:
-            out[position] = _decided_last(args[position], generator, low, high)
-    elif kind == "pattern":
-        out[where] = patterned(args[where], *change[2:])
-    elif kind == "codes":
-        out[where] = _codes(args[where], change[2], change[3] == "numbers")
-    elif kind == "bits":
-        generator = torch.Generator().manual_seed(change[2])
-        drawn = torch.randint(-(1 << 63), (1 << 63) - 1, tuple(args[where].shape), generator=generator)
-        out[where] = drawn.view(args[where].dtype).to(args[where].device)
-    elif kind == "sparse":
-        out[where] = _sparse(args[where], *change[2:])
-    elif kind == "halves":
-        generator = torch.Generator().manual_seed(change[2])
-        for position, low, high in change[3]:
-            out[position] = _exact(args[position], generator, low, high, position != where, *change[4:])
-    elif kind == "still":
-        for position, value in change[2]:
-            out[position] = torch.full_like(args[position], value, memory_format=torch.contiguous_format)
-        for position, index, number in change[3]:
-            out[position].view(-1)[index] = number
-    elif kind == "scalar":
-        out[where] = change[2]
-    elif kind == "permuted":
-        order = row_order(args[where[0]].shape[0], change[2])
-        for position in where:
-            out[position] = args[position][order.to(args[position].device)]
-    else:
-        for position, value in enumerate(args):
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and where in (-1, position):
-                out[position] = scaled(value, change[2])
-    return tuple(out)
+    kind, *parameters = change
+    changed_args = list(args)
+    KINDS[kind](changed_args, *parameters)
+    return tuple(changed_args)
 
 
 def in_words(names: Sequence[str], shape_of: Callable[[int], Sequence[int]], change: Sequence[Any]) -> str:
@@ -108,35 +44,165 @@ def in_words(names: Sequence[str], shape_of: Callable[[int], Sequence[int]], cha
     if kind == "element":
         at = torch.unravel_index(torch.tensor(change[2]), tuple(shape_of(where)))
         return f"{name}[{', '.join(str(int(i)) for i in at)}] = {float(change[3]):.6g}"
-    if kind == "elements":
-        return f"other elements in {name}"
     if kind == "pattern":
         return f"{change[2]} in {name}"
-    if kind == "bits":
-        return f"any bits in {name}"
-    if kind == "codes":
-        return f"each code in {name}"
-    if kind == "sparse":
-        return f"few elements of {name} that are not zero"
     if kind == "scalar":
         return f"{name} = {change[2]}"
     if kind == "scale":
         return f"{name} times {change[2]:.6g}"
-    return "rows in another order" if kind == "permuted" else str(kind)
+    return _WORDS.get(kind, str(kind)).format(name=name)
+
+
+#: Descriptions that do not depend on parameters.
+_WORDS = {
+    "elements": "other elements in {name}",
+    "bits": "any bits in {name}",
+    "codes": "each code in {name}",
+    "sparse": "few elements of {name} that are not zero",
+    "permuted": "rows in another order",
+}
+
+
+# -- one function for each kind, which changes the list of the arguments in place --------------------------------------
+
+
+def _set_element(args: list[Any], position: int, index: int, number: float) -> None:
+    """Set the element at a flat ``index`` of a tensor."""
+    args[position] = args[position].clone()
+    args[position].reshape(-1)[index] = number
+
+
+def _set_elements(args: list[Any], position: int, elements: Sequence[tuple[int, float]]) -> None:
+    """Set several elements of a tensor, each by its flat index."""
+    args[position] = args[position].contiguous().clone()
+    for index, number in elements:
+        args[position].view(-1)[index] = number
+
+
+def _permute(args: list[Any], positions: Sequence[int], seed: int) -> None:
+    """Permute some tensors along their first dimension, all alike."""
+    order = row_order(args[positions[0]].shape[0], seed)
+    for position in positions:
+        args[position] = args[position][order.to(args[position].device)]
+
+
+def _scale(args: list[Any], where: int, factor: float) -> None:
+    """Multiply the float tensor at the position ``where``, or every float tensor if it is -1."""
+    import torch
+
+    for position, value in enumerate(args):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and where in (-1, position):
+            args[position] = scaled(value, factor)
+
+
+def _set_scalar(args: list[Any], position: int, number: Any) -> None:
+    args[position] = number
+
+
+def _pattern(args: list[Any], position: int, name: str, seed: int, low: float, high: float) -> None:
+    """Apply one of :data:`kernellab.verifier.cases.patterns.PATTERNS`."""
+    args[position] = patterned(args[position], name, seed, low, high)
+
+
+def _make_exact(
+    args: list[Any], first: int, seed: int, bounds: Sequence[Bounds], most: float = 8.0, step: float = 0.5,
+    peak: float = 0.0,
+) -> None:  # fmt: skip
+    """Give all arguments in ``bounds`` numbers for which arithmetic is exact: the argument at ``first`` multiples of
+    ``step``, or of a smaller power of two, up to ``most``, with ``peak`` at each eighth place of its rows and columns;
+    the others powers of two. Raises ValueError."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    for position, low, high in bounds:
+        args[position] = _exact(args[position], generator, low, high, position != first, most, step, peak)
+
+
+def _make_constant(
+    args: list[Any], _: int, values: Sequence[tuple[int, float]], elements: Sequence[tuple[int, int, float]]
+) -> None:
+    """Give each argument in ``values`` (position, number) one number throughout, except for the single ``elements``
+    (position, flat index, number)."""
+    import torch
+
+    for position, number in values:
+        args[position] = torch.full_like(args[position], number, memory_format=torch.contiguous_format)
+    for position, index, number in elements:
+        args[position].view(-1)[index] = number
+
+
+def _pair_up(args: list[Any], one: int, other: int, seed: int, values: Sequence[float] = ()) -> None:
+    """Put each pair of ``values`` once at one place of both tensors."""
+    args[one], args[other] = _together(args[one], args[other], seed, values or SPECIAL)
+
+
+def _hide(args: list[Any], one: int, other: int, seed: int) -> None:
+    """Put zeros into the first tensor and infinities into the second: a product has 0 * inf."""
+    args[one] = patterned(args[one], "some", seed, 0, 0)
+    args[other] = patterned(args[other], "inf", seed, 0, 0)
+
+
+def _bring_near(args: list[Any], one: int, other: int, seed: int) -> None:
+    """Put nearly the rows of the first tensor into the second."""
+    args[other] = _near(args[one], args[other], seed)
+
+
+def _share(args: list[Any], one: int, other: int, seed: int) -> None:
+    """Put elements of the second tensor into the first."""
+    args[one] = _shared(args[one], args[other], seed)
+
+
+def _put_codes(args: list[Any], position: int, seed: int, which: str) -> None:
+    """Put each code of an 8-bit float into a tensor: "all" of them, or those of finite "numbers"."""
+    args[position] = _codes(args[position], seed, which == "numbers")
+
+
+def _put_bits(args: list[Any], position: int, seed: int) -> None:
+    """Fill a tensor of 64-bit integers with any bits."""
+    import torch
+
+    value, generator = args[position], torch.Generator().manual_seed(seed)
+    drawn = torch.randint(-(1 << 63), (1 << 63) - 1, tuple(value.shape), generator=generator)
+    args[position] = drawn.view(value.dtype).to(value.device)
+
+
+def _thin_out(args: list[Any], position: int, seed: int, places: Sequence[int], number: float) -> None:
+    """Keep few nonzero elements, at these ``places`` of the rows; see :func:`_sparse`."""
+    args[position] = _sparse(args[position], seed, places, number)
+
+
+def _decide_last(args: list[Any], _: int, seed: int, bounds: Sequence[Bounds]) -> None:
+    """Let the last elements of each argument decide; see :func:`_decided_last`."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    for position, low, high in bounds:
+        args[position] = _decided_last(args[position], generator, low, high)
+
+
+#: Kind of a change to the function that carries it out.
+KINDS: Mapping[str, Callable[..., None]] = {
+    "element": _set_element, "elements": _set_elements, "permuted": _permute, "scale": _scale, "scalar": _set_scalar,
+    "pattern": _pattern, "halves": _make_exact, "still": _make_constant, "together": _pair_up, "hidden": _hide,
+    "near": _bring_near, "shared": _share, "codes": _put_codes, "bits": _put_bits, "sparse": _thin_out,
+    "last": _decide_last,
+}  # fmt: skip
+
+
+# -- the contents ------------------------------------------------------------------------------------------------------
 
 
 def _exact(
-    like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float = 8.0,
-    step: float = 0.5, peak: float = 0.0,
+    like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float, step: float,
+    peak: float,
 ) -> Tensor:  # fmt: skip
-    """Return values in the shape of ``like`` from ``low`` to ``high`` for which sums, products and quotients are exact.
+    """Return values in the shape of ``like`` from ``low`` to ``high`` for which sums, products and quotients are exact:
+    ``powers`` of two, or multiples of ``step`` up to ``furthest`` with ``peak`` on each eighth diagonal.
 
     Raises:
         ValueError: No power of two, or not ``peak``, is in this range.
     """
     import torch
-
-    from kernellab.verifier.cases.patterns import generator_on
 
     low, high = max(low, -furthest), min(high, furthest)
     generator = generator_on(like.device, seen)
@@ -192,10 +258,13 @@ def _together(one: Tensor, two: Tensor, seed: int, values: Sequence[float] = SPE
     changed_pair = []
     for value, numbers in ((one, pairs[:, 0]), (two, pairs[:, 1])):
         # Map places of the broadcast shape, which may be far larger, to the tensor's own elements.
-        own, left, step = torch.zeros_like(places), places, 1
+        own, left, stride = torch.zeros_like(places), places, 1
         for i, extent in enumerate(reversed(shape)):
             own_extent = value.shape[-1 - i] if i < value.dim() else 1
-            own, left, step = own + (left % extent if own_extent > 1 else 0) * step, left // extent, step * own_extent
+            if own_extent > 1:
+                own = own + left % extent * stride
+            left = left // extent
+            stride *= own_extent
         patched = value.contiguous().clone()
         patched.view(-1)[own.to(value.device)] = numbers.to(patched)
         changed_pair.append(patched)

@@ -85,10 +85,10 @@ def _has_narrow_offsets(kernel: ast.FunctionDef) -> bool:
 
 
 def _is_waived(finding: Finding, allow_library: bool, is_model: bool) -> bool:
-    """Return whether a fatal finding does not count: library calls are allowed, or a ModelNew has no launch that the
-    analysis sees."""
-    own = is_model and finding.rule != "library-call"
-    return finding.rule in _OWN_KERNEL_RULES and (allow_library or own)
+    """Return whether a fatal finding does not count: library calls are allowed, or a ModelNew is called, from which
+    only these are refused."""
+    of_model = is_model and finding.rule != "library-call"
+    return finding.rule in _OWN_KERNEL_RULES and (allow_library or of_model)
 
 
 def _condition(finding: Finding) -> StaticFinding:
