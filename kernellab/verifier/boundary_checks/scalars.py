@@ -23,7 +23,7 @@ from kernellab.verifier.boundary_checks.layouts import free_tensors, like_pairs
 from kernellab.verifier.cases import answers, cases, selection
 from kernellab.verifier.cases.extents import compared_by
 from kernellab.verifier.cases.selection import all_long
-from kernellab.verifier.compare.compare import compare, metadata
+from kernellab.verifier.compare.compare import Limits, compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> dict[int, list[Any]]:
     """Check each scalar of the task at ``most`` other values that the reference accepts and answers differently, and
     return the values for which the kernel is right, by position."""
-    compared = compared_by(stages.source)[: CORRECT.scalar_compared if most == CORRECT.scalar_values else 2]
     right: dict[int, list[Any]] = {}
-    few = most == CORRECT.scalar_interpreted
     for position, spec in enumerate(stages.task.args):
         if spec.kind is not ArgKind.SCALAR:
             continue
@@ -47,42 +45,56 @@ def scalars(stages: Stages, base: Case, most: int = CORRECT.scalar_values) -> di
             limit = ScalarLimit(argument=spec.name, value=base.args[position], refuted=True, taken=False)
             stages.context.findings.add(limit)
             continue
-        named = stages.ahead.numbers[: CORRECT.scalar_named] if most == CORRECT.scalar_values else ()
-        count = (
-            most
-            + 2 * (_AXES + 1)
-            + 3 * len(_extents(base))
-            + 2 * len(named)
-            + len(compared)
-            + 2 * min(len(compared), _SIDES)
-        )
-        variants = list(islice(other_values(base, position, named, compared, few), most if few else count))
+        variants = _variants(stages, base, position, most)
         if not variants:
             stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=False))
-        # A scalar may be right for moderate inputs only.
-        wide = cases.case(stages.task, dict(base.sizes), selection.of_all(families(stages.task)))
-        pairs = [(base, case) for case in variants]
-        pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if cases.has_answer(wide) else []
-        for before, case in pairs:
-            if not scalar_right(stages, before, case, position):
-                stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
-                break
-        else:
-            if variants:
-                right[position] = [case.args[position] for case in variants]
-            _as_integer(stages, base, position)
-            _as_tensor(stages, base, position)
-            if stages.context.interpreted or isinstance(base.args[position], bool):
-                continue
-            if _at_ends(stages, position):
-                _hidden_by_zero(stages, base, position)
-                _met_by_zeros(stages, base, position)
-                if variants:
-                    right[position] += _special(stages, base, position)
-            else:
-                stages.context.findings.add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
+        if not _right_at_all(stages, base, position, variants):
+            _refute(stages, base, position)
+            continue
+        if variants:
+            right[position] = [case.args[position] for case in variants]
+        _as_integer(stages, base, position)
+        _as_tensor(stages, base, position)
+        if stages.context.interpreted or isinstance(base.args[position], bool):
+            continue
+        if not _at_ends(stages, position):
+            _refute(stages, base, position)
+            continue
+        _hidden_by_zero(stages, base, position)
+        _met_by_zeros(stages, base, position)
+        if variants:
+            right[position] += _special(stages, base, position)
     _own_defaults(stages, base)
     return right
+
+
+def _refute(stages: Stages, base: Case, position: int) -> None:
+    """Record that the kernel is right for the scalar's own value alone."""
+    name = stages.task.args[position].name
+    stages.context.findings.add(ScalarLimit(argument=name, value=base.args[position], refuted=True))
+
+
+def _variants(stages: Stages, base: Case, position: int, most: int) -> list[Case]:
+    """Return the cases with other values of a scalar: ``most``, and more for what may be an axis, an extent of an
+    argument, or a number of the source."""
+    if most == CORRECT.scalar_interpreted:
+        compared = compared_by(stages.source)[:2]
+        return list(islice(other_values(base, position, compared=compared, few=True), most))
+    is_whole_search = most == CORRECT.scalar_values
+    compared = compared_by(stages.source)[: CORRECT.scalar_compared if is_whole_search else 2]
+    named = stages.ahead.numbers[: CORRECT.scalar_named] if is_whole_search else ()
+    of_axes, of_extents = 2 * (_AXES + 1), 3 * len(_extents(base))
+    of_source = 2 * len(named) + len(compared) + 2 * min(len(compared), _SIDES)
+    return list(islice(other_values(base, position, named, compared), most + of_axes + of_extents + of_source))
+
+
+def _right_at_all(stages: Stages, base: Case, position: int, variants: Sequence[Case]) -> bool:
+    """Return whether the kernel is right for all ``variants``, and for another value where the inputs are not
+    moderate. Raises Refused if it ignores the scalar."""
+    wide = cases.case(stages.task, dict(base.sizes), selection.of_all(families(stages.task)))
+    pairs = [(base, case) for case in variants]
+    pairs += [(wide, case) for case in islice(other_values(wide, position), 1)] if cases.has_answer(wide) else []
+    return all(scalar_right(stages, before, case, position) for before, case in pairs)
 
 
 def _own_defaults(stages: Stages, base: Case) -> None:
@@ -333,40 +345,7 @@ def other_values(
     a branch may begin. With ``few``, a value of the other sign comes first."""
     value = base.args[position]
     is_size = False
-    candidates: tuple[Any, ...]
-    near: tuple[Any, ...]
-    if isinstance(value, bool):
-        candidates = (not value,)
-    elif isinstance(value, int):
-        near = (value + 1, value - 1, 2 * value, value // 2) if value > 1 else (value + 1,)
-        if abs(value) <= _AXES:
-            # The value may be an axis, a step or a count.
-            near += tuple(range(-_AXES, _AXES + 2))
-        near += tuple(n + by for n in _extents(base) for by in (0, -1, 1))
-        far = 64 + secrets.randbelow(1000)
-        near_named = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
-        long = (1 << 15) + secrets.randbelow(1 << 15)
-        # These follow the nearby values, which show whether the scalar is a size or a number of steps.
-        equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
-        equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
-        candidates = tuple(dict.fromkeys((*near, *equal, far, *near_named, long, -1, 0, 1, -far)))
-        if not few and _is_free(base, position, (far, long)):
-            # past an int, and past what a double holds exactly
-            candidates = (*candidates[:-1], *((1 << 31) + far, -(1 << 31) - far, (1 << 53) + 2 * far + 1, -far))
-    else:
-        # Other magnitudes, and the other sign.
-        draw = secrets.SystemRandom()
-        ranges = ((2, 1e3), (1e-3, 1), (1e-12, 1e-5))
-        large, small, tiny = (exp(draw.uniform(log(low), log(high))) for low, high in ranges)
-        near = (3 * value, value / 3) if value else (0.5, -0.5)
-        # Both sides of where a branch begins.
-        likely = [n for n in compared if abs(n) <= _MOST]
-        likely += [n * by for n in likely[:_SIDES] if n for by in (0.96, 1.04)]
-        candidates = tuple(dict.fromkeys((*near, *likely, large, -small, tiny, 1.0, -1.0, 0.0)))
-    if few and not isinstance(value, bool):
-        sign = type(value)(-1 if value >= 0 else 1)
-        candidates = tuple(dict.fromkeys((near[0], sign * (abs(near[0]) + 1), type(value)(0), *candidates)))
-    for candidate in candidates:
+    for candidate in _candidates(base, position, named, compared, few):
         if candidate == value or (is_size and abs(candidate) >= _SIZE):
             continue
         case = base.with_change(("scalar", position, candidate))
@@ -381,8 +360,65 @@ def other_values(
             continue
         same_shapes = all(f.native.shape == b.native.shape for f, b in zip(references, base.references, strict=True))
         is_size = is_size or not same_shapes
-        if not same_shapes or any(compare(b, f, limit)[0] is not None for b, f, limit in _triples(base, case)):
+        if not same_shapes or _answers_differ(base, case):
             yield case
+
+
+def _candidates(
+    base: Case, position: int, named: Sequence[int], compared: Sequence[float], few: bool
+) -> tuple[Any, ...]:
+    """Return values of a scalar in the order in which they are tried, the likely ones first, equal ones once."""
+    value = base.args[position]
+    if isinstance(value, bool):
+        return (not value,)
+    whole = isinstance(value, int)
+    candidates = _integers(base, position, named, compared, few) if whole else _floats(value, compared)
+    if few:
+        near = candidates[0]
+        other_sign = type(value)(-1 if value >= 0 else 1) * (abs(near) + 1)
+        candidates = (near, other_sign, type(value)(0), *candidates)
+    return tuple(dict.fromkeys(candidates))
+
+
+def _integers(base: Case, position: int, named: Sequence[int], compared: Sequence[float], few: bool) -> tuple[int, ...]:
+    """Return integers around the value, at possible axes and extents, and at the source's numbers, then long ones."""
+    value = base.args[position]
+    near = [value + 1, value - 1, 2 * value, value // 2] if value > 1 else [value + 1]
+    if abs(value) <= _AXES:
+        # The value may be an axis, a step or a count.
+        near += range(-_AXES, _AXES + 2)
+    near += [n + by for n in _extents(base) for by in (0, -1, 1)]
+    # These follow the nearby values, which show whether the scalar is a size or a number of steps.
+    equal = [int(n) for n in compared if n.is_integer() and abs(n) < _SIZE]
+    equal += [n + by for n in equal[:_SIDES] for by in (-1, 1)]
+    far = 64 + secrets.randbelow(1000)
+    near_named = [m for n in named if n < 1 << 20 for m in (n, n + 1)]
+    long = (1 << 15) + secrets.randbelow(1 << 15)
+    candidates = [*near, *equal, far, *near_named, long, -1, 0, 1]
+    if not few and _is_free(base, position, (far, long)):
+        # past an int, and past what a double holds exactly
+        candidates += [(1 << 31) + far, -(1 << 31) - far, (1 << 53) + 2 * far + 1]
+    return (*candidates, -far)
+
+
+def _floats(value: float, compared: Sequence[float]) -> tuple[float, ...]:
+    """Return floats around the value, on both sides of the source's numbers, and of other magnitudes and sign."""
+    draw = secrets.SystemRandom()
+    ranges = ((2, 1e3), (1e-3, 1), (1e-12, 1e-5))
+    large, small, tiny = (exp(draw.uniform(log(low), log(high))) for low, high in ranges)
+    near = (3 * value, value / 3) if value else (0.5, -0.5)
+    likely = [n for n in compared if abs(n) <= _MOST]
+    # Both sides of where a branch begins.
+    likely += [n * by for n in likely[:_SIDES] if n for by in (0.96, 1.04)]
+    return (*near, *likely, large, -small, tiny, 1.0, -1.0, 0.0)
+
+
+def _answers_differ(base: Case, case: Case) -> bool:
+    """Return whether the reference's answers to two cases of equal shapes differ by more than the error rule allows."""
+    return any(
+        compare(before.native, after, Limits.of(str(after.native.dtype).removeprefix("torch.")))[0] is not None
+        for before, after in zip(base.references, case.references, strict=True)
+    )
 
 
 def _is_free(base: Case, position: int, numbers: Sequence[int]) -> bool:
@@ -405,10 +441,3 @@ def _is_free(base: Case, position: int, numbers: Sequence[int]) -> bool:
         return len({largest(n) for n in numbers}) == 1
     except TaskError:
         return False
-
-
-def _triples(base: Case, case: Case) -> Iterator[tuple[Any, Any, Any]]:
-    from kernellab.verifier.compare.records import Limits
-
-    for before, reference in zip(base.references, case.references, strict=True):
-        yield before.native, reference, Limits.of(str(reference.native.dtype).removeprefix("torch."))
