@@ -28,7 +28,16 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
-from kernellab.verifier.survey.proposals import ANY, Grade, Proposal, in_order, not_handled, pattern_at, value_bounds
+from kernellab.verifier.survey.proposals import (
+    ANY,
+    Grade,
+    Proposal,
+    in_order,
+    not_handled,
+    outside,
+    pattern_at,
+    value_bounds,
+)
 from kernellab.verifier.survey.ranges import Range, is_permutation, rises
 from kernellab.verifier.survey.survey import Drawn, Survey
 
@@ -74,12 +83,9 @@ def _late(stages: Stages) -> None:
         return
     base = cases.case(task, longest, Family.OWN).glance()
     proposals = [
-        Proposal(
+        outside(
             pattern_at(position, f"late {kind}", 0, 0),
-            Grade.CONDITION,
             f"{kind} late in {name} not handled",
-            True,
-            True,
             right=right,
             covered=frozenset({not_handled(kind, name)}),
         )
@@ -136,7 +142,7 @@ def _next_to_compared(stages: Stages, base: Case, ranges: Mapping[int, Range]) -
                 grade = Grade.REFUSED if is_own else Grade.CONDITION
                 words = f"{spec.name} next to {number:g} not handled"
                 change = pattern_at(position, "next to", number if value.is_floating_point() else int(number), 0)
-                proposals.append(Proposal(change, grade, words, True, not is_own))
+                proposals.append(Proposal(change, grade, words, always=True, beyond=not is_own))
     # one of each first: of the others there are several draws
     _of(stages, base, [*in_order(proposals), *in_order(among)], DRAWN.compared_seconds)
 
@@ -161,7 +167,7 @@ def _among(
         for _ in range(_DRAWS):
             change = pattern_at(position, "among", int(number), span)
             grade = Grade.REFUSED if is_own else Grade.CONDITION
-            yield Proposal(change, grade, words, True, not is_own, right=right)
+            yield Proposal(change, grade, words, always=True, beyond=not is_own, right=right)
 
 
 def _is_beyond(number: float, limit: DrawnLimit) -> bool:
@@ -209,7 +215,7 @@ def ordered(stages: Stages, base: Case) -> None:
         Refused: Wrong, or not within the time limit.
     """
     proposals = [
-        Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", True)
+        Proposal(pattern_at(position, kind, 0, 0), Grade.REFUSED, f"{name} {words} not handled", always=True)
         for position, name, _ in islice(free_floats(base), DRAWN.ordered)
         for kind, words in (("ascending", "in order"), ("descending", "in falling order"), ("equal", "of equal rows"))
     ]
@@ -242,7 +248,7 @@ def _whole(base: Case) -> Iterator[Proposal]:
             continue
         for kind in kinds:
             words = f"long {spec.name} {kind if kind != 'low' else 'false throughout'} not handled"
-            yield Proposal(pattern_at(i, kind, 0, 0), Grade.CONDITION, words, True)
+            yield Proposal(pattern_at(i, kind, 0, 0), Grade.CONDITION, words, always=True)
 
 
 def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
@@ -260,7 +266,7 @@ def _seams(base: Case, numbers: Sequence[int]) -> Iterator[Proposal]:
         first, rest = places[: room // 2], places[room // 2 :]
         first += secrets.SystemRandom().sample(rest, min(len(rest), room - len(first)))
         change = ("sparse", position, secrets.randbits(31), tuple(first), 0.5)
-        yield Proposal(change, Grade.REFUSED, f"{name} of few elements not handled", True)
+        yield Proposal(change, Grade.REFUSED, f"{name} of few elements not handled", always=True)
 
 
 def free_floats(base: Case) -> Iterator[tuple[int, str, Legal]]:

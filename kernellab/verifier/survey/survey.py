@@ -38,6 +38,7 @@ from kernellab.verifier.survey.proposals import (
     not_handled,
     number_at,
     of_range,
+    outside,
     value_bounds,
 )
 from kernellab.verifier.survey.ranges import Range, is_permutation, is_safe, range_of, runs, sizes_by_values
@@ -197,10 +198,8 @@ class Survey:
                 continue
             if value.dtype == torch.uint64:
                 # Patterns consist of signed integers.
-                proposals.append(Proposal(
-                    ("bits", position, secrets.randbits(31)), Grade.CONDITION, f"{spec.name} from 2^63 on not handled",
-                    True, True,
-                ))  # fmt: skip
+                bits = ("bits", position, secrets.randbits(31))
+                proposals.append(outside(bits, f"{spec.name} from 2^63 on not handled"))
             elif is_float8(value):
                 proposals += codes(spec.name, position) if domain in (None, "real") else ()
             elif value.is_complex():
@@ -238,7 +237,7 @@ class Survey:
         inside = {(tuple((i, getattr(at, end)) for i, at in self._ranges.items())) for end in ("low", "high")}
         for values in sorted(inside):
             words = f"{names} at their ends at once not handled"
-            yield Proposal(("still", values[0][0], values, ()), grade, words, True)
+            yield Proposal(("still", values[0][0], values, ()), grade, words, always=True)
         if any(self.task.domain.get(self.task.args[i].name) is not None for i in self._ranges):
             return
         for ends in product(("least", "most"), repeat=min(len(self._ranges), _ENDS)):
@@ -247,7 +246,7 @@ class Survey:
             values = tuple((i, getattr(at, end)) for (i, at), end in at_end)
             if values not in inside:
                 words = f"{names} beyond what was drawn, all at once, not handled"
-                yield Proposal(("still", values[0][0], values, ()), Grade.CONDITION, words, True, True)
+                yield outside(("still", values[0][0], values, ()), words)
 
     def _together(self) -> list[Proposal]:
         """Return proposals with special values in two arguments at the same place. Only the first pairs are used, so
@@ -274,17 +273,14 @@ class Survey:
             covered = [f"{usual_words} {both}", *(not_handled(kind, name) for kind in SPECIAL_KINDS for name in names)]
             for values, words, covered_by in ((usual, usual_words, ()), (SPECIAL, "special values", covered)):
                 change = ("together", a, b, secrets.randbits(31), values)
-                condition = f"{words} {both}"
-                proposals.append(
-                    Proposal(change, Grade.CONDITION, condition, True, True, covered=frozenset(covered_by))
-                )
+                proposals.append(outside(change, f"{words} {both}", covered=frozenset(covered_by)))
         return proposals
 
     def _hidden(self, a: int, b: int) -> Proposal:
         first, second = (self.task.args[i].name for i in (a, b))
         words, covered = f"inf in {second} times 0 in {first} not handled", frozenset((not_handled("inf", second),))
         change = ("hidden", a, b, secrets.randbits(31))
-        return Proposal(change, Grade.CONDITION, words, True, True, covered=covered)
+        return outside(change, words, covered=covered)
 
     def _near(self) -> list[Proposal]:
         """Return a proposal for a second argument whose rows nearly equal the first's, so that differences cancel."""
@@ -293,7 +289,7 @@ class Survey:
             first, second = self.base.args[a].shape, self.base.args[b].shape
             if first == second or (min(len(first), len(second)) > 1 and first[-1] == second[-1]):
                 words = f"nearly equal {self.task.args[a].name} and {self.task.args[b].name} not handled"
-                return [Proposal(("near", a, b, secrets.randbits(31)), Grade.CONDITION, words, True, True)]
+                return [outside(("near", a, b, secrets.randbits(31)), words)]
         return []
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[Proposal]:
