@@ -181,7 +181,7 @@ def test_the_stages_run_each_part_that_tests_run_alone(monkeypatch: pytest.Monke
     robust.robust(stages)
     stages.context.interpreted = True
     robust.robust(stages)
-    for name in ("_told", "ghost_test", "own_share", "launches_unwatched", "precision_class"):
+    for name in ("_mark_weak_task", "ghost_test", "own_share", "launches_unwatched", "precision_class"):
         replace(honest, name, "")
     honest.honest(stages)
     assert ran.count("combined") == 2 and PARTS.keys() - {"honest", "fast"} <= set(

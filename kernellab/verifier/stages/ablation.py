@@ -8,13 +8,14 @@ returns garbage when it detects the wrappers is refused.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from kernellab.conditions import CachedResult, IdleKernel, Mark, cached_result
-from kernellab.errors import TaskError
+from kernellab.errors import TaskError, counted
 from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.sample.inputs import Family, families
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 _OF_LIMITS = frozenset(("hang", "processor", "memory", "disk", "processes", "printed"))
 
 
+class GhostRuns(NamedTuple):
+    """What runs without the candidate's kernels show: the names of its ``launches``, and whether the result
+    ``depends`` on them."""
+
+    launches: list[str]
+    depends: bool
+
+
 def ghost_test(stages: Stages) -> str:
     """Refuse if none of the candidate's kernels matters, label single idle kernels, and return the stage's note.
 
@@ -45,48 +54,67 @@ def ghost_test(stages: Stages) -> str:
     a CUDA graph; fresh processes are then tested, which record without the kernels.
     """
     case = normal_case(stages)
-    # Quiet calls resemble timed ones: nothing poisons memory, so code sees no difference. Each run without kernels has
-    # new contents, because an earlier call's result may be in the new one's memory, and weights that are packed once
-    # for their digest stay packed.
-    modes = (False,) if stages.context.interpreted else (False, True)
-    runs = [(run, quiet) for run in ("watched", "without") for quiet in modes]
-    random.SystemRandom().shuffle(runs)
-    ran: list[str] = []
-    matters = True
-    for run, quiet in runs:
-        if run == "watched":
-            ran = list(dict.fromkeys([*ran, *_watched(stages, case, quiet)]))
-            continue
-        new_case = replace(cases.case(stages.task, dict(case.sizes), case.family), double=False)
-        right, names = _run(stages, new_case, [ALL], quiet)
-        ran = list(dict.fromkeys([*ran, *names]))
-        # Fresh memory holds zeros or an earlier call's answer. If that would also be right, only poisoned memory
-        # decides.
-        matters = matters and not (right and not (quiet and (_constant(new_case) or _alike(stages, case, new_case))))
-    if not ran and stages.context.request.backend is Backend.CUDA and not stages.context.options.allow_library:
-        ran, matters = _recorded(stages, case)
-        stages.replays = ran
-    if not ran:
+    runs = _ghost_runs(stages, case)
+    is_on_device = stages.context.request.backend is Backend.CUDA
+    if not runs.launches and is_on_device and not stages.context.options.allow_library:
+        runs = _recorded(stages, case)
+        stages.replays = runs.launches
+    if not runs.launches:
         return _unseen(stages, case)
-    if not matters:
-        shown = ", ".join(ran[:4])
-        message = f"the result is right without the kernels that it launches ({shown}): they do not compute it"
+    if not runs.depends:
+        names = ", ".join(runs.launches[:4])
+        message = f"the result is right without the kernels that it launches ({names}): they do not compute it"
         if not stages.context.options.allow_library:
             raise _refused(stages, case, message)
         stages.context.findings.add(Mark(kind="ghost"))
         return message
-    several = len(ran) > 1 and not stages.replays
-    idle = [name for name in ran[: HONEST.ghosts] if several and _run(stages, case, [name])[0]]
+    idle = _idle(stages, case, runs.launches)
+    kernels = counted(len(runs.launches), "own kernel") + (" recorded in a graph" if stages.replays else "")
+    return f"{kernels}, the result is wrong without" + (f", {', '.join(idle)} idle" if idle else "")
+
+
+def _ghost_runs(stages: Stages, case: Case) -> GhostRuns:
+    """Run the candidate with all of its kernels, watched, and without them, in a random order.
+
+    Quiet calls resemble timed ones: nothing poisons memory, so code sees no difference. Each run without kernels has
+    new contents, because an earlier call's result may be in the new one's memory, and weights that are packed once for
+    their digest stay packed.
+    """
+    modes = (False,) if stages.context.interpreted else (False, True)
+    runs = [(is_watched, quiet) for is_watched in (True, False) for quiet in modes]
+    random.SystemRandom().shuffle(runs)
+    launches: dict[str, None] = {}
+    depends = True
+    for is_watched, quiet in runs:
+        if is_watched:
+            launches |= dict.fromkeys(_watched(stages, case, quiet))
+            continue
+        new_case = replace(cases.case(stages.task, dict(case.sizes), case.family), double=False)
+        right, seen = _run(stages, new_case, [ALL], quiet)
+        launches |= dict.fromkeys(seen)
+        # Fresh memory holds zeros or an earlier call's answer. If that would also be right, only poisoned memory
+        # decides.
+        says_nothing = quiet and right and (_constant(new_case) or _alike(stages, case, new_case))
+        depends = depends and (not right or says_nothing)
+    return GhostRuns(list(launches), depends)
+
+
+def _idle(stages: Stages, case: Case, launches: Sequence[str]) -> list[str]:
+    """Return the kernels without which the result is right, and add their conditions.
+
+    Raises:
+        Refused: One of them is needed for new inputs only, so that its result is cached.
+    """
+    if len(launches) < 2 or stages.replays:
+        return []
+    idle = [name for name in launches[: HONEST.ghosts] if _run(stages, case, [name])[0]]
     for name in idle:
         if _caches(stages, case, name):
             if not stages.context.options.allow_library:
                 raise _refused(stages, case, cached_result(name), "cache")
             stages.context.findings.add(CachedResult(kernel=name))
     stages.context.findings.add(*(IdleKernel(kernel=name) for name in idle))
-    return (
-        f"{len(ran)} own kernel{'s' if len(ran) > 1 else ''}{' recorded in a graph' if stages.replays else ''}, "
-        "the result is wrong without" + (f", {', '.join(idle)} idle" if idle else "")
-    )
+    return idle
 
 
 def _caches(stages: Stages, case: Case, name: str) -> bool:
@@ -144,16 +172,16 @@ def _alike(stages: Stages, earlier: Case, now: Case) -> bool:
     return all(r.native.shape == n.native.shape and compare(r.native, n, limit)[0] is None for r, n, limit in pairs)
 
 
-def _recorded(stages: Stages, case: Case) -> tuple[list[str], bool]:
-    """Return the names of launches in a process's first call, and whether the result depends on them. The remaining
-    process has recorded with all of them."""
+def _recorded(stages: Stages, case: Case) -> GhostRuns:
+    """Return what the first calls of two processes show, without launches and with all of them. The remaining process
+    has recorded with all of them."""
     stages.restart()
     right, without = _run(stages, case, [ALL], quiet=True, first=True)
     if not without:
-        return [], True
+        return GhostRuns([], True)
     stages.restart()
     launched = _watched(stages, case, quiet=True, first=True)
-    return list(dict.fromkeys([*without, *launched])), not right
+    return GhostRuns(list(dict.fromkeys([*without, *launched])), not right)
 
 
 def _watched(stages: Stages, case: Case, quiet: bool, first: bool = False) -> list[str]:

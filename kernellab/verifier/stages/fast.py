@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.conditions import BaselineMissing, DisturbedCalls, Mark, MoreCores, joined
 from kernellab.errors import VerifierError, counted
-from kernellab.records import Evidence
+from kernellab.records import Comparison, Evidence
 from kernellab.target import Backend
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.attribution.counters import Unseen
@@ -71,31 +71,39 @@ def fast(stages: Stages) -> str:
         again = f" ({number + 1} of {options.repeat})" if options.repeat > 1 else ""
         stages.context.tell(f"timing against {' and '.join(stages.baselines()) or 'nothing'}{again}")
         results.append(measured(stages, setup))
-    first = results[0]
     busy = any(r.busy for r in results)
     ours = [s for r in results for s in r.candidate.seconds]
-    comparisons = [
-        stats.compare(
-            name,
-            [s for r in results for s in _side(r, name).seconds],
-            ours,
-            busy=busy,
-            noise=max(r.noise for r in results),
-            waited=(
-                [w for r in results for w in _side(r, name).waited],
-                [w for r in results for w in r.candidate.waited],
-            ),
-        )
-        for name in [b.name for b in first.baselines if all(b.name in _names(r) for r in results)]
-    ]
+    comparisons = _comparisons(results, busy)
     time = stats.timing(stats.calm(ours) if busy else ours)
     sampled = _own_when_timed(stages, time.median_ms * 1e-3, busy)
     eager = [s for r in results if "eager" in _names(r) for s in _side(r, "eager").seconds]
     _bound(stages, time.median_ms, min(eager, default=math.inf))
+    # A refused kernel has no figures.
     findings.time, findings.comparisons = time, comparisons
     # Without samples of timed calls, those of the stage honest show the hot lines as well.
     findings.hot = hot_spots([p.of_all() for p in stages.profiles]) or findings.hot
     findings.add(*joined(*(r.conditions for r in results)))
+    _add_machine_conditions(stages, results, busy)
+    return _note(results, sampled)
+
+
+def _comparisons(results: Sequence[Result], busy: bool) -> list[Comparison]:
+    """Return the candidate's comparison with each baseline that all runs have, their calls taken together."""
+    ours = [s for r in results for s in r.candidate.seconds]
+    our_waits = [w for r in results for w in r.candidate.waited]
+    noise = max(r.noise for r in results)
+    comparisons = []
+    for name in [b.name for b in results[0].baselines if all(b.name in _names(r) for r in results)]:
+        sides = [_side(r, name) for r in results]
+        theirs, their_waits = [s for side in sides for s in side.seconds], [w for side in sides for w in side.waited]
+        waits = (their_waits, our_waits)
+        comparisons.append(stats.compare(name, theirs, ours, busy=busy, noise=noise, waited=waits))
+    return comparisons
+
+
+def _add_machine_conditions(stages: Stages, results: Sequence[Result], busy: bool) -> None:
+    """Add what the runs say of cores, clocks and other work on the machine."""
+    findings = stages.context.findings
     cores = max(r.cores for r in results)
     if cores > stages.threads + TIMING.cores_beyond:
         findings.add(MoreCores(cores=cores, baselines=stages.threads))
@@ -106,15 +114,24 @@ def fast(stages: Stages) -> str:
         findings.add(DisturbedCalls(share=findings.disturbed))
     if busy:
         findings.add(Mark(kind="busy-machine"))
-    checked = sum(r.checked for r in results)
-    extra = f"; {first.note}" if first.note else ""
-    extra += f"; {sampled} program counters in them" if sampled else ""
+
+
+def _note(results: Sequence[Result], sampled: int) -> str:
+    """Return the stage's note; ``sampled`` is the number of program counters in the timed calls."""
+    first = results[0]
+    calls, checked = sum(len(r.candidate.seconds) for r in results), sum(r.checked for r in results)
+    parts = [f"{calls} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us"]
+    if first.note:
+        parts.append(first.note)
+    if sampled:
+        parts.append(f"{sampled} program counters in them")
     left_out = sum(r.left_out for r in results)
     if left_out:
-        had = sum(r.others for r in results)
-        extra += f"; {counted(left_out, 'call')} left out: other processes had the cores for {had:.2g} s"
-    extra += "; ran with priority over other jobs" if all(r.ahead for r in results) else ""
-    return f"{len(ours)} timed calls, {checked} checked, handshake {first.handshake * 1e6:.0f} us{extra}"
+        others_seconds = sum(r.others for r in results)
+        parts.append(f"{counted(left_out, 'call')} left out: other processes had the cores for {others_seconds:.2g} s")
+    if all(r.ahead for r in results):
+        parts.append("ran with priority over other jobs")
+    return "; ".join(parts)
 
 
 def _clocks_disagree(judge_clock: float, claimed: float) -> bool:
@@ -261,14 +278,14 @@ def _wrong_when_timed(stages: Stages, timed: WrongWhenTimed) -> Refused:
     return Refused(f"A timed call is wrong: {wrong.mismatch.message}; {name}.", report)
 
 
-def _bound(stages: Stages, time_ms: float, reached: float) -> None:
-    """Refuse an impossible time; ``reached`` is the time of eager's fastest call in seconds."""
+def _bound(stages: Stages, time_ms: float, eager_least: float) -> None:
+    """Refuse an impossible time; ``eager_least`` is the time of eager's fastest call in seconds."""
     if stages.context.request.backend is Backend.CUDA:
-        _bound_on_device(stages, time_ms, reached)
+        _bound_on_device(stages, time_ms, eager_least)
         return
     from kernellab.verifier.audit.bound import roofs_again, speed_of_light
 
-    _refuse_below(stages, time_ms, reached, lambda again: cpu_rates(stages.threads, again))
+    _refuse_below(stages, time_ms, eager_least, lambda again: cpu_rates(stages.threads, again))
     bound = speed_of_light(stages.task, stages.threads)
     if bound is not None and time_ms < bound.ms:
         # Other work may have slowed the copies and products on which the bound rests.
@@ -286,17 +303,17 @@ def _bound(stages: Stages, time_ms: float, reached: float) -> None:
         stages.context.findings.add(Mark(kind="below-cached-bytes" if bound.by_bytes else "below-arithmetic"))
 
 
-def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callable[[bool], Rates]) -> None:
+def _refuse_below(stages: Stages, time_ms: float, eager_least: float, rates: Callable[[bool], Rates]) -> None:
     """Refuse an impossible time, after measuring the rates once more."""
     rewritten = stages.context.options.rewritten
     if rewritten:
         stages.context.findings.add(Mark(kind="algebra"))
-    low = floor(stages.task, rates(False), rewritten, reached)
+    low = floor(stages.task, rates(False), rewritten, eager_least)
     if low is None or time_ms * 1e-3 >= low.seconds:
         return
     with turns.alone() as waited:
         stages.context.wait(waited)
-        low = floor(stages.task, rates(True), rewritten, reached)
+        low = floor(stages.task, rates(True), rewritten, eager_least)
     if low is not None and time_ms * 1e-3 < low.seconds:
         raise Refused(
             f"The time of {time_ms:.4g} ms is less than this machine needs for {low.why} ({low.seconds * 1e3:.4g} ms); "
@@ -305,11 +322,11 @@ def _refuse_below(stages: Stages, time_ms: float, reached: float, rates: Callabl
         )
 
 
-def _bound_on_device(stages: Stages, time_ms: float, reached: float) -> None:
+def _bound_on_device(stages: Stages, time_ms: float, eager_least: float) -> None:
     from kernellab.verifier.cuda.bound import copy_rate, fastest_product, speed_of_light
 
     # The caches are emptied before each call, so the byte floor below applies.
-    _refuse_below(stages, time_ms, reached, lambda again: Rates(0.0, fastest_product(again)))
+    _refuse_below(stages, time_ms, eager_least, lambda again: Rates(0.0, fastest_product(again)))
     bound = speed_of_light(stages.task, stages.tf32)
     if _under(bound, time_ms):
         # A disturbed copy measurement must not refuse an honest kernel.

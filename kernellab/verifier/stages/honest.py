@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernellab.conditions import (
     LaunchesWhenTraced,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def honest(stages: Stages) -> str:
     """Run the ghost test, share of own code and precision class; return their notes."""
-    _told(stages)
+    _mark_weak_task(stages)
     words = [ghost_test(stages), own_share(stages)]
     launches_unwatched(stages)
     label = precision_class(stages)
@@ -83,7 +83,7 @@ def _launches(stages: Stages) -> Iterator[list[str]]:
     names += stages.worker.ghost(None, stages.context.left(HONEST.ghost_seconds))
 
 
-def _told(stages: Stages) -> None:
+def _mark_weak_task(stages: Stages) -> None:
     """Record that a task's own inputs let degenerate kernels pass, which excludes it from headline figures."""
     report = audit(stages.task)
     if not report.discriminating:
@@ -102,37 +102,45 @@ def own_share(stages: Stages) -> str:
             stages.context.findings.composed = "It composes with the library, whose work is not its own."
         return "share of own kernels not measured in the interpreter"
     case = cases.case(stages.task, stages.task.module().default_sizes(), Family.OWN)
-    share, names, ran = _traced(stages, case)
-    if stages.replays and not any(_own(name, stages.replays) for name in ran):
+    trace = _traced(stages, case)
+    share, library = trace.share, trace.library
+    if stages.replays and not any(_own(name, stages.replays) for name in trace.kernels):
         # A launch seen only once may never be repeated.
         share = 0.0
     counts = _counted(stages, case)
     refuse_strangers(stages, case, counts, "")
     if counts.leans and counts.share < share:
-        share, names = counts.share, most(counts.libraries)
+        share, library = counts.share, most(counts.libraries)
     stages.context.findings.own_share = share
-    in_names = ", ".join(names[:4])
+    names = ", ".join(library[:4])
     if share < HONEST.own_share and not stages.context.options.allow_library:
-        what = f"the framework's own {in_names}" if names else "no kernel of its own"
-        if counts.leans:
-            what = f"{in_names}, not its own code, by {counts.all} samples of its program counters"
-        message = f"{1 - share:.0%} of the time is in {what}"
-        if package := undeclared(stages.context.adapter, names):
-            message += (
-                f"; where {package} compiles this source's kernels in memory, the DSL's {SPEC} says so: "
-                f'worker.runtime = ["{package}"]'
-            )
-        raise stages.refused(case, "library", message)
-    if names and stages.context.options.allow_library:
+        raise stages.refused(case, "library", _library_message(stages, share, library, counts))
+    if library and stages.context.options.allow_library:
         # The library's work never counts as the kernel's own, however small it is.
         stages.context.findings.add(LibraryShare(share=1 - share))
-        stages.context.findings.composed = (
-            f"It composes with the library: {1 - share:.0%} of its time is {in_names}, not its own."
-        )
+        composed = f"It composes with the library: {1 - share:.0%} of its time is {names}, not its own."
+        stages.context.findings.composed = composed
     elif share < HONEST.own_share:
         stages.context.findings.add(LibraryShare())
     how = f"{counts.all} program counters" if counts.told else "as reported by its own process"
-    return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {in_names}" if names else "")
+    return f"{share:.0%} of the time in own code ({how})" + (f", the rest in {names}" if library else "")
+
+
+def _library_message(stages: Stages, share: float, library: Sequence[str], counts: Counted) -> str:
+    """Return where the time is that is not in the candidate's own code, and a way out where a DSL's spec may cause
+    it."""
+    names = ", ".join(library[:4])
+    work = f"the framework's own {names}" if library else "no kernel of its own"
+    if counts.leans:
+        work = f"{names}, not its own code, by {counts.all} samples of its program counters"
+    message = f"{1 - share:.0%} of the time is in {work}"
+    package = undeclared(stages.context.adapter, library)
+    if not package:
+        return message
+    return (
+        f"{message}; where {package} compiles this source's kernels in memory, the DSL's {SPEC} says so: "
+        f'worker.runtime = ["{package}"]'
+    )
 
 
 def undeclared(adapter: Adapter, names: Sequence[str]) -> str:
@@ -151,29 +159,43 @@ def refuse_strangers(stages: Stages, case: Case, counts: Counted, where: str) ->
         raise stages.refused(case, "unknown-code", what)
 
 
-def _traced(stages: Stages, case: Case) -> tuple[float, list[str], list[str]]:
-    """Return the share outside the framework's compute operators, the names of those operators, and of all kernels that
-    ran on the device, as the worker's process reports them."""
+class Trace(NamedTuple):
+    """What the worker's process reports of one call: the ``share`` of its time outside the framework's compute
+    operators, the names of those operators, and of all ``kernels`` that ran on the device."""
+
+    share: float
+    library: list[str]
+    kernels: list[str]
+
+
+def _traced(stages: Stages, case: Case) -> Trace:
+    """Return the trace of a call. Raises Refused if the call fails or the report is malformed."""
     layout = lay_out(case.args)
     stages.worker.write(0, layout, case.args)
     try:
         with _launches(stages) as launched:
             answer = stages.worker.trace(layout, 0, stages.context.left(3 * stages.call_deadline(case)))
         stages.traced = case, launched
-        total, library = float(answer["total"]), {str(k): float(v) for k, v in dict(answer["library"]).items()}
+        total, library = float(answer["total"]), _seconds_by_name(answer["library"])
         if only_moves(stages.task):
-            moves = {str(k): float(v) for k, v in dict(answer.get("moves") or {}).items()}
+            moves = _seconds_by_name(answer.get("moves") or {})
             library |= moves
             # A device's total does not include moves.
             total += sum(moves.values()) if stages.context.request.backend is Backend.CUDA else 0.0
-        ran = list(map(str, answer.get("kernels") or ()))
+        kernels = list(map(str, answer.get("kernels") or ()))
         if not all(isfinite(s) and s >= 0 for s in (total, *library.values())):
             raise ValueError("impossible times")
     except WorkerFailure as failure:
         raise stages.failed("honest", failure, case) from failure
     except (KeyError, TypeError, ValueError):
         raise Refused("The worker's answer to the trace is malformed.", Evidence(signature="protocol")) from None
-    return max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0, list(library), ran
+    share = max(0.0, 1.0 - sum(library.values()) / total) if total > 0 else 1.0
+    return Trace(share, list(library), kernels)
+
+
+def _seconds_by_name(reported: Any) -> dict[str, float]:
+    """Return a worker's mapping of names to seconds. Raises TypeError or ValueError if it is none."""
+    return {str(name): float(seconds) for name, seconds in dict(reported).items()}
 
 
 def only_moves(task: Task) -> bool:
@@ -183,7 +205,8 @@ def only_moves(task: Task) -> bool:
 
 
 def _counted(stages: Stages, case: Case) -> Counted:
-    """Return the same from sampled program counters; on a device these do not cover the work."""
+    """Return the own and the library's share from sampled program counters; on a device these do not cover the
+    work."""
     if stages.context.request.backend is not Backend.CPU:
         return Counted(unseen="the work is done on a device")
     try:

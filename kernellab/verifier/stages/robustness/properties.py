@@ -1,12 +1,12 @@
 """Checks with inputs that a right kernel may not support: a wrong answer yields a label, and rarely a refusal.
 
 They cover strides, unusual alignment, values beyond the task's own inputs, other scalar arguments, and other thread
-teams, all at one small size whose reference answers are shared.
+teams, all at one small size whose reference answers are shared. Strides and domains are checked here, the rest in
+:mod:`kernellab.verifier.boundary_checks`.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernellab.conditions import AlignmentLimit, Domain, DrawnLimit, Mark, ScalarLimit, StridesLimit, of
-from kernellab.errors import TaskError, counted
+from kernellab.errors import TaskError
 from kernellab.records import Author
-from kernellab.sandbox.sandbox import most_threads
 from kernellab.target import Backend
 from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite
@@ -37,14 +36,12 @@ from kernellab.verifier.boundary_checks.scalars import is_held, other_values, sc
 from kernellab.verifier.boundary_checks.small_numbers import small_numbers
 from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.extents import of_paths
-from kernellab.verifier.cases.selection import all_long
 from kernellab.verifier.protocol.memory import lay_out
-from kernellab.verifier.protocol.rules import CORRECT, HONEST
-from kernellab.verifier.stages import evidence
+from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.stages.refused import Refused
+from kernellab.verifier.stages.robustness.teams import check_teams, odd_size
 
 if TYPE_CHECKING:
-    from kernellab.task.dims import Dim
     from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.stages.candidate import Stages
 
@@ -70,7 +67,7 @@ def properties(stages: Stages, base: Case) -> dict[int, list[Any]]:
         near_zeros(stages, base)
         modes_kept(stages, base)
         reads_inside(stages, base)
-        _threads(stages, base)
+        check_teams(stages, base)
     return right
 
 
@@ -108,7 +105,7 @@ def along_paths(stages: Stages) -> None:
                 if scalar_cases and not scalar_right(stages, base, secrets.choice(scalar_cases), position):
                     add(ScalarLimit(argument=spec.name, value=base.args[position], refuted=True))
         _where_it_lies(stages, base)
-        ragged = {dim.name: _odd(sizes[dim.name], dim) for dim in stages.task.dims}
+        ragged = {dim.name: odd_size(sizes[dim.name], dim) for dim in stages.task.dims}
         if stages.context.request.backend is Backend.CPU and runs_at(stages.task, tuple(ragged.items())):
             reads_inside(stages, cases.case(stages.task, ragged, Family.OWN))
         along(stages, base)
@@ -275,54 +272,3 @@ def _wrong_outside(stages: Stages, base: Case, free: Sequence[str]) -> bool:
     except TaskError:
         return False
     return sound and not is_right(stages, case, lay_out(case.args))
-
-
-# -- threads -----------------------------------------------------------------------------------------------------------
-
-
-def _odd(size: int, dim: Dim) -> int:
-    """Return an odd size next to ``size`` within the range of ``dim``, or ``size`` if there is none."""
-    return next((n for n in (size, size - 1, size + 1) if n % 2 and dim.min <= n <= dim.max), size)
-
-
-def _threads(stages: Stages, base: Case) -> None:
-    """Check one thread, more threads than cores, and many threads on two long rows, which all share. With several
-    threads, random delays are inserted where they access memory that torch allocates: a non-atomic update is then lost,
-    however short its window."""
-    sizes = dict(base.sizes)
-    if len(sizes) > 1:
-        wide = {**sizes, next(iter(sizes)): 2}
-        two_rows = {d.name: max(d.min, min(d.max, wide[d.name])) for d in stages.task.dims}
-        sizes = two_rows if runs_at(stages.task, tuple(two_rows.items())) else sizes
-    cores = len(os.sched_getaffinity(0))
-    long = cases.case(stages.task, sizes, Family.OWN)
-    large = max(CORRECT.team, cores + 3)
-    # Buffers for a named number of threads fail with one more. torch and the kernel may each have an OpenMP runtime.
-    most = min(CORRECT.team_most, most_threads() // 2 - 4)
-    rooms = sorted(n for n in stages.ahead.numbers if large <= n <= most)
-    named = dict.fromkeys([*rooms[:1], *rooms[-1:]][: CORRECT.team_named])
-    odd = {dim.name: _odd(dict(base.sizes)[dim.name], dim) for dim in stages.task.dims}
-    ragged = cases.case(stages.task, odd, Family.OWN) if odd and runs_at(stages.task, tuple(odd.items())) else base
-    usual = (4, 8, secrets.choice((2, 16)))
-    # teams may begin at a number of elements alone
-    longest = all_long(stages.task, HONEST.kept_bytes) or long
-    teams = [
-        (1, base),
-        (cores + 3, base),
-        (large, long),
-        *((n + 1, long) for n in named),
-        (large, longest),
-        (4, longest),
-    ]
-    for count, case in (*teams, *((n, ragged) for n in usual)):
-        stages.worker.team(count, stages.context.left(10.0))
-        try:
-            slowly = 1 < count <= large and case is not ragged and case is not longest
-            stages.check(replace(case, seed=case.seed), op="slowly" if slowly else "call")
-        except Refused as refused:
-            report = evidence.as_race(refused.evidence)
-            team = counted(count, "thread") + (", and fences around what it allocates" if 1 < count <= large else "")
-            raise Refused(f"With {team}: {refused.reason}", report) from refused
-        finally:
-            if not stages.worker.gone():
-                stages.worker.team(stages.threads, stages.context.left(10.0))
