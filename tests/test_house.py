@@ -77,7 +77,7 @@ PATTERNS = {
         "model_integration.ranked",
     ),
     "sources of kernels and tasks, whoever wrote them": (
-        "verifier.cases.extents",
+        "verifier.cases.source_numbers",
         "agents.model.prompts.code",
         "agents.model.prompts.helpers",
         "bench.suites.definitions",

@@ -9,8 +9,9 @@ import torch
 
 from kernellab.records import Source
 from kernellab.task import load_task
-from kernellab.verifier.cases.extents import at_numbers, at_pairs, compared_by, multiples, together_in
+from kernellab.verifier.cases.extents import at_numbers, at_pairs, multiples
 from kernellab.verifier.cases.patterns import patterned
+from kernellab.verifier.cases.source_numbers import compared_by, together_in
 from kernellab.verifier.protocol.rules import DRAWN
 from kernellab.verifier.timing.contents import independent
 

@@ -19,7 +19,7 @@ from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
 from kernellab.verifier.boundary_checks.covering import Row
 from kernellab.verifier.boundary_checks.factors import Combination, Factor, Factors, Kind, Level
 from kernellab.verifier.cases import answers
-from kernellab.verifier.cases.extents import compared_by
+from kernellab.verifier.cases.source_numbers import compared_by
 from kernellab.verifier.protocol.rules import COMBINED, CORRECT, DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused

@@ -22,7 +22,8 @@ from kernellab.task.sample.inputs import legal_values
 from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.changes import FILLED
-from kernellab.verifier.cases.extents import at_ends, compared_by
+from kernellab.verifier.cases.extents import at_ends
+from kernellab.verifier.cases.source_numbers import compared_by
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.rules import DRAWN

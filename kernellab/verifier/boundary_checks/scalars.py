@@ -21,8 +21,8 @@ from kernellab.task.sample.inputs import families
 from kernellab.verifier.boundary_checks.attempt import is_right, is_within, outputs_of
 from kernellab.verifier.boundary_checks.layouts import free_tensors, like_pairs
 from kernellab.verifier.cases import answers, cases, selection
-from kernellab.verifier.cases.extents import compared_by
 from kernellab.verifier.cases.selection import all_long
+from kernellab.verifier.cases.source_numbers import compared_by
 from kernellab.verifier.compare.compare import Limits, compare, metadata
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out

@@ -1,16 +1,19 @@
 """Hidden sizes of a task's Dims: next to the declared ones, at the ends of the ranges, powers of two, primes, and the
-numbers that appear in a source."""
+numbers that appear in a source.
+
+Each function draws some sizes in secret and keeps those that the task accepts and whose inputs have at most so many
+bytes. ``full`` are the task's own sizes, ``numbers`` those of the source
+(:mod:`kernellab.verifier.cases.source_numbers`); a number outside of a Dim's range is moved into it.
+"""
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations, combinations_with_replacement, cycle, pairwise, permutations
-from math import exp, isfinite, lcm, log, log2
+from itertools import combinations, combinations_with_replacement, cycle, permutations
+from math import exp, lcm, log, log2
 
-from kernellab.records import Source
 from kernellab.task import Task
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.cases import device
@@ -20,11 +23,6 @@ Sizes = dict[str, int]
 
 #: Number of draws of a size until the task accepts one.
 _TRIES = 12
-#: An integer literal of Python or C++, not part of a name or a float, with an optional left shift.
-_NUMBER = re.compile(
-    r"(?<![\w.])(0[xX][0-9a-fA-F][0-9a-fA-F'_]{0,8}|\d[\d'_]{0,11})(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])(?![\w.])"
-    r"(?: ?<< ?(\d{1,2})\b)?"
-)
 
 
 def secret_sizes(task: Task, full: Mapping[str, int], size: int) -> list[Sizes]:
@@ -169,14 +167,15 @@ def at_numbers(task: Task, full: Mapping[str, int], numbers: Sequence[int]) -> l
     them or at a power of two, since a kernel may be wrong only there."""
     inside = [(d.name, n) for n in numbers for d in task.dims if d.min <= n <= d.max and n != full[d.name]]
     common_multiples = multiples(numbers)
-    inside = inside[: DRAWN.numbers] + [
-        (d.name, n)
-        for d in task.dims
-        for n in [m for m in common_multiples if d.min <= m <= d.max and m != full[d.name]][:_BOTH]
-    ]
+    inside = inside[: DRAWN.numbers]
+    for dim in task.dims:
+        fitting = [m for m in common_multiples if dim.min <= m <= dim.max and m != full[dim.name]]
+        inside += [(dim.name, m) for m in fitting[:_OF_TWO]]
     # A branch may begin at a whole number of blocks, such as the block length squared.
-    squares = [m * n for m, n in combinations_with_replacement([n for n in numbers if 8 <= n <= _LARGEST_TILE], 2)]
-    inside += [(d.name, n) for d in task.dims for n in [m for m in sorted(squares) if d.min <= m <= d.max][:_BOTH]]
+    blocks = [n for n in numbers if 8 <= n <= _LARGEST_TILE]
+    products = sorted(m * n for m, n in combinations_with_replacement(blocks, 2))
+    for dim in task.dims:
+        inside += [(dim.name, n) for n in [m for m in products if dim.min <= m <= dim.max][:_OF_TWO]]
     wanted = [partial(_named, task, *named) for named in inside]
     sizes = _taken(task, wanted, DRAWN.named_bytes, [dict(full)], tries=3)
     if len(task.dims) < 2:
@@ -205,20 +204,21 @@ def _past(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]:
 
 
 def _one_ragged(task: Task, numbers: Sequence[int]) -> list[Callable[[], Sizes]]:
-    """Each Dim past a number with a rest, all others whole tiles; and the first one at its least, as where one row is
-    decoded: a path for aligned Dims or for one row may leave out the rest of another."""
+    """Return sizes with each Dim past a number with a remainder, all others whole tiles; and the first one at its
+    least, as where one row is decoded: a path for aligned Dims or for one row may leave out the remainder of
+    another."""
     tiles = {d.name: _inside(task, d.name, 64) for d in task.dims}
     least = {d.name: max(d.min, 1) for d in task.dims[:1]}
-    found: list[Callable[[], Sizes]] = []
+    draws: list[Callable[[], Sizes]] = []
     for dim in task.dims if len(task.dims) > 1 else ():
         past = max((n for n in numbers if n < min(dim.max, _LARGEST_TILE)), default=64)
         rest = _SYSTEM.randrange(1, 16, 2)
         long = {dim.name: _inside(task, dim.name, max(past, 512) // 64 * 64 + 64 + rest)}
         near = {dim.name: _inside(task, dim.name, past // 64 * 64 + 64 + rest)}
-        found += [partial(dict, {**tiles, **near})]
+        draws.append(partial(dict, {**tiles, **near}))
         if dim.name not in least:
-            found += [partial(dict, {**tiles, **least, **long})]
-    return found
+            draws.append(partial(dict, {**tiles, **least, **long}))
+    return draws
 
 
 def multiples(numbers: Sequence[int]) -> list[int]:
@@ -250,54 +250,9 @@ def beyond_tiles(task: Task, numbers: Sequence[int]) -> list[Sizes]:
 
 _SYSTEM = random.SystemRandom()
 _LARGEST_TILE = 2048
-#: Number of common multiples of two source numbers used for each Dim.
-_BOTH = 4
+#: Number of common multiples, and of products, of two source numbers used for each Dim.
+_OF_TWO = 4
 _PRIMES = (7, 13, 31, 61, 127, 131, 257, 509, 997, 1009)
-
-
-def numbers_of(source: Source) -> tuple[int, ...]:
-    """Return the distinct integers in a source's text; those that are rarely tile sizes come first."""
-    numbers = {
-        int(n.replace("'", "").replace("_", "") or "0", 16 if n[:2] in ("0x", "0X") else 10) << int(by or 0)
-        for text in source.files.values() for n, by in _NUMBER.findall(text[: 1 << 18])
-    }  # fmt: skip
-    usual = (10, 100, 1000, 32768)
-    return tuple(sorted(numbers - {0, 1}, key=lambda n: (n < 10, n & (n - 1) == 0 or n in usual, n)))
-
-
-#: A literal on either side of a comparison, or after ``case``.
-_COMPARED = re.compile(
-    r"(?:[=!]=|[<>]=?|\bcase\b)\s*(-?(?:\d[\d_']*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)|"
-    r"(?<![\w.])(-?(?:\d[\d_']*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?=[fFlLuU]*\s*(?:[=!]=|[<>]=?))"
-)
-
-
-def compared_by(source: Source) -> tuple[float, ...]:
-    """Return the distinct numbers with which a source's text compares something, where a branch may begin; 0 and 1 come
-    last."""
-    numbers = {
-        float((behind or before).replace("'", "").replace("_", ""))
-        for text in source.files.values() for behind, before in _COMPARED.findall(text[: 1 << 18])
-    }  # fmt: skip
-    return tuple(sorted((n for n in numbers if isfinite(n)), key=lambda n: (n in (0.0, 1.0), abs(n), n)))
-
-
-#: Integers that stand together in brackets, as in the keys of a table or the values of an array.
-_TOGETHER = re.compile(r"[(\[{]\s*(\d{1,9}(?:\s*,\s*\d{1,9}){1,7})\s*(?:,\s*)?[)\]}]")
-
-
-def together_in(source: Source) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of integers that stand next to each other in brackets of a source, or that one line compares
-    something with: a table, a select or a product may decide by two sizes at once, in code without a branch."""
-    pairs: list[tuple[int, int]] = []
-    for text in source.files.values():
-        text = text[: 1 << 18]
-        groups = [[int(n) for n in found.split(",")] for found in _TOGETHER.findall(text)]
-        for line in text.splitlines():
-            numbers = [n.replace("'", "").replace("_", "") for found in _COMPARED.findall(line) for n in found if n]
-            groups.append([int(n) for n in numbers if n.isdecimal() and len(n) < 10])
-        pairs += [pair for group in groups for pair in pairwise(group)]
-    return tuple(dict.fromkeys(pairs))
 
 
 def at_pairs(task: Task, full: Mapping[str, int], pairs: Sequence[tuple[int, int]]) -> list[Sizes]:
@@ -327,17 +282,13 @@ _TRIED = 4
 def of_paths(task: Task, numbers: Sequence[int]) -> list[Sizes]:
     """Return sizes at which a source may take another path than at small odd ones: each Dim a multiple of 64, and each
     Dim in turn past the largest of the ``numbers``, or long if there are none."""
-    few = {d.name: _inside(task, d.name, 64) for d in task.dims}
-    wanted: list[Callable[[], Sizes]] = [partial(dict, few)]
+    tiles = {d.name: _inside(task, d.name, 64) for d in task.dims}
+    wanted: list[Callable[[], Sizes]] = [partial(dict, tiles)]
     for dim in sorted(task.dims, key=lambda d: (-d.max, random.random())):
         named = max((n for n in numbers if n < dim.max), default=0)
         beyond = max(named, _LONG) // 64 * 64 + 64
-        short = {name: min(size, max(3, few[dim.name] // 8)) for name, size in few.items()}
-        wanted.append(
-            partial(
-                dict, {**{k: _inside(task, k, n) for k, n in short.items()}, dim.name: _inside(task, dim.name, beyond)}
-            )
-        )
+        short = {name: _inside(task, name, min(size, max(3, tiles[dim.name] // 8))) for name, size in tiles.items()}
+        wanted.append(partial(dict, {**short, dim.name: _inside(task, dim.name, beyond)}))
     return _taken(task, wanted, DRAWN.named_bytes, [], tries=1)[: CORRECT.paths]
 
 

@@ -24,9 +24,9 @@ from kernellab.task import Task, TaskForm
 from kernellab.verifier.boundary_checks.memory import Memory
 from kernellab.verifier.cases import device, statics
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.extents import numbers_of, together_in
 from kernellab.verifier.cases.judged import Comparison
 from kernellab.verifier.cases.prefetch import Ahead
+from kernellab.verifier.cases.source_numbers import numbers_of, together_in
 from kernellab.verifier.compare.compare import Mismatch, metadata
 from kernellab.verifier.coverage.calls import Calls
 from kernellab.verifier.judge.pool import memory_limit
