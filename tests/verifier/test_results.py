@@ -318,7 +318,7 @@ def _first_held(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_place_that_zeros_of_cancelling_products_decide_may_be_any_that_roundings_give() -> None:
-    from kernellab.verifier.cases import answers
+    from kernellab.verifier.cases import answers, rounded_answers
     from kernellab.verifier.compare.compare import compare
     from kernellab.verifier.compare.records import Limits
 
@@ -327,7 +327,7 @@ def test_a_place_that_zeros_of_cancelling_products_decide_may_be_any_that_roundi
     # three points lie on the edges, and the others apart from them
     p[3:] = torch.randn(61, 2)
     references = answers.references(HELD, (p, q))
-    (reference,) = answers.settled(HELD, (p, q), references)
+    (reference,) = rounded_answers.settled(HELD, (p, q), references)
     got, native = _first_held(p, q), reference.native
     assert not torch.equal(got, native)
     assert (got - native).abs().max() > 1, "neighbours were open before"
@@ -348,12 +348,12 @@ RESTS = task_of(
 
 @pytest.mark.parametrize("scale", [0.5, 0.9, 1.2, 2.0])
 def test_a_scale_that_is_wrong_is_no_rounding_where_these_decide_all_integers(scale: float) -> None:
-    from kernellab.verifier.cases import answers
+    from kernellab.verifier.cases import answers, rounded_answers
     from kernellab.verifier.compare.compare import compare
     from kernellab.verifier.compare.records import Limits
 
     x, y = torch.rand(64, 32), torch.rand(64, 32)
-    (reference,) = answers.settled(RESTS, (x, y), answers.references(RESTS, (x, y)))
+    (reference,) = rounded_answers.settled(RESTS, (x, y), answers.references(RESTS, (x, y)))
     got = (reference.native * scale).round().long()
     assert not torch.equal(got, reference.native)
     assert compare(got, reference, Limits.of("int64"))[0] is not None

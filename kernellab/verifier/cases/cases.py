@@ -1,4 +1,9 @@
-"""Input cases for a candidate: sizes, families and seeds."""
+"""Input cases for a candidate: sizes, families and seeds, with the reference's answers.
+
+A case is data: the same task, sizes, family, seed and change give the same arguments. What is drawn and computed for it
+is kept in :class:`Computed`, each value once, when it is first asked for. Similar cases (another change, other
+arguments, other limits) are copies that share what is the same for both.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from kernellab.errors import TaskError
 from kernellab.task import Task
 from kernellab.task.dtypes import is_inexact, wide
 from kernellab.task.sample.inputs import Family, redraw
-from kernellab.verifier.cases import answers, device, rounding
+from kernellab.verifier.cases import answers, device, rounded_answers, rounding
 from kernellab.verifier.cases.changes import changed, in_words
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.cases.statics import Statics, current_statics, with_statics
@@ -217,11 +222,11 @@ class Case:
 
     @cached_property
     def _tied(self) -> list[tuple[Tensor, ...]]:
-        return answers.tied(self.task, self.args, self.references)
+        return rounded_answers.tied(self.task, self.args, self.references)
 
     @cached_property
     def _reordered(self) -> list[tuple[Tensor, ...]]:
-        return answers.reordered(self.task, self.args, self.references, self.seed)
+        return rounded_answers.reordered(self.task, self.args, self.references, self.seed)
 
     @cached_property
     def mean_to_spread(self) -> float:

@@ -1,4 +1,9 @@
-"""How far rounding may move the answers to a case."""
+"""How far rounding may move the answers to a case: which of the bounds its family needs, and the factors of limits.
+
+Bounds cost runs of the reference, so they are computed only before a kernel is refused
+(:func:`with_bounds`, by :mod:`kernellab.verifier.cases.rounded_answers`). :func:`equal_terms` and
+:func:`mean_to_spread` say by how much the limits widen for inputs in which roundings add up or a mean hides the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.task import Task
 from kernellab.task.dtypes import scaled
 from kernellab.task.sample.inputs import Family
-from kernellab.verifier.cases import answers
+from kernellab.verifier.cases import answers, rounded_answers
 from kernellab.verifier.compare.compare import Limits, Reference
 from kernellab.verifier.protocol.rules import ERROR
 
@@ -23,12 +28,14 @@ if TYPE_CHECKING:
 EQUAL = (Family.STRUCTURED, Family.MIXED, Family.EDGES)
 #: Families in which sums can cancel or a row can be constant.
 CANCELLING = (Family.STRUCTURED, Family.MIXED, Family.SCALED, Family.EDGES)
-#: Largest output that counts as few elements, and the share of a ramp's rounding loss allowed for sums of other terms.
-_FEW, _OTHER_ROUNDINGS = 8, 1 / 8
-#: An answer of at most this many roundings of its inputs, which move it by this share of its norm, is itself rounding.
-_ROUNDINGS, _REMAINDER = 16, 1 / 8
+#: Largest output that counts as few elements.
+_FEW = 8
 #: Largest output in which two nearly cancelled elements exceed tau.
 _SOME = 4096
+#: Share of a ramp's rounding loss allowed for sums of other terms.
+_OTHER_ROUNDINGS = 1 / 8
+#: An answer of at most this many roundings of its inputs, which move it by this share of its norm, is itself rounding.
+_ROUNDINGS, _REMAINDER = 16, 1 / 8
 
 
 def with_bounds(
@@ -36,9 +43,9 @@ def with_bounds(
 ) -> tuple[Reference, ...]:
     """Return the references with ``nudged`` and, where sums can cancel, ``summed``: what rounding may change."""
     exact = references
-    references = answers.nudged(task, args, exact, seed)
+    references = rounded_answers.nudged(task, args, exact, seed)
     if family in EQUAL and references is not exact:
-        references = answers.piled(task, args, references)
+        references = rounded_answers.piled(task, args, references)
     has_few, has_some = (all(r.native.numel() <= most for r in references) for most in (_FEW, _SOME))
     cancels = family in CANCELLING or any(_is_remainder(args, r) for r in references)
     if references is exact or not (has_some or cancels):
@@ -46,7 +53,7 @@ def with_bounds(
     structured = family is Family.STRUCTURED
     sizes = summed_magnitudes(task, args, exact) if has_some or structured else None
     if (has_few or cancels) and (sizes is None or not structured):
-        references = answers.rounded(task, args, references, seed)
+        references = rounded_answers.rounded(task, args, references, seed)
     if sizes is None:
         return references
     return tuple(
@@ -122,7 +129,8 @@ def equal_terms(args: tuple[Any, ...]) -> float:
     """Share that a plain float32 sum of equal numbers can lose. All terms are rounded the same way until the sum
     doubles, so errors add up: at most n/2 units in the last place (Higham, eq. 4.4) for n terms along the longest
     extent. A quarter of this bound is used, as no partial sum but the last ones is as large as the sum. Where one
-    term is larger than the others together, all of them are: see :func:`kernellab.verifier.cases.answers.piled`."""
+    term is larger than the others together, all of them are: see :func:`~kernellab.verifier.cases.rounded_answers.piled`.
+    """
     import torch
 
     extents = [n for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() for n in a.shape]
