@@ -148,7 +148,8 @@ def tied(task: Task, args: Sequence[Any], references: References) -> list[tuple[
 
 
 def settled(task: Task, args: Sequence[Any], references: References, seed: int = 0) -> References:
-    """Return the ``references`` with the open choices of ties and intermediate roundings added for integers and bools."""
+    """Return the ``references`` with the choices that ties and intermediate roundings leave open, for integers and
+    bools."""
     exact_outputs = [
         i for i, r in enumerate(references) if not r.native.is_floating_point() and not r.native.is_complex()
     ]  # fmt: skip

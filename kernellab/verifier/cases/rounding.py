@@ -129,7 +129,8 @@ def equal_terms(args: tuple[Any, ...]) -> float:
     """Share that a plain float32 sum of equal numbers can lose. All terms are rounded the same way until the sum
     doubles, so errors add up: at most n/2 units in the last place (Higham, eq. 4.4) for n terms along the longest
     extent. A quarter of this bound is used, as no partial sum but the last ones is as large as the sum. Where one
-    term is larger than the others together, all of them are: see :func:`~kernellab.verifier.cases.rounded_answers.piled`.
+    term is larger than the others together, all of them are (``piled`` of
+    :mod:`~kernellab.verifier.cases.rounded_answers`).
     """
     import torch
 
