@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,6 +46,14 @@ class Distance:
     two_sided: bool = False
 
 
+class Fact(NamedTuple):
+    """Another edge of a call: its name, whether the call reached it, and ``purpose`` as in :class:`Edge`."""
+
+    name: str
+    reached: bool
+    purpose: bool = False
+
+
 def distances(op: str, bound: Bound) -> Iterator[Distance]:
     """Yield the distances whose signs are edges of a call of ``op``."""
     operand: Any = bound.get("self")
@@ -79,8 +87,8 @@ def distances(op: str, bound: Bound) -> Iterator[Distance]:
         yield _distance("threshold", operand, bound["threshold"], purpose=True)
 
 
-def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the other edges of a call: name, reached, purpose."""
+def facts(op: str, bound: Bound) -> Iterator[Fact]:
+    """Yield the other edges of a call of ``op``."""
     operand: Any = bound.get("self")
     if op in COMPARISONS and isinstance(operand, Tensor) and not operand.is_floating_point() and "other" in bound:
         # Integers (lengths, positions) that mask a row.
@@ -91,28 +99,29 @@ def facts(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
         mask = bound["attn_mask"]
         yield from _masked(mask if mask.dtype == torch.bool else mask.isneginf())
     elif op in ("nan_to_num", "isnan", "isinf", "isfinite", "nansum", "nanmedian"):
-        yield "NaN", bool(operand.isnan().any()), op != "isinf"
+        yield Fact("NaN", bool(operand.isnan().any()), purpose=op != "isinf")
         if op not in ("isnan", "nansum", "nanmedian"):
-            yield "inf", bool(operand.isposinf().any()), True
-            yield "-inf", bool(operand.isneginf().any()), True
+            yield Fact("inf", bool(operand.isposinf().any()), purpose=True)
+            yield Fact("-inf", bool(operand.isneginf().any()), purpose=True)
     elif op in _INDEXED:
         yield from _indexed(op, bound)
     elif op in ("nll_loss_forward", "nll_loss2d_forward"):
         target = bound["target"]
-        yield "ignored", bool((target == bound.get("ignore_index", -100)).any()), True
-        yield "first", bool((target == 0).any()), True
-        yield "last", bool((target == operand.shape[1 if operand.dim() > 1 else 0] - 1).any()), True
+        yield Fact("ignored", bool((target == bound.get("ignore_index", -100)).any()), purpose=True)
+        yield Fact("first", bool((target == 0).any()), purpose=True)
+        yield Fact("last", bool((target == operand.shape[1 if operand.dim() > 1 else 0] - 1).any()), purpose=True)
     elif op in _EXTREMES and isinstance(operand, Tensor) and operand.numel():
         rows = _rows(operand, bound.get("dim"))
         yield from _extreme(rows, op in _LEAST)
         zero = rows == 0
         if op in _ORDERED and rows.is_floating_point() and bool((zero.sum(-1) > 1).any()):
             negative_zero = zero & rows.signbit()
-            yield "zeros of both signs", bool((negative_zero.any(-1) & (zero & ~negative_zero).any(-1)).any()), True
+            has_both = negative_zero.any(-1) & (zero & ~negative_zero).any(-1)
+            yield Fact("zeros of both signs", bool(has_both.any()), purpose=True)
     elif op in ("any", "all") and isinstance(operand, Tensor) and operand.is_floating_point() and operand.numel():
         rows = _rows(operand, bound.get("dim"))
         nan_decides = rows.isnan().any(-1) & ((rows == 0) | rows.isnan() if op == "any" else rows != 0).all(-1)
-        yield "NaN decides", bool(nan_decides.any()), True
+        yield Fact("NaN decides", bool(nan_decides.any()), purpose=True)
     elif op in _NORMALISATIONS and isinstance(bound.get("input", operand), Tensor):
         yield from _normalised(op, _rows(bound.get("input", operand), bound.get("dim")))
     elif op in _SUMS and isinstance(operand, Tensor) and operand.numel():
@@ -186,29 +195,29 @@ def _cuts(bound: Bound) -> bool:
     return to_integer and isinstance(value, Tensor) and value.is_floating_point()
 
 
-def _rounded(op: str, given: Tensor) -> Iterator[Distance]:
-    if not given.is_floating_point():
+def _rounded(op: str, operand: Tensor) -> Iterator[Distance]:
+    if not operand.is_floating_point():
         return
-    x = _few(given).double()
-    yield Distance("sign", x, True, True)
+    x = _few(operand).double()
+    yield Distance("sign", x, is_float=True, purpose=True)
     if op == "round":
-        yield Distance("half", x - x.floor() - 0.5, True, True)
+        yield Distance("half", x - x.floor() - 0.5, is_float=True, purpose=True)
     else:
-        yield Distance("whole", x - x.round(), True, True)
+        yield Distance("whole", x - x.round(), is_float=True, purpose=True)
 
 
-def _masked(mask: Any) -> Iterator[tuple[str, bool, bool]]:
+def _masked(mask: Any) -> Iterator[Fact]:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not mask.numel():
         return
-    yield "true", bool(mask.any()), True
-    yield "false", not bool(mask.all()), True
+    yield Fact("true", bool(mask.any()), purpose=True)
+    yield Fact("false", not bool(mask.all()), purpose=True)
     if mask.dim() and mask.shape[-1] > 1:
         rows = mask.reshape(-1, mask.shape[-1])
-        yield "a whole row true", bool(rows.all(-1).any()), True
-        yield "a whole row false", not bool(rows.any(-1).all()), True
+        yield Fact("a whole row true", bool(rows.all(-1).any()), purpose=True)
+        yield Fact("a whole row false", not bool(rows.any(-1).all()), purpose=True)
 
 
-def _indexed(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
+def _indexed(op: str, bound: Bound) -> Iterator[Fact]:
     places = bound[_INDEXED[op]]
     source = bound.get("self", bound.get("weight"))
     indices = [p for p in places if p is not None] if isinstance(places, (list, tuple)) else [places]
@@ -216,86 +225,86 @@ def _indexed(op: str, bound: Bound) -> Iterator[tuple[str, bool, bool]]:
         if not isinstance(index, Tensor) or not index.numel():
             continue
         if index.dtype == torch.bool:
-            yield f"{i} true", bool(index.any()), True
-            yield f"{i} false", not bool(index.all()), True
+            yield Fact(f"{i} true", bool(index.any()), purpose=True)
+            yield Fact(f"{i} false", not bool(index.all()), purpose=True)
             continue
         dim = bound.get("dim", i if isinstance(places, (list, tuple)) else 0)
         size = source.shape[dim] if isinstance(source, Tensor) and source.dim() else 1
         flat = _few(index)
-        yield f"{i} first", bool((flat == 0).any()), True
-        yield f"{i} last", bool((flat == size - 1).any()), True
-        yield f"{i} repeated", torch.unique(flat).numel() < flat.numel(), True
+        yield Fact(f"{i} first", bool((flat == 0).any()), purpose=True)
+        yield Fact(f"{i} last", bool((flat == size - 1).any()), purpose=True)
+        yield Fact(f"{i} repeated", torch.unique(flat).numel() < flat.numel(), purpose=True)
         if op in ("index", "index_put", "take"):
-            yield f"{i} negative", bool((flat < 0).any()), False
+            yield Fact(f"{i} negative", bool((flat < 0).any()))
 
 
-def _rows(given: Tensor, dim: Any) -> Tensor:
+def _rows(operand: Tensor, dim: Any) -> Tensor:
     """Return the reduced elements as rows; a single row if no dimension is given."""
     along = dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim
-    if given.dim() == 0:
-        return given.reshape(1, 1)
+    if operand.dim() == 0:
+        return operand.reshape(1, 1)
     if isinstance(along, (list, tuple)):
-        return given.reshape(1, -1)[:, :_MOST]
-    moved = given.movedim(-1 if along is None else along, -1) if along is not None else given.reshape(1, -1)
+        return operand.reshape(1, -1)[:, :_MOST]
+    moved = operand.reshape(1, -1) if along is None else operand.movedim(along, -1)
     rows = moved.reshape(-1, moved.shape[-1]) if moved.numel() else moved.reshape(0, 1)
     return rows[: max(1, _MOST // max(rows.shape[-1], 1))]
 
 
-def _extreme(rows: Tensor, least: bool) -> Iterator[tuple[str, bool, bool]]:
+def _extreme(rows: Tensor, least: bool) -> Iterator[Fact]:
     if not rows.numel() or rows.is_complex():
         return
     x = rows.double()
     x = -x if least else x
     most = x.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(-1, keepdim=True)
     same = x == most
-    yield "equal", bool((same.sum(-1) > 1).any()), True
-    yield "first", bool(same[:, 0].any()), True
-    yield "last", bool(same[:, -1].any()), True
-    yield "all of one sign", bool((most < 0).any()), True
+    yield Fact("equal", bool((same.sum(-1) > 1).any()), purpose=True)
+    yield Fact("first", bool(same[:, 0].any()), purpose=True)
+    yield Fact("last", bool(same[:, -1].any()), purpose=True)
+    yield Fact("all of one sign", bool((most < 0).any()), purpose=True)
     if rows.is_floating_point():
         yield from _not_finite(x)
 
 
-def _not_finite(x: Tensor) -> Iterator[tuple[str, bool, bool]]:
+def _not_finite(x: Tensor) -> Iterator[Fact]:
     low = x.isneginf()
-    yield "NaN", bool(x.isnan().any()), False
-    yield "inf", bool(x.isposinf().any()), False
-    yield "-inf first", bool((low[:, 0] & ~low.all(-1)).any()), False
-    yield "-inf throughout", bool(low.all(-1).any()), False
+    yield Fact("NaN", bool(x.isnan().any()))
+    yield Fact("inf", bool(x.isposinf().any()))
+    yield Fact("-inf first", bool((low[:, 0] & ~low.all(-1)).any()))
+    yield Fact("-inf throughout", bool(low.all(-1).any()))
 
 
-def _normalised(op: str, rows: Tensor) -> Iterator[tuple[str, bool, bool]]:
+def _normalised(op: str, rows: Tensor) -> Iterator[Fact]:
     if not rows.numel() or not rows.is_floating_point():
         return
     x = rows.double()
-    yield "constant", bool((x == x[:, :1]).all(-1).any()), False
+    yield Fact("constant", bool((x == x[:, :1]).all(-1).any()))
     if x.shape[-1] > 1:
         largest = x.abs().topk(2, -1).values
-        yield "one dominates", bool((largest[:, 0] > 8 * largest[:, 1]).any()), False
+        yield Fact("one dominates", bool((largest[:, 0] > 8 * largest[:, 1]).any()))
     if op in _SOFTMAX:
-        yield "overflows", bool((x > 89).any()), False
+        yield Fact("overflows", bool((x > 89).any()))
         yield from _not_finite(x)
     else:
-        yield "zero", bool((x == 0).all(-1).any()), False
-        yield "NaN", bool(x.isnan().any()), False
+        yield Fact("zero", bool((x == 0).all(-1).any()))
+        yield Fact("NaN", bool(x.isnan().any()))
 
 
-def _summed(given: Tensor, dim: Any) -> Iterator[tuple[str, bool, bool]]:
-    rows = _rows(given, dim)
-    if given.is_complex() or not rows.numel():
+def _summed(operand: Tensor, dim: Any) -> Iterator[Fact]:
+    rows = _rows(operand, dim)
+    if operand.is_complex() or not rows.numel():
         return
     x = rows.double()
-    yield "zero", bool((x == 0).all(-1).any()), False
-    if given.is_floating_point():
-        yield "NaN", bool(x.isnan().any()), False
-        yield "inf", bool(x.isinf().any()), False
-    elif given.dtype != torch.bool:
+    yield Fact("zero", bool((x == 0).all(-1).any()))
+    if operand.is_floating_point():
+        yield Fact("NaN", bool(x.isnan().any()))
+        yield Fact("inf", bool(x.isinf().any()))
+    elif operand.dtype != torch.bool:
         total = x.sum(-1).abs()
-        yield "negative", bool((x < 0).any()), False
-        if given.dtype != torch.int64:
-            yield "beyond the dtype", bool((total > torch.iinfo(given.dtype).max).any()), False
-        yield "beyond 2^24", bool((total > 1 << 24).any()), False
-        yield "beyond 2^31", bool((total > 1 << 31).any()), False
+        yield Fact("negative", bool((x < 0).any()))
+        if operand.dtype != torch.int64:
+            yield Fact("beyond the dtype", bool((total > torch.iinfo(operand.dtype).max).any()))
+        yield Fact("beyond 2^24", bool((total > 1 << 24).any()))
+        yield Fact("beyond 2^31", bool((total > 1 << 31).any()))
 
 
 _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -303,11 +312,11 @@ _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _wraps(op: str, one: Tensor, other: Any) -> Iterator[tuple[str, bool, bool]]:
+def _wraps(op: str, one: Tensor, other: Any) -> Iterator[Fact]:
     if isinstance(other, Tensor) and not _whole(other):
         return
     right = other.double() if isinstance(other, Tensor) else float(other)
     result = _ARITHMETIC[op](one.double(), right).abs()
     if result.numel():
-        yield "beyond the dtype", bool((result > torch.iinfo(one.dtype).max).any()), False
-        yield "beyond 2^24", bool((result > 1 << 24).any()), False
+        yield Fact("beyond the dtype", bool((result > torch.iinfo(one.dtype).max).any()))
+        yield Fact("beyond 2^24", bool((result > 1 << 24).any()))

@@ -63,17 +63,18 @@ class Watch(Operators):  # type: ignore[no-untyped-call]
         self.calls[op] += 1
         for distance in distances(op, bound):
             self._sides(op, number, distance)
-        for name, is_reached, purpose in facts(op, bound):
-            self._note(Edge(op, number, name, purpose), is_reached)
+        for fact in facts(op, bound):
+            self._note(Edge(op, number, fact.name, fact.purpose), fact.reached)
 
-    def _sides(self, op: str, number: int, found: Distance) -> None:
-        d = found.values
+    def _sides(self, op: str, number: int, distance: Distance) -> None:
+        """Note the edges below, at and above zero of a distance, and NaN."""
+        d = distance.values
         for side, mask in (("below", d < 0), ("at", d == 0), ("above", d > 0)):
-            self._note(Edge(op, number, f"{found.name} {side}", found.purpose), bool(mask.any()))
-        if found.is_float:
-            self._note(Edge(op, number, f"{found.name} NaN", found.for_nan), bool(d.isnan().any()))
+            self._note(Edge(op, number, f"{distance.name} {side}", distance.purpose), bool(mask.any()))
+        if distance.is_float:
+            self._note(Edge(op, number, f"{distance.name} NaN", distance.for_nan), bool(d.isnan().any()))
         if number < _CALLS:
-            self.distances[op, number, found.name] = found
+            self.distances[op, number, distance.name] = distance
 
     def compares_two(self, edge: Edge) -> bool:
         """Return whether ``edge`` is reached by equal elements of two tensors, so that no value determines it."""
