@@ -1,8 +1,8 @@
-"""Facts without a parameter."""
+"""Facts without a parameter: each is a word of :data:`MarkKind`, with its texts in one table."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kernellab.conditions.base import Concern
 from kernellab.conditions.base import ConditionBase as _Condition
@@ -19,71 +19,82 @@ MarkKind = Literal[
     "written-copied", "view-copied", "results-cut-off", "inexact-near-zeros",
 ]  # fmt: skip
 
-#: label and flag of each
-_MARKS: dict[MarkKind, tuple[str, str]] = {
-    "expanded-inputs-unsupported": ("expanded inputs not read", ""),
-    "tensor-given-twice": ("one tensor given twice not handled", ""),
-    "constructor-parameters": (
-        "parameters of its constructor only",
-        "parameters: right with those that its constructor draws under a new seed; it ignores loaded ones",
-    ),
-    "non-deterministic": ("non-deterministic", ""),
-    "denormals-flushed": ("denormals flushed", ""),
-    "denormals-left-flushed": ("", "denormals: a call leaves the calling thread flushing them to zero"),
-    "zeros-unsigned": ("", "zeros: 0 where the reference has -0, or -0 where it has 0, by which a caller may divide"),
-    "threads-left": ("", "threads: a call leaves another number of threads to its caller"),  # older journals
-    "random-left": ("", "random: a call changes the state of torch's generator"),  # older journals
-    "memory-grows": ("memory grows with each call", ""),
-    "prints": ("", "output: each call writes to standard output or error"),
-    "one-thread": ("", "threads: fails in another thread than the one that imported it"),
-    "one-call-at-a-time": ("one call at a time only", ""),
-    "no-gradients": ("", "gradients: fails for inputs that require one"),
-    "no-inference-tensors": ("", "inference: fails for inputs that torch's inference mode made"),
-    "default-dtype": ("", "default dtype: wrong numbers while torch's is float64; name the dtype of what is allocated"),
-    "conjugates-misread": ("conjugated or negated views misread", ""),
-    "written-copied": ("returns a copy of an argument that it writes into", ""),
-    "view-copied": ("", "views: a new tensor where the reference returns an argument's own memory"),
-    "results-cut-off": ("results cut off, not rounded to the nearest", ""),
-    "inexact-near-zeros": (
-        "",
-        "precision: next to zeros of the result, its error is larger than what a rounding of the arguments explains",
-    ),
-    "outputs-oversized": ("outputs hold much more memory than they need", ""),
-    "output-in-a-file": ("outputs in a file", ""),
-    "hazards-in-shared-memory": ("", "racecheck: hazards in shared memory, between barriers that it may not know"),
-    "buffers-not-compared": ("", "buffers: what the reference writes into its own is not compared"),
-    "one-mode": ("", "modes: called in the mode that the reference is built in; the other has other answers"),
-    "reference-not-in-float64": ("reference not in float64", ""),
-    "unsandboxed": ("unsandboxed", ""),
-    "algebra": ("algebra", ""),
-    "ghost": ("ghost", ""),
-    "launches-not-seen": ("", "ghost: no launch of an own kernel could be seen"),
-    "task-not-discriminating": ("task not discriminating", ""),
-    "busy-machine": ("busy machine", ""),
-    "clocks-disagree": ("clocks disagree", ""),
-    "shared-clock": ("shared clock", ""),
-    "two-clocks": ("two clocks", ""),
-    "outputs-read-late": ("outputs read late", ""),
-    "outputs-copied": ("outputs copied by the worker", ""),
-    "contents-repeated": ("contents repeated", ""),
-    "slower-on-new-contents": ("slower on new contents, by which it is told", ""),
-    "stream-order-not-seen": ("order of streams not seen", ""),
-    "below-byte-floor": ("under the byte floor, ask for T4", ""),
-    "below-cached-bytes": ("under the memory's bound, in the caches", ""),
-    "below-arithmetic": ("under the bound of the reference's arithmetic", ""),
-    "interpreted": ("interpreted", ""),
-    "one-configuration": ("", "autotuned: one configuration ran, the first; others are tried on a GPU"),
-    "sealed": ("sealed", ""),
-    "native": ("replayed as native code", ""),
-    "agent-shared-machine": ("agent shared the machine", ""),
-}
 
-#: those that speak of the task, and of the measurement
-_OF_TASK: tuple[MarkKind, ...] = ("reference-not-in-float64", "task-not-discriminating")
-_OF_MEASUREMENT: tuple[MarkKind, ...] = (
-    "busy-machine", "shared-clock", "two-clocks", "contents-repeated", "interpreted", "one-configuration",
-    "unsandboxed", "agent-shared-machine",
-)  # fmt: skip
+class MarkTexts(NamedTuple):
+    """What is said of a fact: next to the trust level (``label``), and as a sentence below the figures (``flag``);
+    ``concern``: what the fact speaks of."""
+
+    label: str = ""
+    flag: str = ""
+    concern: Concern = "kernel"
+
+
+#: the texts of each kind
+_MARKS: dict[MarkKind, MarkTexts] = {
+    "expanded-inputs-unsupported": MarkTexts("expanded inputs not read"),
+    "tensor-given-twice": MarkTexts("one tensor given twice not handled"),
+    "constructor-parameters": MarkTexts(
+        "parameters of its constructor only",
+        flag="parameters: right with those that its constructor draws under a new seed; it ignores loaded ones",
+    ),
+    "non-deterministic": MarkTexts("non-deterministic"),
+    "denormals-flushed": MarkTexts("denormals flushed"),
+    "denormals-left-flushed": MarkTexts(flag="denormals: a call leaves the calling thread flushing them to zero"),
+    "zeros-unsigned": MarkTexts(
+        flag="zeros: 0 where the reference has -0, or -0 where it has 0, by which a caller may divide"
+    ),
+    "threads-left": MarkTexts(flag="threads: a call leaves another number of threads to its caller"),  # older journals
+    "random-left": MarkTexts(flag="random: a call changes the state of torch's generator"),  # older journals
+    "memory-grows": MarkTexts("memory grows with each call"),
+    "prints": MarkTexts(flag="output: each call writes to standard output or error"),
+    "one-thread": MarkTexts(flag="threads: fails in another thread than the one that imported it"),
+    "one-call-at-a-time": MarkTexts("one call at a time only"),
+    "no-gradients": MarkTexts(flag="gradients: fails for inputs that require one"),
+    "no-inference-tensors": MarkTexts(flag="inference: fails for inputs that torch's inference mode made"),
+    "default-dtype": MarkTexts(
+        flag="default dtype: wrong numbers while torch's is float64; name the dtype of what is allocated"
+    ),
+    "conjugates-misread": MarkTexts("conjugated or negated views misread"),
+    "written-copied": MarkTexts("returns a copy of an argument that it writes into"),
+    "view-copied": MarkTexts(flag="views: a new tensor where the reference returns an argument's own memory"),
+    "results-cut-off": MarkTexts("results cut off, not rounded to the nearest"),
+    "inexact-near-zeros": MarkTexts(
+        flag="precision: next to zeros of the result, its error is larger than what a rounding of the arguments "
+        "explains"
+    ),
+    "outputs-oversized": MarkTexts("outputs hold much more memory than they need"),
+    "output-in-a-file": MarkTexts("outputs in a file"),
+    "hazards-in-shared-memory": MarkTexts(
+        flag="racecheck: hazards in shared memory, between barriers that it may not know"
+    ),
+    "buffers-not-compared": MarkTexts(flag="buffers: what the reference writes into its own is not compared"),
+    "one-mode": MarkTexts(flag="modes: called in the mode that the reference is built in; the other has other answers"),
+    "reference-not-in-float64": MarkTexts("reference not in float64", concern="task"),
+    "unsandboxed": MarkTexts("unsandboxed", concern="measurement"),
+    "algebra": MarkTexts("algebra"),
+    "ghost": MarkTexts("ghost"),
+    "launches-not-seen": MarkTexts(flag="ghost: no launch of an own kernel could be seen"),
+    "task-not-discriminating": MarkTexts("task not discriminating", concern="task"),
+    "busy-machine": MarkTexts("busy machine", concern="measurement"),
+    "clocks-disagree": MarkTexts("clocks disagree"),
+    "shared-clock": MarkTexts("shared clock", concern="measurement"),
+    "two-clocks": MarkTexts("two clocks", concern="measurement"),
+    "outputs-read-late": MarkTexts("outputs read late"),
+    "outputs-copied": MarkTexts("outputs copied by the worker"),
+    "contents-repeated": MarkTexts("contents repeated", concern="measurement"),
+    "slower-on-new-contents": MarkTexts("slower on new contents, by which it is told"),
+    "stream-order-not-seen": MarkTexts("order of streams not seen"),
+    "below-byte-floor": MarkTexts("under the byte floor, ask for T4"),
+    "below-cached-bytes": MarkTexts("under the memory's bound, in the caches"),
+    "below-arithmetic": MarkTexts("under the bound of the reference's arithmetic"),
+    "interpreted": MarkTexts("interpreted", concern="measurement"),
+    "one-configuration": MarkTexts(
+        flag="autotuned: one configuration ran, the first; others are tried on a GPU", concern="measurement"
+    ),
+    "sealed": MarkTexts("sealed"),
+    "native": MarkTexts("replayed as native code"),
+    "agent-shared-machine": MarkTexts("agent shared the machine", concern="measurement"),
+}
 
 
 class Mark(_Condition):
@@ -93,12 +104,12 @@ class Mark(_Condition):
 
     @property
     def concern(self) -> Concern:
-        return "task" if self.kind in _OF_TASK else "measurement" if self.kind in _OF_MEASUREMENT else "kernel"
+        return _MARKS[self.kind].concern
 
     @property
     def label(self) -> str:
-        return _MARKS[self.kind][0]
+        return _MARKS[self.kind].label
 
     @property
     def flag(self) -> str:
-        return _MARKS[self.kind][1]
+        return _MARKS[self.kind].flag
