@@ -63,7 +63,7 @@ PATTERNS = {
         "lens.read.sass",
         "export.runtime.prebuilt",
         "task.module",
-        "teach.machine",
+        "teach.read.machine",
         "verifier.cuda.trace",
         "sandbox.sandbox",
         "verifier.judge.process",

@@ -172,7 +172,7 @@ def attempt(
     if is_sketch(text):
         outcome, program = judge_sketch(text, task, Goals())
         if program is None:
-            return Result(outcome, "", outcome.said)
+            return Result(outcome, "", outcome.sentence)
     try:
         source = source_of(text, task, dsl)
     except KernellabError as error:

@@ -50,7 +50,7 @@ class Missed:
     """One goal that is not met: its word for hints, and a sentence with both numbers."""
 
     key: str
-    said: str
+    sentence: str
 
 
 def facts(program: Program, task: Task) -> Facts | None:
@@ -157,8 +157,8 @@ def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts |
             )
         # those at the edges may have less to do
         elif goals.parallel is not None and found.sharing < goals.parallel / 3:
-            said = f"Its busiest parallel iteration moves {1 / max(found.sharing, 1):.0%} of what all of them move"
-            yield Missed("goal-parallel", f"{said}; at least {goals.parallel} are to share the work.")
+            sentence = f"Its busiest parallel iteration moves {1 / max(found.sharing, 1):.0%} of what all of them move"
+            yield Missed("goal-parallel", f"{sentence}; at least {goals.parallel} are to share the work.")
     if goals.asynchronous and (why := _synchronous(program, task, goals.asynchronous)):
         yield Missed("goal-asynchronous", f"For an {goals.asynchronous} it becomes no asynchronous kernel: {why}.")
     spanned = choices(program, task) if goals.choices is not None else 0
@@ -186,8 +186,8 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
         if not any(re.search(rf"\btt\.{re.escape(name)}\b", text) for text in texts):
             yield Missed("goal-uses", f"No kernel of it uses {name}.")
     if ran.drawn and not ran.products and "dot" in goals.uses:
-        said = "Each dot in it has a side whose rows or columns hold one number: it moves numbers, and sums none."
-        yield Missed("goal-uses", said)
+        sentence = "Each dot in it has a side whose rows or columns hold one number: it moves numbers, and sums none."
+        yield Missed("goal-uses", sentence)
     if goals.launches is not None and call.launches > goals.launches:
         yield Missed("goal-launches", f"It makes {call.launches} launches; at most {goals.launches} is asked.")
     programs = max(prod(kernel.grid) for kernel in call.kernels)
@@ -197,8 +197,8 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
         yield Missed("goal-parallel", f"It starts {counted(programs, 'program')}; at least {goals.parallel} are asked.")
     # blocks at the edges are smaller, by which four tiles of one product share as 1.5 of them would
     elif goals.parallel is not None and ran.whole and ran.sharing < goals.parallel / 3:
-        said = f"Its busiest program loads {1 / max(ran.sharing, 1):.0%} of what all of them load"
-        yield Missed("goal-parallel", f"{said}; at least {goals.parallel} are to share the work.")
+        sentence = f"Its busiest program loads {1 / max(ran.sharing, 1):.0%} of what all of them load"
+        yield Missed("goal-parallel", f"{sentence}; at least {goals.parallel} are to share the work.")
     tiles = [found for text in texts for found in _TILE.findall(text)]
     compiled = max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
     if goals.tile is not None and (largest := max(compiled, ran.tile)) > goals.tile:
@@ -249,35 +249,35 @@ def _has(text: str, word: str) -> bool:
 
 def asked(goals: Goals, essential: Collection[str] = ()) -> list[str]:
     """The goals as sentences, for the exercise's card; ``essential`` are those without which there are no points."""
-    said: list[tuple[str, str]] = []
+    sentence: list[tuple[str, str]] = []
     if goals.dsl:
-        said.append(("dsl", f"is a kernel in {goals.dsl}"))
+        sentence.append(("dsl", f"is a kernel in {goals.dsl}"))
     if goals.launches is not None:
-        said.append(("launches", f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}"))
+        sentence.append(("launches", f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}"))
     if goals.traffic is not None:
         times = f"{goals.traffic:g} times the bytes" if goals.traffic != 1 else "the bytes"
-        said.append(("traffic", f"loads and stores name at most {times} of the inputs and outputs"))
+        sentence.append(("traffic", f"loads and stores name at most {times} of the inputs and outputs"))
     if goals.footprint is not None:
-        said.append(("footprint", f"tiles of one parallel iteration take at most {goals.footprint} bytes"))
+        sentence.append(("footprint", f"tiles of one parallel iteration take at most {goals.footprint} bytes"))
     if goals.flops is not None:
-        said.append(("flops", f"computes at most {goals.flops:.3g} floating-point operations"))
+        sentence.append(("flops", f"computes at most {goals.flops:.3g} floating-point operations"))
     if goals.parallel is not None:
         what = "programs" if goals.dsl else "iterations"
-        said.append(("parallel", f"at least {goals.parallel} {what} can run at once"))
+        sentence.append(("parallel", f"at least {goals.parallel} {what} can run at once"))
     if goals.programs is not None:
-        said.append(("programs", f"starts at most {goals.programs} programs"))
+        sentence.append(("programs", f"starts at most {goals.programs} programs"))
     if goals.tile is not None:
-        said.append(("tile", f"its largest tile takes at most {goals.tile} bytes"))
+        sentence.append(("tile", f"its largest tile takes at most {goals.tile} bytes"))
     if goals.loads is not None:
-        said.append(("loads", f"loads at {counted(goals.loads, 'place')} at most, no element twice there"))
+        sentence.append(("loads", f"loads at {counted(goals.loads, 'place')} at most, no element twice there"))
     if goals.asynchronous:
-        said.append(("asynchronous", f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel"))
+        sentence.append(("asynchronous", f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel"))
     if goals.choices is not None:
-        said.append(("choices", f"its tunables span at least {goals.choices} designs"))
+        sentence.append(("choices", f"its tunables span at least {goals.choices} designs"))
     if goals.packed is not None:
         share = f"at least {goals.packed:.0%} of the float instructions in its hottest compiled loop"
-        said.append(("packed", f"{share} work on whole vectors"))
-    said += [("uses", f"uses {word}") for word in goals.uses]
-    said += [("avoids", f"does without {word}") for word in goals.avoids]
+        sentence.append(("packed", f"{share} work on whole vectors"))
+    sentence += [("uses", f"uses {word}") for word in goals.uses]
+    sentence += [("avoids", f"does without {word}") for word in goals.avoids]
     ends = {name: f" (no points with{'' if name == 'avoids' else 'out'} it)" for name in essential}
-    return [words + ends.get(name, "") for name, words in said]
+    return [words + ends.get(name, "") for name, words in sentence]

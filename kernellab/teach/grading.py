@@ -267,13 +267,13 @@ class _Marker:
                     built = verified_sketch(text, task, self.verify)
                     found, share = (found, share) if built.reached.good else (built, 0.0)
             except Overtime as error:
-                found = replace(found, said=error.message, keys=("processor",))
+                found = replace(found, sentence=error.message, keys=("processor",))
             self.judged[key] = found, share
             self.late[student] += bool(_LATE & set(found.keys))
         outcome, share = self.judged[key]
         if _LATE & set(outcome.keys):
-            return 0.0, f"not judged: {outcome.said}", False
-        return share * exercise.points, f"{outcome.reached.value}: {outcome.said}", True
+            return 0.0, f"not judged: {outcome.sentence}", False
+        return share * exercise.points, f"{outcome.reached.value}: {outcome.sentence}", True
 
     def _attacks(self, student: str, exercise: Exercise, texts: Sequence[str]) -> tuple[float, str, bool]:
         """A point for each hole that the attempts went through, or that the repairs close."""
@@ -291,8 +291,8 @@ class _Marker:
                     if exercise.attack == "close":
                         result = attack.repaired(text)
                         late = [result.late] if result.late else []
-                        said = "; ".join(f"the honest kernel {name} is refused" for name, _ in result.refused[:1])
-                        self.attacks[key] = set(result.closed), said
+                        sentence = "; ".join(f"the honest kernel {name} is refused" for name, _ in result.refused[:1])
+                        self.attacks[key] = set(result.closed), sentence
                     else:
                         attempt = attack.attempted(text)
                         late = [attempt.ruling.why] if attempt.ruling.late else []

@@ -9,45 +9,46 @@ interpreter is compiled for a GPU as well.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from kernellab import python_tree
 from kernellab.errors import JudgeBusy, KernellabError, Killed, Overtime, SessionError, TargetError
 from kernellab.lens.dry.records import Answer
-from kernellab.records import Author, CompilerLine, GateState, Source, Stage, Trust, Verdict
+from kernellab.records import Author, CompilerLine, GateResult, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
 from kernellab.sketch.program.bind import bind
 from kernellab.sketch.program.library import PREFIX, library_call
-from kernellab.sketch.program.program import Gemm, Program
+from kernellab.sketch.program.program import Program
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_sizes, missed, missed_by_call
-from kernellab.teach.machine import packed_share
 from kernellab.teach.read.host_code import host_fault, library_fault
 from kernellab.teach.read.kernel_code import kernel_fault
 from kernellab.teach.read.limits import processor_time, too_long
+from kernellab.teach.read.machine import packed_share
 from kernellab.teach.uses import refilled, without
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
 
-#: the one that verifies: the notebook's warm judge, a test's own
+#: what verifies an answer: the notebook's warm judge, or a test's own
 Verify = Callable[[Task, Source, VerifyOptions], Verdict]
 
 #: seconds of a thread's own time after which an answer's cases end; several times what the slowest needs
 _SECONDS = 60.0
 #: seconds of the main thread's processor time for all that is done with an answer's text, the gate among it
 READING = 90.0
-#: seconds of the processor's time that a worker and a dry call of an answer may use: answers in the interpreter and
-#: sketches use 4 at most, dry calls 6; what builds C++ itself may need a minute
-_WORKER, _BUILDS, _DRY = 30.0, 150.0, 60
+#: seconds of the processor's time that a worker of an answer may use: answers in the interpreter and sketches use 4 at
+#: most; what builds C++ itself may need a minute
+_WORKER_SECONDS, _BUILD_SECONDS = 30.0, 150.0
+#: seconds of the processor's time that a dry call may use: 6 were needed at most
+_DRY_SECONDS = 60
 #: and after which not all programs are watched, unless it is asked how many share the work
-_WATCHED = 2
+_WATCHED_SECONDS = 2
 #: programs that any kernel has, at least: counted at the task's own sizes, and in what is watched
 _SOME = 4
 #: bytes of inputs at most in a quick look: sixty students' judges share a server's memory, and a lesson's own sizes are
@@ -55,8 +56,8 @@ _SOME = 4
 _LONGEST = 8 << 20
 #: a refused answer whose relative error is below this is drawn again, so many times
 _NEAR, _DRAWN_AGAIN = 1e-2, 4
-#: the chip that the shown Triton and CUDA C++ are written for
-_GPU = "NVIDIA H100"
+#: the chip that Triton and CUDA C++ are compiled for in the course
+COURSE_GPU = "NVIDIA H100"
 
 
 class Reached(str, Enum):
@@ -81,7 +82,7 @@ class Outcome:
     that it misses. ``line`` is of the sketch."""
 
     reached: Reached
-    said: str
+    sentence: str
     keys: tuple[str, ...] = ()
     line: int | None = None
     wrong: Wrong | None = None
@@ -112,15 +113,15 @@ def judge(
     Raises:
         VerifierError, TargetError: it cannot be judged on this machine.
     """
-    if said := too_long(text):
-        return Outcome(Reached.UNREADABLE, said, ("length",))
+    if sentence := too_long(text):
+        return Outcome(Reached.UNREADABLE, sentence, ("length",))
     if is_blank(text):
         return Outcome(Reached.UNREADABLE, "There is no answer in the cell yet.", ("empty", "check"))
     if not is_sketch(text):
         return _kernel(text, task, goals, verify, level)
     if goals.dsl:
-        said = f"This is a sketch, and the exercise asks for a kernel in {goals.dsl}."
-        return Outcome(Reached.OTHER, said, ("goal-dsl", "check"))
+        sentence = f"This is a sketch, and the exercise asks for a kernel in {goals.dsl}."
+        return Outcome(Reached.OTHER, sentence, ("goal-dsl", "check"))
     try:
         with processor_time(READING):
             outcome, program = judge_sketch(text, task, goals, mistakes)
@@ -156,39 +157,42 @@ def judge_sketch(
     checked = check(text)
     if checked.program is None:
         first = checked.errors[0]
-        said = f"Line {first.line}: {first.message} {first.remedy}".strip()
-        return Outcome(Reached.UNREADABLE, said, (first.rule or first.code, "check"), line=first.line), None
+        sentence = f"Line {first.line}: {first.message} {first.remedy}".strip()
+        return Outcome(Reached.UNREADABLE, sentence, (first.rule or first.code, "check"), line=first.line), None
     program = checked.program
     if call := next(filter(None, map(library_call, program.kernels)), None):
-        said = f"Line {call.span.line}: It calls {PREFIX}{call.op}; an answer computes by itself."
-        return Outcome(Reached.OTHER, said, ("goal-library", "check"), line=call.span.line), None
-    if said := endless(program, task):
-        return Outcome(Reached.UNREADABLE, said, ("not-runnable", "check")), None
+        sentence = f"Line {call.span.line}: It calls {PREFIX}{call.op}; an answer computes by itself."
+        return Outcome(Reached.OTHER, sentence, ("goal-library", "check"), line=call.span.line), None
+    if sentence := endless(program, task):
+        return Outcome(Reached.UNREADABLE, sentence, ("not-runnable", "check")), None
     # the sentence names sizes, and a learner sees the same one on every machine
-    found = gate(program, task, seconds=_SECONDS, whole=True)
-    if found.state is GateState.NOT_RUNNABLE:
-        return Outcome(Reached.UNREADABLE, found.reason, ("not-runnable", "check")), None
-    if found.state is not GateState.RIGHT:
-        wrong = wrong_elements(program, task, found.sizes)
-        computed = mistake_of(program, task, mistakes)
-        keys = (
-            *((mistake_key(computed),) if computed is not None else ()),
-            *((wrong.signature,) if wrong else ()),
-            "wrong",
-        )
-        return Outcome(Reached.WRONG, found.reason + _exchanged(wrong), keys, wrong=wrong), None
-    reckoned = facts(program, task)
-    goal = next(unmet(text, program, task, goals, reckoned), None)
+    at_gate = gate(program, task, seconds=_SECONDS, whole=True)
+    if at_gate.state is GateState.NOT_RUNNABLE:
+        return Outcome(Reached.UNREADABLE, at_gate.reason, ("not-runnable", "check")), None
+    if at_gate.state is not GateState.RIGHT:
+        return _wrong_at_gate(program, task, at_gate, mistakes), None
+    sketch_facts = facts(program, task)
+    goal = next(unmet(text, program, task, goals, sketch_facts), None)
     if goal is not None:
-        return Outcome(Reached.GOAL, f"It is right. {goal.said}", (goal.key, "goal"), facts=reckoned), None
-    return Outcome(Reached.RIGHT, found.reason, facts=reckoned), program
+        return Outcome(Reached.GOAL, f"It is right. {goal.sentence}", (goal.key, "goal"), facts=sketch_facts), None
+    return Outcome(Reached.RIGHT, at_gate.reason, facts=sketch_facts), program
 
 
-def unmet(text: str, program: Program, task: Task, goals: Goals, found: Facts | None) -> Iterator[Missed]:
+def _wrong_at_gate(program: Program, task: Task, at_gate: GateResult, mistakes: Sequence[Mistake]) -> Outcome:
+    """The outcome of a sketch that the gate finds wrong: the known mistake that it computes is its first key, then the
+    signature of its errors."""
+    wrong = wrong_elements(program, task, at_gate.sizes)
+    mistake = mistake_of(program, task, mistakes)
+    keys = [mistake_key(mistake)] if mistake is not None else []
+    keys += [wrong.signature] if wrong else []
+    return Outcome(Reached.WRONG, at_gate.reason + _exchanged(wrong), (*keys, "wrong"), wrong=wrong)
+
+
+def unmet(text: str, program: Program, task: Task, goals: Goals, sketch_facts: Facts | None) -> Iterator[Missed]:
     """The goals that a sketch does not meet; what has to be compiled comes last."""
-    yield from missed(goals, program, task, text, found)
-    if goals.packed is not None and (said := _unpacked(program, task, goals.packed)):
-        yield Missed("goal-packed", said)
+    yield from missed(goals, program, task, text, sketch_facts)
+    if goals.packed is not None and (sentence := _unpacked(program, task, goals.packed)):
+        yield Missed("goal-packed", sentence)
 
 
 def _exchanged(wrong: Wrong | None) -> str:
@@ -245,21 +249,21 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
     try:
         module = python_tree.parse(text, "kernel.py")
     except SyntaxError as error:
-        said = f"Line {error.lineno}: {error.msg}." if error.lineno else f"{error.msg.capitalize()}."
-        return Outcome(Reached.UNREADABLE, said, ("syntax", "check"), line=error.lineno)
+        sentence = f"Line {error.lineno}: {error.msg}." if error.lineno else f"{error.msg.capitalize()}."
+        return Outcome(Reached.UNREADABLE, sentence, ("syntax", "check"), line=error.lineno)
     except (MemoryError, RecursionError):
         return Outcome(Reached.UNREADABLE, "It is nested too deeply to be read.", ("syntax", "check"))
     except UnicodeEncodeError as error:
-        said = f"It holds a character that no file can: {error.reason}."
-        return Outcome(Reached.UNREADABLE, said, ("syntax", "check"))
+        sentence = f"It holds a character that no file can: {error.reason}."
+        return Outcome(Reached.UNREADABLE, sentence, ("syntax", "check"))
     if not any(isinstance(s, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)) for s in module.body):
         # lines of Python where a sketch is asked; the Verifier would ask for a module, which no one mentioned
         return Outcome(Reached.UNREADABLE, "An answer begins with `sketch NAME {`, as the cell did.", ("check",))
     source = source_of(text, task)
     if goals.dsl:
         if source.dsl != goals.dsl:
-            said = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
-            return Outcome(Reached.OTHER, said, ("goal-dsl", "check"))
+            sentence = f"It is written in {source.dsl}; the exercise asks for {goals.dsl}."
+            return Outcome(Reached.OTHER, sentence, ("goal-dsl", "check"))
         if goals.dsl == "triton" and (fault := _not_asked(module, task, goals)) is not None:
             return fault
         outcome = _verified(source, task, verify, level, None)
@@ -270,8 +274,10 @@ def _kernel(text: str, task: Task, goals: Goals, verify: Verify, level: Trust) -
         return _by_other(outcome, source, task, verify)
     elif sentences := asked(goals):
         # what is asked is counted on sketches alone: a module would have the points for nothing
-        said = f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
-        return Outcome(Reached.OTHER, said, ("goal-sketch", "check"))
+        sentence = (
+            f"This exercise asks for more than a right kernel, and counts it on a sketch: {'; '.join(sentences)}."
+        )
+        return Outcome(Reached.OTHER, sentence, ("goal-sketch", "check"))
     return _verified(source, task, verify, level, None)
 
 
@@ -304,24 +310,46 @@ def _not_asked(module: ast.Module, task: Task, goals: Goals) -> Outcome | None:
         return Outcome(Reached.UNREADABLE, "It is nested too deeply to be read.", ("syntax", "check"))
     if found is None:
         return None
-    key, (line, said) = found
-    return Outcome(Reached.OTHER, f"Line {line}: {said}", (key, "check"), line=line)
+    key, (line, sentence) = found
+    return Outcome(Reached.OTHER, f"Line {line}: {sentence}", (key, "check"), line=line)
 
 
 def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify: Verify) -> Outcome:
     """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
     against the exercise's goals: at the task's own sizes, where it was verified, and where a goal depends on sizes at
     the largest. Where there is no sandbox to call it in, it stays right."""
+    calls = _dry_calls(source, task, goals)
+    if isinstance(calls, Outcome):
+        return calls
+    for place, call in zip(("At the task's own sizes", "At its largest sizes"), calls, strict=False):
+        if call.ran is None or not call.kernels or not call.ran.error:
+            continue
+        error = call.ran.error.removesuffix(".")
+        sentence = f"Right on small shapes. {place} Triton's interpreter ends with {error}."
+        return Outcome(Reached.REFUSED, sentence, ("goal-runs", "refused"))
+    for call in calls:
+        missed_goals = list(missed_by_call(goals, call)) if call.kernels else []
+        if missed_goals:
+            keys = (*(goal.key for goal in missed_goals), "goal")
+            return Outcome(Reached.GOAL, f"It is right. {missed_goals[0].sentence}", keys)
+    sentence = next(filter(None, (_needless(source, task, name, verify) for name in goals.uses)), "")
+    return Outcome(Reached.GOAL, f"It is right. {sentence}", ("goal-uses", "goal")) if sentence else outcome
+
+
+def _dry_calls(source: Source, task: Task, goals: Goals) -> list[Answer] | Outcome:
+    """The dry calls of a kernel in Triton, at the task's own sizes and, where a goal depends on sizes, at the largest;
+    the outcome where the compiler, or a limit of the processor's time, refuses one. Raises JudgeBusy."""
     from kernellab.lens.gpu.look import watched
     from kernellab.lens.look import arguments
 
-    chip = find_chip(_GPU)
-    assert chip is not None, _GPU
-    shared = goals.programs is not None or (goals.parallel or 0) > _SOME
-    sized = shared or "tile" in goals.model_fields_set
+    chip = find_chip(COURSE_GPU)
+    assert chip is not None, COURSE_GPU
+    asks_for_sharing = goals.programs is not None or (goals.parallel or 0) > _SOME
+    depends_on_sizes = asks_for_sharing or "tile" in goals.model_fields_set
+    watched_seconds = _DRY_SECONDS if asks_for_sharing else _WATCHED_SECONDS
     try:
-        given = [arguments(task), *([arguments(task, largest_sizes(task))] if sized else [])]
-        calls = watched(source, given, chip, _DRY, _DRY if shared else _WATCHED)
+        call_inputs = [arguments(task), *([arguments(task, largest_sizes(task))] if depends_on_sizes else [])]
+        calls = watched(source, call_inputs, chip, _DRY_SECONDS, watched_seconds)
         refused = next(filter(None, map(_differs, calls)), "")
     except Killed as error:
         raise JudgeBusy(error.message, error.remedy) from None
@@ -330,27 +358,21 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     except SessionError as error:  # it takes too long to compile, or ends the compiler
         refused = error.message
     if refused:
-        said = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
-        return Outcome(Reached.REFUSED, said, ("goal-compiles", "refused"))
-    for place, call in zip(("At the task's own sizes", "At its largest sizes"), calls, strict=False):
-        if call.ran is None or not call.kernels or not call.ran.error:
-            continue
-        said = f"Right on small shapes. {place} Triton's interpreter ends with {call.ran.error.removesuffix('.')}."
-        return Outcome(Reached.REFUSED, said, ("goal-runs", "refused"))
-    for call in calls:
-        if found := list(missed_by_call(goals, call)) if call.kernels else []:
-            return Outcome(Reached.GOAL, f"It is right. {found[0].said}", (*(goal.key for goal in found), "goal"))
-    for name in goals.uses:
-        texts = without(source.files[source.entry_file], name)
-        if not texts:
-            said = f"It is right. No call in it names {name}: write it by its name."
-            return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
-        for text in texts:
-            other = source.model_copy(update={"files": {**source.files, source.entry_file: text}})
-            if verify(task, other, _options(other, Trust.T1)).passed:
-                said = f"It is right. It does not need {name} yet: with another result of {name}, it is as right."
-                return Outcome(Reached.GOAL, said, ("goal-uses", "goal"))
-    return outcome
+        sentence = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
+        return Outcome(Reached.REFUSED, sentence, ("goal-compiles", "refused"))
+    return calls
+
+
+def _needless(source: Source, task: Task, name: str, verify: Verify) -> str:
+    """Why a right kernel does not use the operation ``name``, as it is asked to; "" where it needs it."""
+    texts = without(source.files[source.entry_file], name)
+    if not texts:
+        return f"No call in it names {name}: write it by its name."
+    for text in texts:
+        other = source.model_copy(update={"files": {**source.files, source.entry_file: text}})
+        if verify(task, other, _options(other, Trust.T1)).passed:
+            return f"It does not need {name} yet: with another result of {name}, it is as right."
+    return ""
 
 
 def _differs(call: Answer) -> str:
@@ -370,58 +392,11 @@ def target_of(source: Source) -> Target:
     from kernellab.dsls.machine import detect_target
 
     target = detect_target(source.dsl)
-    chip = find_chip(_GPU)
+    chip = find_chip(COURSE_GPU)
     return replace(target, chip=chip) if target.backend is Backend.INTERPRETER and chip is not None else target
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A sketch in another language; ``lines`` leads from a line of ``code`` to the sketch's line it comes from.
-    ``missing`` says why there is no code."""
-
-    language: str
-    code: str = ""
-    lines: Mapping[int, int] = field(default_factory=dict)
-    missing: str = ""
-
-
-def translations(text: str, task: Task) -> list[Translation]:
-    """A right sketch as the rules lower it: what a kernel engineer would read. Languages that the rules cannot lower it
-    to are left out; a product that has no form in Gluon says why."""
-    from kernellab.lowering import lower
-    from kernellab.lowering.embedded_sketch import bare
-    from kernellab.session.edits import main_file
-    from kernellab.sketch.check import load_program
-
-    chip = find_chip(_GPU)
-    if chip is None:
-        return []
-    program, codes = load_program(text), []
-    for language, dsl in (("Triton", "triton"), ("CUDA C++", "cuda_c")):
-        target = Target(dsl=dsl, backend=Backend.CUDA, chip=chip)
-        with suppress(KernellabError):
-            source = bare(lower(program, bind(program, task, {}, target), target))
-            file = main_file(source)
-            codes.append(Translation(language, source.files[file], source.line_map.get(file, {})))
-    return [*codes, *_gluon(program, task, Target(dsl="triton", backend=Backend.CUDA, chip=chip))]
-
-
-def _gluon(program: Program, task: Task, target: Target) -> list[Translation]:
-    """The part that the rules write in Gluon. Only a product has one, and only where its hints ask for it."""
-    from kernellab.lowering.triton.source import in_gluon, why_not_asynchronous
-    from kernellab.sketch.program.walk import statements
-
-    if not any(isinstance(step, Gemm) for kernel in program.kernels for step in statements(kernel.body)):
-        return []
-    binding = bind(program, task, {}, target)
-    code, lines = in_gluon(program, binding, target)
-    if code:
-        return [Translation("Gluon", code, lines)]
-    reasons = why_not_asynchronous(program, binding, target)
-    return [Translation("Gluon", missing="; ".join(f"{name}: {why}" for name, why in reasons.items()))]
-
-
-def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: Facts | None) -> Outcome:
+def _verified(source: Source, task: Task, verify: Verify, level: Trust, sketch_facts: Facts | None) -> Outcome:
     verdict = first = verify(task, source, _options(source, level))
     # where inputs tie, a right kernel may lie beyond a limit once in a thousand draws: it is refused by two of five
     for _ in range(_DRAWN_AGAIN if _near(first) else 0):
@@ -431,22 +406,22 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, found: F
             break
     if verdict.passed:
         reached = Reached.PASSED if level is not Trust.T1 else Reached.RIGHT
-        said = verdict.reason if level is not Trust.T1 else "Right on small shapes."
-        return Outcome(reached, said, facts=found, verdict=verdict)
+        sentence = verdict.reason if level is not Trust.T1 else "Right on small shapes."
+        return Outcome(reached, sentence, facts=sketch_facts, verdict=verdict)
     evidence = verdict.evidence
     signature = evidence.signature if evidence is not None else None
     keys = tuple(filter(None, (signature, verdict.stage.value, "refused")))
     wrong = _drawn(verdict)
-    said = verdict.reason
+    sentence = verdict.reason
     if evidence is not None and evidence.compiler:
         line: CompilerLine = evidence.compiler[0]
-        said = f"{said} {line.place}: {line.message}"
-    return Outcome(Reached.REFUSED, said, keys, wrong=wrong, facts=found, verdict=verdict)
+        sentence = f"{sentence} {line.place}: {line.message}"
+    return Outcome(Reached.REFUSED, sentence, keys, wrong=wrong, facts=sketch_facts, verdict=verdict)
 
 
 def _options(source: Source, level: Trust) -> VerifyOptions:
     """A quick look has a limit on the processor's time, which no load of the machine moves, and one on memory."""
-    most = _WORKER if source.origin is Author.RULES or source.dsl == "triton" else _BUILDS
+    most = _WORKER_SECONDS if source.origin is Author.RULES or source.dsl == "triton" else _BUILD_SECONDS
     quick = level is Trust.T1
     return VerifyOptions(level=level, processor=most if quick else 0.0, longest=_LONGEST if quick else 0)
 

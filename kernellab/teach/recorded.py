@@ -34,7 +34,7 @@ class Recording(Record):
     versions: str
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         baseline = f", {self.against}" if self.against else ""
         return f"{self.name}: {self.ms:.3g} ms{baseline}"
 

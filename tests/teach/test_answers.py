@@ -21,9 +21,10 @@ from kernellab.teach.exercise import course, solution
 from kernellab.teach.feedback import Timed
 from kernellab.teach.goals import Facts, _synchronous
 from kernellab.teach.grading import _share
-from kernellab.teach.judge import Outcome, Reached, _compiled, judge, judge_sketch, source_of, translations
+from kernellab.teach.judge import Outcome, Reached, _compiled, judge, judge_sketch, source_of
 from kernellab.teach.measure import Figures
 from kernellab.teach.read.host_code import host_fault
+from kernellab.teach.translate import translations
 from kernellab.teach.uses import needs, without
 from kernellab.verifier import Verifier
 
@@ -37,7 +38,7 @@ def test_the_reference_answer_is_right(exercise, verifier: Verifier) -> None:
         return verifier.verify(task, source, detect_target(source.dsl), options=options)
 
     outcome = judge(text, course(ROOT).task(exercise), exercise.goals, verify)
-    assert outcome.reached is Reached.RIGHT, outcome.said
+    assert outcome.reached is Reached.RIGHT, outcome.sentence
 
 
 MODULE = """
@@ -58,7 +59,7 @@ def test_a_module_has_no_points_for_goals_that_are_counted_on_sketches() -> None
     outcome = judge(MODULE, found.task(exercise), exercise.goals, verify)
     assert not outcome.reached.good
     assert outcome.keys[0] == "goal-sketch"
-    assert "counts it on a sketch: at most 1 launch" in outcome.said
+    assert "counts it on a sketch: at most 1 launch" in outcome.sentence
 
 
 def test_a_tunable_that_changes_nothing_spans_no_design() -> None:
@@ -149,7 +150,7 @@ def test_what_only_triton_s_interpreter_runs_is_no_kernel(verifier: Verifier) ->
     outcome = judge(IN_PYTHON, course(ROOT).task(exercise), exercise.goals, verify)
     assert outcome.reached is Reached.REFUSED
     if detect_target("triton").backend is Backend.INTERPRETER:
-        assert outcome.keys == ("goal-compiles", "refused") and "softmax" in outcome.said
+        assert outcome.keys == ("goal-compiles", "refused") and "softmax" in outcome.sentence
 
 
 AT_THE_LARGEST_SIZES = IN_PYTHON.replace(
@@ -174,8 +175,8 @@ def test_a_kernel_is_compiled_at_the_sizes_at_which_it_is_verified(
         exercise.goals,
         lambda *_: pytest.fail("no goal is to be judged"),
     )
-    assert found.keys == ("goal-compiles", "refused"), found.said
-    assert ("softmax" if seconds > 1 else "longer") in found.said
+    assert found.keys == ("goal-compiles", "refused"), found.sentence
+    assert ("softmax" if seconds > 1 else "longer") in found.sentence
 
 
 #: an exercise, edits that keep its reference answer right and leave out what it is about, the goal that is missed then,
@@ -324,7 +325,7 @@ def test_an_answer_that_is_off_by_little_once_is_drawn_again(verifier: Verifier)
             return verifier.verify(task, source, detect_target(source.dsl), options=options)
 
         outcome = judge(right, course(ROOT).task(exercise), exercise.goals, verify)
-        assert (outcome.reached.good, left) == (good, []), outcome.said
+        assert (outcome.reached.good, left) == (good, []), outcome.sentence
 
 
 def test_an_exercise_in_triton_takes_no_sketch_and_no_other_language() -> None:
@@ -335,7 +336,7 @@ def test_an_exercise_in_triton_takes_no_sketch_and_no_other_language() -> None:
         raise AssertionError("it was verified")
 
     sketch = judge(solution("two-inputs") or "", found.task(exercise), exercise.goals, verify)
-    assert sketch.keys[0] == "goal-dsl" and "asks for a kernel in triton" in sketch.said
+    assert sketch.keys[0] == "goal-dsl" and "asks for a kernel in triton" in sketch.sentence
     module = judge("def kernel(x, z):\n    return 3.0 * x + z\n", found.task(exercise), exercise.goals, verify)
     assert module.keys[0] == "goal-dsl"
 
@@ -414,7 +415,7 @@ def test_host_code_that_computes_has_no_points_in_an_exercise_in_triton(host: st
         raise AssertionError("it was verified")
 
     outcome = judge(HEAD + host, found.task(exercise), exercise.goals, verify)
-    assert outcome.keys[0] == "goal-host" and said in outcome.said, outcome.said
+    assert outcome.keys[0] == "goal-host" and said in outcome.sentence, outcome.sentence
 
 
 @pytest.mark.parametrize(
@@ -487,4 +488,4 @@ def test_a_word_that_computes_nothing_is_no_use(word: str) -> None:
         parts = re.sub(r" +([xz]\d = cast|gemm\(x[23]|gemm\(x1, z[23]).*\n", "", solution(exercise.id) or "")
         text = parts.replace("gemm(x1, z1, acc)", "idle = cast(x, bf16)\n                gemm(x, z, acc)")
     outcome, _ = judge_sketch(text, found.task(exercise), exercise.goals)
-    assert outcome.keys[0] == "goal-uses", (outcome.said, text)
+    assert outcome.keys[0] == "goal-uses", (outcome.sentence, text)

@@ -42,10 +42,11 @@ def test_a_variant_is_solved_by_its_answer_and_not_by_that_of_the_next(exercise:
     own = solution(exercise, every[at]) or ""
     assert not re.search(r"@[A-Z]+@", own + task.text), "a choice has no value"
     outcome, program = judge_sketch(own, task, goals)
-    assert program is not None, outcome.said
+    assert program is not None, outcome.sentence
     for other in (to for start, to in _near(ROWS[exercise]) if start == at):
         outcome, program = judge_sketch(solution(exercise, every[other]) or "", task, goals)
-        assert program is None and outcome.reached in (Reached.WRONG, Reached.UNREADABLE), (every[other], outcome.said)
+        assert program is None, (every[other], outcome.sentence)
+        assert outcome.reached in (Reached.WRONG, Reached.UNREADABLE), (every[other], outcome.sentence)
 
 
 @pytest.mark.parametrize("exercise", ROWS)

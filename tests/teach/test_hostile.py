@@ -147,8 +147,8 @@ def test_a_right_sketch_that_takes_points_for_nothing_has_none(exercise: str, sk
     asked = found.exercise(exercise)
     task = found.task(asked)
     outcome, _ = judge_sketch(sketch, task, asked.goals)
-    assert outcome.reached is Reached.GOAL, outcome.said
-    assert _share(outcome, sketch, task, asked, found, Path()) == 0.0, outcome.said
+    assert outcome.reached is Reached.GOAL, outcome.sentence
+    assert _share(outcome, sketch, task, asked, found, Path()) == 0.0, outcome.sentence
 
 
 @pytest.mark.parametrize("copied", [True, False])
@@ -183,9 +183,8 @@ def test_a_loop_that_no_size_bounds_is_not_run(ends: str) -> None:
     text = _own("two-inputs", ("range(0, N, B)", ends))
     began = thread_time()
     outcome, program = judge_sketch(text, course(ROOT).task(exercise), exercise.goals)
-    assert (
-        program is None and outcome.reached is Reached.UNREADABLE and "iterations; at most 10 million" in outcome.said
-    )
+    assert program is None and outcome.reached is Reached.UNREADABLE
+    assert "iterations; at most 10 million" in outcome.sentence
     assert thread_time() - began < 10
 
 
@@ -239,7 +238,7 @@ def test_what_is_to_be_written_out_is_not_taken_from_tritons_library(imported: s
     text = _LIBRARY.format(imported=imported, call=call)
     outcome = judge(text, found.task(asked), asked.goals, lambda *_: pytest.fail("it was verified"))
     assert outcome.reached is Reached.OTHER and outcome.keys[0] == "goal-avoids"
-    assert "softmax" in outcome.said and "\n" not in outcome.said
+    assert "softmax" in outcome.sentence and "\n" not in outcome.sentence
     assert _share(outcome, text, found.task(asked), asked, found, Path()) == 0.0
 
 

@@ -92,9 +92,9 @@ def test_a_kernel_that_names_what_is_not_listed_has_no_points(text: str, named: 
 
     assert ast.parse(text)
     outcome = judge(text, found.task(exercise), exercise.goals, verify)
-    assert outcome.reached is Reached.OTHER and outcome.keys[0] == "goal-kernel", outcome.said
-    assert f"It uses {named}, which a kernel in this exercise may not." in outcome.said
-    assert outcome.line is not None and f"Line {outcome.line}: " in outcome.said
+    assert outcome.reached is Reached.OTHER and outcome.keys[0] == "goal-kernel", outcome.sentence
+    assert f"It uses {named}, which a kernel in this exercise may not." in outcome.sentence
+    assert outcome.line is not None and f"Line {outcome.line}: " in outcome.sentence
 
 
 @pytest.mark.parametrize(

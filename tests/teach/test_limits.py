@@ -56,7 +56,7 @@ def test_an_answer_that_is_too_long_is_not_read(exercise: str, line: str) -> Non
     text = (solution(exercise) or "") + line * MOST_TEXT
     outcome = judge(text, found.task(asked), asked.goals, _verify)
     assert outcome.reached is Reached.UNREADABLE and outcome.keys == ("length",)
-    assert f"at most {MOST_TEXT} are read" in outcome.said
+    assert f"at most {MOST_TEXT} are read" in outcome.sentence
 
 
 def test_an_attack_that_is_too_long_is_not_read() -> None:
@@ -80,7 +80,7 @@ def test_what_is_nested_or_long_is_one_short_sentence(line: str, place: str) -> 
     text = (solution("triton-softmax") or "").replace(own, f"    a = ({line}).q\n{own}", 1)
     assert line in text
     outcome = judge(text, found.task(asked), asked.goals, _verify)
-    assert not outcome.reached.good and len(outcome.said) < 300 and "\n" not in outcome.said
+    assert not outcome.reached.good and len(outcome.sentence) < 300 and "\n" not in outcome.sentence
 
 
 def test_reading_ends_at_its_limit_whatever_catches_errors() -> None:
@@ -110,7 +110,7 @@ def test_a_sketch_that_takes_too_long_to_read_is_late_and_no_ones_else(
     exercise = course(ROOT).exercise("two-inputs")
     outcome = judge(text, course(ROOT).task(exercise), exercise.goals, _verify)
     assert grading._LATE & set(outcome.keys), outcome
-    assert "of the processor's time" in outcome.said
+    assert "of the processor's time" in outcome.sentence
 
 
 @pytest.mark.parametrize(("name", "deep"), [("d", 200), ("d" * 200, 18)])

@@ -11,7 +11,7 @@ from kernellab.errors import TargetError
 from kernellab.lens.cpp import build
 from kernellab.teach.exercise import Goals, course, solution
 from kernellab.teach.judge import Reached, judge_sketch, source_of
-from kernellab.teach.machine import Instruction, hottest_loop, packed_share, share_of
+from kernellab.teach.read.machine import Instruction, hottest_loop, packed_share, share_of
 
 X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the words are x86's")
 
@@ -50,7 +50,7 @@ def test_the_goal_names_the_share_and_asks_only_a_right_answer() -> None:
     )
     outcome, program = judge_sketch(slow, task, exercise.goals)
     assert program is None and outcome.reached is Reached.GOAL and outcome.keys[0] == "goal-packed"
-    assert "work on whole vectors; at least 60% is asked" in outcome.said
+    assert "work on whole vectors; at least 60% is asked" in outcome.sentence
     assert judge_sketch(slow, task, Goals())[0].reached is Reached.RIGHT
     assert judge_sketch(wrong, task, exercise.goals)[0].reached is Reached.WRONG
 

@@ -19,7 +19,7 @@ from kernellab.lens.look import arguments
 from kernellab.target.chips import find_chip
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.goals import missed_by_call
-from kernellab.teach.judge import _GPU, Outcome, Reached, _compiled, _differs, source_of
+from kernellab.teach.judge import COURSE_GPU, Outcome, Reached, _compiled, _differs, source_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton runs on Linux")
 
@@ -78,7 +78,7 @@ def kernel(x):
 @cache
 def _call(exercise: str, text: str) -> Answer:
     task = course(ROOT).task(course(ROOT).exercise(exercise))
-    chip = find_chip(_GPU)
+    chip = find_chip(COURSE_GPU)
     assert chip is not None
     (call,) = watched(source_of(text, task), [arguments(task)], chip, 60)
     assert not call.error and call.ran is not None and not _differs(call), call
@@ -168,7 +168,7 @@ def test_what_is_left_for_the_end_of_the_process_changes_no_answer() -> None:
 
 def test_a_long_run_is_watched_in_part() -> None:
     task = course(ROOT).task(course(ROOT).exercise("second-transposed-triton"))
-    chip = find_chip(_GPU)
+    chip = find_chip(COURSE_GPU)
     assert chip is not None
     text = _edited("second-transposed-triton", ("BM=32, BN=32, BK=32", "BM=16, BN=16, BK=16"), (", 32)", ", 16)"))
     call, larger = watched(source_of(text, task), [arguments(task)] * 2, chip, 60, seconds=1)
@@ -200,7 +200,7 @@ def test_a_run_that_ends_is_no_fault_of_the_compilers(in_the_interpreter: str, n
             _compiled(found, source_of(text, task), task, exercise.goals, lambda *_: pytest.fail("it was verified"))
         return
     outcome = _compiled(found, source_of(text, task), task, exercise.goals, lambda *_: pytest.fail("it was verified"))
-    assert outcome.keys == (expected, "refused") and number in outcome.said and "GPU" not in outcome.said
+    assert outcome.keys == (expected, "refused") and number in outcome.sentence and "GPU" not in outcome.sentence
 
 
 def test_a_machine_without_time_refuses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_a_machine_without_time_refuses_no_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(look.subprocess, "run", late)
     with pytest.raises(JudgeBusy, match="300 s of the clock"):
         _compiled(Outcome(Reached.RIGHT, ""), source, task, exercise.goals, lambda *_: pytest.fail("it was verified"))
-    chip = find_chip(_GPU)
+    chip = find_chip(COURSE_GPU)
     assert chip is not None
     with pytest.raises(SessionError, match="took longer than 300 s"):  # no limit on the processor's time was asked
         look.look_gpu(source, arguments(task), chip)

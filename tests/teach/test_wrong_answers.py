@@ -44,10 +44,10 @@ def test_a_wrong_answer_gets_a_hint_for_its_fault(wrong: WrongAnswer, verifier: 
         assert is_sketch(wrong.text)
         outcome, _ = judge_sketch(wrong.text, found.task(exercise), exercise.goals, exercise.mistakes)
     assert not outcome.reached.good
-    assert outcome.keys[0] in wrong.keys, (outcome.keys, outcome.said)
+    assert outcome.keys[0] in wrong.keys, (outcome.keys, outcome.sentence)
     if outcome.reached is Reached.WRONG:
         assert outcome.wrong is not None and any(set(row) & set("xnu") for row in outcome.wrong.rows)
-        told = re.search(r"wrong at (.+?)(?: with .*?)?: (\d+) of \d+ elements", outcome.said)
+        told = re.search(r"wrong at (.+?)(?: with .*?)?: (\d+) of \d+ elements", outcome.sentence)
         if told is not None and told[1] == outcome.wrong.at:
             assert int(told[2]) == outcome.wrong.count, "the sentence and the picture count alike"
     if outcome.reached is Reached.REFUSED and outcome.wrong is not None:

@@ -14,8 +14,9 @@ from kernellab.notebook.saved.figures import BLUE, GREY, ORANGE, RED
 from kernellab.notebook.saved.receipt import Shown
 from kernellab.notebook.saved.snapshot import CELL, PRE, verdict_html
 from kernellab.teach.goals import Facts, asked
-from kernellab.teach.judge import Outcome, Reached, Translation
+from kernellab.teach.judge import Outcome, Reached
 from kernellab.teach.progress import NEAR, Progress, calibration
+from kernellab.teach.translate import Translation
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go  # type: ignore[import-untyped]
@@ -64,7 +65,7 @@ def outcome_card(
     head = f"{title}: {outcome.reached.value}"
     if outcome.verdict is not None and outcome.verdict.passed:
         head += f" ({outcome.verdict.trust.value})"
-    said = f"{outcome.said}{_facts(outcome.facts)}"
+    said = f"{outcome.sentence}{_facts(outcome.facts)}"
     lines = [head, f"  {said}"]
     if outcome.wrong is not None and not outcome.reached.good:
         lines += [f"  {row}" for row in _telling(outcome.wrong.rows)]

@@ -10,7 +10,7 @@ from kernellab.notebook.learn.picture import frame, moving
 from kernellab.notebook.saved.figures import BLUE, ORANGE
 from kernellab.notebook.saved.receipt import Shown
 from kernellab.teach.judge import source_of
-from kernellab.teach.machine import hottest_loop
+from kernellab.teach.read.machine import hottest_loop
 
 if TYPE_CHECKING:
     from kernellab.task import Task

@@ -10,7 +10,7 @@ from html import escape
 
 from kernellab.errors import counted
 from kernellab.notebook.saved.snapshot import PRE
-from kernellab.teach.judge import Translation
+from kernellab.teach.translate import Translation
 
 _MARK = "background:rgba(230,159,0,.35)"
 _STYLE = "display:flex;gap:12px;align-items:flex-start;overflow:auto"

@@ -55,7 +55,7 @@ def replayed(name: str, text: str, chip: str) -> Shown:
         return unrecorded(name, chip)
     before = progress.read()
     progress.record(Measured(name=name, ms=record.ms, speedup=record.speedup, time=time.time()))
-    return _beside(record.said, name, record.speedup, before, record.mark)
+    return _beside(record.sentence, name, record.speedup, before, record.mark)
 
 
 def unrecorded(name: str, chip: str) -> Shown:

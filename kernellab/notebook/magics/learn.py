@@ -42,7 +42,8 @@ class LearnMagics(KernelMagic):
         from kernellab.teach import progress
         from kernellab.teach.exercise import course
         from kernellab.teach.hints import hint_for
-        from kernellab.teach.judge import is_sketch, judge, translations
+        from kernellab.teach.judge import is_sketch, judge
+        from kernellab.teach.translate import translations
 
         lessons = course()
         exercise = lessons.exercise(args.id)

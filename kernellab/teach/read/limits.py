@@ -40,7 +40,7 @@ def processor_time(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_PROF)[0]:
         yield  # signals reach the main thread alone; an outer limit holds
         return
-    said = f"Reading the answer takes more than {seconds:.0f} s of the processor's time."
+    sentence = f"Reading the answer takes more than {seconds:.0f} s of the processor's time."
 
     def end(number: int, frame: FrameType | None) -> None:
         if time.thread_time() - began > seconds:
@@ -56,8 +56,8 @@ def processor_time(seconds: float) -> Iterator[None]:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     except _Ended:
-        raise Overtime(said, "Write it shorter.") from None
+        raise Overtime(sentence, "Write it shorter.") from None
     finally:
         signal.signal(signal.SIGPROF, before)
     if used() - with_workers > seconds:
-        raise Overtime(said, "Write it shorter.")
+        raise Overtime(sentence, "Write it shorter.")
