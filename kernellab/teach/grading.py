@@ -7,9 +7,7 @@ No time enters: what takes too long is not judged.
 
 from __future__ import annotations
 
-import csv
 import hmac
-import io
 import json
 import os
 import re
@@ -18,8 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from kernellab.content import WORKSPACE, content, find_workspace
 from kernellab.errors import CourseError, JudgeBusy, KernellabError, Overtime, TargetError, VerifierError
@@ -126,7 +124,7 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
     Raises:
         CourseError: it is no notebook, or a link to one.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    texts: dict[str, tuple[str, ...]] = {}
     if os.path.isdir(notebook) and not os.path.islink(notebook):
         raise CourseError(
             f"{notebook} cannot be read, or lies below {_MOST_FOLDERS} others.", "Ask for the notebooks in one folder."
@@ -135,12 +133,12 @@ def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
         raise CourseError(f"{notebook} is no file, or a link to another's.", "Ask for the file itself.")
     for source in _code(notebook):
         if answer := _ANSWER.match(source):
-            if answer["id"] not in found or not is_blank(answer["text"]):
-                found[answer["id"]] = (answer["text"],)
+            if answer["id"] not in texts or not is_blank(answer["text"]):
+                texts[answer["id"]] = (answer["text"],)
         elif cell := _ATTACK.match(source):
             name = course.attack("close" if cell["close"] else "break").id
-            found[name] = (cell["text"],) if cell["close"] else (*found.get(name, ()), cell["text"])
-    return found
+            texts[name] = (cell["text"],) if cell["close"] else (*texts.get(name, ()), cell["text"])
+    return texts
 
 
 def _code(notebook: Path) -> list[str]:
@@ -170,37 +168,29 @@ def grade(
         VerifierError, TargetError: nothing can be judged on this machine.
     """
     files = list(files)
-    marker, best = _Marker(verify), dict[tuple[str, str], Mark]()
+    marker = _Marker(verify)
     if root is None:
         root = Path(os.path.commonpath([path.parent for path in files])) if files else Path()
     for path in files:
         title, student = plain(str(path.relative_to(root))), plain(student_of(path, root))
         try:
             course = course_of(path)
-            given = answers(path, course)
+            handed_in = answers(path, course)
         except CourseError as error:
             tell(path, error)
             yield Mark(student, title, "", 0.0, 0, f"not read: {error}", judged=False)
             continue
-        wanted = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else None
-        named = [
-            name for name in wanted or given if any(name == e.id for n in course.lessons.values() for e in n.exercise)
-        ]
-        if not named:
+        of_lesson = [exercise.id for exercise in course.lesson(lesson).exercise] if lesson else []
+        known = {exercise.id for each in course.lessons.values() for exercise in each.exercise}
+        names = [name for name in of_lesson or handed_in if name in known]
+        if not names:
             yield Mark(student, title, "", 0.0, 0, "no answer cell")
-        for name in named:
+        for name in names:
             exercise = course.exercise(name)
-            if name not in given:
+            if name in handed_in:
+                yield marker.counted_mark(Answer(student, title, exercise, handed_in[name], course, path))
+            else:
                 yield Mark(student, title, name, 0.0, exercise.points, "no answer")
-                continue
-            mark = marker.mark(student, title, exercise, given[name], course, path)
-            if (before := best.get((student, name))) is None:
-                best[student, name] = mark
-                yield mark
-                continue
-            more = max(0.0, mark.points - before.points)
-            best[student, name] = mark if more else before
-            yield replace(mark, points=more, reason=f"{mark.reason} ({before.points:g} counted in {before.notebook})")
         tell(path, None)
 
 
@@ -219,118 +209,188 @@ def _twice(verify: Verify) -> Verify:
     return again
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A student's answer to one exercise: the ``texts`` of its cells, in the notebook ``path``, which marks call
+    ``title``."""
+
+    student: str
+    title: str
+    exercise: Exercise
+    texts: Sequence[str]
+    course: Course
+    path: Path
+
+    def mark(self, points: float, reason: str, judged: bool = True) -> Mark:
+        return Mark(self.student, self.title, self.exercise.id, points, self.exercise.points, reason, judged)
+
+
+class _Points(NamedTuple):
+    """What an answer gets, and why. Not ``judged``: nothing is known."""
+
+    points: float
+    reason: str
+    judged: bool
+
+
+class _Judged(NamedTuple):
+    """How far an answer came, and the share of the exercise's points that it gets."""
+
+    outcome: Outcome
+    share: float
+
+
+class _AttackResult(NamedTuple):
+    """The holes that one cell of the attack lesson uses or closes; ``failure``: what is wrong with it, "" for nothing;
+    ``late``: it was ended for the time it took."""
+
+    holes: frozenset[str]
+    failure: str
+    late: bool
+
+
 class _Marker:
     """Judges the answers of a class, equal ones once."""
 
     def __init__(self, verify: Verify) -> None:
         self.verify = _twice(verify)
-        self.judged: dict[tuple[str, str, str], tuple[Outcome, float]] = {}
-        self.attacks: dict[tuple[str, str], tuple[set[str], str]] = {}
+        #: by exercise, task and text
+        self.judged: dict[tuple[str, str, str], _Judged] = {}
+        #: by the lesson's part and the text
+        self.attacks: dict[tuple[str, str], _AttackResult] = {}
+        #: a student and an exercise -> the best mark so far
+        self.best: dict[tuple[str, str], Mark] = {}
         #: a student -> answers that were ended for the time they took
         self.late: Counter[str] = Counter()
         #: a student -> seconds of the clock that the attacks took
         self.spent: dict[str, float] = defaultdict(float)
 
-    def mark(
-        self, student: str, title: str, exercise: Exercise, texts: Sequence[str], course: Course, path: Path
-    ) -> Mark:
+    def counted_mark(self, answer: Answer) -> Mark:
+        """The answer's mark; of one to an exercise that the student has answered in another notebook, too, what it adds
+        to the best one. Raises as :func:`grade`."""
+        mark, key = self.mark(answer), (answer.student, answer.exercise.id)
+        before = self.best.get(key)
+        if before is None:
+            self.best[key] = mark
+            return mark
+        more = max(0.0, mark.points - before.points)
+        self.best[key] = mark if more else before
+        return replace(mark, points=more, reason=f"{mark.reason} ({before.points:g} counted in {before.notebook})")
+
+    def mark(self, answer: Answer) -> Mark:
         """Raises as :func:`grade`."""
+        student = answer.student
         if self.late[student] >= _MOST_LATE:
             reason = f"not judged: {_MOST_LATE} answers of this student took too long. Grade the others without them."
-            return Mark(student, title, exercise.id, 0.0, exercise.points, reason, judged=False)
+            return answer.mark(0.0, reason, judged=False)
         try:
-            if exercise.attack:
-                points, reason, judged = self._attacks(student, exercise, texts)
-            else:
-                points, reason, judged = self._answer(student, exercise, texts[-1], course, path)
+            result = self._attacks(answer) if answer.exercise.attack else self._answer(answer)
         except JudgeBusy as error:
             self.late[student] += 1  # one that waits for something looks alike
-            points, reason, judged = 0.0, f"not judged: {error}", False
+            result = _Points(0.0, f"not judged: {error}", judged=False)
         except (CourseError, VerifierError, TargetError):  # of the course or the machine
             raise
         except Exception as error:  # one answer does not end the grading of a class
-            points, reason, judged = 0.0, f"not judged: {type(error).__name__}: {error}", False
-        return Mark(student, title, exercise.id, points, exercise.points, plain(" ".join(reason.split())), judged)
+            result = _Points(0.0, f"not judged: {type(error).__name__}: {error}", judged=False)
+        return answer.mark(result.points, plain(" ".join(result.reason.split())), result.judged)
 
-    def _answer(
-        self, student: str, exercise: Exercise, text: str, course: Course, path: Path
-    ) -> tuple[float, str, bool]:
-        task = course.task(exercise)
+    def _answer(self, answer: Answer) -> _Points:
+        exercise, text = answer.exercise, answer.texts[-1]
+        task = answer.course.task(exercise)
         key = (exercise.id, task.hash, text)
         if key not in self.judged:
-            found = judge(text, task, exercise.goals, self.verify, Trust.T1, exercise.mistakes)
-            share = 0.0
-            try:
-                with processor_time(READING):
-                    share = _share(found, text, task, exercise, course, path)
-                if share and not found.reached.good and not exercise.goals.dsl:  # the gate has seen no code of it
-                    built = verified_sketch(text, task, self.verify)
-                    found, share = (found, share) if built.reached.good else (built, 0.0)
-            except Overtime as error:
-                found = replace(found, sentence=error.message, keys=("processor",))
-            self.judged[key] = found, share
-            self.late[student] += bool(_LATE & set(found.keys))
+            self.judged[key] = self._judged(answer, task, text)
+            self.late[answer.student] += _is_late(self.judged[key].outcome)
         outcome, share = self.judged[key]
-        if _LATE & set(outcome.keys):
-            return 0.0, f"not judged: {outcome.sentence}", False
-        return share * exercise.points, f"{outcome.reached.value}: {outcome.sentence}", True
+        if _is_late(outcome):
+            return _Points(0.0, f"not judged: {outcome.sentence}", judged=False)
+        return _Points(share * exercise.points, f"{outcome.reached.value}: {outcome.sentence}", judged=True)
 
-    def _attacks(self, student: str, exercise: Exercise, texts: Sequence[str]) -> tuple[float, str, bool]:
+    def _judged(self, answer: Answer, task: Task, text: str) -> _Judged:
+        exercise = answer.exercise
+        outcome = judge(text, task, exercise.goals, self.verify, Trust.T1, exercise.mistakes)
+        try:
+            with processor_time(READING):
+                share = _share(outcome, text, task, exercise, answer.course, answer.path)
+            if share and not outcome.reached.good and not exercise.goals.dsl:  # the gate has seen no code of it
+                built = verified_sketch(text, task, self.verify)
+                if not built.reached.good:
+                    return _Judged(built, 0.0)
+        except Overtime as error:
+            return _Judged(replace(outcome, sentence=error.message, keys=("processor",)), 0.0)
+        return _Judged(outcome, share)
+
+    def _attacks(self, answer: Answer) -> _Points:
         """A point for each hole that the attempts went through, or that the repairs close."""
+        student, part = answer.student, answer.exercise.attack
         holes: set[str] = set()
-        failure, busy = "", False
-        for text in dict.fromkeys(texts):
-            key, began = (exercise.attack, text), time.monotonic()
+        failure, judged = "", True
+        for text in dict.fromkeys(answer.texts):
             if self.spent[student] > _ATTACKS_SECONDS:
-                busy = True
+                judged = False
                 failure = f"the rest was not judged: this student's attacks took more than {_ATTACKS_SECONDS:.0f} s"
                 break
+            began = time.monotonic()
             try:
-                if key not in self.attacks:
-                    late: list[str] = []
-                    if exercise.attack == "close":
-                        result = attack.repaired(text)
-                        late = [result.late] if result.late else []
-                        sentence = "; ".join(f"the honest kernel {name} is refused" for name, _ in result.refused[:1])
-                        self.attacks[key] = set(result.closed), sentence
-                    else:
-                        attempt = attack.attempted(text)
-                        late = [attempt.ruling.why] if attempt.ruling.late else []
-                        self.attacks[key] = set(attempt.holes), late[0] if late else ""
-                    self.late[student] += len(late)
+                result = self._attack(student, part, text)
             except CourseError as error:
                 failure = failure or error.message
                 continue
             except JudgeBusy as error:
                 # what the others earned stays
                 self.late[student] += 1
-                busy, failure = True, failure or error.message
+                judged, failure = False, failure or error.message
                 continue
             finally:
                 self.spent[student] += time.monotonic() - began
-            holes |= self.attacks[key][0]
-            failure = failure or self.attacks[key][1]
+            holes |= result.holes
+            failure = failure or result.failure
             if self.late[student] >= _MOST_LATE:
                 failure = f"the rest was not judged: {_MOST_LATE} answers of this student took too long"
                 break
         reason = "; ".join(filter(None, (f"holes: {', '.join(sorted(holes)) or 'none'}", failure)))
-        return float(len(holes)), reason, not busy
+        return _Points(float(len(holes)), reason, judged)
+
+    def _attack(self, student: str, part: str, text: str) -> _AttackResult:
+        """What a cell of the attack lesson reaches, run once for a class. Raises CourseError, JudgeBusy."""
+        if (part, text) not in self.attacks:
+            result = self.attacks[part, text] = _repairs(text) if part == "close" else _attempt(text)
+            self.late[student] += result.late
+        return self.attacks[part, text]
+
+
+def _repairs(text: str) -> _AttackResult:
+    repaired = attack.repaired(text)
+    failure = "; ".join(f"the honest kernel {name} is refused" for name, _ in repaired.refused[:1])
+    return _AttackResult(frozenset(repaired.closed), failure, bool(repaired.late))
+
+
+def _attempt(text: str) -> _AttackResult:
+    attempt = attack.attempted(text)
+    late = attempt.ruling.late
+    return _AttackResult(frozenset(attempt.holes), attempt.ruling.why if late else "", late)
+
+
+def _is_late(outcome: Outcome) -> bool:
+    """Was the answer ended for the time that it took?"""
+    return bool(_LATE & set(outcome.keys))
 
 
 def _share(outcome: Outcome, text: str, task: Task, exercise: Exercise, course: Course, graded: Path) -> float:
     """The share of the exercise's points that an answer has, which stands in the notebook ``graded``."""
     if outcome.reached is not Reached.GOAL:
         return 1.0 if outcome.reached.good else 0.0
-    kernel = bool(exercise.goals.dsl)
-    now = {key.removeprefix("goal-") for key in outcome.keys} if kernel else _missed(text, task, exercise)
-    if now & set(exercise.essential):
+    is_kernel = bool(exercise.goals.dsl)
+    missed = {key.removeprefix("goal-") for key in outcome.keys} if is_kernel else _missed(text, task, exercise)
+    if missed & set(exercise.essential):
         return 0.0
-    if kernel:  # no starter in another language is right
+    if is_kernel:  # no starter in another language is right
         return 0.5
-    for given in starters(course.lesson_of(exercise.id).name, exercise.id, graded):
-        reached = judge_sketch(given, task, exercise.goals)[0].reached
+    for starter in starters(course.lesson_of(exercise.id).name, exercise.id, graded):
+        reached = judge_sketch(starter, task, exercise.goals)[0].reached
         if not reached.good:  # a teacher's copy may be solved
-            return 0.0 if reached is Reached.GOAL and len(now) >= len(_missed(given, task, exercise)) else 0.5
+            no_better = reached is Reached.GOAL and len(missed) >= len(_missed(starter, task, exercise))
+            return 0.0 if no_better else 0.5
     return 0.5
 
 
@@ -367,41 +427,3 @@ def student_of(notebook: Path, folder: Path) -> str:
 def seed_of(student: str, secret: str) -> str:
     """What draws the variants of a student's exam. Without the teacher's ``secret`` no one can tell another's."""
     return hmac.new(secret.encode(), os.fsencode(student), "sha256").hexdigest()
-
-
-def as_board(marks: Sequence[Mark], title: str) -> str:
-    """A page of one table: students by the points of verified answers alone; what has half of its points counts
-    nothing here."""
-    sums: Counter[tuple[str, str]] = Counter()
-    for mark in marks:
-        sums[mark.student, mark.exercise] += mark.points  # type: ignore[assignment]
-    full = {(m.student, m.exercise): float(m.most) for m in marks if m.most and sums[m.student, m.exercise] >= m.most}
-    students = {mark.student: 0.0 for mark in marks}
-    exercises = list(dict.fromkeys(m.exercise for m in marks if m.exercise))
-    for (student, _), points in full.items():
-        students[student] += points
-    head = "".join(f"<th>{escape(word)}</th>" for word in ("", "student", "points", *exercises))
-    rows = ""
-    for student in sorted(students, key=lambda name: (-students[name], name)):
-        rank = 1 + sum(points > students[student] for points in students.values())
-        cells = "".join(f"<td>{'yes' if (student, e) in full else ''}</td>" for e in exercises)
-        rows += f"<tr><td>{rank}</td><td>{escape(student)}</td><td>{students[student]:g}</td>{cells}</tr>\n"
-    style = "body{font-family:sans-serif;color-scheme:light dark}td,th{padding:2px 8px;text-align:left}"
-    return (
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title><style>{style}</style>"
-        f"<h1>{escape(title)}</h1><p>Points of verified answers.</p><table><tr>{head}</tr>\n{rows}</table></html>\n"
-    )
-
-
-def as_csv(marks: Sequence[Mark]) -> str:
-    """The marks as comma-separated values; a cell that a spreadsheet would take for a formula is quoted."""
-    file = io.StringIO()
-    table = csv.writer(file, lineterminator="\n")
-    table.writerow(["student", "notebook", "exercise", "points", "of", "reason"])
-    for mark in marks:
-        student, notebook, reason = (
-            f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
-            for text in (mark.student, mark.notebook, mark.reason)
-        )
-        table.writerow([student, notebook, mark.exercise, f"{mark.points:g}", mark.most, reason])
-    return file.getvalue()
