@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -43,6 +43,9 @@ class _Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+_DataT = TypeVar("_DataT", bound=_Data)
+
+
 class Hint(_Data):
     """What is said of a fault, from the first time that it is met to the last."""
 
@@ -51,40 +54,45 @@ class Hint(_Data):
 
 
 class Goals(_Data):
-    """What an answer has to be, apart from right; None asks nothing. None is a time: a busy machine changes no score.
+    """What an answer has to be, apart from right; None and "" ask nothing. None is a time: a busy machine changes no
+    score.
 
-    ``traffic``: bytes that all loads and stores name, over those of the inputs and outputs, at most. ``launches``: at
-    most. ``footprint``: bytes of tiles in one parallel iteration, at most. ``parallel``: parallel iterations that share
-    the work, at least. ``choices``: designs that the sketch's tunables span, at least. ``packed``: of the instructions
-    that compute with floats in the hottest loop of the compiled C++ the share that works on whole vectors, at least;
-    not asked where the compiler makes no x86 code.
-    ``uses``: an operation, a type or temp, without which the sketch would be wrong. ``avoids``: words that it does
-    without, of a kernel in Triton functions of its library that are to be written out. ``flops``: floating-point
-    operations at the task's own sizes, at most.
-    ``asynchronous``: a chip for which the sketch's loads become copies of its copy engine.
-    ``dsl``: the language that a kernel is to be written in, in place of a sketch. Of one in Triton are counted, by what
-    Triton's compiler makes of a call and by what runs in its interpreter, at the task's own sizes and at the largest
-    that it declares where a goal depends on sizes: ``launches``; ``parallel``, the programs of the launch that has
-    most, which share what is loaded (up to 4 of them are counted at its own sizes alone);
-    ``programs``, the same at most; ``tile``, bytes of the largest tile of floats, or of any that is loaded, at most;
-    ``loads``, instructions that load, atomic ones among them, at most, none of which loads an element twice in a
-    program; and ``uses``, operations of its first text (TTIR), such as ``dot``.
+    Of a sketch all but the last four are reckoned, at the task's own sizes. Of a kernel in Triton are counted, by what
+    Triton's compiler makes of a call and by what runs in its interpreter, ``launches``, ``parallel``, ``uses`` and the
+    last three: at the task's own sizes and, where a goal depends on sizes, at the largest that it declares.
     """
 
+    #: bytes that all loads and stores name, over those of the inputs and outputs, at most
     traffic: float | None = Field(default=None, gt=0)
+    #: launches, at most
     launches: int | None = Field(default=None, gt=0)
+    #: bytes of tiles in one parallel iteration, at most
     footprint: int | None = Field(default=None, gt=0)
+    #: parallel iterations that share the work, at least; of a kernel in Triton the programs of the launch that has
+    #: most, which share what is loaded (up to 4 of them are counted at the task's own sizes alone)
     parallel: int | None = Field(default=None, gt=0)
+    #: designs that the sketch's tunables span, at least
     choices: int | None = Field(default=None, gt=0)
+    #: the share of the instructions that compute with floats, in the hottest loop of the compiled C++, which work on
+    #: whole vectors, at least; not asked where the compiler makes no x86 code
     packed: float | None = Field(default=None, gt=0, le=1)
+    #: floating-point operations, at most
     flops: float | None = Field(default=None, gt=0)
+    #: a chip for which the sketch's loads become copies of its copy engine
     asynchronous: str = ""
-    dsl: str = ""
-    programs: int | None = Field(default=None, gt=0)
-    tile: int | None = Field(default=None, gt=0)
-    loads: int | None = Field(default=None, gt=0)
+    #: operations, types or "temp", without which the sketch would be wrong; of a kernel in Triton operations of its
+    #: first text (TTIR), such as ``dot``
     uses: tuple[str, ...] = ()
+    #: words that it does without; of a kernel in Triton functions of its library that are to be written out
     avoids: tuple[str, ...] = ()
+    #: the language that a kernel is to be written in, in place of a sketch
+    dsl: str = ""
+    #: programs of the launch that has most, at most
+    programs: int | None = Field(default=None, gt=0)
+    #: bytes of the largest tile of floats, or of any that is loaded, at most
+    tile: int | None = Field(default=None, gt=0)
+    #: instructions that load, atomic ones among them, at most, none of which loads an element twice in a program
+    loads: int | None = Field(default=None, gt=0)
 
 
 class Mistake(_Data):
@@ -213,12 +221,12 @@ def _read(files: tuple[tuple[Path, int], ...], seed: str) -> Course:
     lessons: dict[str, Lesson] = {}
     common: tuple[Hint, ...] = ()
     for path, _ in files:
-        found = _parsed(path)
+        table = _parsed(path)
         if path.name == COMMON:
-            common = tuple(_checked(Hint, row, path) for row in found.get("hint", ()))
+            common = tuple(_checked(Hint, row, path) for row in table.get("hint", ()))
         else:
-            rows = [_drawn(row, seed) for row in found.get("exercise", ())]
-            lessons[path.stem] = _checked(Lesson, {**found, "exercise": rows, "name": path.stem}, path)
+            rows = [_drawn(row, seed) for row in table.get("exercise", ())]
+            lessons[path.stem] = _checked(Lesson, {**table, "exercise": rows, "name": path.stem}, path)
     return Course(dict(sorted(lessons.items())), common)
 
 
@@ -275,9 +283,10 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise CourseError(f"{path} cannot be read: {error}.", "Correct the file.") from None
 
 
-def _checked(kind: type[Any], found: object, path: Path) -> Any:
+def _checked(kind: type[_DataT], table: object, path: Path) -> _DataT:
+    """The record of a file's ``table``. Raises CourseError, with the key that is wrong."""
     try:
-        return kind.model_validate(found)
+        return kind.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -296,8 +305,8 @@ def solution(exercise: str, values: Mapping[str, str] | None = None, workspace: 
     with suppress(KernellabError):
         folders.append(content("notebooks") / "solutions")
     for path in (path for folder in folders for path in sorted(folder.glob("*.toml"))):
-        found = _parsed(path)
-        if exercise in found:
-            given = values if values is not None else course(workspace).exercise(exercise).vary
-            return filled(str(found[exercise]), given)
+        answers = _parsed(path)
+        if exercise in answers:
+            variant = values if values is not None else course(workspace).exercise(exercise).vary
+            return filled(str(answers[exercise]), variant)
     return None

@@ -1,12 +1,14 @@
 """What an exercise asks in addition to a right answer: launches, traffic, tiles; no time.
 
-Of a sketch it is reckoned, of a kernel in Triton it is read from the texts that Triton's compiler makes of it.
+Of a sketch it is reckoned from the program (:class:`Facts`), of a kernel in Triton it is read from the texts that
+Triton's compiler makes of it and from a run in the interpreter (:func:`missed_by_call`). A goal that is not met has a
+key, by which a lesson's file finds its hints, and a sentence with both numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -31,16 +33,18 @@ _ITERATIONS = 1e7
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sketch does at the task's own sizes. ``parallel``: iterations of its heaviest launch that may run at once;
-    ``sharing``: bytes that this launch moves, over those of the busiest of them.
-    ``traffic``: bytes that loads and stores name over those of inputs
-    and outputs; ``footprint`` in bytes, the larger of that at these sizes and at the largest that the task declares."""
+    """What a sketch does at the task's own sizes."""
 
+    #: bytes that loads and stores name, over those of inputs and outputs
     traffic: float
     launches: int
+    #: bytes of tiles: the larger of that at these sizes and at the largest that the task declares
     footprint: int
+    #: iterations of its heaviest launch that may run at once
     parallel: int
+    #: bytes that this launch moves, over those of the busiest of these iterations
     sharing: float
+    #: bytes of inputs and outputs
     least_bytes: float
     flops: float
 
@@ -57,22 +61,22 @@ def facts(program: Program, task: Task) -> Facts | None:
     """None where the sketch's sizes cannot be told from the task."""
     module = task.module()
     try:
-        found = _cost(program, task, module.default_sizes())
-        largest = _cost(program, task, largest_sizes(task)) if module.dims else found
+        at_own = _cost(program, task, module.default_sizes())
+        at_largest = _cost(program, task, largest_sizes(task)) if module.dims else at_own
         names, constexpr = _names(program, task, module.default_sizes(), {})
-        kernel = next(one for one in program.kernels if one.name == _heaviest(found))
+        kernel = next(one for one in program.kernels if one.name == _heaviest(at_own))
         sharing = shared(kernel, {**names, **constexpr})
     except (KernellabError, ArithmeticError, KeyError, IndexError):
         return None
     least = least_bytes(task)
     return Facts(
-        traffic=found.bytes_total / least if least else 0.0,
+        traffic=at_own.bytes_total / least if least else 0.0,
         launches=len(program.kernels),
-        footprint=max(found.footprint, largest.footprint),
-        parallel=_parallel(found),
+        footprint=max(at_own.footprint, at_largest.footprint),
+        parallel=_parallel(at_own),
         sharing=sharing,
         least_bytes=least,
-        flops=sum(found.flops.values()),
+        flops=sum(at_own.flops.values()),
     )
 
 
@@ -82,10 +86,10 @@ def endless(program: Program, task: Task) -> str:
     if not dims:
         return ""
     try:
-        found = _cost(program, task, {**task.module().default_sizes(), **{dim.name: dim.min for dim in dims}})
+        at_smallest = _cost(program, task, {**task.module().default_sizes(), **{dim.name: dim.min for dim in dims}})
     except (KernellabError, ArithmeticError, KeyError, IndexError):
         return ""
-    most = max((loop.iterations for loop in found.loops), default=0)
+    most = max((loop.iterations for loop in at_smallest.loops), default=0)
     if most <= _ITERATIONS:
         return ""
     return (
@@ -100,14 +104,14 @@ def largest_sizes(task: Task) -> dict[str, int]:
     return {**module.default_sizes(), **{dim.name: dim.max for dim in module.dims}}
 
 
-def _heaviest(found: Cost) -> str:
+def _heaviest(costs: Cost) -> str:
     """The launch that moves most: a small last step may well have few parallel iterations."""
-    return max(found.loops, key=lambda loop: loop.bytes_total).kernel
+    return max(costs.loops, key=lambda loop: loop.bytes_total).kernel
 
 
-def _parallel(found: Cost) -> int:
-    heaviest = _heaviest(found)
-    rows = [loop for loop in found.loops if loop.kernel == heaviest and loop.parallel]
+def _parallel(costs: Cost) -> int:
+    heaviest = _heaviest(costs)
+    rows = [loop for loop in costs.loops if loop.kernel == heaviest and loop.parallel]
     return int(max((loop.iterations for loop in rows), default=1))
 
 
@@ -125,50 +129,51 @@ def _names(
     return {**binding.fixed, **places}, dict(binding.constexpr)
 
 
-def missed(goals: Goals, program: Program, task: Task, text: str, found: Facts | None) -> Iterator[Missed]:
-    """The goals that the sketch does not meet, the most telling first."""
-    plain = re.sub(r"#[^\n]*", "", text)
+def missed(goals: Goals, program: Program, task: Task, text: str, sketch_facts: Facts | None) -> Iterator[Missed]:
+    """The goals that the sketch does not meet, the most telling first; ``sketch_facts`` are None where they are not
+    known."""
+    without_comments = re.sub(r"#[^\n]*", "", text)
     for word in goals.avoids:
-        if _has(plain, word):
+        if _has(without_comments, word):
             yield Missed("goal-avoids", f"It uses {word}, which this exercise is to do without.")
-    if found is not None:
-        if goals.launches is not None and found.launches > goals.launches:
-            yield Missed("goal-launches", f"It makes {found.launches} launches; at most {goals.launches} is asked.")
-        if goals.traffic is not None and found.traffic > _SLACK * goals.traffic:
-            yield Missed(
-                "goal-traffic",
-                f"Its loads and stores name {found.traffic:.2f} times the bytes of the inputs and outputs; "
-                f"at most {goals.traffic:g} is asked.",
-            )
-        if goals.footprint is not None and found.footprint > goals.footprint:
-            yield Missed(
-                "goal-footprint",
-                f"One parallel iteration keeps {found.footprint} bytes of tiles; at most {goals.footprint} is asked.",
-            )
-        if goals.flops is not None and found.flops > _SLACK * goals.flops:
-            yield Missed(
-                "goal-flops",
-                f"It computes {found.flops:.3g} floating-point operations; at most {goals.flops:.3g} is asked.",
-            )
-        if goals.parallel is not None and found.parallel < goals.parallel:
-            yield Missed(
-                "goal-parallel",
-                f"{counted(found.parallel, 'iteration')} can run at once; at least {goals.parallel} are asked.",
-            )
-        # those at the edges may have less to do
-        elif goals.parallel is not None and found.sharing < goals.parallel / 3:
-            sentence = f"Its busiest parallel iteration moves {1 / max(found.sharing, 1):.0%} of what all of them move"
-            yield Missed("goal-parallel", f"{sentence}; at least {goals.parallel} are to share the work.")
+    if sketch_facts is not None:
+        yield from _missed_by_facts(goals, sketch_facts)
     if goals.asynchronous and (why := _synchronous(program, task, goals.asynchronous)):
         yield Missed("goal-asynchronous", f"For an {goals.asynchronous} it becomes no asynchronous kernel: {why}.")
     spanned = choices(program, task) if goals.choices is not None else 0
     if goals.choices is not None and spanned < goals.choices:
-        yield Missed(
-            "goal-choices", f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
-        )
+        sentence = f"Its tunables span {counted(spanned, 'design')}; at least {goals.choices} are asked."
+        yield Missed("goal-choices", sentence)
     for word in goals.uses:
         if not needs(program, task, word):
             yield Missed("goal-uses", f"It does not need {word} yet: without it, it is as right.")
+
+
+def _missed_by_facts(goals: Goals, sketch: Facts) -> Iterator[Missed]:
+    """The goals that the figures of a ``sketch`` do not meet."""
+    if goals.launches is not None and sketch.launches > goals.launches:
+        yield Missed("goal-launches", f"It makes {sketch.launches} launches; at most {goals.launches} is asked.")
+    if goals.traffic is not None and sketch.traffic > _SLACK * goals.traffic:
+        times = f"{sketch.traffic:.2f} times the bytes of the inputs and outputs"
+        yield Missed("goal-traffic", f"Its loads and stores name {times}; at most {goals.traffic:g} is asked.")
+    if goals.footprint is not None and sketch.footprint > goals.footprint:
+        kept = f"One parallel iteration keeps {sketch.footprint} bytes of tiles"
+        yield Missed("goal-footprint", f"{kept}; at most {goals.footprint} is asked.")
+    if goals.flops is not None and sketch.flops > _SLACK * goals.flops:
+        computed = f"It computes {sketch.flops:.3g} floating-point operations"
+        yield Missed("goal-flops", f"{computed}; at most {goals.flops:.3g} is asked.")
+    if goals.parallel is None:
+        return
+    if sketch.parallel < goals.parallel:
+        at_once = f"{counted(sketch.parallel, 'iteration')} can run at once"
+        yield Missed("goal-parallel", f"{at_once}; at least {goals.parallel} are asked.")
+    # those at the edges may have less to do
+    elif sketch.sharing < goals.parallel / 3:
+        moved_share = f"{1 / max(sketch.sharing, 1):.0%} of what all of them move"
+        sentence = (
+            f"Its busiest parallel iteration moves {moved_share}; at least {goals.parallel} are to share the work."
+        )
+        yield Missed("goal-parallel", sentence)
 
 
 #: in TTIR (Triton's dialect, triton-lang.org): a tile of floats, its extents and its bits; an instruction that
@@ -182,12 +187,7 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
     the most telling first."""
     texts = [kernel.texts.get("ttir", "") for kernel in call.kernels]
     ran = call.ran or Ran(whole=False, drawn=False)
-    for name in goals.uses:
-        if not any(re.search(rf"\btt\.{re.escape(name)}\b", text) for text in texts):
-            yield Missed("goal-uses", f"No kernel of it uses {name}.")
-    if ran.drawn and not ran.products and "dot" in goals.uses:
-        sentence = "Each dot in it has a side whose rows or columns hold one number: it moves numbers, and sums none."
-        yield Missed("goal-uses", sentence)
+    yield from _unused(goals, texts, ran)
     if goals.launches is not None and call.launches > goals.launches:
         yield Missed("goal-launches", f"It makes {call.launches} launches; at most {goals.launches} is asked.")
     programs = max(prod(kernel.grid) for kernel in call.kernels)
@@ -197,17 +197,32 @@ def missed_by_call(goals: Goals, call: Answer) -> Iterator[Missed]:
         yield Missed("goal-parallel", f"It starts {counted(programs, 'program')}; at least {goals.parallel} are asked.")
     # blocks at the edges are smaller, by which four tiles of one product share as 1.5 of them would
     elif goals.parallel is not None and ran.whole and ran.sharing < goals.parallel / 3:
-        sentence = f"Its busiest program loads {1 / max(ran.sharing, 1):.0%} of what all of them load"
-        yield Missed("goal-parallel", f"{sentence}; at least {goals.parallel} are to share the work.")
-    tiles = [found for text in texts for found in _TILE.findall(text)]
-    compiled = max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
-    if goals.tile is not None and (largest := max(compiled, ran.tile)) > goals.tile:
+        loaded = f"Its busiest program loads {1 / max(ran.sharing, 1):.0%} of what all of them load"
+        yield Missed("goal-parallel", f"{loaded}; at least {goals.parallel} are to share the work.")
+    largest = max(_largest_tile(texts), ran.tile)
+    if goals.tile is not None and largest > goals.tile:
         yield Missed("goal-tile", f"Its largest tile takes {largest} bytes; at most {goals.tile} is asked.")
     loads = max(sum(len(_LOADS.findall(text)) for text in texts), ran.loads)
     if goals.loads is not None and loads > goals.loads:
         yield Missed("goal-loads", f"It loads at {loads} places; at most {goals.loads} is asked.")
     elif goals.loads is not None and ran.again:
         yield Missed("goal-loads", "A program of it loads the same elements again, at the same place.")
+
+
+def _unused(goals: Goals, texts: Sequence[str], ran: Ran) -> Iterator[Missed]:
+    """The operations that a kernel is to use, and that stand in none of its ``texts`` or sum nothing when it runs."""
+    for name in goals.uses:
+        if not any(re.search(rf"\btt\.{re.escape(name)}\b", text) for text in texts):
+            yield Missed("goal-uses", f"No kernel of it uses {name}.")
+    if ran.drawn and not ran.products and "dot" in goals.uses:
+        sentence = "Each dot in it has a side whose rows or columns hold one number: it moves numbers, and sums none."
+        yield Missed("goal-uses", sentence)
+
+
+def _largest_tile(texts: Iterable[str]) -> int:
+    """Bytes of the largest tile of floats in the texts of TTIR; 0 where there is none."""
+    tiles = [match for text in texts for match in _TILE.findall(text)]
+    return max((prod(map(int, extents.split("x")[:-1])) * int(bits) // 8 for extents, bits in tiles), default=0)
 
 
 def _synchronous(program: Program, task: Task, chip: str) -> str:
@@ -236,8 +251,8 @@ def _matters(program: Program, task: Task, name: str, values: Iterable[int | flo
     for value in values:
         with suppress(KernellabError, ArithmeticError, LookupError):
             names, constexpr = _names(program, task, sizes, {name: value})
-            found = cost(program, names, constexpr)
-            designs.add((found.bytes_total, moved(program, {**constexpr, **names})))
+            costs = cost(program, names, constexpr)
+            designs.add((costs.bytes_total, moved(program, {**constexpr, **names})))
         if len(designs) > 1:
             return True
     return False
@@ -249,35 +264,31 @@ def _has(text: str, word: str) -> bool:
 
 def asked(goals: Goals, essential: Collection[str] = ()) -> list[str]:
     """The goals as sentences, for the exercise's card; ``essential`` are those without which there are no points."""
-    sentence: list[tuple[str, str]] = []
-    if goals.dsl:
-        sentence.append(("dsl", f"is a kernel in {goals.dsl}"))
-    if goals.launches is not None:
-        sentence.append(("launches", f"at most {goals.launches} launch{'es' if goals.launches > 1 else ''}"))
-    if goals.traffic is not None:
-        times = f"{goals.traffic:g} times the bytes" if goals.traffic != 1 else "the bytes"
-        sentence.append(("traffic", f"loads and stores name at most {times} of the inputs and outputs"))
-    if goals.footprint is not None:
-        sentence.append(("footprint", f"tiles of one parallel iteration take at most {goals.footprint} bytes"))
-    if goals.flops is not None:
-        sentence.append(("flops", f"computes at most {goals.flops:.3g} floating-point operations"))
-    if goals.parallel is not None:
-        what = "programs" if goals.dsl else "iterations"
-        sentence.append(("parallel", f"at least {goals.parallel} {what} can run at once"))
-    if goals.programs is not None:
-        sentence.append(("programs", f"starts at most {goals.programs} programs"))
-    if goals.tile is not None:
-        sentence.append(("tile", f"its largest tile takes at most {goals.tile} bytes"))
-    if goals.loads is not None:
-        sentence.append(("loads", f"loads at {counted(goals.loads, 'place')} at most, no element twice there"))
-    if goals.asynchronous:
-        sentence.append(("asynchronous", f"lowered for an {goals.asynchronous} it becomes an asynchronous kernel"))
-    if goals.choices is not None:
-        sentence.append(("choices", f"its tunables span at least {goals.choices} designs"))
-    if goals.packed is not None:
-        share = f"at least {goals.packed:.0%} of the float instructions in its hottest compiled loop"
-        sentence.append(("packed", f"{share} work on whole vectors"))
-    sentence += [("uses", f"uses {word}") for word in goals.uses]
-    sentence += [("avoids", f"does without {word}") for word in goals.avoids]
+    sentences = [(name, words(goals)) for name, words in _SENTENCES.items() if getattr(goals, name)]
+    sentences += [("uses", f"uses {word}") for word in goals.uses]
+    sentences += [("avoids", f"does without {word}") for word in goals.avoids]
     ends = {name: f" (no points with{'' if name == 'avoids' else 'out'} it)" for name in essential}
-    return [words + ends.get(name, "") for name, words in sentence]
+    return [sentence + ends.get(name, "") for name, sentence in sentences]
+
+
+#: a goal with one value -> what it asks, in the order in which a card lists them
+_SENTENCES: Mapping[str, Callable[[Goals], str]] = {
+    "dsl": lambda g: f"is a kernel in {g.dsl}",
+    "launches": lambda g: f"at most {counted(g.launches or 0, 'launch', 'launches')}",
+    "traffic": lambda g: f"loads and stores name at most {_times_the_bytes(g)} of the inputs and outputs",
+    "footprint": lambda g: f"tiles of one parallel iteration take at most {g.footprint} bytes",
+    "flops": lambda g: f"computes at most {g.flops:.3g} floating-point operations",
+    "parallel": lambda g: f"at least {g.parallel} {'programs' if g.dsl else 'iterations'} can run at once",
+    "programs": lambda g: f"starts at most {g.programs} programs",
+    "tile": lambda g: f"its largest tile takes at most {g.tile} bytes",
+    "loads": lambda g: f"loads at {counted(g.loads or 0, 'place')} at most, no element twice there",
+    "asynchronous": lambda g: f"lowered for an {g.asynchronous} it becomes an asynchronous kernel",
+    "choices": lambda g: f"its tunables span at least {g.choices} designs",
+    "packed": lambda g: (
+        f"at least {g.packed:.0%} of the float instructions in its hottest compiled loop work on whole vectors"
+    ),
+}
+
+
+def _times_the_bytes(goals: Goals) -> str:
+    return "the bytes" if goals.traffic == 1 else f"{goals.traffic:g} times the bytes"

@@ -27,7 +27,7 @@ from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
 from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_sizes, missed, missed_by_call
-from kernellab.teach.read.host_code import host_fault, library_fault
+from kernellab.teach.read.host_code import Fault, host_fault, library_fault
 from kernellab.teach.read.kernel_code import kernel_fault
 from kernellab.teach.read.limits import processor_time, too_long
 from kernellab.teach.read.machine import packed_share
@@ -296,22 +296,23 @@ def _by_other(outcome: Outcome, source: Source, task: Task, verify: Verify) -> O
 def _not_asked(module: ast.Module, task: Task, goals: Goals) -> Outcome | None:
     """What is said of an answer in Triton that does what its exercise does not ask for, by its text."""
     tensors = [place for place, arg in enumerate(task.args) if arg.is_tensor]
-    checks: tuple[tuple[str, Callable[[], tuple[int, str] | None]], ...] = (
-        ("goal-host", lambda: host_fault(module, tensors)),
-        ("goal-avoids", lambda: library_fault(module, goals.avoids)),
-        ("goal-kernel", lambda: kernel_fault(module)),
-    )
+    checks: dict[str, Callable[[], Fault | None]] = {
+        "goal-host": lambda: host_fault(module, tensors),
+        "goal-avoids": lambda: library_fault(module, goals.avoids),
+        "goal-kernel": lambda: kernel_fault(module),
+    }
     try:
         with processor_time(READING):
-            found = next(((key, fault) for key, check in checks if (fault := check()) is not None), None)
+            for key, check_text in checks.items():
+                fault = check_text()
+                if fault is not None:
+                    sentence = f"Line {fault.line}: {fault.sentence}"
+                    return Outcome(Reached.OTHER, sentence, (key, "check"), line=fault.line)
     except Overtime as error:
         return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
     except RecursionError:
         return Outcome(Reached.UNREADABLE, "It is nested too deeply to be read.", ("syntax", "check"))
-    if found is None:
-        return None
-    key, (line, sentence) = found
-    return Outcome(Reached.OTHER, f"Line {line}: {sentence}", (key, "check"), line=line)
+    return None
 
 
 def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify: Verify) -> Outcome:

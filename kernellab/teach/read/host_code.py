@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 #: what host code may call. Functions of Python, whose arguments are numbers: the name alone, as `max(x)` and
 #: `x.max()` compute
@@ -33,7 +34,14 @@ _STATEMENTS = (
 _ONLY = "it may allocate and launch, the kernel computes."
 
 
-def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tuple[int, str] | None:
+class Fault(NamedTuple):
+    """What an answer's text may not do: its line, and a sentence."""
+
+    line: int
+    sentence: str
+
+
+def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> Fault | None:
     """The first line of host code that is more than an allocation or a launch, and a sentence; None for none.
     ``tensors`` are the places of the task's arguments that are tensors; None: all are."""
     jitted = {s.name for s in module.body if isinstance(s, ast.FunctionDef) and is_jitted(s)} - {"kernel"}
@@ -43,11 +51,11 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tu
         if isinstance(statement, ast.FunctionDef):
             if is_jitted(statement) and statement.name in jitted:
                 if (line := _runs_at_import(statement)) is not None:
-                    return line, f"A default or an annotation of {statement.name} is computed; write a constant."
+                    return Fault(line, f"A default or an annotation of {statement.name} is computed; write a constant.")
                 continue
             if statement.name == "kernel":
-                if found := next(_faults(statement, jitted, tensors, modules), None):
-                    return found
+                if fault := next(_faults(statement, jitted, tensors, modules), None):
+                    return fault
                 continue
         elif (
             (isinstance(statement, (ast.Import, ast.ImportFrom)) and _imports(statement, jitted))
@@ -55,79 +63,118 @@ def host_fault(module: ast.Module, tensors: Collection[int] | None = None) -> tu
             or (isinstance(statement, (ast.Assign, ast.AnnAssign)) and _sets_constants(statement, jitted))
         ):
             continue
-        return (
-            statement.lineno,
-            "The module holds @triton.jit functions and one host function, `kernel`; this is neither.",
-        )
+        sentence = "The module holds @triton.jit functions and one host function, `kernel`; this is neither."
+        return Fault(statement.lineno, sentence)
     return None
 
 
-def library_fault(module: ast.Module, avoids: Collection[str]) -> tuple[int, str] | None:
+def library_fault(module: ast.Module, avoids: Collection[str]) -> Fault | None:
     """The first line that names a function of Triton's in ``avoids``, by whatever way, and a sentence; None for none.
     A function of the module's may have such a name."""
     for node in ast.walk(module):
         line = getattr(node, "lineno", 1)
         names = [node.attr] if isinstance(node, ast.Attribute) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
-        if found := next((name for name in names if name in avoids), ""):
-            return line, f"It takes {found} from Triton's library, and this exercise is to write it out."
+        if avoided := next((name for name in names if name in avoids), ""):
+            return Fault(line, f"It takes {avoided} from Triton's library, and this exercise is to write it out.")
         hidden = isinstance(node, ast.Name) and node.id in _READS_NAMES
         if avoids and (hidden or any(name.startswith("__") for name in names)):
             others = ", ".join(avoids)
-            return line, f"It reads a name that only a run shows. Name each function plainly, and do without {others}."
+            sentence = f"It reads a name that only a run shows. Name each function plainly, and do without {others}."
+            return Fault(line, sentence)
     return None
 
 
 def _faults(
     host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | None, modules: set[str]
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[Fault]:
+    """Everything in the host function that is more than an allocation or a launch."""
     own = host.args
     if host.decorator_list or own.posonlyargs or own.kwonlyargs or own.vararg or own.kwarg:
-        yield host.lineno, "`kernel` names its arguments one by one, without a decorator, `*` or `/`."
-    inputs = {a.arg for place, a in enumerate(own.args) if tensors is None or place in tensors}
+        yield Fault(host.lineno, "`kernel` names its arguments one by one, without a decorator, `*` or `/`.")
+    yield from _statement_faults(host)
+    names = _Host(host, jitted, tensors, modules)
+    if clash := names.set_here & {"torch", "triton", "tl", *jitted}:
+        yield Fault(host.lineno, f"Host code gives the name {min(clash)} to something else.")
+    for node in ast.walk(host):
+        if sentence := names.fault(node):
+            yield Fault(getattr(node, "lineno", host.lineno), sentence)
+
+
+def _statement_faults(host: ast.FunctionDef) -> Iterator[Fault]:
     for inner in ast.walk(host):
         if isinstance(inner, ast.stmt) and inner is not host and not isinstance(inner, _STATEMENTS):
-            yield inner.lineno, f"Host code is made of assignments, branches, loops and launches: {_ONLY}"
+            yield Fault(inner.lineno, f"Host code is made of assignments, branches, loops and launches: {_ONLY}")
         if isinstance(inner, ast.While) and not _names(inner.test, ast.Load) & _names(inner, ast.Store):
-            yield inner.lineno, "Nothing in this loop changes its condition: it may not end. Write a `for` loop."
-    set_here = {n.id for n in ast.walk(host) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    set_here |= {a.arg for a in ast.walk(host) if isinstance(a, ast.arg)}
-    if names := set_here & {"torch", "triton", "tl", *jitted}:
-        yield host.lineno, f"Host code gives the name {min(names)} to something else."
-    launches = [node for node in ast.walk(host) if _is_launch(node, jitted)]
-    handed = [v for c in launches if isinstance(c, ast.Call) for v in (*c.args, *(k.value for k in c.keywords))]
-    passed = {v.id for v in handed if isinstance(v, ast.Name)} - inputs
-    grids = [call.func for call in launches if isinstance(call, ast.Call)]
-    devices = [k.value for k in ast.walk(host) if isinstance(k, ast.keyword) and k.arg == "device"]
-    owners = [node.value for node in ast.walk(host) if isinstance(node, ast.Attribute)]
-    known = _tensors(host, inputs)
-    for node in ast.walk(host):
-        line = getattr(node, "lineno", host.lineno)
-        if isinstance(node, ast.Call) and node not in launches:
-            name = _called(node)
-            plain = isinstance(node.func, ast.Name)
-            if name not in ((_PYTHON | _COUNTS | _ALLOCATES) - set_here if plain else _COUNTS | _ALLOCATES):
-                yield line, f"Host code calls {name or 'something'}; {_ONLY}"
-            elif plain and name in _PYTHON - {"len"} and any(_is_tensor(part, known) for part in node.args):
-                yield line, f"Host code calls {name} on a tensor; {_ONLY}"
-        elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign)):
-            if any(_is_tensor(part, known) for part in ast.iter_child_nodes(node)):
-                yield line, f"Host code computes with a tensor; {_ONLY}"
-        elif isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-            yield line, f"Host code writes elements; {_ONLY}"
-        elif isinstance(node, ast.Attribute) and node.attr in ("device", "is_cuda"):
-            if node not in devices or node.attr == "is_cuda":
-                yield line, f"Host code reads {node.attr}; a kernel is the same on each: write `device=x.device` alone."
-        elif isinstance(node, ast.Attribute) and node.attr not in _FACTS | _COUNTS | _ALLOCATES | _READ:
-            yield line, f"Host code reads {node.attr}; {_ONLY}"
-        elif isinstance(node, ast.Name) and node.id in modules and node not in owners:
-            yield line, f"Host code takes the module {node.id} for a value; {_ONLY}"
-        elif isinstance(node, ast.Subscript) and node not in grids and _is_tensor(node.slice, known):
-            yield line, f"Host code gathers elements; {_ONLY}"
-        elif isinstance(node, ast.Return) and node.value is not None:
+            sentence = "Nothing in this loop changes its condition: it may not end. Write a `for` loop."
+            yield Fault(inner.lineno, sentence)
+
+
+class _Host:
+    """What the names and parts of a host function stand for, and what each part may not do."""
+
+    def __init__(
+        self, host: ast.FunctionDef, jitted: set[str], tensors: Collection[int] | None, modules: set[str]
+    ) -> None:
+        parts = list(ast.walk(host))
+        inputs = {a.arg for place, a in enumerate(host.args.args) if tensors is None or place in tensors}
+        #: names that the function assigns or takes as arguments
+        self.set_here = {n.id for n in parts if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        self.set_here |= {a.arg for a in parts if isinstance(a, ast.arg)}
+        self.modules = modules
+        self.launches = [node for node in parts if isinstance(node, ast.Call) and _is_launch(node, jitted)]
+        #: ``kernel[grid]`` of each launch
+        self.grids = [call.func for call in self.launches]
+        #: names that a launch was given, apart from the inputs: what may be returned
+        handed = [v for call in self.launches for v in (*call.args, *(k.value for k in call.keywords))]
+        self.passed = {v.id for v in handed if isinstance(v, ast.Name)} - inputs
+        #: values of ``device=``
+        self.devices = [k.value for k in parts if isinstance(k, ast.keyword) and k.arg == "device"]
+        #: what an attribute is taken of
+        self.owners = [node.value for node in parts if isinstance(node, ast.Attribute)]
+        self.tensors = _tensors(host, inputs)
+
+    def fault(self, node: ast.AST) -> str:
+        """A sentence on what one part does and may not; "" where it may."""
+        if isinstance(node, ast.Call):
+            return "" if node in self.launches else self._call(node)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign)):
+            computes = any(_is_tensor(part, self.tensors) for part in ast.iter_child_nodes(node))
+            return f"Host code computes with a tensor; {_ONLY}" if computes else ""
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+            return f"Host code writes elements; {_ONLY}"
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Name):
+            as_value = node.id in self.modules and node not in self.owners
+            return f"Host code takes the module {node.id} for a value; {_ONLY}" if as_value else ""
+        if isinstance(node, ast.Subscript):
+            gathers = node not in self.grids and _is_tensor(node.slice, self.tensors)
+            return f"Host code gathers elements; {_ONLY}" if gathers else ""
+        if isinstance(node, ast.Return) and node.value is not None:
             results = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            if not all(isinstance(r, ast.Name) and r.id in passed for r in results):
-                yield line, "What is returned is no tensor that a launch of this module was given."
+            if not all(isinstance(r, ast.Name) and r.id in self.passed for r in results):
+                return "What is returned is no tensor that a launch of this module was given."
+        return ""
+
+    def _call(self, node: ast.Call) -> str:
+        name = _called(node)
+        is_plain = isinstance(node.func, ast.Name)
+        allowed = (_PYTHON | _COUNTS | _ALLOCATES) - self.set_here if is_plain else _COUNTS | _ALLOCATES
+        if name not in allowed:
+            return f"Host code calls {name or 'something'}; {_ONLY}"
+        if is_plain and name in _PYTHON - {"len"} and any(_is_tensor(part, self.tensors) for part in node.args):
+            return f"Host code calls {name} on a tensor; {_ONLY}"
+        return ""
+
+    def _attribute(self, node: ast.Attribute) -> str:
+        if node.attr in ("device", "is_cuda"):
+            if node in self.devices and node.attr == "device":
+                return ""
+            return f"Host code reads {node.attr}; a kernel is the same on each: write `device=x.device` alone."
+        if node.attr not in _FACTS | _COUNTS | _ALLOCATES | _READ:
+            return f"Host code reads {node.attr}; {_ONLY}"
+        return ""
 
 
 def _names(part: ast.AST, use: type[ast.expr_context]) -> set[str]:
@@ -234,9 +281,9 @@ def _is_constant(value: ast.expr) -> bool:
     return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
 
 
-def _is_launch(node: ast.AST, jitted: set[str]) -> bool:
+def _is_launch(node: ast.Call, jitted: set[str]) -> bool:
     """``kernel[grid](...)``"""
-    called = node.func if isinstance(node, ast.Call) else None
+    called = node.func
     return isinstance(called, ast.Subscript) and isinstance(called.value, ast.Name) and called.value.id in jitted
 
 

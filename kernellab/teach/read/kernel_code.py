@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernellab.teach.read.host_code import is_jitted
+from kernellab.teach.read.host_code import Fault, is_jitted
 
 _TYPES = frozenset(
     ("bfloat16", "constexpr", "float16", "float32", "float64", "float8e4nv", "float8e5", "int1", "int16", "int32",
@@ -53,7 +53,7 @@ _SYNTAX = (
 )  # fmt: skip
 
 
-def kernel_fault(module: ast.Module) -> tuple[int, str] | None:
+def kernel_fault(module: ast.Module) -> Fault | None:
     """The first place of a jitted function that names what no kernel of an exercise may, its line and a sentence; None
     for none. Of a module in which :func:`~kernellab.teach.read.host_code.host_fault` finds nothing."""
     jitted = [s for s in module.body if isinstance(s, ast.FunctionDef) and is_jitted(s)]
@@ -61,7 +61,7 @@ def kernel_fault(module: ast.Module) -> tuple[int, str] | None:
     for function in jitted:
         if found := next(names.faults(function), None):
             line, name = found
-            return line, f"It uses {name[:_SHOWN]}, which a kernel in this exercise may not."
+            return Fault(line, f"It uses {name[:_SHOWN]}, which a kernel in this exercise may not.")
     return None
 
 
