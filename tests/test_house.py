@@ -29,7 +29,7 @@ PATTERNS = {
         "models.faults",
         "models.json_text",
         "models.keys",
-        "teach.grading",
+        "teach.read.notebooks",
         "tools.acp_client",
         "tools.skill",
         "tools.skill.jsonc",

@@ -56,10 +56,11 @@ def grade(
 
     from kernellab.content import written
     from kernellab.teach.exercise import Course, course
-    from kernellab.teach.grading import Mark, notebooks, plain, seed_of, stay_outside, student_of
+    from kernellab.teach.grading import Mark, seed_of, stay_outside
     from kernellab.teach.grading import grade as graded
     from kernellab.teach.judge import target_of
     from kernellab.teach.mark_tables import as_board, as_csv
+    from kernellab.teach.read.notebooks import notebooks, plain, student_of
     from kernellab.verifier import Verifier
 
     unread: list[str] = []

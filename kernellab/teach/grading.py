@@ -8,19 +8,16 @@ No time enters: what takes too long is not judged.
 from __future__ import annotations
 
 import hmac
-import json
 import os
-import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kernellab.content import WORKSPACE, content, find_workspace
-from kernellab.errors import CourseError, JudgeBusy, KernellabError, Overtime, TargetError, VerifierError
+from kernellab.content import WORKSPACE, find_workspace
+from kernellab.errors import CourseError, JudgeBusy, Overtime, TargetError, VerifierError
 from kernellab.records import Source, Trust, Verdict
 from kernellab.sketch.check import load_program
 from kernellab.task import Task
@@ -32,30 +29,20 @@ from kernellab.teach.judge import (
     Outcome,
     Reached,
     Verify,
-    is_blank,
     judge,
     judge_sketch,
     unmet,
     verified_sketch,
 )
 from kernellab.teach.read.limits import processor_time
+from kernellab.teach.read.notebooks import answers, plain, starters, student_of
 from kernellab.verifier.protocol.options import VerifyOptions
 
 #: hears of each notebook that was graded, or why it was not
 Told = Callable[[Path, "CourseError | None"], None]
 
-#: the magic at the head of an answer cell: its exercise
-_ANSWER = re.compile(r"\s*%%kernel_exercise\s+(?P<id>[a-z0-9-]+)(?![a-z0-9-])[^\n]*\n(?P<text>.*)", re.DOTALL)
-#: the head of a cell of the attack lesson
-_ATTACK = re.compile(r"\s*%%kernel_attack(?P<close>\s+--close)?[ \t]*\n(?P<text>.*)", re.DOTALL)
-
-
 #: what a command reads from a workspace
 _OF_A_WORKSPACE = ("kernellab.toml", WORKSPACE, "exercises", "knowledge", "lessons", "solutions")
-#: bytes of a notebook, at most: the course's own have 1 MB, and its text takes several times as many when it is read
-_MOST_BYTES = 32_000_000
-#: folders within each other in what is handed in, at most: their names make a path that the system reads
-_MOST_FOLDERS = 10
 #: signatures of an answer that was ended for the time it took
 _LATE = frozenset(("processor", "hang", "deadline"))
 #: seconds of the clock after which no other attack of a student is judged: one that waits for something uses no
@@ -78,32 +65,6 @@ class Mark:
     judged: bool = True
 
 
-def notebooks(folder: Path) -> list[Path]:
-    """The notebooks below ``folder``, or itself, and of each student the first folder that is not read: :func:`answers`
-    says why. Raises CourseError where there is none."""
-    found = [folder] if folder.is_file() else sorted(_below(folder))
-    if not found:
-        raise CourseError(f"There is no notebook in {folder}.", "Name a folder of .ipynb files, or one of them.")
-    return found
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    unread: dict[str, Path] = {}
-    for path, folders, files in os.walk(folder, onerror=lambda error: _unread(unread, folder, Path(error.filename))):
-        here = Path(path)
-        if len(here.relative_to(folder).parts) >= _MOST_FOLDERS:
-            for name in folders:
-                _unread(unread, folder, here / name)
-            folders.clear()
-        folders[:] = [name for name in folders if name != ".ipynb_checkpoints"]
-        yield from (here / name for name in files if Path(name).suffix.lower() == ".ipynb")
-    yield from unread.values()
-
-
-def _unread(unread: dict[str, Path], folder: Path, path: Path) -> None:
-    unread.setdefault(student_of(path / "_", folder), path)
-
-
 def stay_outside(graded: Path) -> None:
     """Raises CourseError where what is ``graded`` holds this command's workspace: a student's file there would decide
     how all are judged."""
@@ -115,44 +76,6 @@ def stay_outside(graded: Path) -> None:
             f"{workspace / held} lies among what is graded, and would decide how it is judged.",
             f"Run the command outside of {graded.resolve()}.",
         )
-
-
-def answers(notebook: Path, course: Course) -> dict[str, tuple[str, ...]]:
-    """Exercise -> the text of its last answer cell that holds one; of attacks, each of which may find another hole, all
-    cells.
-
-    Raises:
-        CourseError: it is no notebook, or a link to one.
-    """
-    texts: dict[str, tuple[str, ...]] = {}
-    if os.path.isdir(notebook) and not os.path.islink(notebook):
-        raise CourseError(
-            f"{notebook} cannot be read, or lies below {_MOST_FOLDERS} others.", "Ask for the notebooks in one folder."
-        )
-    if os.path.islink(notebook) or (os.path.exists(notebook) and not os.path.isfile(notebook)):
-        raise CourseError(f"{notebook} is no file, or a link to another's.", "Ask for the file itself.")
-    for source in _code(notebook):
-        if answer := _ANSWER.match(source):
-            if answer["id"] not in texts or not is_blank(answer["text"]):
-                texts[answer["id"]] = (answer["text"],)
-        elif cell := _ATTACK.match(source):
-            name = course.attack("close" if cell["close"] else "break").id
-            texts[name] = (cell["text"],) if cell["close"] else (*texts.get(name, ()), cell["text"])
-    return texts
-
-
-def _code(notebook: Path) -> list[str]:
-    """The texts of its code cells. Raises CourseError: the file is no notebook, or too large for one."""
-    try:
-        with notebook.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            size = f"{notebook.stat().st_size / 1e6:.0f} MB, and at most {_MOST_BYTES / 1e6:.0f} are read"
-            raise CourseError(f"{notebook} has {size}.", "Clear its outputs, and hand it in again.")
-        cells = json.loads(text.decode("utf-8-sig"))["cells"]
-        return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
-        raise CourseError(f"{notebook} is no notebook: {error}.", "Ask for the file again.") from None
 
 
 def grade(
@@ -399,29 +322,6 @@ def _missed(sketch: str, task: Task, exercise: Exercise) -> frozenset[str]:
     program = load_program(sketch)
     found = unmet(sketch, program, task, exercise.goals, facts(program, task))
     return frozenset(goal.key.removeprefix("goal-") for goal in found)
-
-
-def starters(lesson: str, exercise: str, graded: Path | None = None) -> Iterator[str]:
-    """The answer cells that the lesson's notebook begins with: the workspace's, as its exercises go before, unless that
-    is the one which is ``graded``, and this installation's."""
-    folders = [find_workspace()]
-    with suppress(KernellabError):
-        folders.append(content("notebooks"))
-    for path in (folder / "lessons" / f"{lesson}.ipynb" for folder in folders):
-        if path.is_file() and not (graded is not None and path.samefile(graded)):
-            cells = filter(None, map(_ANSWER.match, _code(path)))
-            yield from (cell["text"] for cell in cells if cell["id"] == exercise)
-
-
-def plain(text: str) -> str:
-    """``text`` with what is not printed, or no Unicode, as Python writes it: fit for a terminal and a file."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def student_of(notebook: Path, folder: Path) -> str:
-    """Whose notebook it is: the folder below ``folder`` that it lies in, else its own name."""
-    parts = notebook.relative_to(folder).parts if notebook.is_relative_to(folder) else (notebook.name,)
-    return parts[0] if len(parts) > 1 else notebook.stem
 
 
 def seed_of(student: str, secret: str) -> str:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from kernellab import python_tree
-from kernellab.errors import JudgeBusy, KernellabError, Killed, Overtime, SessionError, TargetError
-from kernellab.lens.dry.records import Answer
+from kernellab.errors import KernellabError, Overtime, SessionError, TargetError
 from kernellab.records import Author, CompilerLine, GateResult, GateState, Source, Stage, Trust, Verdict
 from kernellab.sketch.check import check
 from kernellab.sketch.gate import gate
@@ -26,11 +25,13 @@ from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task
 from kernellab.teach.exercise import Goals, Mistake
-from kernellab.teach.goals import Facts, Missed, asked, endless, facts, largest_sizes, missed, missed_by_call
+from kernellab.teach.goals import Facts, Missed, asked, endless, facts, missed, missed_by_call
+from kernellab.teach.read.dry_calls import COURSE_GPU, dry_calls
 from kernellab.teach.read.host_code import Fault, host_fault, library_fault
 from kernellab.teach.read.kernel_code import kernel_fault
 from kernellab.teach.read.limits import processor_time, too_long
 from kernellab.teach.read.machine import packed_share
+from kernellab.teach.read.notebooks import is_blank
 from kernellab.teach.uses import refilled, without
 from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
@@ -45,19 +46,11 @@ READING = 90.0
 #: seconds of the processor's time that a worker of an answer may use: answers in the interpreter and sketches use 4 at
 #: most; what builds C++ itself may need a minute
 _WORKER_SECONDS, _BUILD_SECONDS = 30.0, 150.0
-#: seconds of the processor's time that a dry call may use: 6 were needed at most
-_DRY_SECONDS = 60
-#: and after which not all programs are watched, unless it is asked how many share the work
-_WATCHED_SECONDS = 2
-#: programs that any kernel has, at least: counted at the task's own sizes, and in what is watched
-_SOME = 4
 #: bytes of inputs at most in a quick look: sixty students' judges share a server's memory, and a lesson's own sizes are
 #: smaller; an answer that asks to pass meets all of them
 _LONGEST = 8 << 20
 #: a refused answer whose relative error is below this is drawn again, so many times
 _NEAR, _DRAWN_AGAIN = 1e-2, 4
-#: the chip that Triton and CUDA C++ are compiled for in the course
-COURSE_GPU = "NVIDIA H100"
 
 
 class Reached(str, Enum):
@@ -92,11 +85,6 @@ class Outcome:
     @property
     def trust(self) -> Trust | None:
         return self.verdict.trust if self.verdict is not None and self.verdict.passed else None
-
-
-def is_blank(text: str) -> bool:
-    """Does the cell hold nothing but comments?"""
-    return not any(line.strip() and not line.strip().startswith("#") for line in text.splitlines())
 
 
 def is_sketch(text: str) -> bool:
@@ -319,9 +307,13 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     """A right kernel in Triton held against Triton's compiler for a GPU, since the interpreter runs any Python, and
     against the exercise's goals: at the task's own sizes, where it was verified, and where a goal depends on sizes at
     the largest. Where there is no sandbox to call it in, it stays right."""
-    calls = _dry_calls(source, task, goals)
-    if isinstance(calls, Outcome):
-        return calls
+    try:
+        calls, refused = dry_calls(source, task, goals)
+    except Overtime as error:
+        return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
+    if refused:
+        sentence = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
+        return Outcome(Reached.REFUSED, sentence, ("goal-compiles", "refused"))
     for place, call in zip(("At the task's own sizes", "At its largest sizes"), calls, strict=False):
         if call.ran is None or not call.kernels or not call.ran.error:
             continue
@@ -337,33 +329,6 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     return Outcome(Reached.GOAL, f"It is right. {sentence}", ("goal-uses", "goal")) if sentence else outcome
 
 
-def _dry_calls(source: Source, task: Task, goals: Goals) -> list[Answer] | Outcome:
-    """The dry calls of a kernel in Triton, at the task's own sizes and, where a goal depends on sizes, at the largest;
-    the outcome where the compiler, or a limit of the processor's time, refuses one. Raises JudgeBusy."""
-    from kernellab.lens.gpu.look import watched
-    from kernellab.lens.look import arguments
-
-    chip = find_chip(COURSE_GPU)
-    assert chip is not None, COURSE_GPU
-    asks_for_sharing = goals.programs is not None or (goals.parallel or 0) > _SOME
-    depends_on_sizes = asks_for_sharing or "tile" in goals.model_fields_set
-    watched_seconds = _DRY_SECONDS if asks_for_sharing else _WATCHED_SECONDS
-    try:
-        call_inputs = [arguments(task), *([arguments(task, largest_sizes(task))] if depends_on_sizes else [])]
-        calls = watched(source, call_inputs, chip, _DRY_SECONDS, watched_seconds)
-        refused = next(filter(None, map(_differs, calls)), "")
-    except Killed as error:
-        raise JudgeBusy(error.message, error.remedy) from None
-    except Overtime as error:
-        return Outcome(Reached.REFUSED, error.message, ("processor", "refused"))
-    except SessionError as error:  # it takes too long to compile, or ends the compiler
-        refused = error.message
-    if refused:
-        sentence = f"Right in Triton's interpreter, and no kernel of a GPU: {refused}"
-        return Outcome(Reached.REFUSED, sentence, ("goal-compiles", "refused"))
-    return calls
-
-
 def _needless(source: Source, task: Task, name: str, verify: Verify) -> str:
     """Why a right kernel does not use the operation ``name``, as it is asked to; "" where it needs it."""
     texts = without(source.files[source.entry_file], name)
@@ -374,17 +339,6 @@ def _needless(source: Source, task: Task, name: str, verify: Verify) -> str:
         if verify(task, other, _options(other, Trust.T1)).passed:
             return f"It does not need {name} yet: with another result of {name}, it is as right."
     return ""
-
-
-def _differs(call: Answer) -> str:
-    """Why a call is none of a GPU's: the compiler refuses it, or the interpreter launches something else."""
-    ran = call.ran
-    if call.refused or not call.kernels or ran is None or ran.error:
-        return call.refused
-    if ran.launches == call.calls:
-        return ""
-    here, there = (", ".join(f"{name} {tuple(grid)}" for name, grid in one[:4]) for one in (ran.launches, call.calls))
-    return f"the interpreter launches {here or 'nothing'} where the compiler is given {there}."
 
 
 def target_of(source: Source) -> Target:

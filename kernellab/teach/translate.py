@@ -15,7 +15,7 @@ from kernellab.sketch.program.program import Gemm, Program
 from kernellab.target import Backend, Target
 from kernellab.target.chips import find_chip
 from kernellab.task import Task
-from kernellab.teach.judge import COURSE_GPU
+from kernellab.teach.read.dry_calls import COURSE_GPU
 
 
 @dataclass(frozen=True)

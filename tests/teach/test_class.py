@@ -15,8 +15,9 @@ from teach_parts import ROOT
 from kernellab.cli.tools import grade
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, solution
-from kernellab.teach.grading import _code, _share, notebooks, starters
+from kernellab.teach.grading import _share
 from kernellab.teach.judge import is_sketch, judge_sketch
+from kernellab.teach.read.notebooks import _code, notebooks, starters
 
 LESSONS = ("01_memory", "05_softmax", "07_tiling", "12_attention", "14_search")
 #: how many students of each kind take each lesson

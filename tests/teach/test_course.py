@@ -15,8 +15,8 @@ from kernellab import lab
 from kernellab.cli.tools import copy_course, copy_tutorials
 from kernellab.errors import CourseError, NotRunnable
 from kernellab.teach.exercise import EXAM, course, solution
-from kernellab.teach.grading import starters
 from kernellab.teach.progress import text_hash
+from kernellab.teach.read.notebooks import starters
 from kernellab.teach.recorded import FILE, recordings
 
 

@@ -23,9 +23,10 @@ from kernellab.records import Source, Verdict
 from kernellab.task import Task
 from kernellab.teach import grading
 from kernellab.teach.exercise import course, lesson_file, solution
-from kernellab.teach.grading import Mark, answers, grade, notebooks, seed_of, student_of
+from kernellab.teach.grading import Mark, grade, seed_of
 from kernellab.teach.judge import Outcome, Reached
 from kernellab.teach.mark_tables import as_board, as_csv
+from kernellab.teach.read.notebooks import answers, notebooks, student_of
 from kernellab.verifier import Verifier, VerifyOptions
 
 RIGHT = solution("two-inputs") or ""

@@ -14,9 +14,10 @@ from kernellab.errors import CourseError, Overtime
 from kernellab.teach import attack, grading
 from kernellab.teach import judge as judging
 from kernellab.teach.exercise import course, solution
-from kernellab.teach.grading import answers, grade, notebooks
+from kernellab.teach.grading import grade
 from kernellab.teach.judge import Reached, judge
 from kernellab.teach.read.limits import MOST_TEXT, processor_time
+from kernellab.teach.read.notebooks import answers, notebooks
 
 
 def _verify(*_: object, **__: object) -> NoReturn:

@@ -19,7 +19,8 @@ from kernellab.lens.look import arguments
 from kernellab.target.chips import find_chip
 from kernellab.teach.exercise import course, solution
 from kernellab.teach.goals import missed_by_call
-from kernellab.teach.judge import COURSE_GPU, Outcome, Reached, _compiled, _differs, source_of
+from kernellab.teach.judge import Outcome, Reached, _compiled, source_of
+from kernellab.teach.read.dry_calls import COURSE_GPU, differs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton runs on Linux")
 
@@ -81,7 +82,7 @@ def _call(exercise: str, text: str) -> Answer:
     chip = find_chip(COURSE_GPU)
     assert chip is not None
     (call,) = watched(source_of(text, task), [arguments(task)], chip, 60)
-    assert not call.error and call.ran is not None and not _differs(call), call
+    assert not call.error and call.ran is not None and not differs(call), call
     return call
 
 
@@ -172,7 +173,7 @@ def test_a_long_run_is_watched_in_part() -> None:
     assert chip is not None
     text = _edited("second-transposed-triton", ("BM=32, BN=32, BK=32", "BM=16, BN=16, BK=16"), (", 32)", ", 16)"))
     call, larger = watched(source_of(text, task), [arguments(task)] * 2, chip, 60, seconds=1)
-    assert call.ran is not None and not _differs(call)
+    assert call.ran is not None and not differs(call)
     assert call.ran.products and call.ran.drawn and not call.ran.whole, call.ran
     assert larger.ran is not None and not larger.ran.drawn and not larger.ran.products
 
@@ -249,5 +250,5 @@ def test_a_dry_call_of_an_answer_loads_no_compiler_of_torchs() -> None:
 
 def test_launches_that_the_compiler_is_not_given_are_told() -> None:
     call = Answer(kernels=[], calls=[["rows", [3, 1, 1]]], ran=Ran(launches=[["rows", [4, 1, 1]]]))
-    assert _differs(replace(call, kernels=[None])).startswith("the interpreter launches rows (4, 1, 1) where")  # type: ignore[list-item]
-    assert not _differs(replace(call, ran=Ran(launches=[["rows", [3, 1, 1]]])))
+    assert differs(replace(call, kernels=[None])).startswith("the interpreter launches rows (4, 1, 1) where")  # type: ignore[list-item]
+    assert not differs(replace(call, ran=Ran(launches=[["rows", [3, 1, 1]]])))

@@ -14,10 +14,10 @@ from kernellab.dsls.machine import detect_target
 from kernellab.sketch.check import load_program
 from kernellab.sketch.gate import gate
 from kernellab.teach.exercise import course, solution
-from kernellab.teach.grading import starters
 from kernellab.teach.hints import hint_for, row_for
 from kernellab.teach.judge import Reached, is_sketch, judge, judge_sketch
 from kernellab.teach.progress import Attempt, Progress, tried_hash
+from kernellab.teach.read.notebooks import starters
 from kernellab.teach.wrong import COLUMNS, ROWS, wrong_elements
 from kernellab.verifier import Verifier
 

@@ -1,1 +1,1 @@
-"""The texts of answers, read before anything runs."""
+"""What is read of answers: the notebooks they are handed in with, their texts, and what a compiler makes of them."""
