@@ -33,7 +33,7 @@ from kernellab.teach.read.limits import processor_time, too_long
 from kernellab.teach.read.machine import packed_share
 from kernellab.teach.read.notebooks import is_blank
 from kernellab.teach.uses import refilled, without
-from kernellab.teach.wrong import Wrong, mistake_key, mistake_of, wrong_elements
+from kernellab.teach.wrong import ErrorMap, mistake_key, mistake_of, wrong_elements
 from kernellab.verifier.protocol.options import VerifyOptions
 
 #: what verifies an answer: the notebook's warm judge, or a test's own
@@ -78,7 +78,7 @@ class Outcome:
     sentence: str
     keys: tuple[str, ...] = ()
     line: int | None = None
-    wrong: Wrong | None = None
+    wrong: ErrorMap | None = None
     facts: Facts | None = None
     verdict: Verdict | None = None
 
@@ -183,7 +183,7 @@ def unmet(text: str, program: Program, task: Task, goals: Goals, sketch_facts: F
         yield Missed("goal-packed", sentence)
 
 
-def _exchanged(wrong: Wrong | None) -> str:
+def _exchanged(wrong: ErrorMap | None) -> str:
     if wrong is None or not wrong.other:
         return ""
     return f" {wrong.output} holds what the reference returns as number {wrong.other}: outputs count as declared."
@@ -366,7 +366,7 @@ def _verified(source: Source, task: Task, verify: Verify, level: Trust, sketch_f
     evidence = verdict.evidence
     signature = evidence.signature if evidence is not None else None
     keys = tuple(filter(None, (signature, verdict.stage.value, "refused")))
-    wrong = _drawn(verdict)
+    wrong = _map_of(verdict)
     sentence = verdict.reason
     if evidence is not None and evidence.compiler:
         line: CompilerLine = evidence.compiler[0]
@@ -391,15 +391,15 @@ def _near(verdict: Verdict) -> bool:
     return evidence.rel_frobenius is not None and evidence.rel_frobenius < _NEAR
 
 
-def _drawn(verdict: Verdict) -> Wrong | None:
+def _map_of(verdict: Verdict) -> ErrorMap | None:
     """The Verifier's own map of the errors, at most 16 rows of 48 characters."""
     evidence = verdict.evidence
     if evidence is None or not evidence.error_map:
         return None
     at = ", ".join(f"{k} = {v}" for k, v in evidence.sizes.items()) or "the task's own shapes"
     rows = tuple(evidence.error_map)
-    numbers = [v if isinstance(v, float) else float("nan") for v in (evidence.got, evidence.want)]
-    return Wrong(
+    got, want = (v if isinstance(v, float) else float("nan") for v in (evidence.got, evidence.want))
+    return ErrorMap(
         output=f"output {evidence.output or 0}", at=at, shape=(), rows=rows, first=tuple(evidence.first_wrong or ()),
-        got=numbers[0], want=numbers[1], count=0, signature=evidence.signature or "",
+        got=got, want=want, count=0, signature=evidence.signature or "",
     )  # fmt: skip

@@ -1,4 +1,9 @@
-"""Which elements of an output are wrong: the failing case of the gate run once more, as a map that can be drawn."""
+"""Which elements of an output are wrong: the failing case of the gate run once more, as a map that can be drawn.
+
+A map has a mark for each element of a small output (``..x.`` is a row with one error). Of a larger one each mark stands
+for a band of rows and columns, so that smaller sizes which fail alike are looked for first: a learner sees each element
+there. Known mistakes are found the same way, by comparing a sketch with a wrong reference.
+"""
 
 from __future__ import annotations
 
@@ -28,28 +33,34 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
-#: an output of fewer elements says little of the pattern: another failing case is looked for; and one of more is too
-#: large to look at
-_FEW, _ENOUGH, _MANY = 24, 128, 4096
+#: an output of fewer elements says little of the pattern: another failing case is looked for
+_FEW = 24
+#: elements from which a pattern shows, and the most that are looked at
+_ENOUGH, _MANY = 128, 4096
 #: the fault of an output that holds another of the reference's results
 EXCHANGED = "exchanged"
 #: rows and columns that are drawn; a larger output is shown in bands, each wrong where anything in it is
 ROWS, COLUMNS = 24, 64
+#: cases of the gate that are tried, at most
 _CASES = 12
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """``rows``: '.' right, 'x' wrong, 'n' not finite, 'u' never stored, over the last two dimensions of ``shape``. A
-    Verifier's map has no ``shape`` and no ``count``: of its output only the map is known."""
+class ErrorMap:
+    """The errors of one output. A Verifier's map has no ``shape`` and no ``count``: of its output only the map is
+    known."""
 
     output: str
+    #: the case, in words
     at: str
     shape: tuple[int, ...]
+    #: marks over the last two dimensions of ``shape``: '.' right, 'x' wrong, 'n' not finite, 'u' never stored
     rows: tuple[str, ...]
+    #: index of the first wrong element, and both sides' values there
     first: tuple[int, ...]
     got: float
     want: float
+    #: number of wrong elements
     count: int
     signature: str
     #: the number, from 1, of the reference's result that ``output`` holds instead; 0 where it holds none
@@ -66,65 +77,67 @@ class Wrong:
 
 
 @one_worker()
-def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
+def wrong_elements(program: Program, task: Task, sizes: Mapping[str, int]) -> ErrorMap | None:
     """The map at the gate's failing ``sizes``; at a failing size that shows more where these are too small to show a
     pattern, or too large to draw each element. None where none fails again."""
-    best = next(_failures(program, task, sizes), None)
-    if best is not None and not _drawn_whole(best):
-        return _smaller(best, program, task, sizes)
-    if best is not None and prod(best.shape) >= _FEW:
-        return best
-    for wrong in _failures(program, task):
-        if best is None or prod(best.shape) < prod(wrong.shape) <= _MANY:
-            best = wrong
-        if prod(best.shape) >= _ENOUGH:
+    at_gate = next(_failures(program, task, sizes), None)
+    if at_gate is not None and not _drawn_whole(at_gate):
+        return _smaller(at_gate, program, task, sizes)
+    if at_gate is not None and prod(at_gate.shape) >= _FEW:
+        return at_gate
+    largest = at_gate
+    for failure in _failures(program, task):
+        if largest is None or prod(largest.shape) < prod(failure.shape) <= _MANY:
+            largest = failure
+        if prod(largest.shape) >= _ENOUGH:
             break  # a learner waits
-    return best
+    return largest
 
 
-def _drawn_whole(wrong: Wrong) -> bool:
+def _drawn_whole(wrong: ErrorMap) -> bool:
     """Has each element of the output a mark?"""
     wide = wrong.shape[-1] if wrong.shape else 1
     return wide <= COLUMNS and prod(wrong.shape) // wide <= ROWS
 
 
-def _smaller(wrong: Wrong, program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong:
+def _smaller(wrong: ErrorMap, program: Program, task: Task, sizes: Mapping[str, int]) -> ErrorMap:
     """The map at sizes below ``sizes`` where as much fails, at least half as large a share: each is halved until it
     fits, or no smaller one does. With the signature of ``wrong``, which shows more of the fault's kind."""
-    best, failing = wrong, dict(sizes)
+    smallest, failing = wrong, dict(sizes)
     least_share = wrong.count / prod(wrong.shape) / 2
     for dim in sorted(task.dims, key=lambda one: -failing.get(one.name, 0)):
         # a search by halves between the smallest size that shows the fault and the largest that does not
         hides = dim.min - 1
-        while failing.get(dim.name, 0) > ROWS and failing[dim.name] - hides > 1 and not _drawn_whole(best):
+        while failing.get(dim.name, 0) > ROWS and failing[dim.name] - hides > 1 and not _drawn_whole(smallest):
             tried = {**failing, dim.name: (failing[dim.name] + hides) // 2}
-            found = _failure_at(program, task, tried)
-            if found is None or prod(found.shape) < _FEW or found.count < least_share * prod(found.shape):
+            failure = _failure_at(program, task, tried)
+            if failure is None or prod(failure.shape) < _FEW or failure.count < least_share * prod(failure.shape):
                 hides = tried[dim.name]
             else:
-                best, failing = replace(found, signature=wrong.signature), tried
-    return best
+                smallest, failing = replace(failure, signature=wrong.signature), tried
+    return smallest
 
 
-def _failure_at(program: Program, task: Task, sizes: Mapping[str, int]) -> Wrong | None:
+def _failure_at(program: Program, task: Task, sizes: Mapping[str, int]) -> ErrorMap | None:
     """The map of usual inputs at ``sizes``; None where the program is right there or does not run."""
     for binding in _bindings(program, task):
         with suppress(KernellabError, RuntimeError):
             case = Case(task.module().sample(sizes, seed=0), sizes)
-            if (found := _compared(program, binding, task, case)) is not None:
-                return found
+            error_map = _error_at(program, binding, task, case)
+            if error_map is not None:
+                return error_map
     return None
 
 
-def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = None) -> Iterator[Wrong]:
+def _failures(program: Program, task: Task, sizes: Mapping[str, int] | None = None) -> Iterator[ErrorMap]:
     """The first cases that fail, or those of ``sizes`` alone."""
     for binding in _bindings(program, task):
         with suppress(KernellabError, RuntimeError):
             for case in islice(cases(program, binding, task), _CASES):
                 if sizes is None or dict(case.sizes) == dict(sizes):
-                    found = _compared(program, binding, task, case)
-                    if found is not None:
-                        yield found
+                    error_map = _error_at(program, binding, task, case)
+                    if error_map is not None:
+                        yield error_map
 
 
 @one_worker()
@@ -139,7 +152,7 @@ def ends(program: Program, task: Task) -> bool:
     for binding in _bindings(program, task):
         try:
             for case in islice(cases(program, binding, task), _CASES):
-                _compared(program, binding, task, case)
+                _error_at(program, binding, task, case)
         except (KernellabError, RuntimeError):
             return True
     return False
@@ -168,28 +181,31 @@ def _bindings(program: Program, task: Task) -> Iterator[Binding]:
             yield bind(program, task, dict(values))
 
 
-def _compared(program: Program, binding: Binding, task: Task, case: Case) -> Wrong | None:
+def _error_at(program: Program, binding: Binding, task: Task, case: Case) -> ErrorMap | None:
     """The map of the first output that is wrong at ``case``; None where all are right."""
-    wanted = tuple(map(parts, task.module().results(case.args)))
+    declared = tuple(map(parts, task.module().results(case.args)))
     exact = reference64(task, case.args)
-    inputs = binding.inputs(case.args)
     symbols = binding.sizes(lambda position, dim: case.args[position].shape[dim])
-    symbols |= {s: int(wanted[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
-    constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
-    sizes = {**dict(program.sizes), **symbols}
+    symbols |= {name: int(declared[number].shape[dim]) for name, (number, dim) in binding.of_outputs.items()}
+    constexpr = {**binding.constexpr, **{name: case.args[place] for name, place in binding.scalars.items()}}
+    sizes, inputs = {**dict(program.sizes), **symbols}, binding.inputs(case.args)
     # by the gate's rules: float64 shows wrong arithmetic, the declared types what their range and rounding do to it
     for f64 in (True, False) if exact is not None else (False,):
         run = execute(program, inputs, symbols=sizes, constexpr=constexpr, f64=f64)
+        results = exact if f64 and exact is not None else declared
         for number, bound in enumerate(binding.outputs):
-            best = exact[number] if exact is not None else None
-            want = best if f64 and best is not None else wanted[number]
+            exact_result = exact[number] if exact is not None else None
+            want = exact_result if f64 and exact_result is not None else declared[number]
             got = run.outputs[bound.tensor].reshape(want.shape)
-            _, wrong = wrong64(got, want) if f64 else wrong_declared(got, want, best, tf32=in_tf32(program))
+            if f64:
+                _, wrong = wrong64(got, want)
+            else:
+                _, wrong = wrong_declared(got, want, exact_result, tf32=in_tf32(program))
             if bool(wrong.any()):
                 written = run.written[bound.tensor].reshape(want.shape)
-                found = _map_of(bound.tensor, case, got.double(), want.double(), wrong, written)
-                other = _exchanged_with(got, exact if f64 and exact is not None else wanted, number)
-                return replace(found, other=other + 1, signature=EXCHANGED) if other is not None else found
+                error_map = _map_of(bound.tensor, case, got.double(), want.double(), wrong, written)
+                other = _exchanged_with(got, results, number)
+                return error_map if other is None else replace(error_map, other=other + 1, signature=EXCHANGED)
     return None
 
 
@@ -204,7 +220,7 @@ def _exchanged_with(got: Tensor, results: Sequence[Tensor], number: int) -> int 
     return None
 
 
-def _map_of(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, written: Tensor) -> Wrong:
+def _map_of(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, written: Tensor) -> ErrorMap:
     """The map of output ``name``; ``wrong`` and ``written`` mark its elements."""
     import torch
 
@@ -220,7 +236,7 @@ def _map_of(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, wri
     else:
         signature = numeric(got, want, Mismatch(rule, "", wrong), inputs=tensors)
     place = tuple(first)
-    return Wrong(
+    return ErrorMap(
         output=name, at=case.at, shape=tuple(want.shape), rows=_picture(wrong, got, written), first=place,
         got=float(got[place]), want=float(want[place]), count=int(wrong.sum()), signature=signature,
     )  # fmt: skip

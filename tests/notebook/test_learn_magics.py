@@ -22,7 +22,7 @@ from kernellab.teach.exercise import solution
 from kernellab.teach.judge import Outcome, Reached
 from kernellab.teach.progress import text_hash
 from kernellab.teach.recorded import Recording, write
-from kernellab.teach.wrong import Wrong
+from kernellab.teach.wrong import ErrorMap
 
 WRONG = """sketch two_inputs {
     symbols: N;
@@ -55,7 +55,7 @@ def test_an_answer_is_judged_hinted_drawn_and_graded(shell: InteractiveShell) ->
     assert "Hint 1 of 2" in repr(answer(WRONG))
     assert "Hint 2 of 2" in repr(answer(WRONG.replace("1.5", "1.25")))
     assert shell.run_line_magic("kernel_grade", "two-inputs") == 0
-    wrong = Wrong("y", "M = 20", (20, 4), ("....",) * 16 + ("..x.",) * 4, (16, 2), 0.0, 1.0, 4, "")
+    wrong = ErrorMap("y", "M = 20", (20, 4), ("....",) * 16 + ("..x.",) * 4, (16, 2), 0.0, 1.0, 4, "")
     card = outcome_card("mine", Outcome(Reached.WRONG, "It is wrong.", wrong=wrong), None)
     assert repr(card).count("..x.") == 4, "the rows that are told show what is wrong"
     right = answer(solution("two-inputs") or "")

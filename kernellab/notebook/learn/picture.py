@@ -16,7 +16,7 @@ from math import prod
 from kernellab.notebook.protocol import Touches, TouchStep
 from kernellab.notebook.saved.figures import BLUE, GREEN, ORANGE, RED
 from kernellab.sketch.program.program import DType
-from kernellab.teach.wrong import Wrong
+from kernellab.teach.wrong import ErrorMap
 
 _CELL = 9
 _LINE = "stroke='currentColor' stroke-opacity='.28' stroke-width='.6'"
@@ -41,7 +41,7 @@ _CODE = "font-size='11' font-family='monospace' fill='currentColor' xml:space='p
 _MOST_FRAMES = 24
 
 
-def wrong_svg(found: Wrong) -> str:
+def wrong_svg(found: ErrorMap) -> str:
     """The output's elements, those that are wrong marked."""
     rows = found.rows
     width, height = max(len(row) for row in rows) * _CELL, len(rows) * _CELL
