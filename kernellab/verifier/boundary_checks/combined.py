@@ -17,7 +17,7 @@ from kernellab.target import Backend
 from kernellab.task.dtypes import finite
 from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
 from kernellab.verifier.boundary_checks.covering import Row
-from kernellab.verifier.boundary_checks.factors import Combination, Factor, Factors, Kind, Level
+from kernellab.verifier.boundary_checks.factors import Chosen, Combination, Factors, Kind, LaidOut
 from kernellab.verifier.cases import answers
 from kernellab.verifier.cases.source_numbers import compared_by
 from kernellab.verifier.protocol.rules import COMBINED, CORRECT, DRAWN
@@ -27,12 +27,8 @@ from kernellab.verifier.survey.survey import is_noise
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
-    from kernellab.verifier.protocol.memory import Layout
     from kernellab.verifier.stages.candidate import Stages
     from kernellab.verifier.survey.survey import Drawn
-
-#: A factor away from its usual level.
-Chosen = tuple[Factor, Level, Any]
 
 
 def combined(
@@ -96,42 +92,45 @@ class _Search:
     def _is_tried(self, row: Row) -> bool:
         """Return whether the reference has an answer for a row, after the kernel's was judged. Raises Refused."""
         combination = self.factors.drawn(row)
-        made = self._made(combination)
-        if made is None:
+        laid_out = self._answered(combination)
+        if laid_out is None:
             return False
-        alone = any(combination.of(Kind.SCALAR)) and not any(combination.of(Kind.CONTENTS))
-        if alone and not all(map(finite, made[0].native)):
+        scalars_alone = combination.of_kind(Kind.SCALAR) and not combination.of_kind(Kind.CONTENTS)
+        if scalars_alone and not all(map(finite, laid_out.case.native)):
             return False  # numbers that together have no answer: each alone is only tried where it has one
-        if self._is_right(combination, *made):
+        if self._is_right(combination, laid_out):
             return True
-        if is_noise(made[0]):
+        if is_noise(laid_out.case):
             return False
         self._causes += 1
         cause = self._cause(combination)
-        again = self._made(cause)
-        # the reference may be too late this time
-        self._tell(*((cause, *again) if again is not None else (combination, *made)))
+        again = self._answered(cause)
+        if again is None:  # the reference may be too late this time
+            self._report(combination, laid_out)
+        else:
+            self._report(cause, again)
         return True
 
-    def _made(self, combination: Combination) -> tuple[Case, Layout] | None:
+    def _answered(self, combination: Combination) -> LaidOut | None:
         """Return the case and layout of a combination; None if the reference has no answer in time."""
-        made = self.factors.made(combination)
-        if made is None:
+        laid_out = self.factors.laid_out(combination)
+        if laid_out is None:
             return None
-        case = made[0].glance()
+        case = laid_out.case.glance()
         try:
             with answers.within(CORRECT.scalar_seconds):
                 _ = case.native
         except TaskError:
             return None
-        return case, made[1]
+        return LaidOut(case, laid_out.layout)
 
-    def _is_right(self, combination: Combination, case: Case, layout: Layout) -> bool:
-        self._team(next((count for _, count in combination.of(Kind.THREADS)), self.stages.threads))
-        outputs = outputs_of(self.stages, case, layout)
+    def _is_right(self, combination: Combination, laid_out: LaidOut) -> bool:
+        teams = [chosen.value for chosen in combination.of_kind(Kind.THREADS)]
+        self._team(teams[0] if teams else self.stages.threads)
+        outputs = outputs_of(self.stages, *laid_out)
         if outputs is None:
             self._threads = 0  # the worker may be a new one
-        return outputs is not None and is_within(self.stages, case, outputs)
+        return outputs is not None and is_within(self.stages, laid_out.case, outputs)
 
     def _team(self, count: int) -> None:
         if count != self._threads and not self.stages.worker.gone():
@@ -140,52 +139,53 @@ class _Search:
 
     def _cause(self, combination: Combination) -> Combination:
         """Return the combination without the factors that the wrong answer does not need."""
-        for one in combination.factors:
-            less = combination.without(one)
-            made = self._made(less)
-            if made is not None and not self._is_right(less, *made) and not is_noise(made[0]):
+        for chosen in combination.chosen:
+            less = combination.without(chosen)
+            laid_out = self._answered(less)
+            if laid_out is not None and not self._is_right(less, laid_out) and not is_noise(laid_out.case):
                 combination = less
         return combination
 
-    def _tell(self, cause: Combination, case: Case, layout: Layout) -> None:
+    def _report(self, cause: Combination, laid_out: LaidOut) -> None:
         """Add the conditions that exclude the cause of a wrong answer. Raises Refused if there are none."""
         words = f"{cause.words} not handled"
-        blamed = min(cause.factors, key=_order, default=None)
-        told = blamed[1].told if blamed else None
-        if blamed is None or told is None:
-            refusal = self._refusal(cause, case, layout)
+        blamed = min(cause.chosen, key=_order, default=None)
+        condition = blamed.level.condition if blamed else None
+        if blamed is None or condition is None:
+            refusal = self._refusal(cause, laid_out)
             if refusal is not None:
                 raise refusal
             # It misses a NaN or an infinity of the reference, which the task's own inputs do not give.
             self._add(DrawnLimit(values=words))
             return
-        factor, level, _ = blamed
-        if isinstance(told, DrawnLimit):
-            self._add(told.model_copy(update={"values": words if len(cause.factors) > 1 else told.values}))
+        is_alone = len(cause.chosen) == 1
+        if isinstance(condition, DrawnLimit):
+            self._add(condition if is_alone else condition.model_copy(update={"values": words}))
         else:
-            self._add(told, *([DrawnLimit(values=words)] if len(cause.factors) > 1 else []))
+            self._add(condition, *([] if is_alone else [DrawnLimit(values=words)]))
+        factor = blamed.factor
         number = self.factors.all.index(factor)
-        levels = factor.levels if factor.kind is Kind.SCALAR else [level]
-        self._done |= {(number, factor.levels.index(one)) for one in levels}
+        levels = factor.levels if factor.kind is Kind.SCALAR else [blamed.level]
+        self._done |= {(number, factor.levels.index(level)) for level in levels}
 
     def _add(self, *conditions: Condition) -> None:
         self.stages.context.findings.add(*conditions)
 
-    def _refusal(self, cause: Combination, case: Case, layout: Layout) -> Refused | None:
+    def _refusal(self, cause: Combination, laid_out: LaidOut) -> Refused | None:
         """Return the refusal; None where only what is not finite in the reference's answer is wrong, for some
         contents."""
-        stages, words = self.stages, cause.words or "once, and not again"
-        if any(place.at == "end" for _, place in cause.of(Kind.LAYOUT)):
+        stages, case, words = self.stages, laid_out.case, cause.words or "once, and not again"
+        if any(chosen.value.at == "end" for chosen in cause.of_kind(Kind.LAYOUT)):
             message = f"reads beyond the end of an input (the page behind it is not mapped), with {words}"
             return stages.refused(case, "out-of-bounds", message)
-        outputs = outputs_of(stages, case, layout)
+        outputs = outputs_of(stages, case, laid_out.layout)
         if outputs is None:
             return stages.refused(case, "crash", f"gives no answer with {words}")
         wrong = stages.comparison.first_wrong(case, outputs, counted=False)
-        if wrong is None or any(cause.of(Kind.THREADS)):
+        if wrong is None or cause.of_kind(Kind.THREADS):
             return stages.refused(case, "race", f"wrong in one call with {words}")
         where, native = wrong.mismatch.wrong, case.native[wrong.output]
-        if where is not None and any(cause.of(Kind.CONTENTS)) and not bool((where & native.isfinite()).any()):
+        if where is not None and cause.of_kind(Kind.CONTENTS) and not bool((where & native.isfinite()).any()):
             return None
         report = evidence.of_mismatch(
             stages.source, wrong.case, wrong.output, wrong.got, wrong.case.references[wrong.output], wrong.mismatch
@@ -197,14 +197,14 @@ def _order(chosen: Chosen) -> tuple[int, int]:
     """Place a factor among those of a cause: the first one decides what the verdict says. Reads beyond an input are
     refused; limits of values can be looked at in each call, and exclude the fewest. Of scalars it is the last one."""
     factor, level, value = chosen
+    condition = level.condition
     if factor.kind is Kind.LAYOUT and value.at == "end":
         return 0, 0
-    if level.told is None:
+    if condition is None:
         return len(Kind) + 2, 0
-    told = level.told
-    if isinstance(told, DrawnLimit):
-        is_limit = told.not_nan or (told.low, told.high, told.least) != (None, None, None)
+    if isinstance(condition, DrawnLimit):
+        is_limit = condition.not_nan or (condition.low, condition.high, condition.least) != (None, None, None)
         return 1 if is_limit else len(Kind) + 1, 0
     if factor.kind is Kind.SCALAR:
-        return 2, -factor.of
+        return 2, -factor.target
     return 3 if factor.kind is Kind.LAYOUT else 4, 0

@@ -1,15 +1,20 @@
 """What may differ between two calls of a kernel, as factors with a few levels each: the sizes, and the contents, layout
-and place of each argument, its scalars, one tensor given twice, threads. A row of levels is a case and its layout."""
+and place of each argument, its scalars, one tensor given twice, threads. A row of levels is a case and its layout.
+
+A level is a class of values, for example ``long N`` or ``NaN in x``; level 0 of each factor is the usual one. A row
+``(0, 2, 0, 1)`` of the covering array takes level 2 of the second factor and level 1 of the fourth; a value is drawn
+for each (:class:`Combination`).
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -45,12 +50,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Level:
-    """A class of values of one factor. ``told``: the verdict's condition if they are the cause of a wrong answer; None
-    if that is a failure."""
+    """A class of values of one factor, in words, and what draws one of them."""
 
     words: str = ""
     draw: Callable[[], Any] = lambda: None
-    told: Condition | None = None
+    #: The verdict's condition if they are the cause of a wrong answer; None if that is a failure.
+    condition: Condition | None = None
     #: Of sizes, the largest one.
     most: int = 0
     #: Whether a fault of other levels may not show next to this one.
@@ -63,32 +68,48 @@ _USUAL = Level()
 
 @dataclass(frozen=True)
 class Factor:
-    """``of``: the name of a Dim, the position of an argument or, of one tensor given twice, two positions."""
+    """What may differ, with the levels that it has."""
 
     kind: Kind
-    of: Any
+    #: The name of a Dim, the position of an argument or, of one tensor given twice, two positions.
+    target: Any
     levels: tuple[Level, ...]
+
+
+class Chosen(NamedTuple):
+    """A factor away from its usual level, and the value drawn for that."""
+
+    factor: Factor
+    level: Level
+    value: Any
 
 
 @dataclass(frozen=True)
 class Combination:
-    """A case that differs from the usual one in some ``factors``, each with its level and the value drawn for it."""
+    """A case that differs from the usual one in the factors that are ``chosen``."""
 
     seed: int
-    factors: tuple[tuple[Factor, Level, Any], ...]
+    chosen: tuple[Chosen, ...]
 
-    def of(self, kind: Kind) -> Iterator[tuple[Any, Any]]:
-        """Yield what each factor of a kind is of, with its value."""
-        return ((factor.of, value) for factor, _, value in self.factors if factor.kind is kind)
+    def of_kind(self, kind: Kind) -> list[Chosen]:
+        """Return the chosen factors of a kind."""
+        return [chosen for chosen in self.chosen if chosen.factor.kind is kind]
 
-    def without(self, one: tuple[Factor, Level, Any]) -> Combination:
+    def without(self, usual: Chosen) -> Combination:
         """Return the combination with one factor as usual."""
-        return Combination(self.seed, tuple(other for other in self.factors if other is not one))
+        return Combination(self.seed, tuple(chosen for chosen in self.chosen if chosen is not usual))
 
     @property
     def words(self) -> str:
         """The classes of its values: ``NaN in x with long N``. They tell no drawn value."""
-        return " with ".join(level.words for _, level, _ in self.factors)
+        return " with ".join(chosen.level.words for chosen in self.chosen)
+
+
+class LaidOut(NamedTuple):
+    """A case, and where its arguments lie."""
+
+    case: Case
+    layout: Layout
 
 
 class Factors:
@@ -103,21 +124,20 @@ class Factors:
         #: Bytes there.
         self.bytes = input_bytes(self.task, self.sizes)
 
-    def _add(self, kind: Kind, of: Any, levels: Sequence[Level]) -> None:
-        other = tuple(level for level in levels if not self._is_told(level))
-        if other:
-            self.all.append(Factor(kind, of, (_USUAL, *other)))
+    def _add(self, kind: Kind, target: Any, levels: Sequence[Level]) -> None:
+        untried = tuple(level for level in levels if not self._is_known(level.condition))
+        if untried:
+            self.all.append(Factor(kind, target, (_USUAL, *untried)))
 
-    def _is_told(self, level: Level) -> bool:
+    def _is_known(self, condition: Condition | None) -> bool:
         """Return whether the verdict says already that the kernel is wrong there."""
-        told = level.told
-        if isinstance(told, StridesLimit):
-            return told in self._known or StridesLimit(contiguous="all") in self._known
-        if isinstance(told, ScalarLimit):
-            return any(isinstance(c, ScalarLimit) and c.argument == told.argument for c in self._known)
-        if isinstance(told, DrawnLimit):
-            return any(isinstance(c, DrawnLimit) and c.values == told.values for c in self._known)
-        return told is not None and told in self._known
+        if isinstance(condition, StridesLimit):
+            return condition in self._known or StridesLimit(contiguous="all") in self._known
+        if isinstance(condition, ScalarLimit):
+            return any(isinstance(c, ScalarLimit) and c.argument == condition.argument for c in self._known)
+        if isinstance(condition, DrawnLimit):
+            return any(isinstance(c, DrawnLimit) and c.values == condition.values for c in self._known)
+        return condition is not None and condition in self._known
 
     # -- the factors
 
@@ -149,13 +169,13 @@ class Factors:
         ends = sorted({0.0, 1.0, COMBINED.large, *compared[: COMBINED.compared]})
         for position, values in right.items():
             name, usual = self.task.args[position].name, self.base.args[position]
-            told = ScalarLimit(argument=name, value=usual, refuted=True)
+            limit = ScalarLimit(argument=name, value=usual, refuted=True)
             classes: dict[str, list[Any]] = {}
             for value in values:
                 classes.setdefault(_class_of(value, ends), []).append(value)
             self._add(Kind.SCALAR, position, [
-                Level(f"{name} {words}", partial(_DRAW.choice, of), told, masks=all(map(_is_zero, of)))
-                for words, of in classes.items()
+                Level(f"{name} {words}", partial(_DRAW.choice, members), limit, masks=all(map(_is_zero, members)))
+                for words, members in classes.items()
             ])  # fmt: skip
 
     def add_contents(self, drawn: Sequence[Drawn], orders: Sequence[tuple[int, str]]) -> None:
@@ -165,13 +185,13 @@ class Factors:
             change = one.case.change
             if not change or change[0] != "pattern" or self.task.args[change[1]].kind is not ArgKind.TENSOR:
                 continue
-            kind, told = change[2], None
+            kind, condition = change[2], None
             words = f"{kind} in {self.task.args[change[1]].name}"
             if one.grade is not Grade.REFUSED or one.beyond:
-                told = one.right.model_copy(update={"argument": one.argument, "values": one.condition})
+                condition = one.right.model_copy(update={"argument": one.argument, "values": one.condition})
                 # large and tiny numbers are one pattern
                 words = one.condition.removesuffix(_NOT) if one.condition.endswith(_NOT) else words
-            level = Level(words, partial(tuple, change), told, masks=kind in _OF_ONE_VALUE)
+            level = Level(words, partial(tuple, change), condition, masks=kind in _OF_ONE_VALUE)
             levels.setdefault(change[1], {}).setdefault((kind, words), level)
         for position, name in orders:
             for kind in ("ascending", "descending", "equal"):
@@ -204,7 +224,7 @@ class Factors:
             self._add(Kind.LAYOUT, position, levels)
         for pair in layouts.like_pairs(self.base)[: COMBINED.pairs if places else 0]:
             names = " and ".join(self.task.args[i].name for i in pair)
-            self._add(Kind.TWICE, pair, [Level(f"one tensor for {names}", told=Mark(kind="tensor-given-twice"))])
+            self._add(Kind.TWICE, pair, [Level(f"one tensor for {names}", condition=Mark(kind="tensor-given-twice"))])
 
     def add_threads(self) -> None:
         """Teams of other sizes than the usual."""
@@ -222,44 +242,48 @@ class Factors:
         sizes = dict(self.sizes)
         for factor, level in zip(self.all, row, strict=True):
             if factor.kind is Kind.SIZE and level:
-                sizes[factor.of] = factor.levels[level].most
+                sizes[factor.target] = factor.levels[level].most
         return input_bytes(self.task, sizes) <= max(COMBINED.bytes, self.bytes)
 
     def drawn(self, row: Row) -> Combination:
         """Return a combination of the levels of ``row``, with values drawn for them."""
-        chosen = [
-            (factor, factor.levels[n], factor.levels[n].draw()) for factor, n in zip(self.all, row, strict=True) if n
-        ]
-        return Combination(secrets.randbits(31), tuple(chosen))
+        levels = ((factor, factor.levels[n]) for factor, n in zip(self.all, row, strict=True) if n)
+        chosen = tuple(Chosen(factor, level, level.draw()) for factor, level in levels)
+        return Combination(secrets.randbits(31), chosen)
 
-    def made(self, one: Combination) -> tuple[Case, Layout] | None:
+    def laid_out(self, combination: Combination) -> LaidOut | None:
         """Return the case of a combination and its layout; None if the task refuses its sizes."""
-        sizes: Sizes = {**self.sizes, **dict(one.of(Kind.SIZE))}
+        other_sizes = {chosen.factor.target: chosen.value for chosen in combination.of_kind(Kind.SIZE)}
+        sizes: Sizes = {**self.sizes, **other_sizes}
         if self.task.dims and not runs_at(self.task, tuple(sizes.items())):
             return None
-        plain = Case(self.task, tuple(sizes.items()), Family.OWN, one.seed) if self.task.dims else self.base
-        args = plain.args
-        for factor, level, change in one.factors:
-            if factor.kind is Kind.CONTENTS and args[factor.of].numel():
-                own = level.told is None
-                args = changed(args, _within(args[factor.of], change) if own else change)
-        changes = list(args)
-        for position, value in one.of(Kind.SCALAR):
-            changes[position] = value
-        placed = dict(one.of(Kind.LAYOUT))
+        plain = Case(self.task, tuple(sizes.items()), Family.OWN, combination.seed) if self.task.dims else self.base
+        args = list(_with_contents(plain.args, combination))
+        for chosen in combination.of_kind(Kind.SCALAR):
+            args[chosen.factor.target] = chosen.value
+        placed = {chosen.factor.target: chosen.value for chosen in combination.of_kind(Kind.LAYOUT)}
         for position, place in placed.items():
-            changes[position] = layouts.repeated(changes[position]) if place.repeats else changes[position]
-        for first, second in (pair for pair, _ in one.of(Kind.TWICE)):
-            if changes[first].shape == changes[second].shape:
-                changes[second] = changes[first]
-        layout = layouts.mixed(changes, placed, [pair for pair, _ in one.of(Kind.TWICE)])
-        case = plain.given(tuple(changes))
-        usual = not {factor.kind for factor, _, _ in one.factors} & {Kind.CONTENTS, Kind.SCALAR}
-        return (case if usual else case.judged_as(Family.EDGES)), layout
+            args[position] = layouts.repeated(args[position]) if place.repeats else args[position]
+        pairs = [chosen.factor.target for chosen in combination.of_kind(Kind.TWICE)]
+        for first, second in pairs:
+            if args[first].shape == args[second].shape:
+                args[second] = args[first]
+        case = plain.given(tuple(args))
+        has_own_values = not any(combination.of_kind(kind) for kind in (Kind.CONTENTS, Kind.SCALAR))
+        return LaidOut(case if has_own_values else case.judged_as(Family.EDGES), layouts.mixed(args, placed, pairs))
 
 
-def _placed(words: str, place: layouts.Placed, told: Condition | None = None) -> Level:
-    return Level(words, lambda: place, told)
+def _with_contents(args: tuple[Any, ...], combination: Combination) -> tuple[Any, ...]:
+    """Return the arguments with the patterns of a combination; an argument's own values stay in their range."""
+    for factor, level, change in combination.of_kind(Kind.CONTENTS):
+        value = args[factor.target]
+        if value.numel():
+            args = changed(args, _within(value, change) if level.condition is None else change)
+    return args
+
+
+def _placed(words: str, place: layouts.Placed, condition: Condition | None = None) -> Level:
+    return Level(words, lambda: place, condition)
 
 
 def _is_zero(value: Any) -> bool:
