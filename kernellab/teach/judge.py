@@ -317,8 +317,7 @@ def _compiled(outcome: Outcome, source: Source, task: Task, goals: Goals, verify
     for place, call in zip(("At the task's own sizes", "At its largest sizes"), calls, strict=False):
         if call.ran is None or not call.kernels or not call.ran.error:
             continue
-        error = call.ran.error.removesuffix(".")
-        sentence = f"Right on small shapes. {place} Triton's interpreter ends with {error}."
+        sentence = f"Right on small shapes. {place} Triton's interpreter ends with {call.ran.error.removesuffix('.')}."
         return Outcome(Reached.REFUSED, sentence, ("goal-runs", "refused"))
     for call in calls:
         missed_goals = list(missed_by_call(goals, call)) if call.kernels else []

@@ -1,7 +1,9 @@
 """The error rule in pieces, for outputs whose float64 copies would not fit in memory.
 
-The rule is that of :func:`kernellab.verifier.compare.compare`: three passes (sizes; elements; tiles and shares) over
-pieces of whole tiles, so that temporaries stay under 256 MiB. Only the error mask is as large as the output.
+The rules are those of :mod:`kernellab.verifier.compare.compare`. Limits depend on norms of the whole output, so that
+three passes are made over pieces of whole tiles: norms; elements; tiles and shares. Each pass computes a piece again,
+and temporaries stay under 256 MiB. Only the mask of wrong elements is as large as the output, and is made where a rule
+is broken.
 """
 
 from __future__ import annotations
@@ -10,16 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernellab.verifier.compare.records import Limits, Mismatch, Reference
+from kernellab.verifier.compare import mismatches
+from kernellab.verifier.compare.records import Errors, Limits, Mismatch, Reference
 from kernellab.verifier.compare.tiles import (
+    errors_of_tiles,
     kinds,
     matrix_of,
-    not_finite,
-    out_of,
+    next_to_zeros_limit,
     places,
     share_counts,
+    share_limit,
     spread,
-    tile_norms,
 )
 from kernellab.verifier.protocol.rules import DEVICE, ERROR
 
@@ -30,22 +33,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """One piece in float64; non-finite places are zero.
-
-    ``error`` is the kernel's, ``own`` what the reference at the declared dtype is allowed for its own rounding;
-    ``want`` is the float64 reference, ``have`` the kernel's output. ``at`` is the piece's place in the matrix.
-    """
+class _Piece(Errors):
+    """The errors of one piece; ``at`` is its place in the output as a batch of matrices."""
 
     at: tuple[slice, slice, slice]
-    error: Tensor
-    own: Tensor
-    want: Tensor
-    have: Tensor
 
 
 class _Pieces:
-    """The pieces of an output, computed each time that they are iterated; ``share`` is the factor of ``own``."""
+    """The pieces of an output, computed each time that they are iterated; ``share`` is the factor of the framework's
+    own error in ``excused``."""
 
     def __init__(self, got: Tensor, reference: Reference, share: float) -> None:
         self.shape, self.share = got.shape, share
@@ -63,11 +59,11 @@ class _Pieces:
             finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
             zero = want.new_zeros(())
             want, have, native = (torch.where(finite, t, zero) for t in (want, have, native))
-            own = (native - want).abs_().mul_(self.share)
+            excused = (native - want).abs_().mul_(self.share)
             if self.nudged is not None:
                 moved = (self.nudged[at] - want).abs_()
-                own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, zero))
-            yield _Piece(at, (have - want).abs_(), own, want, have)
+                excused = excused.maximum(torch.where(torch.isfinite(moved) & finite, moved, zero))
+            yield _Piece((have - want).abs_(), excused, want, have, at)
 
     def non_finite(self) -> Tensor | None:
         """Return where both sides differ in NaN or infinities; None if they agree everywhere."""
@@ -100,17 +96,17 @@ class _Totals:
     """Sums of squares of the errors and of the reference over all pieces, and the largest of each error."""
 
     error_squares: float = 0.0
-    own_squares: float = 0.0
+    excused_squares: float = 0.0
     want_squares: float = 0.0
     error_most: float = 0.0
-    own_most: float = 0.0
+    excused_most: float = 0.0
 
     def add(self, p: _Piece) -> None:
         self.error_squares += float(p.error.square().sum())
-        self.own_squares += float(p.own.square().sum())
+        self.excused_squares += float(p.excused.square().sum())
         self.want_squares += float(p.want.square().sum())
         self.error_most = max(self.error_most, float(p.error.max()))
-        self.own_most = max(self.own_most, float(p.own.max()))
+        self.excused_most = max(self.excused_most, float(p.excused.max()))
 
 
 def compare_pieces(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
@@ -136,83 +132,60 @@ def _not_finite(got: Tensor, pieces: _Pieces) -> Mismatch | None:
     mask = pieces.non_finite()
     if mask is None:
         return None
-    mask = mask.reshape(got.shape)
-    message = not_finite(int(mask.sum()), mask.numel(), bool((mask & ~torch.isfinite(got)).any()))
-    return Mismatch("non-finite", message, mask)
+    wrong = mask.reshape(got.shape)
+    is_extra = bool((wrong & ~torch.isfinite(got)).any())
+    return mismatches.non_finite(wrong, int(wrong.sum()), is_extra, shown=wrong)
 
 
 def _next_to_zeros(pieces: _Pieces, totals: _Totals, limits: Limits) -> tuple[Mismatch | None, float]:
     """The rule of a reference that is 0 everywhere, to which no error is relative."""
-    allowed = max(limits.floor * 1e-3, ERROR.framework_factor * totals.own_most)
+    allowed = next_to_zeros_limit(limits, totals.excused_most)
     if totals.error_most <= allowed:
         return None, 0.0
-    message = f"the reference is 0, the kernel is off by {totals.error_most:.3g}"
-    return Mismatch("elements", message, pieces.where(lambda p: p.error > allowed), None), totals.error_most
+    wrong = pieces.where(lambda p: p.error > allowed)
+    return mismatches.next_to_zeros(totals.error_most, wrong), totals.error_most
 
 
 def _elements(pieces: _Pieces, totals: _Totals, rms: float, relative: float, limits: Limits) -> Mismatch | None:
     """The rules of every element, then of the whole output's norm; ``rms`` is the reference's, ``relative`` the
     output's relative Frobenius error."""
-    count = pieces.got.numel()
-    limit = max(limits.floor, ERROR.framework_factor * totals.own_squares**0.5 / totals.want_squares**0.5)
-    least = ERROR.framework_factor * totals.own_most
+    limit = max(limits.floor, ERROR.framework_factor * totals.excused_squares**0.5 / totals.want_squares**0.5)
+    least = ERROR.framework_factor * totals.excused_most
 
-    def far(p: _Piece) -> Tensor:
+    def is_far(p: _Piece) -> Tensor:
         bound = (p.want.abs() + rms).mul_(limits.element(limit)).clamp_(min=least)
         is_over: Tensor = p.error > bound
         return is_over
 
-    wrong = sum(int(far(p).sum()) for p in pieces)
-    if wrong:
-        message = f"{out_of(wrong, count)} wrong (relative error {relative:.2e}, limit {limit:.1e})"
-        return Mismatch("elements", message, pieces.where(far), relative)
+    count = sum(int(is_far(p).sum()) for p in pieces)
+    if count:
+        return mismatches.elements(count, relative, limit, pieces.where(is_far))
     if relative > limit:
-        mask = pieces.where(lambda p: p.error > (p.want.abs() + rms).mul_(limit))
-        message = f"the relative error {relative:.2e} is over the limit {limit:.1e}"
-        return Mismatch("frobenius", message, mask, relative)
+        wrong = pieces.where(lambda p: p.error > (p.want.abs() + rms).mul_(limit))
+        return mismatches.frobenius(relative, limit, wrong)
     return None
 
 
 def _tiles_and_shares(pieces: _Pieces, rms: float, relative: float, limits: Limits) -> Mismatch | None:
     """The rules of each tile's norm, then of the share of elements that are off; one pass counts for both."""
-    import torch
-
-    off = own_off = tiles = over_count = 0
+    off = excused_off = tiles = over_count = 0
     worst = 0.0
-
-    def ratio(p: _Piece) -> tuple[Tensor, Tensor]:
-        """Each tile's relative error, and its limit."""
-        error, own, want = (tile_norms(t) for t in (p.error, p.own, p.want))
-        size = tile_norms(torch.ones_like(p.error))
-        scale = want.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
-        return error / scale, (ERROR.framework_factor * own / scale).clamp(min=ERROR.tile_factor * limits.floor)
-
     for p in pieces:
-        ratios, limit = ratio(p)
-        over = ratios > limit
+        tile_errors = errors_of_tiles(p, rms, limits)
+        over = tile_errors.over
         tiles += over.numel()
         if bool(over.any()):
             over_count += int(over.sum())
-            worst = max(worst, float(ratios[over].max()))
+            worst = max(worst, float(tile_errors.relative[over].max()))
         off += share_counts(p.error, p.want, p.have, rms, limits)
-        own_off += share_counts(ERROR.framework_factor * p.own, p.want, p.want, rms, limits)
+        excused_off += share_counts(ERROR.framework_factor * p.excused, p.want, p.want, rms, limits)
     if over_count:
-
-        def bad(p: _Piece) -> Tensor:
-            ratios, limit = ratio(p)
-            return spread(ratios > limit, p.error.shape) & (p.error > 0)
-
-        message = f"{over_count} of {tiles} tiles have a relative error of up to {worst:.2e}"
-        return Mismatch("tile", message, pieces.where(bad), relative)
+        wrong = pieces.where(lambda p: spread(errors_of_tiles(p, rms, limits).over, p.error.shape) & (p.error > 0))
+        return mismatches.tile(over_count, tiles, worst, relative, wrong)
     count = pieces.got.numel()
     share = off / count
-    chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
-    if share > max(limits.tau + chance, 2 * own_off / count):
-        least = max(ERROR.epsilon, limits.share) * rms
-        mask = pieces.where(lambda p: (p.error > p.own) & (p.error > limits.tau * p.want.abs().clamp_(min=least)))
-        message = (
-            f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
-            f"{100 * limits.tau:g} % may be"
-        )
-        return Mismatch("tau", message, mask, relative)
-    return None
+    if share <= share_limit(limits, excused_off / count, count):
+        return None
+    least = max(ERROR.epsilon, limits.share) * rms
+    wrong = pieces.where(lambda p: (p.error > p.excused) & (p.error > limits.tau * p.want.abs().clamp_(min=least)))
+    return mismatches.tau(share, limits, relative, wrong)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from kernellab.verifier.compare.mismatches import out_of
 from kernellab.verifier.compare.records import Mismatch, Reference
-from kernellab.verifier.compare.tiles import matrix_of, out_of, places
+from kernellab.verifier.compare.tiles import matrix_of, places
 from kernellab.verifier.protocol.rules import DEVICE, ERROR
 
 if TYPE_CHECKING:

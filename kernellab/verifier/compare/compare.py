@@ -18,21 +18,19 @@ from typing import TYPE_CHECKING
 
 from kernellab.errors import counted
 from kernellab.task.dtypes import computable, is_float8, reals
+from kernellab.verifier.compare import mismatches
 from kernellab.verifier.compare.chunked import compare_pieces
 from kernellab.verifier.compare.close import not_close
-from kernellab.verifier.compare.records import NUMERIC, Limits, Mismatch, Reference
+from kernellab.verifier.compare.fast_accept import PIECE, accepts
+from kernellab.verifier.compare.records import NUMERIC, Errors, Limits, Mismatch, Reference
 from kernellab.verifier.compare.scale import another_scale
 from kernellab.verifier.compare.tiles import (
+    errors_of_tiles,
     kinds,
-    matrix_of,
-    not_finite,
-    out_of,
-    places,
+    next_to_zeros_limit,
     share_counts,
+    share_limit,
     spread,
-    tile_counts,
-    tile_norms,
-    tile_squares,
 )
 from kernellab.verifier.protocol.rules import DEVICE, ERROR
 
@@ -42,10 +40,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 #: Includes the records of :mod:`kernellab.verifier.compare.records` that callers of ``compare`` need.
-__all__ = ["NUMERIC", "Limits", "Mismatch", "Reference", "accepts", "compare", "metadata"]
-
-#: Number of elements compared at once, so that they stay in a core's cache.
-PIECE = 1 << 17
+__all__ = ["NUMERIC", "PIECE", "Limits", "Mismatch", "Reference", "accepts", "compare", "metadata"]
 
 
 def metadata(got: Sequence[tuple[tuple[int, ...], str]], want: Sequence[Tensor]) -> Mismatch | None:
@@ -78,62 +73,84 @@ def compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch
 
 
 def _compare(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
-    import torch
-
+    """Apply the rules of the output's kind: complex, integers and bools, or floats."""
     native = reference.native
+    if native.is_complex():
+        return _compare_parts(got, reference, limits)
     if not native.is_floating_point():
-        if native.is_complex():
-            wrong_part, relative_error = compare(reals(got), _of_parts(reference), limits)
-            if wrong_part is not None and wrong_part.wrong is not None:
-                wrong_part = replace(wrong_part, wrong=wrong_part.wrong.reshape(*native.shape, 2).any(-1))
-            return wrong_part, relative_error
-        wrong = _unequal(got, reference)
-        if got.dtype == native.dtype == torch.bool:
-            # Such bools print correctly, but their sum is wrong.
-            invalid = got.view(torch.uint8) > 1
-            if bool(invalid.any()):
-                message = f"{int(invalid.sum())} of {invalid.numel()} bools have another byte than 0 or 1"
-                return Mismatch("exact", message, invalid | wrong), 0.0
-        count = int(wrong.sum())
-        return (Mismatch("exact", f"{count} of {wrong.numel()} elements differ", wrong) if count else None), 0.0
+        return _compare_exactly(got, reference), 0.0
     if native.numel() == 0:
         return None, 0.0
-    if is_float8(native):
-        got, native = computable(got), computable(native)
-        reference = replace(reference, native=native)
-    large = native.numel() > DEVICE.whole
-    double = reference.double if reference.double is not None else native if large else native.double()
+    return _compare_floats(got, reference, limits)
+
+
+def _compare_parts(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
+    """Compare real and imaginary parts as floats; a number is wrong if either is."""
+    mismatch, relative = compare(reals(got), _of_parts(reference), limits)
+    if mismatch is not None and mismatch.wrong is not None:
+        mismatch = replace(mismatch, wrong=mismatch.wrong.reshape(*reference.native.shape, 2).any(-1))
+    return mismatch, relative
+
+
+def _compare_exactly(got: Tensor, reference: Reference) -> Mismatch | None:
+    """Compare integers and bools."""
+    import torch
+
+    wrong = _unequal(got, reference)
+    if got.dtype == reference.native.dtype == torch.bool:
+        # Such bools print correctly, but their sum is wrong.
+        invalid = got.view(torch.uint8) > 1
+        if bool(invalid.any()):
+            message = f"{int(invalid.sum())} of {invalid.numel()} bools have another byte than 0 or 1"
+            return Mismatch("exact", message, invalid | wrong)
+    count = int(wrong.sum())
+    return Mismatch("exact", f"{count} of {wrong.numel()} elements differ", wrong) if count else None
+
+
+def _compare_floats(got: Tensor, reference: Reference, limits: Limits) -> tuple[Mismatch | None, float]:
+    if is_float8(reference.native):
+        got, reference = computable(got), replace(reference, native=computable(reference.native))
+    native = reference.native
+    is_large = native.numel() > DEVICE.whole
+    double = reference.double if reference.double is not None else native if is_large else native.double()
     relative = accepts(got, double, limits)
     if relative is not None:
         return None, relative
-    if large:
+    if is_large:
         return compare_pieces(got, reference, limits)
     non_finite = _non_finite(got, native, double, limits)
     if non_finite is not None:
         return non_finite, float("nan")
-    want, have = double, got.double()
+    errors = _errors(got, double, reference, limits)
+    mismatch, relative = _judge(errors, limits)
+    if mismatch is not None and reference.either is not None:
+        remaining = _either(errors.error, errors.want, errors.have, reference, limits)
+        if remaining is not None:
+            return _judge(replace(errors, error=remaining), limits)
+    return mismatch, relative
+
+
+def _errors(got: Tensor, double: Tensor, reference: Reference, limits: Limits) -> Errors:
+    """Return an output's errors, and what roundings excuse by all bounds of the reference."""
+    import torch
+
+    native, want, have = reference.native, double, got.double()
     finite = torch.isfinite(want) & torch.isfinite(have) & torch.isfinite(native)
-    all_finite = bool(finite.all())
-    if not all_finite:
-        zero = want.new_zeros(())
+    zero = want.new_zeros(())
+    if not bool(finite.all()):
         want, have = torch.where(finite, want, zero), torch.where(finite, have, zero)
         native = torch.where(finite, native, native.new_zeros(()))
     error = (have - want).abs_()
-    own = (native.double() - want).abs_().mul_(limits.own)
+    excused = (native.double() - want).abs_().mul_(limits.own)
     if reference.nudged is not None:
         moved = (reference.nudged - want).abs_()
-        own = own.maximum(torch.where(torch.isfinite(moved) & finite, moved, moved.new_zeros(())))
+        excused = excused.maximum(torch.where(torch.isfinite(moved) & finite, moved, zero))
     if reference.summed is not None:
-        own = own.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
+        excused = excused.maximum(reference.summed * (limits.floor / ERROR.framework_factor))
     if reference.piled is not None:
         # A bound, so it counts once.
-        own = own.maximum(torch.where(finite, reference.piled, reference.piled.new_zeros(())) / ERROR.framework_factor)
-    mismatch, relative_error = _floats(error, own, want, have, limits)
-    if mismatch is not None and reference.either is not None:
-        remaining = _either(error, want, have, reference, limits)
-        if remaining is not None:
-            return _floats(remaining, own, want, have, limits)
-    return mismatch, relative_error
+        excused = excused.maximum(torch.where(finite, reference.piled, zero) / ERROR.framework_factor)
+    return Errors(error, excused, want, have)
 
 
 def _of_parts(reference: Reference) -> Reference:
@@ -282,121 +299,76 @@ def _comparable(tensor: Tensor) -> Tensor:
     return tensor.to(torch.uint8) if tensor.dtype == torch.bool else computable(tensor)
 
 
-def accepts(got: Tensor, reference: Tensor, limits: Limits) -> float | None:
-    """Return the relative error of an output that passes every rule without widening the limits, else None.
-
-    None means that the complete rule must be applied. Most outputs are right and end here. The pieces fit in the cache.
-    """
-    import torch
-
-    norm = float(torch.linalg.vector_norm(reference, dtype=torch.float64))
-    if not 0.0 < norm < float("inf"):
-        return None
-    rms = norm / reference.numel() ** 0.5
-    square, off = 0.0, 0
-    for have, piece in _pieces(matrix_of(got), matrix_of(reference)):
-        want = piece.double()
-        size = want.abs()
-        # Copy float64 too: an in-place error would change the output that is judged next.
-        error = have.to(torch.float64, copy=True).sub_(want).abs_()
-        if not bool((error <= (size + rms).mul_(limits.element())).all()):
-            return None
-        tiles = tile_squares(error)
-        square += float(tiles.sum())
-        scale = tile_squares(want).clamp_(min=ERROR.tile_norm_share**2 * rms**2)
-        scale = scale.maximum(tile_counts(want).mul_((ERROR.tile_norm_share * rms) ** 2))
-        if not bool((tiles <= scale.mul_((ERROR.tile_factor * limits.floor) ** 2)).all()):
-            return None
-        off += int((error > size.clamp_(min=ERROR.epsilon * rms).mul_(limits.tau)).sum())
-    relative = square**0.5 / norm
-    return relative if relative <= limits.floor and off <= limits.tau * reference.numel() else None
-
-
-def _pieces(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield both matrices in pieces of whole tiles, about 2**17 elements each (more on a device)."""
-    yield from ((a[at], b[at]) for at in places(a.shape, DEVICE.piece if a.is_cuda else PIECE))
-
-
-def _floats(error: Tensor, own: Tensor, want: Tensor, have: Tensor, limits: Limits) -> tuple[Mismatch | None, float]:
-    norm = float(want.norm())
-    rms = norm / max(want.numel(), 1) ** 0.5
+def _judge(errors: Errors, limits: Limits) -> tuple[Mismatch | None, float]:
+    """Return the first rule that the errors break, and the relative Frobenius error."""
+    norm = float(errors.want.norm())
     if norm == 0.0:
-        worst = float(error.max())
-        allowed = max(limits.floor * 1e-3, ERROR.framework_factor * float(own.max()))
-        if worst <= allowed:
-            return None, 0.0
-        return Mismatch(
-            "elements", f"the reference is 0, the kernel is off by {worst:.3g}", error > allowed, None
-        ), worst
-    relative = float(error.norm()) / norm
-    own_relative = float(own.norm()) / norm
-    limit = max(limits.floor, ERROR.framework_factor * own_relative)
-    bound = limits.element(limit) * (want.abs() + rms)
-    bound = bound.clamp_(min=ERROR.framework_factor * float(own.max()))
-    wrong = error > bound
+        return _next_to_zeros(errors, limits)
+    rms = norm / max(errors.want.numel(), 1) ** 0.5
+    relative = float(errors.error.norm()) / norm
+    mismatch = _elements(errors, norm, relative, limits)
+    mismatch = mismatch or _tiles(errors, rms, relative, limits) or _shares(errors, rms, relative, limits)
+    return mismatch, relative
+
+
+def _next_to_zeros(errors: Errors, limits: Limits) -> tuple[Mismatch | None, float]:
+    """The rule of a reference that is 0 everywhere, to which no error is relative."""
+    worst = float(errors.error.max())
+    allowed = next_to_zeros_limit(limits, float(errors.excused.max()))
+    return (None, 0.0) if worst <= allowed else (mismatches.next_to_zeros(worst, errors.error > allowed), worst)
+
+
+def _elements(errors: Errors, norm: float, relative: float, limits: Limits) -> Mismatch | None:
+    """The rules of every element, then of the whole output's norm; ``norm`` is the reference's."""
+    sizes = errors.want.abs() + norm / max(errors.want.numel(), 1) ** 0.5
+    limit = max(limits.floor, ERROR.framework_factor * float(errors.excused.norm()) / norm)
+    bound = (limits.element(limit) * sizes).clamp_(min=ERROR.framework_factor * float(errors.excused.max()))
+    wrong = errors.error > bound
     count = int(wrong.sum())
     if count:
-        message = f"{out_of(count, wrong.numel())} wrong (relative error {relative:.2e}, limit {limit:.1e})"
-        return Mismatch("elements", message, wrong, relative), relative
+        return mismatches.elements(count, relative, limit, wrong)
     if relative > limit:
-        wrong = error > limit * (want.abs() + rms)
-        return Mismatch(
-            "frobenius", f"the relative error {relative:.2e} is over the limit {limit:.1e}", wrong, relative
-        ), relative
-    bad_tile = _tiles(error, own, want, rms, limits)
-    if bad_tile is not None:
-        wrong, message = bad_tile
-        return Mismatch("tile", message, wrong, relative), relative
-    share = _share(error, want, have, rms, limits)
-    own_share = _share(ERROR.framework_factor * own, want, want, rms, limits)
-    # Among some hundred elements, one more is chance; among fewer, a nearly cancelled one can be off by roundings.
-    chance = ERROR.tau_deviations * (limits.tau / want.numel()) ** 0.5
-    if share > max(limits.tau + chance, 2 * own_share):
-        wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
-        # Compare with a typical rounding of this output, not the largest: elements of other sizes have other roundings.
-        if int(wrong.sum()) == 1 and float(error[wrong]) <= ERROR.framework_factor * float(own.median()):
-            return None, relative
-        message = (
-            f"{100 * share:.3g} % of the elements are off by more than {limits.tau:g} of their value; "
-            f"{100 * limits.tau:g} % may be"
-        )
-        # Do not point to elements that the framework misses as well.
-        worse = wrong & (error > own)
-        return Mismatch("tau", message, worse if bool(worse.any()) else wrong, relative), relative
-    return None, relative
+        return mismatches.frobenius(relative, limit, errors.error > limit * sizes)
+    return None
 
 
-def _share(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: Limits) -> float:
-    """Return the fraction of eq. 2-3, relative to the reference, or to the kernel's value where the reference is about
-    zero. Elements where both are about zero do not count."""
-    return share_counts(error, want, have, rms, limits) / max(error.numel(), 1)
-
-
-def _tiles(error: Tensor, own: Tensor, want: Tensor, rms: float, limits: Limits) -> tuple[Tensor, str] | None:
-    """Return a mask of all tiles of the last two dimensions over their limit, and a message about the worst; else
-    None."""
-    error2, own2, want2 = (tile_norms(t) for t in (error, own, want))
-    size = tile_norms(error.new_ones(error.shape))
-    scale = want2.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
-    limit = (ERROR.framework_factor * own2 / scale).clamp(min=ERROR.tile_factor * limits.floor)
-    over = error2 / scale > limit
+def _tiles(errors: Errors, rms: float, relative: float, limits: Limits) -> Mismatch | None:
+    """The rule of each tile's norm."""
+    tile_errors = errors_of_tiles(errors, rms, limits)
+    over = tile_errors.over
     if not bool(over.any()):
         return None
-    wrong = spread(over, error.shape) & (error > 0)
-    worst = float((error2 / scale)[over].max())
-    return wrong, f"{int(over.sum())} of {over.numel()} tiles have a relative error of up to {worst:.2e}"
+    wrong = spread(over, errors.error.shape) & (errors.error > 0)
+    return mismatches.tile(int(over.sum()), over.numel(), float(tile_errors.relative[over].max()), relative, wrong)
+
+
+def _shares(errors: Errors, rms: float, relative: float, limits: Limits) -> Mismatch | None:
+    """The rule of the share of elements that are off (eq. 2-3): relative to the reference, or to the kernel's value
+    where the reference is about zero. Elements where both are about zero do not count."""
+    error, excused, want = errors.error, errors.excused, errors.want
+    count = want.numel()
+    share = share_counts(error, want, errors.have, rms, limits) / count
+    excused_share = share_counts(ERROR.framework_factor * excused, want, want, rms, limits) / count
+    if share <= share_limit(limits, excused_share, count):
+        return None
+    wrong = error > limits.tau * want.abs().clamp_(min=max(ERROR.epsilon, limits.share) * rms)
+    # Compare with a typical rounding of this output, not the largest: elements of other sizes have other roundings.
+    if int(wrong.sum()) == 1 and float(error[wrong]) <= ERROR.framework_factor * float(excused.median()):
+        return None
+    # Do not point to elements that the framework misses as well.
+    worse = wrong & (error > excused)
+    return mismatches.tau(share, limits, relative, worse if bool(worse.any()) else wrong)
 
 
 def _non_finite(got: Tensor, native: Tensor, double: Tensor, limits: Limits) -> Mismatch | None:
-    import torch
-
+    """The first rule of floats: NaN and infinities are where the reference has them, native or in float64."""
     kind, native_kind, double_kind = (kinds(t) for t in (got, native, double.to(native.dtype)))
     wrong = (kind != native_kind) & (kind != double_kind)
     count = int(wrong.sum())
     if not count:
         return None
-    message = not_finite(count, torch.numel(wrong), bool((wrong & (kind != 0)).any()))
-    return Mismatch("non-finite", message, wrong | _far(got, double, limits))
+    is_extra = bool((wrong & (kind != 0)).any())
+    return mismatches.non_finite(wrong, count, is_extra, shown=wrong | _far(got, double, limits))
 
 
 def _far(got: Tensor, double: Tensor, limits: Limits) -> Tensor:

@@ -49,6 +49,21 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Errors:
+    """An output next to the reference, both in float64; zero where either is not finite."""
+
+    #: Distance of the kernel's output from the reference.
+    error: Tensor
+    #: Distance that roundings excuse: that of the reference at the declared dtype, and more where a problem is
+    #: ill-conditioned. The limits allow ``framework_factor`` times as much.
+    excused: Tensor
+    #: The float64 answer of the reference.
+    want: Tensor
+    #: The kernel's output.
+    have: Tensor
+
+
+@dataclass(frozen=True)
 class Mismatch:
     """Why an output is wrong. ``rule`` is shape, dtype, count, exact, non-finite or one of ``NUMERIC``."""
 

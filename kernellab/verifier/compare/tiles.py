@@ -1,11 +1,16 @@
-"""Outputs as matrices of tiles: iteration in pieces, norms of tiles, shares of elements, kinds of values."""
+"""Outputs as matrices of tiles: iteration in pieces, norms of tiles, shares of elements, kinds of values.
+
+An output is taken as a batch of matrices, (batch, rows, columns), and a matrix as tiles of 64 x 64 elements, of which
+the last of a row or column may be smaller. What the error rule counts in an output as a whole and in its pieces is here
+once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kernellab.verifier.compare.records import Limits
+from kernellab.verifier.compare.records import Errors, Limits
 from kernellab.verifier.protocol.rules import ERROR
 
 if TYPE_CHECKING:
@@ -38,6 +43,36 @@ def share_counts(error: Tensor, want: Tensor, have: Tensor, rms: float, limits: 
     least = max(ERROR.epsilon, limits.share) * rms
     scale = torch.where(want.abs() > ERROR.epsilon * rms, want.abs(), have.abs()).clamp_(min=least)
     return int((error > limits.tau * scale).sum())
+
+
+def share_limit(limits: Limits, excused_share: float, count: int) -> float:
+    """Return the share of ``count`` elements that may be off by more than tau; of the framework's, or of another
+    rounding's, ``excused_share`` are."""
+    # Among some hundred elements, one more is chance; among fewer, a nearly cancelled one can be off by roundings.
+    chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
+    return max(limits.tau + chance, 2 * excused_share)
+
+
+def next_to_zeros_limit(limits: Limits, excused_most: float) -> float:
+    """Return the error allowed where the reference is 0 everywhere, and roundings excuse ``excused_most``."""
+    return max(limits.floor * 1e-3, ERROR.framework_factor * excused_most)
+
+
+class TileErrors(NamedTuple):
+    """The relative error of each tile, shape (batch, rows, columns), and where it is ``over`` its limit."""
+
+    relative: Tensor
+    over: Tensor
+
+
+def errors_of_tiles(errors: Errors, rms: float, limits: Limits) -> TileErrors:
+    """Return the errors of the tiles of the last two dimensions; ``rms`` is that of the whole reference."""
+    error, excused, want = (tile_norms(t) for t in (errors.error, errors.excused, errors.want))
+    size = tile_norms(errors.error.new_ones(errors.error.shape))
+    scale = want.maximum(max(ERROR.tile_norm_share, limits.share) * rms * size.clamp(min=1.0))
+    relative = error / scale
+    limit = (ERROR.framework_factor * excused / scale).clamp(min=ERROR.tile_factor * limits.floor)
+    return TileErrors(relative, relative > limit)
 
 
 def tile_norms(t: Tensor) -> Tensor:
@@ -84,18 +119,6 @@ def matrix_of(t: Tensor) -> Tensor:
     if t.dim() < 2:
         return t.reshape(1, 1, -1)
     return t.reshape(-1, *t.shape[-2:]) if 0 not in t.shape else t.reshape(0, 1, 1)
-
-
-def out_of(count: int, total: int) -> str:
-    """Return the beginning of a sentence: ``80 of 2560 elements are``."""
-    return f"{count} of {total} elements {'is' if count == 1 else 'are'}"
-
-
-def not_finite(count: int, total: int, extra: bool) -> str:
-    """Return a message about places where one side is NaN or infinite; ``extra``: the kernel is and the reference is
-    not."""
-    what = "NaN or infinite where the reference is finite" if extra else "finite where the reference is NaN or infinite"
-    return f"{out_of(count, total)} {what}"
 
 
 def spread(over: Tensor, shape: Sequence[int]) -> Tensor:
