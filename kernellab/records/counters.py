@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from kernellab.records.base import Record
 
 
-class _Counted(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class HotSpot(_Counted):
+class HotSpot(Record):
     """A place of machine code: the function's mangled name, the offset in bytes, and samples there."""
 
     function: str
@@ -17,7 +15,7 @@ class HotSpot(_Counted):
     count: int
 
 
-class HotSpots(_Counted):
+class HotSpots(Record):
     """Program counters of timed calls: of ``samples``, the places in the candidate's files, the most sampled first;
     ``further`` ones lie at places not listed there, ``waiting`` ones in OpenMP's runtime (None: not counted)."""
 
@@ -27,7 +25,7 @@ class HotSpots(_Counted):
     waiting: int | None = None
 
 
-class KernelCounters(_Counted):
+class KernelCounters(Record):
     """What a GPU counted of one launch of a kernel; None where it has no such counter. Shares are percentages:
     ``occupancy`` of an SM's warps; ``limit`` keeps further blocks off it; ``stalls``: cycles by ncu's names."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from pydantic import BaseModel, ConfigDict
+from kernellab.records.base import Record
 
 
-class Repeats(BaseModel):
+class Repeats(Record):
     """Along one dimension of an output, wrong elements are only at indices whose residue modulo ``period`` is in
     ``residues``, and each residue has some."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dimension: int
     period: int

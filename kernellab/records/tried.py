@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from kernellab.records.base import Record
 
 #: the largest and the smallest of the usual tiles
 _TILE, _SMALL_TILE = 64, 8
 
 
-class Tried(BaseModel):
+class Tried(Record):
     """The sizes of its Dims, its input family, and whether it was right; for constant contents also the first error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sizes: dict[str, int]
     family: str = ""

@@ -25,10 +25,10 @@ from kernellab.records import (
     GateState,
     RouteKind,
     Stage,
-    Tried,
     Verdict,
 )
 from kernellab.records.repeats import Repeats
+from kernellab.records.tried import Tried
 from kernellab.sketch.check import load_program
 from kernellab.sketch.syntax.pins import check_pins
 from kernellab.task import load_task

@@ -49,7 +49,7 @@ def share_limit(limits: Limits, excused_share: float, count: int) -> float:
     """Return the share of ``count`` elements that may be off by more than tau; of the framework's, or of another
     rounding's, ``excused_share`` are."""
     # Among some hundred elements, one more is chance; among fewer, a nearly cancelled one can be off by roundings.
-    chance = ERROR.tau_deviations * (limits.tau / count) ** 0.5
+    chance: float = ERROR.tau_deviations * (limits.tau / count) ** 0.5
     return max(limits.tau + chance, 2 * excused_share)
 
 
