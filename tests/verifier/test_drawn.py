@@ -21,7 +21,6 @@ from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
 from kernellab.verifier.boundary_checks.drawn import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
-from kernellab.verifier.boundary_checks.watch import Exact
 from kernellab.verifier.cases import cases, device, selection
 from kernellab.verifier.cases.changes import _together, changed
 from kernellab.verifier.cases.extents import large, two_long
@@ -34,6 +33,7 @@ from kernellab.verifier.survey import ranges
 from kernellab.verifier.survey.proposals import Grade
 from kernellab.verifier.survey.ranges import is_safe, runs
 from kernellab.verifier.survey.survey import Survey
+from kernellab.verifier.survey.watch import Exact
 
 from .kit import QUICK_LOOK, TARGET, Judge
 
@@ -397,7 +397,7 @@ def test_a_cache_whose_key_forgets_the_order_of_rows_is_refused(judge: Judge) ->
 
 
 def test_a_complex_argument_is_surveyed_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    from kernellab.verifier.boundary_checks.watch import watched
+    from kernellab.verifier.survey.watch import watched
 
     task = task_of("x.abs() + 1 / x.abs()", "x", "torch.randn(24, 40, dtype=torch.complex128)")
     watch = watched(task.module().results, task.module().sample())

@@ -19,7 +19,6 @@ from kernellab.task import ArgKind
 from kernellab.task.dtypes import alike, is_float8
 from kernellab.task.sample.draw import OPEN, Family, Legal, Support
 from kernellab.task.sample.inputs import legal_values
-from kernellab.verifier.boundary_checks.watch import apart
 from kernellab.verifier.cases import cases
 from kernellab.verifier.cases.changes import FILLED
 from kernellab.verifier.cases.extents import at_ends
@@ -41,6 +40,7 @@ from kernellab.verifier.survey.proposals import (
 )
 from kernellab.verifier.survey.ranges import Range, is_permutation, rises
 from kernellab.verifier.survey.survey import Drawn, Survey
+from kernellab.verifier.survey.watch import apart
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import KernellabError
 from kernellab.task.dtypes import alike
 from kernellab.task.meta.ties import Tied
-from kernellab.verifier.boundary_checks.operations import COMPARISONS, ROUNDED, Edge
-from kernellab.verifier.boundary_checks.solve import Solver
-from kernellab.verifier.boundary_checks.watch import Exact, Watch, turned
 from kernellab.verifier.protocol.rules import DRAWN
+from kernellab.verifier.survey.operations import COMPARISONS, ROUNDED, Edge
+from kernellab.verifier.survey.solve import Solver
+from kernellab.verifier.survey.watch import Exact, Watch, turned
 
 if TYPE_CHECKING:
     import torch

@@ -46,8 +46,8 @@ from kernellab.verifier.survey.ranges import Range, is_permutation, is_safe, ran
 if TYPE_CHECKING:
     import torch
 
-    from kernellab.verifier.boundary_checks.operations import Edge
-    from kernellab.verifier.boundary_checks.watch import TurnedAnswers, Watch
+    from kernellab.verifier.survey.operations import Edge
+    from kernellab.verifier.survey.watch import TurnedAnswers, Watch
 
     Tensor = torch.Tensor
 
@@ -133,7 +133,7 @@ class Survey:
 
     def make(self) -> Iterator[None]:
         """Make the cases, one at each step."""
-        from kernellab.verifier.boundary_checks.watch import warmed
+        from kernellab.verifier.survey.watch import warmed
 
         # NumPy calls do not reach torch's dispatcher.
         watching = self.task.framework != "numpy" and not self._alone
@@ -294,7 +294,7 @@ class Survey:
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[Proposal]:
         watch = self._watch
-        from kernellab.verifier.boundary_checks.watch import SIZED_BY_VALUES
+        from kernellab.verifier.survey.watch import SIZED_BY_VALUES
 
         sized = sizes_by_values(self.task.text) if watch is None else bool(SIZED_BY_VALUES & watch.calls.keys())
         sizes = dict(self.base.sizes) or None
@@ -342,7 +342,7 @@ class Survey:
 
     def _indexes(self) -> bool:
         """Return whether floats may become indices; True if the reference's operations are unknown."""
-        from kernellab.verifier.boundary_checks.operations import INDEXED
+        from kernellab.verifier.survey.operations import INDEXED
 
         watch = self._watch
         return watch is None or (bool(INDEXED & watch.calls.keys()) and any(e.op == "_to_copy" for e in watch.edges))
@@ -401,7 +401,7 @@ class Survey:
         self.dropped += exact_cases.dropped
 
     def _watched(self, args: Sequence[Any]) -> Watch:
-        from kernellab.verifier.boundary_checks.watch import watched
+        from kernellab.verifier.survey.watch import watched
 
         return watched(self.task.module().results, args)
 
@@ -421,7 +421,7 @@ class Survey:
     def _decides(self, edge: Edge, case: Case) -> bool:
         """Return whether the output in ``case`` depends on how the reference compares the equal elements of ``edge``.
         Where both answers agree (``x if x > y else -y`` at zero), a kernel that compares otherwise is not detected."""
-        from kernellab.verifier.boundary_checks.watch import turned
+        from kernellab.verifier.survey.watch import turned
 
         try:
             turned_answers = turned(self.task.module().results, case.args, case.native, edge)
@@ -436,7 +436,7 @@ class Survey:
 
     def _solved(self) -> Iterator[None]:
         """Add cases for the edges not reached yet, with all patches of an argument combined."""
-        from kernellab.verifier.boundary_checks.solve import Patch, Solver
+        from kernellab.verifier.survey.solve import Patch, Solver
 
         if self._watch is None:
             return

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from kernellab.verifier.boundary_checks.operations import Edge
-from kernellab.verifier.boundary_checks.watch import Place, Watch
+from kernellab.verifier.survey.operations import Edge
+from kernellab.verifier.survey.watch import Place, Watch
 
 Tensor = torch.Tensor
 #: Secant steps for one edge; elements of an argument that are tried; and more of them for an edge that was reached

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from kernellab.task.meta.operators import Operators
-from kernellab.verifier.boundary_checks.operations import COMPARISONS, Distance, Edge, distances, facts
 from kernellab.verifier.protocol.rules import DRAWN
+from kernellab.verifier.survey.operations import COMPARISONS, Distance, Edge, distances, facts
 
 #: Number of calls of one operation that are distinguished; later calls are merged (an unrolled loop).
 _CALLS = 24
