@@ -19,7 +19,7 @@ from kernellab.task import Task, load_task
 from kernellab.task.sample.inputs import Family, families
 from kernellab.task.sample.sizes import input_bytes
 from kernellab.verifier import RankOptions, Verifier
-from kernellab.verifier.boundary_checks.drawn import _turned
+from kernellab.verifier.boundary_checks.drawn_answers import _turned
 from kernellab.verifier.boundary_checks.layouts import as_drawn
 from kernellab.verifier.cases import cases, device, selection
 from kernellab.verifier.cases.changes import _together, changed
