@@ -193,7 +193,7 @@ KINDS: Mapping[str, Callable[..., None]] = {
 
 
 def _exact(
-    like: Tensor, seen: torch.Generator, low: float, high: float, powers: bool, furthest: float, step: float,
+    like: Tensor, cpu_generator: torch.Generator, low: float, high: float, powers: bool, furthest: float, step: float,
     peak: float,
 ) -> Tensor:  # fmt: skip
     """Return values in the shape of ``like`` from ``low`` to ``high`` for which sums, products and quotients are exact:
@@ -205,7 +205,7 @@ def _exact(
     import torch
 
     low, high = max(low, -furthest), min(high, furthest)
-    generator = generator_on(like.device, seen)
+    generator = generator_on(like.device, cpu_generator)
 
     def whole(first: int, last: int) -> Tensor:
         integers = torch.randint(
@@ -326,27 +326,27 @@ def _sparse(like: Tensor, seed: int, places: Sequence[int], number: float) -> Te
 _LONG = 8
 
 
-def _decided_last(value: Tensor, seen: torch.Generator, low: float, high: float) -> Tensor:
+def _decided_last(value: Tensor, cpu_generator: torch.Generator, low: float, high: float) -> Tensor:
     """Make the last two elements along the last and the first dimension the largest and the smallest, in random order,
     between ``low`` and ``high``."""
     import torch
 
     out = value.contiguous().clone()
     if out.dtype == torch.bool:
-        rows = (torch.rand(out.shape[:-1], generator=seen) < 0.5).to(out.device)
+        rows = (torch.rand(out.shape[:-1], generator=cpu_generator) < 0.5).to(out.device)
         out[rows] = True
         return out
     if not out.is_floating_point() and out.numel():
         flat = out.view(-1)
-        is_repeated = (torch.rand(flat.shape, generator=seen) < 0.5).to(flat.device)
-        flat[is_repeated] = flat[int(torch.randint(flat.numel(), (1,), generator=seen))].clone()
+        is_repeated = (torch.rand(flat.shape, generator=cpu_generator) < 0.5).to(flat.device)
+        flat[is_repeated] = flat[int(torch.randint(flat.numel(), (1,), generator=cpu_generator))].clone()
         return out
     least, most = (float(f(out.double())) if out.numel() else 0.0 for f in (torch.min, torch.max))
     ends = [min(max(end + sign * (0.5 * abs(end) + 1), low), high) for end, sign in ((least, -1), (most, 1))]
     for dim in dict.fromkeys((out.dim() - 1, 0)):
         if out.dim() and out.shape[dim] >= _LONG:
             last, last_but_one = (out.select(dim, n) for n in (-1, -2))
-            upper = (torch.rand(tuple(last.shape), generator=seen) < 0.5).to(out.device)
+            upper = (torch.rand(tuple(last.shape), generator=cpu_generator) < 0.5).to(out.device)
             low_end, high_end = (torch.tensor(end, dtype=torch.float64, device=out.device) for end in ends)
             last.copy_(torch.where(upper, high_end, low_end))
             last_but_one.copy_(torch.where(upper, low_end, high_end))

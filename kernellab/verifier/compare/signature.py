@@ -1,4 +1,8 @@
-"""Classify the pattern of an error by rules over the outputs and the reference, as evidence for routing."""
+"""Classify the pattern of an error by rules over the outputs and the reference, as evidence for routing.
+
+:func:`numeric` gives one wrong output the most specific name that fits (``edge-tile``, ``transposed``, ``stale``). The
+other functions describe where its errors are: as a map of characters, in words, as a period along a dimension.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,16 @@ from kernellab.task.dtypes import computable
 from kernellab.verifier.compare.compare import Mismatch
 from kernellab.verifier.protocol.memory import POISON
 
+#: Extents of an error map, at most.
 _MAP_ROWS, _MAP_COLUMNS = 16, 48
+#: Distance, relative to the norm, up to which two tensors count as the same.
 _MATCH = 1e-3
 #: Largest share of the values' norm for errors of lost digits.
 _LITTLE = 0.05
 #: Largest share of the values' norm for errors of sums that are kept in too narrow a dtype.
 LOST_DIGITS = 2e-2
+#: Share of wrong elements from which lost digits may be the cause.
+_OF_LOST_DIGITS = 0.01
 #: For a factor in each row: least number of rows, so that rounding does not move all to one side, and the allowed
 #: error.
 _ROWS, _OF_A_ROW = 8, 0.02
@@ -33,9 +41,12 @@ _NARROWER = {
 _FRESH = 4
 #: In a matrix much longer than wide, nearly all elements are on one side of the diagonal.
 _OF_A_SIDE = 0.75
-#: Longest period of errors along a dimension, least number of periods, number of gaps between wrong places from which
-#: a period is rejected, and the log probability that errors at random places follow it.
-_LONGEST, _TIMES, _RUNS, _CHANCE = 256, 4, 2, log(1e-6)
+#: Longest period of errors along a dimension, and least number of periods.
+_LONGEST_PERIOD, _LEAST_PERIODS = 256, 4
+#: Number of gaps between wrong remainders from which a period is rejected.
+_GAPS = 2
+#: Log probability, at most, that errors at random places follow a pattern that is named.
+_CHANCE = log(1e-6)
 #: Elements of a plane that are processed at once.
 _SIDES_PIECE = 1 << 22
 
@@ -55,38 +66,60 @@ def numeric(
     if narrow:
         return "narrow-store"
     g, w = got.double(), want.double()
-    if any(_same(g, e) for e in earlier if e.shape == got.shape and not _same(w, e)):
-        return "stale"
-    if bool((g == 0).all()):
-        return "all-zero"
-    if any(_same(g, i) and not _same(w, i) for i in inputs if i.shape == got.shape) and _mostly(mismatch.wrong):
-        return "identity"
+    if (copied := _copied(g, w, mismatch, earlier, inputs)) is not None:
+        return copied
     if mismatch.rule == "scale":
         return "off-by-scale"
-    assert mismatch.wrong is not None
-    if edge and at_edge(mismatch.wrong) and not of_rounding(g, w, mismatch):
+    wrong = mismatch.wrong
+    assert wrong is not None
+    if edge and at_edge(wrong) and not of_rounding(g, w, mismatch):
         return "edge-tile"
     if mismatch.rule == "exact" and fresh:
         return "unwritten"
     if mismatch.rule == "non-finite":
         # Poison read past the end of an input reaches only the last rows.
-        ends = edge and at_edge(~torch.isfinite(g) & mismatch.wrong)
+        ends = edge and at_edge(~torch.isfinite(g) & wrong)
         return "edge-tile" if ends else "unwritten" if fresh else "nan"
-    if not bool(mismatch.wrong.any()):
+    if not bool(wrong.any()):
         return "wrong-values"  # each is within its limit, but not all together
+    if (whole := _of_all_values(g, w)) is not None:
+        return whole
+    if _lost_digits(mismatch):
+        return "off-by-scale" if _scaled_rows(g, w) else "accumulate-dtype"
+    return "scattered" if scattered(wrong) else "wrong-values"
+
+
+def _copied(
+    g: Tensor, w: Tensor, mismatch: Mismatch, earlier: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> str | None:
+    """Return the signature of an output that is an earlier answer, zero, or an input; None if it is none of these."""
+    if any(_same(g, e) for e in earlier if e.shape == g.shape and not _same(w, e)):
+        return "stale"
+    if bool((g == 0).all()):
+        return "all-zero"
+    if any(_same(g, i) and not _same(w, i) for i in inputs if i.shape == g.shape) and _mostly(mismatch.wrong):
+        return "identity"
+    return None
+
+
+def _of_all_values(g: Tensor, w: Tensor) -> str | None:
+    """Return the signature of an output that is the right one, transposed, scaled or shifted; else None."""
     if _transposed(g, w):
         return "transposed"
     if _scale(g, w) is not None:
         return "off-by-scale"
     if _constant_shift(g, w):
         return "off-by-constant"
-    if _moved(g, w):
-        return "off-by-one"
-    if mismatch.rule in ("frobenius", "tile", "tau") or (mismatch.rel_frobenius or 1) < LOST_DIGITS:
-        spread = float(mismatch.wrong.double().mean()) if mismatch.rule == "elements" else 1.0
-        if spread > 0.01:
-            return "off-by-scale" if _scaled_rows(g, w) else "accumulate-dtype"
-    return "scattered" if scattered(mismatch.wrong) else "wrong-values"
+    return "off-by-one" if _moved(g, w) else None
+
+
+def _lost_digits(mismatch: Mismatch) -> bool:
+    """Return whether small errors are spread over an output, as those of a sum in too narrow a dtype."""
+    assert mismatch.wrong is not None
+    if mismatch.rule not in ("frobenius", "tile", "tau") and (mismatch.rel_frobenius or 1) >= LOST_DIGITS:
+        return False
+    wrong_share = float(mismatch.wrong.double().mean()) if mismatch.rule == "elements" else 1.0
+    return wrong_share > _OF_LOST_DIGITS
 
 
 def _mostly(wrong: Tensor | None) -> bool:
@@ -297,22 +330,28 @@ def repeats(wrong: Tensor) -> Repeats | None:
         count = int(line.sum())
         if count in (0, size):
             continue
-        best: tuple[float, Repeats | None] = (_CHANCE, None)
-        for period in range(2, min(_LONGEST, size // _TIMES) + 1):
-            whole = size // period * period
-            by_residue = line[:whole].view(-1, period).any(0)
-            by_residue[: size - whole] |= line[whole:]
-            residues = by_residue.nonzero().reshape(-1).tolist()
+        least_chance, likely = _CHANCE, None
+        for period in range(2, min(_LONGEST_PERIOD, size // _LEAST_PERIODS) + 1):
+            residues = _residues(line, period)
             gaps = sum(b != a + 1 for a, b in pairwise(residues))
-            if len(residues) == period or gaps >= _RUNS:
+            if len(residues) == period or gaps >= _GAPS:
                 continue
             # Probability that as many random places leave so few remainders, for some choice of these.
             chance = log(period) + log(comb(period, len(residues))) + count * log(len(residues) / period)
-            if chance < best[0]:
-                best = chance, Repeats(dimension=dim, period=period, residues=residues)
-        if best[1] is not None:
-            return best[1]
+            if chance < least_chance:
+                least_chance, likely = chance, Repeats(dimension=dim, period=period, residues=residues)
+        if likely is not None:
+            return likely
     return None
+
+
+def _residues(line: Tensor, period: int) -> list[int]:
+    """Return the remainders of the true places of a mask, in order."""
+    whole = len(line) // period * period
+    by_residue = line[:whole].view(-1, period).any(0)
+    by_residue[: len(line) - whole] |= line[whole:]
+    residues: list[int] = by_residue.nonzero().reshape(-1).tolist()
+    return residues
 
 
 def first_wrong(wrong: Tensor) -> list[int]:
