@@ -19,11 +19,11 @@ from kernellab.verifier.boundary_checks.attempt import is_within, outputs_of
 from kernellab.verifier.boundary_checks.covering import Row
 from kernellab.verifier.boundary_checks.factors import Chosen, Combination, Factors, Kind, LaidOut
 from kernellab.verifier.cases import answers
+from kernellab.verifier.cases.cases import is_noise
 from kernellab.verifier.cases.source_numbers import compared_by
 from kernellab.verifier.protocol.rules import COMBINED, CORRECT, DRAWN
 from kernellab.verifier.stages import evidence
 from kernellab.verifier.stages.refused import Refused
-from kernellab.verifier.survey.survey import is_noise
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case

@@ -19,8 +19,8 @@ from kernellab.task.dtypes import finite, scaled
 from kernellab.verifier.boundary_checks.attempt import is_right
 from kernellab.verifier.boundary_checks.drawn import free_floats
 from kernellab.verifier.cases import answers
+from kernellab.verifier.cases.cases import is_noise
 from kernellab.verifier.protocol.rules import CORRECT, EDGES
-from kernellab.verifier.survey.survey import is_noise
 
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case

@@ -23,6 +23,7 @@ from kernellab.verifier.cases.changes import changed, in_words
 from kernellab.verifier.cases.input_specs import forms_of
 from kernellab.verifier.cases.statics import Statics, current_statics, with_statics
 from kernellab.verifier.compare.compare import Reference
+from kernellab.verifier.protocol.rules import DRAWN
 
 if TYPE_CHECKING:
     import torch
@@ -269,6 +270,21 @@ def has_answer(case: Case) -> bool:
         return bool(case.references)
     except TaskError:
         return False
+
+
+def is_noise(case: Case) -> bool:
+    """Return whether the reference's answer is noise: its float64 answer differs, or is finite elsewhere."""
+    for reference in case.in_double().references:
+        native, double = reference.native, reference.double
+        if double is None or not (native.is_floating_point() or native.is_complex()) or not native.numel():
+            continue
+        both_finite = native.isfinite() & double.isfinite()
+        difference = (native.to(double.dtype) - double)[both_finite]
+        if bool((native.isfinite() != double.isfinite()).any()):
+            return True
+        if float(difference.norm()) > DRAWN.noise * float(double[both_finite].norm()):
+            return True
+    return False
 
 
 def case(task: Task, sizes: Mapping[str, int], family: Family) -> Case:

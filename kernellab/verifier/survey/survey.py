@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, product, repeat
 from typing import TYPE_CHECKING, Any
 
 from kernellab.conditions import DrawnLimit
@@ -22,10 +21,9 @@ from kernellab.task import ArgKind
 from kernellab.task.dtypes import finite, is_float8
 from kernellab.task.sample.inputs import legal_values
 from kernellab.task.sample.sizes import input_bytes
-from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.cases.changes import SPECIAL, USUAL
-from kernellab.verifier.cases.input_specs import meet
+from kernellab.verifier.cases.cases import Case, is_noise
 from kernellab.verifier.protocol.rules import CORRECT, DRAWN
+from kernellab.verifier.survey.joint_proposals import at_ends, float_bounds, nearly_equal, together
 from kernellab.verifier.survey.proposals import (
     ANY,
     SPECIAL_KINDS,
@@ -35,7 +33,6 @@ from kernellab.verifier.survey.proposals import (
     complexes,
     floats,
     in_order,
-    not_handled,
     number_at,
     of_range,
     outside,
@@ -72,25 +69,6 @@ class Drawn:
     covered: frozenset[str] = frozenset()
     #: Answers with equal elements of two arguments compared the other way, and where they decide the output.
     turned: tuple[TurnedAnswers, ...] = ()
-
-
-#: number of integer arguments whose ends of all that a reference accepts are combined
-_ENDS = 2
-
-
-def is_noise(case: Case) -> bool:
-    """Return whether the reference's answer is noise: its float64 answer differs, or is finite elsewhere."""
-    for reference in case.in_double().references:
-        native, double = reference.native, reference.double
-        if double is None or not (native.is_floating_point() or native.is_complex()) or not native.numel():
-            continue
-        both_finite = native.isfinite() & double.isfinite()
-        difference = (native.to(double.dtype) - double)[both_finite]
-        if bool((native.isfinite() != double.isfinite()).any()):
-            return True
-        if float(difference.norm()) > DRAWN.noise * float(double[both_finite].norm()):
-            return True
-    return False
 
 
 class Survey:
@@ -208,7 +186,8 @@ class Survey:
                 proposals += floats(spec.name, position, value, legal_values(spec, value, domain), domain)
             else:
                 proposals += self._integers(spec.name, position, value, domain)
-        return in_order([*proposals, *self._together(), *self._near(), *self._at_ends()])
+        several = (*together(self.base), *nearly_equal(self.base), *at_ends(self.base, self._ranges))
+        return in_order([*proposals, *several])
 
     def _in_turn(self, proposals: Sequence[Proposal]) -> Iterator[Proposal]:
         """Yield each proposal, followed by the proposals that follow from it."""
@@ -224,73 +203,6 @@ class Survey:
         hidden = (o for o in case.native if o.is_floating_point() and o.numel())
         if kind in SPECIAL_KINDS and self._is_finite and any(not bool(o.isfinite().any()) for o in hidden):
             self._next.append(replace(proposal, change=(*proposal.change[:2], f"one {kind}", *rest)))
-
-    def _at_ends(self) -> Iterator[Proposal]:
-        """Yield proposals with all integers at their least and at their largest value at once, where combinations (a
-        sum of two 16-bit products) are largest: of the samples, and of what the reference accepts, where each alone
-        may be right. With float outputs a sum of many equal terms is rounded."""
-        if len(self._ranges) < 2:
-            return
-        names = " and ".join(self.task.args[i].name for i in self._ranges)
-        rounded = any(o.is_floating_point() or o.is_complex() for o in self.base.native)
-        grade = Grade.CONDITION if rounded else Grade.REFUSED
-        inside = {(tuple((i, getattr(at, end)) for i, at in self._ranges.items())) for end in ("low", "high")}
-        for values in sorted(inside):
-            words = f"{names} at their ends at once not handled"
-            yield Proposal(("still", values[0][0], values, ()), grade, words, always=True)
-        if any(self.task.domain.get(self.task.args[i].name) is not None for i in self._ranges):
-            return
-        for ends in product(("least", "most"), repeat=min(len(self._ranges), _ENDS)):
-            # further arguments follow the last of these
-            at_end = zip(self._ranges.items(), chain(ends, repeat(ends[-1])), strict=False)
-            values = tuple((i, getattr(at, end)) for (i, at), end in at_end)
-            if values not in inside:
-                words = f"{names} beyond what was drawn, all at once, not handled"
-                yield outside(("still", values[0][0], values, ()), words)
-
-    def _together(self) -> list[Proposal]:
-        """Return proposals with special values in two arguments at the same place. Only the first pairs are used, so
-        that two verdicts of one kernel report the same conditions."""
-        free = [
-            i for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
-            if spec.kind is ArgKind.TENSOR and not spec.static and self.task.domain.get(spec.name) in (None, "real")
-            and hasattr(value, "numel") and value.numel() and value.is_floating_point() and not is_float8(value)
-        ]  # fmt: skip
-        proposals: list[Proposal] = []
-        pairs = []
-        for a, b in combinations(free, 2):
-            if meet(self.base.args[a].shape, self.base.args[b].shape):
-                pairs.append((a, b))
-            elif len(proposals) < 2 * DRAWN.pairs:
-                # A product of matrices that skips terms with a zero factor turns 0 * inf into 0.
-                proposals += [self._hidden(a, b), self._hidden(b, a)]
-        for a, b in pairs[: DRAWN.pairs]:
-            names = [self.task.args[i].name for i in (a, b)]
-            both = f"in {names[0]} and {names[1]} at once not handled"
-            # If numbers are never negative, -1 would refuse kernels that are right for 0 and 1.
-            signed = all(bool((self.base.args[i] < 0).any()) for i in (a, b))
-            usual, usual_words = ((*USUAL, -1.0), "0, near 0, 1 or -1") if signed else (USUAL, "0, near 0 or 1")
-            covered = [f"{usual_words} {both}", *(not_handled(kind, name) for kind in SPECIAL_KINDS for name in names)]
-            for values, words, covered_by in ((usual, usual_words, ()), (SPECIAL, "special values", covered)):
-                change = ("together", a, b, secrets.randbits(31), values)
-                proposals.append(outside(change, f"{words} {both}", covered=frozenset(covered_by)))
-        return proposals
-
-    def _hidden(self, a: int, b: int) -> Proposal:
-        first, second = (self.task.args[i].name for i in (a, b))
-        words, covered = f"inf in {second} times 0 in {first} not handled", frozenset((not_handled("inf", second),))
-        change = ("hidden", a, b, secrets.randbits(31))
-        return outside(change, words, covered=covered)
-
-    def _near(self) -> list[Proposal]:
-        """Return a proposal for a second argument whose rows nearly equal the first's, so that differences cancel."""
-        free = [i for i, low in self._float_bounds(DRAWN.far).items() if self.base.args[i].dim() and low[0] < 0]
-        for a, b in combinations(free, 2):
-            first, second = self.base.args[a].shape, self.base.args[b].shape
-            if first == second or (min(len(first), len(second)) > 1 and first[-1] == second[-1]):
-                words = f"nearly equal {self.task.args[a].name} and {self.task.args[b].name} not handled"
-                return [outside(("near", a, b, secrets.randbits(31)), words)]
-        return []
 
     def _integers(self, name: str, position: int, value: Tensor, domain: str | None) -> list[Proposal]:
         watch = self._watch
@@ -386,7 +298,7 @@ class Survey:
     def _add_exact(self) -> None:
         from kernellab.verifier.survey.exact import ExactCases
 
-        spans = self._float_bounds(32.0)
+        spans = float_bounds(self.base, 32.0)
         if not spans or any(low >= high for low, high in spans.values()):
             return
         calls = self._watch.calls if self._watch is not None else ()
@@ -440,7 +352,7 @@ class Survey:
 
         if self._watch is None:
             return
-        bounds = self._float_bounds(DRAWN.far)
+        bounds = float_bounds(self.base, DRAWN.far)
         missing = sorted(self.edges - self.sure, key=lambda e: not e.purpose)
         watch = self._watch
 
@@ -466,16 +378,6 @@ class Survey:
         for patch in later:
             if patch.edge not in self.sure and len(self.cases) < self.most + DRAWN.solved:
                 self._try(self._of_elements(patch.position, ((patch.index, patch.value),)))
-
-    def _float_bounds(self, far: float) -> dict[int, tuple[float, float]]:
-        """Return the value bounds of the float arguments that can be drawn, up to ``far`` where nothing bounds them."""
-        return {
-            i: value_bounds(legal_values(spec, value, self.task.domain.get(spec.name)), value, far)
-            for i, (spec, value) in enumerate(zip(self.task.args, self.base.args, strict=True))
-            if spec.kind is ArgKind.TENSOR and not spec.static and hasattr(value, "numel") and value.numel()
-            and value.is_floating_point() and not is_float8(value)
-            and self.task.domain.get(spec.name) not in ("fixed", "prob", "sorted")
-        }  # fmt: skip
 
     def _of_elements(self, position: int, values: tuple[tuple[int, float], ...]) -> Proposal:
         spec, value = self.task.args[position], self.base.args[position]
