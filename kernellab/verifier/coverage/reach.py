@@ -33,11 +33,10 @@ from kernellab.verifier.judge.process_stats import crowding
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import CORRECT
 from kernellab.verifier.survey.proposals import value_bounds
-from kernellab.verifier.survey.survey import is_noise
 from kernellab.verifier.timing.contents import independent, loose_arguments
 
 if TYPE_CHECKING:
-    from kernellab.verifier.cases.cases import Case
+    from kernellab.verifier.cases.cases import Case, is_noise
     from kernellab.verifier.coverage.native import Gap
     from kernellab.verifier.coverage.stage import Covered
 
