@@ -26,6 +26,7 @@ from kernellab.task.sample.inputs import Family, legal_values
 from kernellab.task.sample.sizes import input_bytes, runs_at
 from kernellab.verifier.boundary_checks.attempt import is_right
 from kernellab.verifier.cases import answers, cases, selection
+from kernellab.verifier.cases.cases import is_noise
 from kernellab.verifier.coverage.calls import Made
 from kernellab.verifier.coverage.limits import COVERAGE
 from kernellab.verifier.coverage.placing import Placing, free_places
@@ -36,7 +37,7 @@ from kernellab.verifier.survey.proposals import value_bounds
 from kernellab.verifier.timing.contents import independent, loose_arguments
 
 if TYPE_CHECKING:
-    from kernellab.verifier.cases.cases import Case, is_noise
+    from kernellab.verifier.cases.cases import Case
     from kernellab.verifier.coverage.native import Gap
     from kernellab.verifier.coverage.stage import Covered
 
