@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernellab.task import load_task
-from kernellab.verifier.boundary_checks.near_zeros import found
+from kernellab.verifier.boundary_checks.near_zeros import cases_near_zeros
 from kernellab.verifier.cases import selection
 from kernellab.verifier.protocol.rules import EDGES
 
@@ -47,7 +47,7 @@ def folded(x: torch.Tensor, m: torch.Tensor, v: torch.Tensor, w: torch.Tensor, b
 def test_an_error_next_to_a_zero_that_no_rounding_explains_is_found(
     text: str, kernel: Callable[..., torch.Tensor], right: bool
 ) -> None:
-    near = found(selection.drawn_base(load_task(text, "zeros")))
+    near = cases_near_zeros(selection.drawn_base(load_task(text, "zeros")))
     assert near
     off = max(one.share_off([kernel(*one.case.args)]) for one in near)
     assert (off <= EDGES.near_zeros / 2) if right else (off > EDGES.near_zeros), off
@@ -59,7 +59,7 @@ def test_an_error_next_to_a_zero_that_no_rounding_explains_is_found(
 )
 def test_a_reference_without_such_a_zero_has_no_case(value: str) -> None:
     task = load_task(TASK.format(names="x", value=value, inputs="torch.randn(24, 40)"), "none")
-    assert found(selection.drawn_base(task)) == []
+    assert cases_near_zeros(selection.drawn_base(task)) == []
 
 
 @pytest.mark.parametrize("slope", ["1.0", "1.05"])

@@ -1,5 +1,9 @@
 """Values next to a zero of the result, as a logarithm has at one: an error that is small next to all other results is
-large there, and no random draw comes near enough to show it."""
+large there, and no random draw comes near enough to show it.
+
+For each argument and output, the range of the argument is searched for a change of the output's sign, for all elements
+at once, and halved until the zero is known. The argument then gets values close to the zeros, on both sides.
+"""
 
 from __future__ import annotations
 
@@ -26,40 +30,42 @@ if TYPE_CHECKING:
 
 #: Points between which a change of sign is looked for, and halvings of such an interval.
 _POINTS, _HALVINGS = 32, 40
-#: A zero is one where the result is this share of its size around it, at a number of this share of the argument's.
+#: At a zero the result is at most this share of its size around it; and the argument is at least this share of its own.
 _ZERO, _AWAY = 1e-9, 1e-2
-#: Binary exponents of the distances from a zero, relative to the number there.
-_NEAREST, _NEAR = -20, -4
+#: Binary exponents of the least and greatest distance from a zero, relative to the number there.
+_LEAST_DISTANCE, _MOST_DISTANCE = -20, -4
 
 
 @dataclass(frozen=True)
-class Near:
-    """A case next to zeros of the output ``number``: the float64 answer there, and the error that is no one's fault."""
+class NearZeros:
+    """A case with an argument next to zeros of one output."""
 
     case: Case
-    number: int
+    #: Number of the output.
+    output: int
+    #: The float64 answer.
     want: Tensor
+    #: The error that roundings of the arguments, and the reference's own, explain; NaN away from zeros.
     allowed: Tensor
 
     def share_off(self, outputs: Sequence[Tensor]) -> float:
         """Return the share of the elements next to a zero whose error is larger than allowed."""
         tried = self.allowed.isfinite()
-        off = (outputs[self.number].double() - self.want).abs() > self.allowed
+        off = (outputs[self.output].double() - self.want).abs() > self.allowed
         return float((off & tried).sum()) / max(int(tried.sum()), 1)
 
 
 def near_zeros(stages: Stages, base: Case) -> None:
     """Check numbers next to zeros of each output of an elementwise reference in float32. An error that a rounding of
     the arguments does not explain, and that the reference does not have, is a flag."""
-    if any(
-        outputs is not None and near.share_off(outputs) > EDGES.near_zeros
-        for near in found(base)
-        for outputs in (outputs_of(stages, near.case),)
-    ):
-        stages.context.findings.add(Mark(kind="inexact-near-zeros"))
+    for near in cases_near_zeros(base):
+        outputs = outputs_of(stages, near.case)
+        if outputs is not None and near.share_off(outputs) > EDGES.near_zeros:
+            stages.context.findings.add(Mark(kind="inexact-near-zeros"))
+            return
 
 
-def found(base: Case) -> list[Near]:
+def cases_near_zeros(base: Case) -> list[NearZeros]:
     """Return a case for each argument and output with zeros between the argument's own values, as far as the time
     allows; none if the reference is not elementwise."""
     if base.task.framework == "numpy" or base.task.module().mutates:
@@ -71,7 +77,7 @@ def found(base: Case) -> list[Near]:
     except (TaskError, Mixes, RuntimeError):
         return []
     until = time.thread_time() + EDGES.near_zeros_seconds
-    result: list[Near] = []
+    result: list[NearZeros] = []
     for position, _, legal in free_floats(base):
         value = args[position]
         if value.dtype != torch.float32 or not bool(value.isfinite().all()):
@@ -80,64 +86,80 @@ def found(base: Case) -> list[Near]:
         ends = (max(legal.low, lowest - legal.rms), min(legal.high, highest + legal.rms))
         for number, output in enumerate(native):
             if output.dtype == torch.float32 and output.shape == value.shape and time.thread_time() < until:
-                near = _near(base, position, number, ends, until)
+                near = _near(_Curve(base, position, number, until), ends)
                 result += [near] if near is not None else []
     return result
 
 
-def _near(base: Case, position: int, number: int, ends: tuple[float, float], until: float) -> Near | None:
-    """Return the case with the argument at ``position`` next to zeros of an output; None if there are few."""
+@dataclass(frozen=True)
+class _Curve:
+    """One output of the reference in float64, as a function of the argument at ``position``; the others stay."""
 
-    def at(values: Tensor) -> Tensor:
-        args: list[Any] = [*base.args]
-        args[position] = values
-        outputs = answers.in_double(base.task, args)
-        if outputs is None or outputs[number].shape != values.shape or time.thread_time() > until:
+    base: Case
+    position: int
+    output: int
+    #: Until when it may be computed, of this thread's clock.
+    until: float
+
+    def at(self, values: Tensor) -> Tensor:
+        """Return the output for other values of the argument. Raises TaskError if there is none, or none in time."""
+        args: list[Any] = [*self.base.args]
+        args[self.position] = values
+        outputs = answers.in_double(self.base.task, args)
+        if outputs is None or outputs[self.output].shape != values.shape or time.thread_time() > self.until:
             raise TaskError("There is no float64 answer in time.", "")
-        return outputs[number]
+        return outputs[self.output]
 
-    value = base.args[position]
+
+def _near(curve: _Curve, ends: tuple[float, float]) -> NearZeros | None:
+    """Return the case with the argument next to zeros of the output; None if there are few."""
+    base = curve.base
+    value = base.args[curve.position]
     generator = torch.Generator().manual_seed(base.seed)
     try:
-        zeros = _zeros(at, value, ends)
+        zeros = _zeros(curve, value, ends)
         is_zero = zeros.isfinite()
         if int(is_zero.sum()) < EDGES.near_zeros_least:
             return None
-        step = torch.exp2(_NEAREST + (_NEAR - _NEAREST) * torch.rand(value.shape, generator=generator))
+        exponent = _LEAST_DISTANCE + (_MOST_DISTANCE - _LEAST_DISTANCE) * torch.rand(value.shape, generator=generator)
         side = torch.where(torch.rand(value.shape, generator=generator) < 0.5, -1.0, 1.0)
         args: list[Any] = [*base.args]
         # the task declares no number beyond the ends
-        args[position] = torch.where(is_zero, (zeros * (1 + side * step)).clamp(*ends).float(), value)
+        next_to_zero = (zeros * (1 + side * torch.exp2(exponent))).clamp(*ends).float()
+        args[curve.position] = torch.where(is_zero, next_to_zero, value)
         case = base.given(tuple(args))
-        want, native = at(args[position].double()), case.native[number].double()
-        moved = sum((_moved(base, args, i, number, want) for i in range(len(args))), torch.zeros_like(want))
+        want, native = curve.at(args[curve.position].double()), case.native[curve.output].double()
+        moved = torch.zeros_like(want)
+        for position in range(len(args)):
+            moved = moved + _moved(base, args, position, curve.output, want)
     except TaskError:
         return None
     allowed = EDGES.near_zeros_relative * want.abs() + EDGES.near_zeros_roundings * (moved + (native - want).abs())
-    return Near(case, number, want, torch.where(is_zero & want.isfinite(), allowed, torch.full_like(want, torch.nan)))
+    is_tried = is_zero & want.isfinite()
+    return NearZeros(case, curve.output, want, torch.where(is_tried, allowed, torch.full_like(want, torch.nan)))
 
 
-def _zeros(at: Any, value: Tensor, ends: tuple[float, float]) -> Tensor:
+def _zeros(curve: _Curve, value: Tensor, ends: tuple[float, float]) -> Tensor:
     """Return for each element a number where the result changes its sign without a jump; NaN where there is none."""
     low = torch.full(value.shape, torch.nan, dtype=torch.float64)
     high, size = low.clone(), low.clone()
     points = torch.linspace(*ends, _POINTS, dtype=torch.float64)
-    before = at(torch.full_like(low, float(points[0])))
+    before = curve.at(torch.full_like(low, float(points[0])))
     for one, other in zip(points[:-1].tolist(), points[1:].tolist(), strict=True):
-        after = at(torch.full_like(low, other))
+        after = curve.at(torch.full_like(low, other))
         changes = (before * after < 0) & low.isnan()
         low[changes], high[changes] = one, other
         size[changes] = (before.abs() + after.abs())[changes]
         before = after
     if not bool(low.isfinite().any()):
         return low
-    first = at(low).sign()
+    first = curve.at(low).sign()
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        is_first = at(middle).sign() == first
+        is_first = curve.at(middle).sign() == first
         low, high = torch.where(is_first, middle, low), torch.where(is_first, high, middle)
     usual = float(value.double().square().mean().sqrt())
-    is_zero = (at(high).abs() <= _ZERO * size) & (high.abs() > _AWAY * usual)
+    is_zero = (curve.at(high).abs() <= _ZERO * size) & (high.abs() > _AWAY * usual)
     return torch.where(is_zero, high, torch.full_like(high, torch.nan))
 
 

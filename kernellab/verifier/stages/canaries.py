@@ -1,4 +1,8 @@
-"""Calls with other contents among the timed ones, which check kernels that can distinguish timing from checks."""
+"""Canaries: calls with other contents among the timed ones, for kernels that can tell timing from checks.
+
+A kernel that answers from a cache, or skips work, while it is timed is wrong for one of them. Each has new contents of
+another family; a few have other sizes, and in a few program counters are sampled.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +62,18 @@ def canaries_of(stages: Stages, timed: Case) -> list[Canary]:
     return [*_watched(stages, canaries), *_of_other_sizes(stages, sizes, kinds)]
 
 
-def _watched(stages: Stages, found: list[Canary]) -> list[Canary]:
+def _watched(stages: Stages, canaries: list[Canary]) -> list[Canary]:
     """Return the canaries, some with extra calls during which program counters are sampled, because a kernel may behave
     differently when timed than in the stage honest."""
     if stages.context.request.backend is not Backend.CPU:
-        return found
+        return canaries
     try:
         stages.watch = watch = Sampler(stages.worker)
         stages.looks = Looks(stages.worker, only_moves(stages.task))
     except Unseen:
-        return found
-    chosen = random.SystemRandom().sample(range(len(found)), min(TIMING.watched, len(found)))
-    return [replace(c, watch=watch) if i in chosen else c for i, c in enumerate(found)]
+        return canaries
+    chosen = random.SystemRandom().sample(range(len(canaries)), min(TIMING.watched, len(canaries)))
+    return [replace(canary, watch=watch) if i in chosen else canary for i, canary in enumerate(canaries)]
 
 
 def _of_other_sizes(stages: Stages, timed: dict[str, int], kinds: Sequence[Family]) -> list[Canary]:

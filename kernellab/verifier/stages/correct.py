@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
@@ -158,17 +158,17 @@ def _planned(stages: Stages) -> tuple[list[Case], list[float], int]:
     return checked, seconds, count - len(checked)
 
 
-def _long_and_shifted(stages: Stages, found: Sequence[Case]) -> None:
-    """Label a kernel that is wrong for long rows far from zero, at the longest of the cases ``found`` for each Dim: a
+def _long_and_shifted(stages: Stages, checked: Sequence[Case]) -> None:
+    """Label a kernel that is wrong for long rows far from zero, at the longest of the ``checked`` cases for each Dim: a
     branch for long rows may lose digits that moderate contents do not need."""
     if Family.OFFSET not in families(stages.task):
         return
     for dim in stages.task.dims[: DRAWN.ends]:
-        lengths = [(dict(c.sizes)[dim.name], c.sizes) for c in found if dict(c.sizes)[dim.name] <= DRAWN.shifted]
-        sizes = max(lengths, default=(0, ()))[1]
+        sizes = [dict(c.sizes) for c in checked if dict(c.sizes)[dim.name] <= DRAWN.shifted]
         if not sizes:
             continue
-        case = cases.case(stages.task, dict(sizes), Family.OFFSET).glance()
+        longest = max(sizes, key=lambda one: (one[dim.name], tuple(one.items())))
+        case = cases.case(stages.task, longest, Family.OFFSET).glance()
         if not cases.has_answer(case) or not all(map(finite, case.native)):
             continue
         try:
@@ -201,6 +201,15 @@ def _all_over(stages: Stages, longest: int) -> list[Case]:
     return checked
 
 
+@dataclass(frozen=True)
+class _TimedCall:
+    """A call as it is timed, without poisoning: its right ``outputs``, or what is wrong with it, with evidence."""
+
+    outputs: list[Tensor]
+    fault: str = ""
+    report: Evidence | None = None
+
+
 def quiet(stages: Stages, case: Case) -> list[Tensor]:
     """Check a case as in timed calls, where nothing poisons fresh memory, and return its right outputs: code that
     detects poisoning must be right on all families in both modes. It runs first, so that no answer to the same contents
@@ -209,38 +218,41 @@ def quiet(stages: Stages, case: Case) -> list[Tensor]:
     Raises:
         Refused: Wrong here. A result that is also wrong in a poisoned call is refused as that call is.
     """
-    what, report, outputs = _as_timed(stages, case)
-    if not what:
-        return outputs
+    call = _as_timed(stages, case)
+    if not call.fault:
+        return call.outputs
     stages.check(case)
-    again, _, _ = _as_timed(stages, case)
-    if again != what and report is not None:
-        report = evidence.as_race(report)
+    again = _as_timed(stages, case)
+    if again.fault != call.fault and call.report is not None:
+        report = evidence.as_race(call.report)
         name = f"; {report.signature}" if report and report.signature == "race" else ""
-        raise Refused(f"Its results differ between calls with the same arguments: {what} ({case.words}){name}.", report)
-    raise Refused(f"Right where fresh memory is poisoned, but not as it is timed: {what} ({case.words}).", report)
+        reason = f"Its results differ between calls with the same arguments: {call.fault} ({case.words}){name}."
+        raise Refused(reason, report)
+    reason = f"Right where fresh memory is poisoned, but not as it is timed: {call.fault} ({case.words})."
+    raise Refused(reason, call.report)
 
 
-def _as_timed(stages: Stages, case: Case) -> tuple[str, Evidence | None, list[Tensor]]:
-    """Return what is wrong with a call without poisoning ("" if nothing is), its evidence, and the outputs."""
+def _as_timed(stages: Stages, case: Case) -> _TimedCall:
     try:
         call = stages.call(case, poison=False)
         form_mismatch = metadata([(o.shape, o.dtype) for o in call.outputs], case.native)
         if form_mismatch is not None:
-            return form_mismatch.message, evidence.of_mismatch(stages.source, case, 0, None, None, form_mismatch), []
+            report = evidence.of_mismatch(stages.source, case, 0, None, None, form_mismatch)
+            return _TimedCall([], form_mismatch.message, report)
         outputs = [stages.worker.read(o) for o in call.outputs]
     except WorkerFailure as failure:
         if failure.kind == "left-running":
             # This does not depend on the contents of memory.
             raise stages.failed("correct", failure, case) from failure
         stages.restart_ended()
-        words = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
-        return f"it {words.rstrip('.')}", evidence.of_failure(stages.context.adapter, stages.source, failure, case), []
+        line = next((line for line in failure.message.splitlines() if line.strip()), failure.kind)
+        report = evidence.of_failure(stages.context.adapter, stages.source, failure, case)
+        return _TimedCall([], f"it {line.rstrip('.')}", report)
     wrong = stages.comparison.first_wrong(case, outputs)
     if wrong is None:
-        return "", None, outputs
+        return _TimedCall(outputs)
     reference = wrong.case.references[wrong.output]
     report = evidence.of_mismatch(
         stages.source, wrong.case, wrong.output, wrong.got, reference, wrong.mismatch, earlier=stages.answers
     )
-    return f"{wrong.mismatch.message}; {report.signature}", report, outputs
+    return _TimedCall([], f"{wrong.mismatch.message}; {report.signature}", report)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     Tensor = torch.Tensor
 
+#: Characters of a worker's log that evidence keeps, from its end.
 _LOG = 20_000
+#: Diagnostics of a compiler, and frames of an exception, that evidence keeps.
+_MOST_LINES, _MOST_FRAMES = 20, 5
 
 
 def of_mismatch(
@@ -40,10 +43,11 @@ def of_mismatch(
         return Evidence(signature=name or mismatch.rule, **base)
     inputs = [a for a in case.args if hasattr(a, "shape")]
     shown, expected = (t.abs() if t.is_complex() else computable(t) for t in (got, reference.want))
-    # If no single element is wrong, use the place of the largest error.
-    wrong = (
-        mismatch.wrong if bool(mismatch.wrong.any()) else (difference := (shown - expected).abs()) == difference.max()
-    )
+    wrong = mismatch.wrong
+    if not bool(wrong.any()):
+        # No single element is wrong: use the place of the largest error.
+        difference = (shown - expected).abs()
+        wrong = difference == difference.max()
     where = signature.first_wrong(wrong)
     return Evidence(
         signature=name
@@ -91,11 +95,12 @@ def of_failure(adapter: Adapter, source: Source, failure: WorkerFailure, case: C
     )
 
 
-def as_race(found: Evidence | None) -> Evidence | None:
+def as_race(report: Evidence | None) -> Evidence | None:
     """Return the evidence of a result that is right in one call and wrong in another as a race. A crash, a hang, a
     process left running and an out-of-bounds write keep their signature."""
-    raced = found is not None and found.output is not None and found.signature != "out-of-bounds"
-    return found.model_copy(update={"signature": "race"}) if found and raced else found
+    if report is None or report.output is None or report.signature == "out-of-bounds":
+        return report
+    return report.model_copy(update={"signature": "race"})
 
 
 def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> list[CompilerLine]:
@@ -105,17 +110,16 @@ def compiler_lines(adapter: Adapter, source: Source, failure: WorkerFailure) -> 
     text = "\n".join((failure.log, str(detail.get("trace", "")) or failure.message))
     lines = list(adapter.explain(text, source))
     if lines:
-        return lines[:20]
+        return lines[:_MOST_LINES]
     frames = detail.get("frames")
-    own_frames = (
-        [f for f in frames if isinstance(f, dict) and f.get("file") in source.files] if isinstance(frames, list) else []
-    )
+    frames = frames if isinstance(frames, list) else []
+    own_frames = [f for f in frames if isinstance(f, dict) and f.get("file") in source.files]
     first = failure.message.strip().splitlines()
     message = (first[0] if first else failure.kind)[:500] + inside(failure)
     return [
         CompilerLine(file=f["file"], line=f["line"] if isinstance(f.get("line"), int) else None, message=message)
         for f in reversed(own_frames)
-    ][:5]
+    ][:_MOST_FRAMES]
 
 
 def inside(failure: WorkerFailure) -> str:
