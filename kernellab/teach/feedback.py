@@ -18,22 +18,26 @@ from kernellab.teach.measure import MOST_SHARE, Figures, figures
 
 Rank = Callable[[Task, Source, Target], Ranking]
 
-#: a share of a copy's rate at which little is left, a ratio of two times that counts as a difference, and one of bytes
-_NEAR_COPY, _SLOWER, _TRAFFIC = 0.8, 1.3, 1.1
+#: share of a copy's rate from which little is left to gain
+_NEAR_COPY = 0.8
+#: ratios that count as a difference: of two times, and of bytes
+_SLOWER, _TRAFFIC = 1.3, 1.1
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A right answer's figures next to a reference's: ``reference`` says whose, ``reference_ms`` is its time.
-    ``facts`` are the answer's, of an exercise that asks for ``traffic`` at most; ``cores`` run iterations at once on
-    this machine."""
+    """A right answer's figures next to a reference's."""
 
     own: Figures
+    #: whose the other kernel is, in words, and its time; "" and None where there is none
     reference: str = ""
     reference_ms: float | None = None
+    #: what the answer does, where it is a sketch
     facts: Facts | None = None
+    #: iterations that run at once on this machine
     cores: int = 1
     exercise: str = ""
+    #: traffic that the exercise asks for, at most
     traffic: float = 1.0
 
     @property

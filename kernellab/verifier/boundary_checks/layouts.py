@@ -1,4 +1,9 @@
-"""Non-contiguous layouts of arguments: other orders of the dimensions, gaps, steps, overlapping elements."""
+"""Non-contiguous layouts of arguments: other orders of the dimensions, gaps, steps, overlapping elements.
+
+A layout says where each argument lies in the worker's memory: its offset and strides. A family of layouts is a function
+from a shape to strides (:data:`Strides`), for example ``(3, 4, 5)`` to ``(20, 1, 4)`` for the last two dimensions
+swapped; it gives contiguous strides for ranks to which it does not apply.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +26,10 @@ from kernellab.verifier.protocol.memory import Layout, Place, lay_out
 if TYPE_CHECKING:
     from kernellab.verifier.cases.cases import Case
 
+#: A function from a shape to strides, in elements.
 Strides = Callable[[tuple[int, ...]], tuple[int, ...]]
 
+#: Bytes of a page of memory.
 _PAGE = 4096
 #: torch's allocators return multiples of this; an argument at another address is a view.
 LINE_BYTES = 64
@@ -191,11 +198,11 @@ def with_equal_rows(case: Case, dim: int = 0) -> Case:
     """Return the case with every slice along ``dim`` replaced by the first one, in each tensor of at least two
     dimensions (or along the last dimension, -1, of each tensor); weights stay as they are."""
 
-    def of(repeats: bool, arg: Any) -> Any:
+    def with_first(arg: Any, may_repeat: bool) -> Any:
         wide = isinstance(arg, torch.Tensor) and _can_repeat(arg.dim(), dim) and arg.shape[dim] > 1
-        return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and repeats else arg
+        return arg.narrow(dim, 0, 1).expand(arg.shape).contiguous() if wide and may_repeat else arg
 
-    return replace(case, held=tuple(of(repeats, a) for repeats, a in zip(_repeats(case), case.args, strict=True)))
+    return replace(case, held=tuple(map(with_first, case.args, _may_repeat(case))))
 
 
 def expanded(case: Case, dim: int = 0) -> Layout:
@@ -205,7 +212,7 @@ def expanded(case: Case, dim: int = 0) -> Layout:
         replace(p, strides=tuple(0 if i == dim % len(p.shape) else s for i, s in enumerate(p.strides)))
         if repeats and _can_repeat(len(p.shape), dim) and 0 not in p.shape
         else p
-        for repeats, p in zip(_repeats(case), plain.places, strict=True)
+        for repeats, p in zip(_may_repeat(case), plain.places, strict=True)
     )
     return Layout(places, plain.size)
 
@@ -214,7 +221,7 @@ def _can_repeat(rank: int, dim: int) -> bool:
     return rank >= 1 if dim == -1 else rank >= dim + 2
 
 
-def _repeats(case: Case) -> list[bool]:
+def _may_repeat(case: Case) -> list[bool]:
     """Return which arguments may repeat a slice: tensors that are neither weights nor written by the reference."""
     written = case.task.module().written
     return [
@@ -244,22 +251,22 @@ def mixed(args: Sequence[Any], placed: Mapping[int, Placed], same: Sequence[tupl
     fences: list[int] = []
     end = 0
     for position, arg in enumerate(args):
-        how, usual = placed.get(position, Placed()), lay_out([arg]).places[0]
+        placement, usual = placed.get(position, Placed()), lay_out([arg]).places[0]
         if not isinstance(arg, torch.Tensor):
             places.append(usual)
             continue
-        strides = usual.strides if how.strides is None else how.strides(usual.shape)
-        place = replace(usual, strides=(0, *strides[1:]) if how.repeats and strides else strides)
+        strides = usual.strides if placement.strides is None else placement.strides(usual.shape)
+        place = replace(usual, strides=(0, *strides[1:]) if placement.repeats and strides else strides)
         size = place.span * arg.element_size()
         begin = -(-(end + CAPS.guard) // _PAGE) * _PAGE
-        if how.at == "end" and size:
+        if placement.at == "end" and size:
             fence = -(-(begin + size) // _PAGE) * _PAGE
             fences.append(fence)
             # A vector load within its line stays on the page.
             begin = (fence - size) // LINE_BYTES * LINE_BYTES
             end = fence + _PAGE
         else:
-            begin += arg.element_size() if how.at == "element" else 0
+            begin += arg.element_size() if placement.at == "element" else 0
             end = begin + size
         places.append(replace(place, offset=begin))
     for first, second in same:

@@ -1,4 +1,8 @@
-"""Ranges of a task's integers and masks: what its own inputs draw, and what its reference accepts."""
+"""Ranges of a task's integers and masks: what its own inputs draw, and what its reference accepts.
+
+Nothing declares which integers a reference accepts, so that it is run with larger and smaller ones, in a copy of this
+process: an index out of range may crash it.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +40,25 @@ _OF_SHAPES = frozenset((
 ))  # fmt: skip
 #: Length from which larger values are not tried.
 _LONG = 1 << 14
-#: Seconds that a call in a copy of this process may take, and between two checks of it.
-_CALL, _LOOK = 20.0, 0.001
+#: Seconds that a call in a copy of this process may take, and between two looks at it.
+_CALL_SECONDS, _LOOK_SECONDS = 20.0, 0.001
 
 
 @dataclass(frozen=True)
 class Range:
-    """Integers of one argument: ``low`` to ``high`` in the task's own samples; ``least`` to ``most`` of those that the
-    reference accepts. ``fixed``: every sample is the same; ``is_sorted``: rows rise; ``mask``: bools."""
+    """Integers of one argument."""
 
+    #: ends of the values in the task's own samples
     low: int
     high: int
+    #: ends of those that the reference accepts
     least: int
     most: int
+    #: whether every sample is the same
     fixed: bool
+    #: whether rows rise
     is_sorted: bool
+    #: whether it is of bools
     mask: bool
 
 
@@ -63,14 +71,15 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
     is_mask = first.dtype == torch.bool
     if is_mask or not first.numel():
         is_equal = all(torch.equal(first, s) for s in samples[1:])
-        return Range(0, 1, 0, 1, is_equal, False, is_mask)
+        return Range(0, 1, least=0, most=1, fixed=is_equal, is_sorted=False, mask=is_mask)
     fixed = all(torch.equal(first, s) for s in samples[1:])
     samples = [computable(s) for s in samples]
-    low, high = (f(int(f2(s)) for s in samples) for f, f2 in ((min, torch.min), (max, torch.max)))
+    low, high = min(int(s.min()) for s in samples), max(int(s.max()) for s in samples)
     is_sorted = first.dim() > 0 and first.shape[-1] > 2 and all(rises(s) for s in samples)
     if domain is not None:
         low, high = _stated(domain, low, high)
-        return Range(low, high, low, high, fixed or domain == "fixed", is_sorted, False)
+        is_fixed = fixed or domain == "fixed"
+        return Range(low, high, least=low, most=high, fixed=is_fixed, is_sorted=is_sorted, mask=False)
     info = torch.iinfo(first.dtype)
     lows = [*([] if sized else [info.min]), -(high + 1), -1, 0, low - 1]
     highs = [*([] if sized else [info.max]), 2 * high + 1, high + 1]
@@ -78,7 +87,7 @@ def range_of(samples: Sequence[Tensor], domain: str | None, takes: Callable[[Ten
         lows, highs = [low - 1], []
     least = next((n for n in lows if info.min <= n < low and takes(_with(first, n))), low)
     most = next((n for n in highs if high < n <= info.max and takes(_with(first, n))), high)
-    return Range(low, high, least, most, fixed, is_sorted, False)
+    return Range(low, high, least=least, most=most, fixed=fixed, is_sorted=is_sorted, mask=False)
 
 
 def rises(value: Tensor) -> bool:
@@ -113,23 +122,22 @@ def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], b
     import torch
 
     host = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
-    late: list[bool] = []
+    is_late = False
 
     def takes(value: Tensor) -> bool:
-        if late:
+        nonlocal is_late
+        if is_late:
             return False
         replaced = [*host[:position], value.cpu(), *host[position + 1 :]]
         ran = _in_a_copy(lambda: task.module().results(replaced))
-        if ran is None:
-            late.append(True)
+        is_late = ran is None
         return bool(ran)
 
     return takes
 
 
 def _in_a_copy(call: Callable[[], object]) -> bool | None:
-    """Return whether a call returns in a copy of this process, which may crash; None if it exceeds ``_CALL``
-    seconds."""
+    """Return whether a call returns in a copy of this process, which may crash; None if it exceeds ``_CALL_SECONDS``."""
     import torch
 
     with warnings.catch_warnings():
@@ -146,12 +154,12 @@ def _in_a_copy(call: Callable[[], object]) -> bool | None:
         except BaseException:
             os._exit(2)
         os._exit(0)
-    until = time.monotonic() + _CALL
+    until = time.monotonic() + _CALL_SECONDS
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(_LOOK)
+        time.sleep(_LOOK_SECONDS)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None
