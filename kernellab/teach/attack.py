@@ -20,6 +20,7 @@ from itertools import combinations
 from multiprocessing.connection import wait
 from pathlib import Path
 from random import sample
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -75,25 +76,36 @@ class Kernel(BaseModel):
 
 @dataclass(frozen=True)
 class Attempt:
-    """``holes``: each of them alone lets the attempt through. ``together``: two that do so only as a pair. ``honest``:
-    it is accepted with every hole closed. ``unsteady``: what is said of it differs between equal runs."""
+    """What the judge says of an attempt, and the holes that it used."""
 
     ruling: Ruling
+    #: each of them alone lets the attempt through
     holes: tuple[str, ...] = ()
+    #: two that do so only as a pair
     together: tuple[str, ...] = ()
+    #: it is accepted with every hole closed
     honest: bool = False
+    #: what is said of it differs between equal runs
     unsteady: bool = False
+
+
+class HonestRefused(NamedTuple):
+    """An honest kernel that a repaired judge does not accept; ``why`` is "" where it is not shown."""
+
+    name: str
+    why: str
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """``closed``: holes whose cheats are all refused; ``passed``: cheats by name that are still accepted; ``refused``:
-    honest kernels that are not accepted, with the reason where it is known. One of these, and nothing counts as
-    closed."""
+    """What a learner's repairs do to the judge."""
 
+    #: holes whose cheats are all refused
     closed: tuple[str, ...]
+    #: cheats by name that are still accepted
     passed: tuple[str, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
+    #: honest kernels that are not accepted: with one of these, nothing counts as closed
+    refused: tuple[HonestRefused, ...] = ()
     #: what is said of a run that was ended for the time it took
     late: str = ""
 
@@ -166,16 +178,16 @@ def repaired(repairs: str) -> Repaired:
         raise CourseError(f"Line {error.lineno}: {error.msg}.", "Write functions of the judge, rewritten.") from None
     except (MemoryError, RecursionError, UnicodeError):
         raise CourseError("The repairs cannot be read.", "Write functions of the judge, rewritten.") from None
-    met = kernels()
+    every = kernels()
     with _Judge() as judge:
         rulings: dict[str, Ruling] = {}
-        for k in sample(met, len(met)):
-            rulings[k.name] = judge.ruling(_among(k, met), repairs=repairs)
-            if rulings[k.name].late and not k.hole:  # an honest kernel takes milliseconds: nothing counts
-                return Repaired((), refused=((k.name, rulings[k.name].why),), late=rulings[k.name].why)
-    bad = [k.name for k in met if not k.hole and not rulings[k.name].accepted]
-    refused = tuple((name, rulings[name].why if name == _SHOWN else "") for name in bad)
-    passed = [k for k in met if k.hole and rulings[k.name].accepted]
+        for kernel in sample(every, len(every)):
+            ruling = rulings[kernel.name] = judge.ruling(_among(kernel, every), repairs=repairs)
+            if ruling.late and not kernel.hole:  # an honest kernel takes milliseconds: nothing counts
+                return Repaired((), refused=(HonestRefused(kernel.name, ruling.why),), late=ruling.why)
+    honest_names = [k.name for k in every if not k.hole and not rulings[k.name].accepted]
+    refused = tuple(HonestRefused(name, rulings[name].why if name == _SHOWN else "") for name in honest_names)
+    passed = [k for k in every if k.hole and rulings[k.name].accepted]
     closed = () if refused else tuple(name for name in holes() if name not in {k.hole for k in passed})
     late = next((ruling.why for ruling in rulings.values() if ruling.late), "")
     return Repaired(closed, tuple(k.name for k in passed), refused, late)
@@ -186,9 +198,9 @@ def _short(text: str) -> None:
         raise CourseError(said, "The lesson's own kernels have some hundred.")
 
 
-def _among(kernel: Kernel, met: Sequence[Kernel]) -> str:
+def _among(kernel: Kernel, every: Sequence[Kernel]) -> str:
     """The kernel between the texts of those of the other kind: words of a source tell no cheat from an honest one."""
-    others = [other.source for other in met if bool(other.hole) != bool(kernel.hole)]
+    others = [other.source for other in every if bool(other.hole) != bool(kernel.hole)]
     return f"{others[::2]!r}\n{kernel.source}\n{others[1::2]!r}\n"
 
 

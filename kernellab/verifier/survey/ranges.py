@@ -137,7 +137,8 @@ def runs(task: Task, args: Sequence[Any], position: int) -> Callable[[Tensor], b
 
 
 def _in_a_copy(call: Callable[[], object]) -> bool | None:
-    """Return whether a call returns in a copy of this process, which may crash; None if it exceeds ``_CALL_SECONDS``."""
+    """Return whether a call returns in a copy of this process, which may crash; None if it takes longer than
+    ``_CALL_SECONDS``."""
     import torch
 
     with warnings.catch_warnings():
