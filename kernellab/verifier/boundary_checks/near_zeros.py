@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Points between which a change of sign is looked for, and halvings of such an interval.
 _POINTS, _HALVINGS = 32, 40
-#: At a zero the result is at most this share of its size around it, and the number at least this share of the argument's.
+#: A zero: the result is at most this share of its size around it, the number at least this share of the argument's.
 _ZERO, _AWAY = 1e-9, 1e-2
 #: Binary exponents of the least and greatest distance from a zero, relative to the number there.
 _LEAST_DISTANCE, _MOST_DISTANCE = -20, -4
