@@ -11,8 +11,10 @@ from torch import Tensor
 from kernellab.task.dtypes import computable, parts
 from kernellab.verifier.compare.records import Limits
 
-#: Factor beyond the limits of the rules, and least error as a share of an element's size.
-_CLEAR, _SHARE = 4.0, 1e-3
+#: Factor beyond the limits of the rules by which a planted error is clear.
+_CLEAR = 4.0
+#: Least planted error as a share of an element's size.
+_SHARE = 1e-3
 #: Number of wrong answers derived from one right answer.
 PLANTED = 7
 #: Least norm of a reference whose squares do not underflow in float64.
@@ -75,15 +77,15 @@ class _Sizes:
         self.dtype = want.dtype
         self.some = parts(computable(want))
         self.floor, self.element = limits.floor, limits.element()
-        self.rms = 0.0
+        #: Norm of the finite elements, and their root mean square; of floats alone.
+        self.norm = self.rms = 0.0
         #: Index of the first finite element.
         self.number: int | None = None
         if self.exact:
             return
         finite = torch.isfinite(computable(want).reshape(-1))
-        self.whole = bool(finite.all())
         self.number = int(finite.int().argmax()) if bool(finite.any()) else None
-        numbers = self.some.double() if self.whole else self.some.double().nan_to_num(0.0, 0.0, 0.0)
+        numbers = self.some.double() if bool(finite.all()) else self.some.double().nan_to_num(0.0, 0.0, 0.0)
         self.norm = float(numbers.square().sum()) ** 0.5
         self.rms = self.norm / numbers.numel() ** 0.5
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.candidate import Stages
 
 
+#: Relative distance of two float64 answers that counts as equal.
 _EXACT = 1e-9
+#: Factor of the samples' size by which a changed element differs: it shows in a sum of many.
+_FAR = 20.0
 
 
 def metamorphic(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> list[str]:
@@ -145,7 +148,7 @@ def _other_value(case: Case, position: int, index: int) -> float | int | None:
         low, high = float(value.min()), float(value.max())
         return (high if current - low < high - current else low) if legal.support.value in ("unit", "range") else None
     sign = -1.0 if legal.support.value == "nonpositive" or (legal.support.value == "real" and current > 0) else 1.0
-    return sign * 20.0 * legal.rms
+    return sign * _FAR * legal.rms
 
 
 # -- a permuted batch --------------------------------------------------------------------------------------------------
@@ -164,7 +167,7 @@ def _permuted(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
         # A kernel that keeps the last call's answer now has the base's.
         stages.sure_call(base)
         order = row_order(rows, seed)
-        if not all(_same(n.want, w.want[order.to(w.want.device)]) for n, w in _pairs(case, base)):
+        if not all(_is_equal(n.want, w.want[order.to(w.want.device)]) for n, w in _pairs(case, base)):
             continue
         got = stages.check(case)
         _follows(stages, case, got, [o[order.to(o.device)] for o in outputs], "the rows of the input were permuted")
@@ -195,7 +198,7 @@ def _scaled(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
         if legal.support not in OPEN or spec.key or not _runs(case):
             continue
         for factor in (2.0, 1.0, 4.0):
-            if all(_same(n.want, w.want * factor) for n, w in _pairs(case, base)):
+            if all(_is_equal(n.want, w.want * factor) for n, w in _pairs(case, base)):
                 stages.sure_call(base)
                 got = stages.check(case)
                 want = [scaled(o, factor) if o.is_floating_point() else o * factor for o in outputs]
@@ -207,8 +210,9 @@ def _scaled(stages: Stages, base: Case, outputs: Sequence[Tensor]) -> bool:
 # -- inside ------------------------------------------------------------------------------------------------------------
 
 
-def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[Tensor], what: str) -> None:
-    """Require two answers of the kernel to agree; each is already within the limits of its reference."""
+def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[Tensor], change: str) -> None:
+    """Require two answers of the kernel to agree after a ``change``, in words; each is already within the limits of its
+    reference."""
     for i, (limits, output, expected) in enumerate(zip(stages.limits_for(case), got, want, strict=True)):
         if not output.is_floating_point() or case.references[i].double is None:
             continue
@@ -219,14 +223,14 @@ def _follows(stages: Stages, case: Case, got: Sequence[Tensor], want: Sequence[T
             around = Reference(around.native, expected.double(), expected.double() + (nudged.nudged - nudged.want))
         twice = Limits(2 * limits.floor, 2 * limits.tau, limits.share)
         if compare(output, around, twice)[0] is not None:
-            raise stages.refused(case, "not-equivariant", f"{what} and output {i} does not change accordingly")
+            raise stages.refused(case, "not-equivariant", f"{change} and output {i} does not change accordingly")
 
 
 def _pairs(case: Case, base: Case) -> list[tuple[Reference, Reference]]:
     return list(zip(case.references, base.references, strict=True))
 
 
-def _same(one: Tensor, two: Tensor) -> bool:
+def _is_equal(one: Tensor, two: Tensor) -> bool:
     """Return whether tensors are equal up to float64 rounding (integers: exactly)."""
     if one.shape != two.shape:
         return False
