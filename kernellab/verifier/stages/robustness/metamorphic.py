@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Relative distance of two float64 answers that counts as equal.
 _EXACT = 1e-9
-#: Factor of the samples' size by which a changed element differs: it shows in a sum of many.
+#: Size of a changed element, in units of the samples' root mean square; chosen, not measured.
 _FAR = 20.0
 
 
