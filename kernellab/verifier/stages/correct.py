@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernellab.conditions import DrawnLimit, FixedSizes, Mark
 from kernellab.errors import counted
@@ -88,38 +88,57 @@ def _correct(stages: Stages) -> str:
                 stages.task, tuple(counterexample.sizes.items()), Family(counterexample.family), counterexample.seed
             )
         )
-    checked, seconds, refused = _planned(stages)
-    if stages.context.interpreted:
-        for case in selection.as_long_as_time_allows(stages.task, list(zip(checked, seconds, strict=True))):
-            stages.check(case)
-            checked = [*checked, case]
-    else:
-        options = stages.context.options
-        longest = options.longest if options.level is Trust.T1 else 0
-        stages.context.tell("sizes at the ends of their ranges")
-        long = both_long(stages.task, checked, longest)
-        if long is not None:
-            stages.check(long)
-            checked = [*checked, long.timed()]
-            del long
-        for case in islice(wide(stages.task, checked, longest), DRAWN.wide):
-            stages.check(case, private=True)
-            checked = [*checked, replace(case)]  # a copy that drops the arguments
-        stages.context.tell("sizes from all of their ranges")
-        checked = [*checked, *_all_over(stages, longest)]
-        stages.context.tell("contents far from zero, and repeated calls")
-        _long_and_shifted(stages, checked)
-        # a copy without the placeholder outputs of a timed one
-        ordered(stages, replace(max(checked, key=lambda c: max((n for _, n in c.sizes), default=0))))
-    left = f", {counted(refused, 'other')} that the reference refuses" if refused else ""
-    dims = [(d.name, max((dict(c.sizes)[d.name] for c in checked), default=0), d.max) for d in stages.task.dims]
-    part = tuple(dim for dim in dims if dim[1] < dim[2])
-    countless = _past_an_int(stages.task, [dict(c.sizes) for c in checked])
-    if part or countless:
-        stages.context.findings.add(FixedSizes(dims=part, elements=countless))
+    planned = _planned(stages)
+    longer = _longer_interpreted(stages, planned) if stages.context.interpreted else _longer(stages, planned.cases)
+    checked = [*planned.cases, *longer]
+    _add_sizes(stages, checked)
+    left = f", {counted(planned.refused, 'other')} that the reference refuses" if planned.refused else ""
     names = dict.fromkeys(c.family.value for c in checked)
     worst, tests = stages.comparison.worst, stages.comparison.tests.words
     return f"{counted(len(checked), 'case')} ({', '.join(names)}){left}, relative error at most {worst:.1e}; {tests}"
+
+
+def _longer_interpreted(stages: Stages, planned: Planned) -> list[Case]:
+    """Check longer sizes in an interpreter, as many as time allows, and return their cases."""
+    longer = []
+    for case in selection.as_long_as_time_allows(stages.task, list(zip(planned.cases, planned.seconds, strict=True))):
+        stages.check(case)
+        longer.append(case)
+    return longer
+
+
+def _longer(stages: Stages, planned: Sequence[Case]) -> list[Case]:
+    """Check longer sizes, sizes from all of the ranges, and long contents that are unusual. Return the cases, without
+    their tensors."""
+    options = stages.context.options
+    longest = options.longest if options.level is Trust.T1 else 0
+    longer: list[Case] = []
+    stages.context.tell("sizes at the ends of their ranges")
+    long = both_long(stages.task, planned, longest)
+    if long is not None:
+        stages.check(long)
+        longer.append(long.timed())
+        del long
+    for case in islice(wide(stages.task, [*planned, *longer], longest), DRAWN.wide):
+        stages.check(case, private=True)
+        longer.append(replace(case))  # a copy that drops the arguments
+    stages.context.tell("sizes from all of their ranges")
+    longer += _all_over(stages, longest)
+    stages.context.tell("contents far from zero, and repeated calls")
+    checked = [*planned, *longer]
+    _long_and_shifted(stages, checked)
+    # a copy without the placeholder outputs of a timed one
+    ordered(stages, replace(max(checked, key=lambda c: max((n for _, n in c.sizes), default=0))))
+    return longer
+
+
+def _add_sizes(stages: Stages, checked: Sequence[Case]) -> None:
+    """Record the Dims, and tensors of very many elements, that were not tried up to the end of their ranges."""
+    dims = [(d.name, max((dict(c.sizes)[d.name] for c in checked), default=0), d.max) for d in stages.task.dims]
+    part = tuple(dim for dim in dims if dim[1] < dim[2])
+    elements = _past_an_int(stages.task, [dict(c.sizes) for c in checked])
+    if part or elements:
+        stages.context.findings.add(FixedSizes(dims=part, elements=elements))
 
 
 #: The most that an int of 32 bits counts.
@@ -136,9 +155,17 @@ def _past_an_int(task: Task, tried: Sequence[Mapping[str, int]]) -> tuple[tuple[
     return (most,) if most[1] <= _INT < most[2] else ()
 
 
-def _planned(stages: Stages) -> tuple[list[Case], list[float], int]:
-    """Check the planned cases. Return those checked without their tensors, the seconds of each, and the number of cases
-    that the reference refuses."""
+class Planned(NamedTuple):
+    """The planned cases that were checked, without their tensors; the seconds of each; and the number of cases that the
+    reference refuses."""
+
+    cases: list[Case]
+    seconds: list[float]
+    refused: int
+
+
+def _planned(stages: Stages) -> Planned:
+    """Check the planned cases. Raises Refused."""
     # each case is held by this list alone, so that its tensors are freed once it is checked
     planned = stages.ahead.correct()
     checked: list[Case] = []
@@ -155,7 +182,7 @@ def _planned(stages: Stages) -> tuple[list[Case], list[float], int]:
         stages.check(case, right=quiet(stages, case) if is_quiet else (), private=True)
         seconds.append(time.monotonic() - began)
         checked.append(case.timed())
-    return checked, seconds, count - len(checked)
+    return Planned(checked, seconds, count - len(checked))
 
 
 def _long_and_shifted(stages: Stages, checked: Sequence[Case]) -> None:
