@@ -1,7 +1,9 @@
 """The candidate's worker and the operations that all stages share.
 
-An operation that detects an error raises :class:`Refused` with evidence. The stages themselves are the modules correct,
-robust, honest and fast.
+:class:`Stages` holds the worker in which the candidate is built, and what one stage leaves for another. A stage calls
+the kernel by :meth:`Stages.check`, which requires right outputs, by :meth:`Stages.outputs`, which requires the right
+form, or by :meth:`Stages.call`, which only keeps the memory rules. An operation that detects an error raises
+:class:`Refused` with evidence. The stages themselves are the modules correct, robust, honest and fast.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +51,13 @@ if TYPE_CHECKING:
     from kernellab.verifier.stages.robustness.ordinary import Ordinary
 
 
+class TracedCall(NamedTuple):
+    """A case, and the names of the launches that it made while torch's dispatcher was traced."""
+
+    case: Case
+    launches: list[str]
+
+
 class Stages:
     """Hold the candidate's worker for one verification; a context manager."""
 
@@ -84,8 +93,8 @@ class Stages:
         self.seed: int | None = None
         #: Random normal inputs for the stage honest.
         self.normal: Case | None = None
-        #: Case traced for the share of own code, and the names of its launches.
-        self.traced: tuple[Case, list[str]] | None = None
+        #: The call that was traced for the share of own code.
+        self.traced: TracedCall | None = None
         #: Names of launches that are recorded once and then only replayed.
         self.replays: list[str] = []
         #: Right answers of earlier cases, to detect a stale result.

@@ -30,6 +30,7 @@ from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.memory import lay_out
 from kernellab.verifier.protocol.rules import HONEST
 from kernellab.verifier.stages.ablation import ghost_test
+from kernellab.verifier.stages.candidate import TracedCall
 from kernellab.verifier.stages.precision import precision_class
 from kernellab.verifier.stages.refused import Refused
 
@@ -54,7 +55,7 @@ def launches_unwatched(stages: Stages) -> None:
 
     Calls with and without the mode alternate on one case: a graph that replays recorded launches launches in neither.
     """
-    if stages.traced is None or not stages.traced[1]:
+    if stages.traced is None or not stages.traced.launches:
         return
     case, names = stages.traced
     layout, seconds = lay_out(case.args), stages.call_deadline(case)
@@ -175,7 +176,7 @@ def _traced(stages: Stages, case: Case) -> Trace:
     try:
         with _launches(stages) as launched:
             answer = stages.worker.trace(layout, 0, stages.context.left(3 * stages.call_deadline(case)))
-        stages.traced = case, launched
+        stages.traced = TracedCall(case, launched)
         total, library = float(answer["total"]), _seconds_by_name(answer["library"])
         if only_moves(stages.task):
             moves = _seconds_by_name(answer.get("moves") or {})
