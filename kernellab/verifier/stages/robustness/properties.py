@@ -32,7 +32,8 @@ from kernellab.verifier.boundary_checks.denormals_and_zeros import denormals, mi
 from kernellab.verifier.boundary_checks.drawn import along
 from kernellab.verifier.boundary_checks.fences import reads_inside
 from kernellab.verifier.boundary_checks.near_zeros import near_zeros
-from kernellab.verifier.boundary_checks.scalars import is_held, other_values, scalar_right, scalars
+from kernellab.verifier.boundary_checks.scalar_values import other_values
+from kernellab.verifier.boundary_checks.scalars import is_held, scalar_right, scalars
 from kernellab.verifier.boundary_checks.small_numbers import small_numbers
 from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.extents import of_paths
