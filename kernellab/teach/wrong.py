@@ -224,8 +224,9 @@ def _map_of(name: str, case: Case, got: Tensor, want: Tensor, wrong: Tensor, wri
     """The map of output ``name``; ``wrong`` and ``written`` mark its elements."""
     import torch
 
+    from kernellab.verifier.compare.error_places import first_wrong
     from kernellab.verifier.compare.records import Mismatch
-    from kernellab.verifier.compare.signature import first_wrong, numeric
+    from kernellab.verifier.compare.signature import numeric
 
     first = first_wrong(wrong)
     tensors = [a.double() for a in case.args if isinstance(a, torch.Tensor) and a.is_floating_point()]

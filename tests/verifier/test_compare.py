@@ -19,22 +19,12 @@ from kernellab.verifier.cases import cases
 from kernellab.verifier.cases import contrast as contrasts
 from kernellab.verifier.cases.contrast import contrast
 from kernellab.verifier.cases.judged import Wrong
-from kernellab.verifier.compare import signature
+from kernellab.verifier.compare import error_places
 from kernellab.verifier.compare.compare import Limits, Mismatch, Reference, compare, metadata
+from kernellab.verifier.compare.error_places import at_edge, error_map, first_wrong, mapped, repeats, scattered, where
 from kernellab.verifier.compare.fast_accept import beyond_doubt
 from kernellab.verifier.compare.scale import cut_off
-from kernellab.verifier.compare.signature import (
-    at_edge,
-    error_map,
-    first_wrong,
-    holds_fresh,
-    mapped,
-    numeric,
-    repeats,
-    scattered,
-    stored_narrow,
-    where,
-)
+from kernellab.verifier.compare.signature import holds_fresh, numeric, stored_narrow
 from kernellab.verifier.protocol.memory import POISON
 from kernellab.verifier.stages import diagnosis, evidence
 from kernellab.verifier.stages.refused import Refused
@@ -393,13 +383,13 @@ def test_errors_that_follow_a_diagonal_are_said_to() -> None:
 
 @pytest.mark.parametrize("piece", (1, 60, 100, 1 << 22))
 def test_a_diagonal_is_looked_for_in_pieces(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signature, "_SIDES_PIECE", piece)
+    monkeypatch.setattr(error_places, "_SIDES_PIECE", piece)
     for shape in ((36, 36), (50, 20), (20, 50)):
         rows, columns = torch.arange(shape[0])[:, None], torch.arange(shape[1])
         for wrong in (rows == columns, rows >= columns, rows <= columns, rows > columns, rows < columns):
             wrong = wrong & (torch.rand(shape) < 0.8)
             below, above = bool((wrong & (rows > columns)).any()), bool((wrong & (rows < columns)).any())
-            assert signature._sides(wrong) == (below, above)
+            assert error_places._sides(wrong) == (below, above)
 
 
 def test_a_map_shows_the_wrong_corner() -> None:

@@ -15,7 +15,8 @@ from kernellab.task import load_task
 from kernellab.task.dtypes import alike
 from kernellab.verifier.compare import chunked, close, compare, fast_accept
 from kernellab.verifier.compare.compare import PIECE, Limits, Reference
-from kernellab.verifier.compare.signature import error_map, numeric, where
+from kernellab.verifier.compare.error_places import error_map, where
+from kernellab.verifier.compare.signature import numeric
 from kernellab.verifier.protocol.rules import DEVICE
 
 from .kit import Judge

@@ -12,7 +12,7 @@ from kernellab.task import load_task
 from kernellab.task.sample.inputs import Family
 from kernellab.verifier.cases.cases import case, make_args
 from kernellab.verifier.cases.changes import changed
-from kernellab.verifier.compare.signature import where
+from kernellab.verifier.compare.error_places import where
 from kernellab.verifier.judge import process_stats
 
 from .kit import RMS_CPP, Judge

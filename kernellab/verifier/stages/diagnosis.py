@@ -25,7 +25,7 @@ from kernellab.verifier.cases import cases, selection
 from kernellab.verifier.cases.cases import Case
 from kernellab.verifier.cases.contrast import contrast, whole_near
 from kernellab.verifier.cases.judged import Wrong
-from kernellab.verifier.compare import signature
+from kernellab.verifier.compare import error_places, signature
 from kernellab.verifier.judge.process import WorkerFailure
 from kernellab.verifier.protocol.remedies import right_with_own_inputs
 from kernellab.verifier.stages import evidence
@@ -113,7 +113,7 @@ class Diagnosis:
         differs = self._differs_again(wrong)
         # A tail error follows a dimension: its end, whole rows, or the start of the next row.
         mask = wrong.mismatch.wrong
-        clustered = mask is None or (bool(mask.any()) and not signature.scattered(mask))
+        clustered = mask is None or (bool(mask.any()) and not error_places.scattered(mask))
         shown, expected = (
             t.abs() if t.is_complex() else computable(t)
             for t in (wrong.got, wrong.case.references[wrong.output].want)
@@ -129,7 +129,7 @@ class Diagnosis:
         if wrong.output >= len(stages.task.outputs):
             position = stages.written[wrong.output - len(stages.task.outputs)]
             which = f"Argument {stages.task.args[position].name!r}, which the reference writes into: "
-        place = signature.where(mismatch.wrong, wrong.got) if mismatch.wrong is not None else ""
+        place = error_places.where(mismatch.wrong, wrong.got) if mismatch.wrong is not None else ""
         place = f", {place}" if place and place != report.signature else ""
         message = mismatch.message[:1].upper() + mismatch.message[1:]
         return f"{which}{message} ({wrong.case.words}){place}; {report.signature}."

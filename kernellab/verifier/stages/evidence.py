@@ -11,7 +11,7 @@ from kernellab.records import CompilerLine, Evidence, Source
 from kernellab.task import Task
 from kernellab.task.dtypes import computable
 from kernellab.verifier.cases.cases import Case
-from kernellab.verifier.compare import signature
+from kernellab.verifier.compare import error_places, signature
 from kernellab.verifier.compare.compare import Mismatch, Reference
 from kernellab.verifier.judge.process import WorkerFailure
 
@@ -48,7 +48,7 @@ def of_mismatch(
         # No single element is wrong: use the place of the largest error.
         difference = (shown - expected).abs()
         wrong = difference == difference.max()
-    where = signature.first_wrong(wrong)
+    where = error_places.first_wrong(wrong)
     return Evidence(
         signature=name
         or signature.numeric(
@@ -66,9 +66,9 @@ def of_mismatch(
         want=_value(reference.native, where),
         wrong_fraction=float(mismatch.wrong.double().mean()),
         rel_frobenius=_finite(mismatch.rel_frobenius),
-        error_map=signature.error_map(mismatch.wrong, shown),
-        mapped=signature.mapped(mismatch.wrong),
-        repeats=signature.repeats(mismatch.wrong),
+        error_map=error_places.error_map(mismatch.wrong, shown),
+        mapped=error_places.mapped(mismatch.wrong),
+        repeats=error_places.repeats(mismatch.wrong),
         **base,
     )
 
@@ -77,7 +77,7 @@ def of_element(output: int, got: Tensor, want: Tensor, wrong: Tensor | None) -> 
     """Return the first wrong element of an output, as fields of :class:`~kernellab.records.tried.Tried`."""
     if wrong is None or not bool(wrong.any()):
         return {"output": output}
-    where = signature.first_wrong(wrong)
+    where = error_places.first_wrong(wrong)
     return {"output": output, "first_wrong": where, "got": _value(got, where), "want": _value(want, where)}
 
 
