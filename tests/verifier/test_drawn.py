@@ -1242,7 +1242,7 @@ def test_a_reference_that_ends_its_process_beyond_its_places_is_not_run_there_in
 
 
 def test_a_reference_whose_copy_does_not_end_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "_CALL", 0.2)
+    monkeypatch.setattr(ranges, "_CALL_SECONDS", 0.2)
     task = load_task(
         "import time\nimport torch\ndef reference(x):\n    time.sleep(60 if x.max() > 9 else 0)\n    return x + 1\n"
         "def inputs():\n    return (torch.randint(0, 9, (4,)),)\n",
