@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kernellab.errors import KernellabError
 from kernellab.sketch.check import CheckResult, check
@@ -98,13 +99,15 @@ def variants(text: str, target: Target, names: Collection[str] | None = None) ->
     # a rewrite may change values that are too large for the chip
     if _checked(text, None).program is None:
         return []
-    setting, seen, rewritten = Setting(text, tree, target.chip, target.dsl), {text}, []
+    setting = Setting(text, tree, target.chip, target.dsl)
+    seen = {text}
+    distinct: list[Rewritten] = []
     for rewriting in chosen:
-        for one in rewriting.apply(setting):
-            if one.text not in seen:
-                seen.add(one.text)
-                rewritten.append(one)
-    return rewritten
+        for variant in rewriting.apply(setting):
+            if variant.text not in seen:
+                seen.add(variant.text)
+                distinct.append(variant)
+    return distinct
 
 
 def keeps(text: str, rewritten: Rewritten, target: Target) -> bool:
@@ -115,16 +118,22 @@ def keeps(text: str, rewritten: Rewritten, target: Target) -> bool:
     return after.program is not None and not _warnings(after) - _warnings(_checked(text, target.chip))
 
 
-#: the result of the latest check: a search tries many variants of one sketch
-_last: list[tuple[str, Chip | None, CheckResult]] = []
+class _Checked(NamedTuple):
+    text: str
+    chip: Chip | None
+    result: CheckResult
+
+
+#: the latest checks, of which a search asks for one again with each variant of the sketch
+_latest: list[_Checked] = []
 
 
 def _checked(text: str, chip: Chip | None) -> CheckResult:
-    for checked_text, on, result in list(_last):
-        if checked_text == text and on == chip:
-            return result
+    for one in list(_latest):
+        if one.text == text and one.chip == chip:
+            return one.result
     result = check(text, chip=chip)
-    _last[:] = [(text, chip, result), *_last[:7]]
+    _latest[:] = [_Checked(text, chip, result), *_latest[:7]]
     return result
 
 

@@ -42,6 +42,16 @@ def with_launch(file: tree.SketchFile, number: int, *sketches: tree.Sketch) -> t
     return replace(file, sketches=(*file.sketches[:number], *sketches, *file.sketches[number + 1 :]))
 
 
+def merged(file: tree.SketchFile, number: int, sketch: tree.Sketch) -> tree.SketchFile:
+    """Return ``file`` with ``sketch`` in place of the launch of that number and the next one."""
+    return replace(file, sketches=(*file.sketches[:number], sketch, *file.sketches[number + 2 :]))
+
+
+def tensors(sketch: tree.Sketch) -> dict[str, tree.TensorDecl]:
+    """Return the tensors that a launch declares, by name."""
+    return {i.name: i for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
+
+
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +176,17 @@ def _with_args(loop: tree.For, args: Sequence[tree.Expr]) -> tree.For:
     return replace(loop, hints=(tree.Hint(tuple(args), tree.Comments(comments)),))
 
 
+def parallel_hint(axis: str) -> tree.Hint:
+    """Return the hint of a parallel loop along ``axis`` (grididx, coreidx)."""
+    return tree.Hint((tree.Str("parallel"), tree.Str(axis)))
+
+
+def grid_axis(loop: tree.For) -> str:
+    """Return the axis in the hints of a parallel loop, without its number; "" without one."""
+    axis = next((word for word in words(loop) if word.startswith(("grididx", "coreidx"))), "")
+    return axis.partition(".")[0]
+
+
 # -- constants ---------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +228,11 @@ def declare(sketch: tree.Sketch, name: str, value: int, choices: Collection[int]
     else:
         lines[at] = replace(lines[at], items=(*lines[at].items, item))
     return replace(sketch, declarations=tuple(lines))
+
+
+def declare_tunable(sketch: tree.Sketch, name: str, choices: Sequence[int]) -> tree.Sketch:
+    """Return ``sketch`` with one more tunable, at the second of its ascending ``choices`` if there are several."""
+    return declare(sketch, name, choices[min(1, len(choices) - 1)], choices)
 
 
 def integers(exprs: Sequence[tree.Expr]) -> list[int]:
@@ -298,9 +324,14 @@ def is_load(node: object) -> TypeGuard[tree.Move]:
     return isinstance(node, tree.Move) and node.op == "load"
 
 
-def into(move: tree.Move) -> str:
-    """Return the tensor that a store writes."""
+def target_tensor(move: tree.Move) -> str:
+    """Return the tensor that a store writes; "" for a load."""
     return move.dest.name if isinstance(move.dest, tree.Subscript) else ""
+
+
+def source_tensor(move: tree.Move) -> str:
+    """Return the tensor that a load or gather reads a part of; "" for a store."""
+    return move.source.name if isinstance(move.source, tree.Subscript) else ""
 
 
 def uses(node: object) -> set[str]:

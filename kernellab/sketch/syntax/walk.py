@@ -62,9 +62,10 @@ def names(node: object) -> Iterator[str]:
 
 
 def destination(call: tree.Call) -> tree.Expr | None:
-    """Return the destination of an operation in call spelling: ``dst=``, else the last positional argument."""
+    """Return the destination of an operation in call spelling: ``dst=`` (``acc=`` of a gemm), else the last positional
+    argument."""
     for keyword in call.keywords:
-        if keyword.name == "dst":
+        if keyword.name in ("dst", "acc"):
             return keyword.value
     return call.args[-1] if call.args else None
 

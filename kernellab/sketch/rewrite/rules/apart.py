@@ -1,8 +1,9 @@
 """Splits short axes: a sum or a maximum along two to four places becomes one over as many tiles.
 
-Packed weights and interleaved pairs have such an axis. It is the innermost of every tile, two elements long; after the
-split, each place is a tile whose innermost axis is the next one, and a choice between places (``where(arange(2) < 1,
-low, high)``) is removed."""
+``reduce_sum(x * y, axis=[0, 1])`` of tiles [n, 2] becomes ``reduce_sum(x_at0 * y_at0 + x_at1 * y_at1, axis=0)`` of
+tiles [n]. Packed weights and interleaved pairs have such an axis. It is the innermost of every tile, two elements long;
+after the split, each place is a tile whose innermost axis is the next one, and a choice between places
+(``where(arange(2) < 1, low, high)``) is removed."""
 
 from __future__ import annotations
 
@@ -20,12 +21,11 @@ from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.ranks import Unknown, axes_of, keeps, rank_of, ranked
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.rewrite.rules.inter_kernel import pruned
-from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import nodes
+from kernellab.sketch.syntax.walk import nodes, written
 
-#: lengths of axes that are split
-_MOST = 4
+#: the longest axis that is split; chosen, not measured
+_MOST_PLACES = 4
 _EXACT = frozenset(("f32", "f64"))
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 _Definition = tree.Assign | tree.Move
@@ -35,33 +35,31 @@ def apart(setting: Setting) -> Iterator[Change]:
     """``reduce_sum(e, axis=[..., last])`` becomes the sum over the other axes of ``e`` at each place of its last axis.
     The same numbers are added in another order, in float32 or float64."""
     for number, sketch, tile_ranks in ranked(setting.tree):
-        once, known_tiles = definitions(sketch), tiles(setting, number)
+        by_name, known_tiles = definitions(sketch), tiles(setting, number)
         for call in nodes(sketch.body):
             if not isinstance(call, tree.Call) or call.func not in ("reduce_sum", "reduce_max", "reduce_min"):
                 continue
-            places = _Places(tile_ranks, once, known_tiles, edit.used_names(setting.tree))
+            places = _Places(tile_ranks, by_name, known_tiles, edit.used_names(setting.tree))
             try:
-                new, count = places.taken(call)
+                new = places.split(call)
             except Unknown:
                 continue
             body = edit.instead(sketch.body, call, new)
-            loop_sketch = pruned(replace(sketch, body=_with_loads(body, places.loads)))
-            yield (
-                edit.with_launch(setting.tree, number, loop_sketch),
-                f"took the last axis of a {call.func} in {sketch.name} apart into its {count} places",
-            )
+            new_sketch = pruned(replace(sketch, body=_with_loads(body, places.loads)))
+            why = f"took the last axis of a {call.func} in {sketch.name} apart into its {places.length} places"
+            yield edit.with_launch(setting.tree, number, new_sketch), why
 
 
 def definitions(sketch: tree.Sketch) -> dict[str, _Definition]:
     """Return the statement of each tile that only one statement writes, in a block that contains every later reader."""
-    times = Counter(name for stmt in nodes(sketch.body) for name in written(stmt))
+    writes = Counter(name for stmt in nodes(sketch.body) for name in written(stmt))
     by_name: dict[str, _Definition] = {}
     body: edit.Body = sketch.body
     while body:
         by_name |= {
             written(s)[0]: s
             for s in body
-            if isinstance(s, (tree.Assign, tree.Move)) and len(written(s)) == 1 and times[written(s)[0]] == 1
+            if isinstance(s, (tree.Assign, tree.Move)) and len(written(s)) == 1 and writes[written(s)[0]] == 1
         }
         body = body[-1].body if isinstance(body[-1], tree.For) and edit.is_parallel(body[-1]) else ()
     return by_name
@@ -72,12 +70,12 @@ def tiles(setting: Setting, launch: int) -> dict[str, Tile]:
     if setting.program is None:
         return {}
     by_name: dict[str, Tile] = {}
-    unlike: set[str] = set()
+    ambiguous: set[str] = set()
     for tile in (t for s in statements(setting.program.kernels[launch].body) for t in declared_tiles(s)):
         first = by_name.setdefault(tile.name, tile)
         if (first.shape, first.dtype) != (tile.shape, tile.dtype):
-            unlike.add(tile.name)
-    return {name: tile for name, tile in by_name.items() if name not in unlike}
+            ambiguous.add(tile.name)
+    return {name: tile for name, tile in by_name.items() if name not in ambiguous}
 
 
 def _with_loads(body: edit.Body, more: Mapping[str, list[tree.Move]]) -> edit.Body:
@@ -98,34 +96,36 @@ class _Places:
     there."""
 
     ranks: Mapping[str, int]
-    once: Mapping[str, _Definition]
+    definitions: Mapping[str, _Definition]
     tiles: Mapping[str, Tile]
-    taken_names: set[str]
+    used: set[str]
     #: loaded tile -> the loads of its places
     loads: dict[str, list[tree.Move]] = field(default_factory=dict)
-    made: dict[tuple[str, int], tree.Name] = field(default_factory=dict)
-    count: int = 0
+    #: (loaded tile, place) -> the name of its tile
+    names: dict[tuple[str, int], tree.Name] = field(default_factory=dict)
+    #: the length of the last axis; 0 until an expression shows it
+    length: int = 0
 
-    def taken(self, call: tree.Call) -> tuple[tree.Expr, int]:
-        """Return the replacement of ``call``, and the number of places of its last axis."""
+    def split(self, call: tree.Call) -> tree.Expr:
+        """Return the replacement of the reduction ``call``."""
         inside = call.args[0]
         rank = rank_of(inside, self.ranks)
         axes = axes_of(call, rank)
         if rank < 1 or rank - 1 not in axes or keeps(call) or not self._is_exact(inside):
             raise Unknown
         at_first = self.at(inside, 0)
-        if not 2 <= self.count <= _MOST:
+        if not 2 <= self.length <= _MOST_PLACES:
             raise Unknown
-        terms = [at_first, *(self.at(inside, n) for n in range(1, self.count))]
+        terms = [at_first, *(self.at(inside, n) for n in range(1, self.length))]
         if call.func == "reduce_sum":
             joined = reduce(partial(tree.Binary, "+"), terms)
         else:
             joined = reduce(lambda a, b: tree.Call(call.func.removeprefix("reduce_"), (a, b)), terms)
         left = [edit.number(a) for a in axes if a != rank - 1]
         if not left:
-            return joined, self.count
+            return joined
         axis = left[0] if len(left) == 1 else tree.List(tuple(left))
-        return tree.Call(call.func, (joined,), (tree.Keyword("axis", axis),)), self.count
+        return tree.Call(call.func, (joined,), (tree.Keyword("axis", axis),))
 
     def at(self, expr: tree.Expr, place: int) -> tree.Expr:
         """Return ``expr`` at one place of its last axis; a single number is unchanged."""
@@ -140,9 +140,9 @@ class _Places:
                 return replace(expr, operand=self.at(expr.operand, place))
             case tree.Binary():
                 left, right = self.at(expr.left, place), self.at(expr.right, place)
-                return _settled(replace(expr, left=left, right=right))
+                return _folded(replace(expr, left=left, right=right))
             case tree.Call(func="arange", args=(tree.Num(value=int(count)),)):
-                self._counts(count)
+                self._check_length(count)
                 # of arange's type: a bare number would take the type of the other operand
                 return tree.Call("cast", (edit.number(place), tree.Name("i64")))
             case tree.Call(func="cast"):
@@ -150,13 +150,13 @@ class _Places:
             case tree.Call():
                 if expr.func not in OPS or OPS[expr.func].kind not in (OpKind.POINTWISE, OpKind.COMPARE):
                     raise Unknown
-                return self._chosen(replace(expr, args=tuple(self.at(a, place) for a in expr.args)))
+                return self._without_choice(replace(expr, args=tuple(self.at(a, place) for a in expr.args)))
         raise Unknown
 
     def _name(self, name: tree.Name, place: int) -> tree.Expr:
-        origin = self.once.get(name.id)
+        origin = self.definitions.get(name.id)
         if isinstance(origin, tree.Assign):
-            if any(read in self.ranks and read not in self.once for read in edit.uses(origin.value)):
+            if any(read in self.ranks and read not in self.definitions for read in edit.uses(origin.value)):
                 raise Unknown  # it may be written again before it is read here
             return self.at(origin.value, place)
         if (
@@ -170,16 +170,16 @@ class _Places:
         last = max(n for n, item in enumerate(items) if isinstance(item, tree.Slice))
         match items[last]:
             case tree.Slice(start=tree.Num(value=int(start)), stop=tree.Num(value=int(stop)), step=None):
-                self._counts(stop - start)
+                self._check_length(stop - start)
             case _:
                 raise Unknown
-        if (name.id, place) not in self.made:
-            own = tree.Name(edit.fresh(f"{name.id}_at{place}", self.taken_names))
-            self.made[name.id, place] = own
+        if (name.id, place) not in self.names:
+            tile = tree.Name(edit.fresh(f"{name.id}_at{place}", self.used))
+            self.names[name.id, place] = tile
             source = replace(origin.source, items=(*items[:last], edit.number(start + place), *items[last + 1 :]))
-            load = replace(origin, source=source, dest=own, comments=tree.NO_COMMENTS, pinned=False)
+            load = replace(origin, source=source, dest=tile, comments=tree.NO_COMMENTS, pinned=False)
             self.loads.setdefault(name.id, []).append(load)
-        return self.made[name.id, place]
+        return self.names[name.id, place]
 
     def _broadcast(self, expr: tree.Subscript, place: int) -> tree.Expr:
         """Return ``name[:, None]`` without its last axis, which is a new one."""
@@ -194,7 +194,7 @@ class _Places:
             return replace(expr, items=items)
         return tree.Name(expr.name)
 
-    def _chosen(self, call: tree.Call) -> tree.Expr:
+    def _without_choice(self, call: tree.Call) -> tree.Expr:
         """Return one side of a choice whose condition is constant, if both sides have one type."""
         if call.func != "where" or not isinstance(call.args[0], tree.Bool):
             return call
@@ -204,10 +204,10 @@ class _Places:
             return call
         return sides[0] if call.args[0].value else sides[1]
 
-    def _counts(self, count: int) -> None:
-        if self.count not in (0, count):
+    def _check_length(self, length: int) -> None:
+        if self.length not in (0, length):
             raise Unknown
-        self.count = count
+        self.length = length
 
     def _is_exact(self, expr: tree.Expr) -> bool:
         """Is the value certainly float32 or float64?"""
@@ -228,15 +228,15 @@ class _Places:
         return False
 
 
-def _place(expr: tree.Expr) -> tree.Expr:
-    """Return the number of a place without its dtype."""
+def _without_cast(expr: tree.Expr) -> tree.Expr:
+    """Return the number of a place without the cast to its dtype; any other expression as it is."""
     match expr:
         case tree.Call(func="cast", args=(tree.Num(value=int()) as number, tree.Name(id="i64"))):
             return number
     return expr
 
 
-def _settled(expr: tree.Binary) -> tree.Expr:
+def _folded(expr: tree.Binary) -> tree.Expr:
     """Return the result of a comparison of two numbers."""
-    numbers = [s.value for s in map(_place, (expr.left, expr.right)) if isinstance(s, tree.Num)]
+    numbers = [s.value for s in map(_without_cast, (expr.left, expr.right)) if isinstance(s, tree.Num)]
     return tree.Bool(_COMPARE[expr.op](*numbers)) if expr.op in _COMPARE and len(numbers) == 2 else expr

@@ -10,17 +10,18 @@ from kernellab.sketch.program.ints import IntExpr, IntKind
 from kernellab.sketch.program.program import Loop, Tile
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Setting
-from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.rewrite.rules.tiles import LAUNCH
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import nodes
+from kernellab.sketch.syntax.walk import nodes, written
 
 _INFIX = frozenset(("+", "-", "*", "//", "%"))
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A tile that is stored in a temporary tensor for each iteration of the grid, at ``items``."""
+class StoredTile:
+    """A tile that is stored in a temporary tensor of extents ``dims``, for each iteration of the grid at ``items``.
+
+    The methods take indices of more dimensions before these, such as the number of a part."""
 
     tile: Tile
     tensor: str
@@ -47,38 +48,38 @@ def tiles_of(setting: Setting, launch: int, loop: tree.For) -> Mapping[str, Tile
     return by_name
 
 
-def kept(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> Kept | None:
+def stored_tile(tile: Tile, grid: Sequence[tree.For], used: set[str]) -> StoredTile | None:
     """Return the storage of ``tile`` between two launches over ``grid``; None if a loop does not start at 0."""
-    if any(edit.bounds(loop)[0] != edit.number(0) for loop in grid) or _moving(grid):
+    if any(edit.bounds(loop)[0] != edit.number(0) for loop in grid) or _depend_on_each_other(grid):
         return None
     dims: list[tree.Expr] = []
     items: list[tree.Expr | tree.Slice | tree.NewAxis] = []
     sizes = [written_out(extent) for extent in tile.shape]
-    along = _along(sizes, grid)
+    walkers = _loops_in_steps_of(sizes, grid)
     for loop in grid:
         _, stop, step = edit.bounds(loop)
-        if loop in along:
+        if loop in walkers:
             continue
-        one = step == edit.number(1)
-        dims.append(stop if one else tree.Call("ceil", (stop, step)))
-        items.append(tree.Name(loop.var) if one else tree.Binary("//", tree.Name(loop.var), step))
-    for size, walked in zip(sizes, along, strict=True):
-        start = edit.number(0) if walked is None else tree.Name(walked.var)
-        dims.append(size if walked is None else edit.bounds(walked)[1])
+        is_step_one = step == edit.number(1)
+        dims.append(stop if is_step_one else tree.Call("ceil", (stop, step)))
+        items.append(tree.Name(loop.var) if is_step_one else tree.Binary("//", tree.Name(loop.var), step))
+    for size, walker in zip(sizes, walkers, strict=True):
+        start = edit.number(0) if walker is None else tree.Name(walker.var)
+        dims.append(size if walker is None else edit.bounds(walker)[1])
         items.append(tree.Slice(start, edit.binary("+", start, size)))
-    return Kept(tile, edit.fresh(f"{tile.name}_kept", used), tuple(dims), tuple(items))
+    return StoredTile(tile, edit.fresh(f"{tile.name}_kept", used), tuple(dims), tuple(items))
 
 
-def _along(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> list[tree.For | None]:
+def _loops_in_steps_of(sizes: Sequence[tree.Expr], grid: Sequence[tree.For]) -> list[tree.For | None]:
     """Return for each dimension of a tile the loop with that step, so that all tiles together are one tensor."""
     loops: list[tree.For | None] = []
     for size in sizes:
-        match = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in loops]
-        loops.append(match[-1] if len(match) == 1 else None)
+        stepping = [g for g in grid if edit.bounds(g)[2] == size and isinstance(size, tree.Name) and g not in loops]
+        loops.append(stepping[0] if len(stepping) == 1 else None)
     return loops
 
 
-def _moving(grid: Sequence[tree.For]) -> bool:
+def _depend_on_each_other(grid: Sequence[tree.For]) -> bool:
     """Do the bounds of a loop depend on another loop?"""
     return any(edit.mentions(inner.range, outer.var) for outer in grid for inner in grid)
 
@@ -113,12 +114,13 @@ def pruned(sketch: tree.Sketch) -> tree.Sketch:
         body = _pruned(body)
     lines = sketch.declarations
     for kinds in (("constexpr", "tensors"), ("constexpr",), ("symbols",)):
-        lines = tuple(_used(d, lines, sketch.body) if d.kind in kinds else d for d in lines)
+        lines = tuple(_without_unused(d, lines, sketch.body) if d.kind in kinds else d for d in lines)
         lines = tuple(d for d in lines if d.items)
     return replace(sketch, declarations=lines)
 
 
 def _pruned(body: edit.Body) -> edit.Body:
+    """Return ``body`` without the statements that write only tiles that nothing else reads; this may leave others."""
     read: set[str] = set()
     for node in nodes(body):
         if isinstance(node, tree.For):
@@ -128,14 +130,14 @@ def _pruned(body: edit.Body) -> edit.Body:
         elif isinstance(node, (tree.Assign, tree.Move, tree.CallStmt)):
             # a use of a tile in its own update does not count
             read |= edit.uses(node) - set(written(node))
-    return _clean(body, read)
+    return _without_unread(body, read)
 
 
-def _clean(body: edit.Body, read: set[str]) -> edit.Body:
+def _without_unread(body: edit.Body, read: set[str]) -> edit.Body:
     statements: list[tree.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tree.For):
-            inner = _clean(stmt.body, read)
+            inner = _without_unread(stmt.body, read)
             if inner:
                 statements.append(replace(stmt, body=inner))
         elif stmt.pinned or not written(stmt) or set(written(stmt)) & read:
@@ -143,13 +145,14 @@ def _clean(body: edit.Body, read: set[str]) -> edit.Body:
     return tuple(statements)
 
 
-def _used(line: tree.Declaration, lines: Sequence[tree.Declaration], body: edit.Body) -> tree.Declaration:
+def _without_unused(line: tree.Declaration, lines: Sequence[tree.Declaration], body: edit.Body) -> tree.Declaration:
+    """Return a declaration without the names that neither ``lines`` nor ``body`` use; a pinned one as it is."""
     named = edit.uses((body, tuple(h.args for n in nodes(body) if isinstance(n, tree.For) for h in n.hints)))
     # a declaration's name is not a Name in the tree
-    named |= edit.uses(tuple(d for d in lines))
+    named |= edit.uses(tuple(lines))
 
-    def wanted(item: object) -> bool:
+    def is_used(item: object) -> bool:
         kinds = (tree.ConstDecl, tree.TensorDecl, tree.SymbolDecl)
         return not isinstance(item, kinds) or item.name in named or item.name in LAUNCH
 
-    return line if line.pinned else replace(line, items=tuple(i for i in line.items if wanted(i)))
+    return line if line.pinned else replace(line, items=tuple(i for i in line.items if is_used(i)))

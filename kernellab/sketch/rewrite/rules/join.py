@@ -28,9 +28,8 @@ def join(setting: Setting) -> Iterator[Change]:
             continue
         joined = _joined(*aligned, setting.tree.sketches[number + 2 :])
         if joined is not None:
-            file = edit.with_launch(setting.tree, number, joined)
-            rest = (*file.sketches[: number + 1], *file.sketches[number + 2 :])
-            yield replace(file, sketches=rest), f"took {second.name} into {first.name}, a tile of its rows at a time"
+            why = f"took {second.name} into {first.name}, a tile of its rows at a time"
+            yield edit.merged(setting.tree, number, joined), why
 
 
 def _joined(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, ...]) -> tree.Sketch | None:
@@ -40,30 +39,27 @@ def _joined(first: tree.Sketch, second: tree.Sketch, later: tuple[tree.Sketch, .
 
 def _aligned(first: tree.Sketch, second: tree.Sketch) -> tuple[tree.Sketch, tree.Sketch] | None:
     """Return both over one grid; None if that is not possible."""
-    ours, theirs = edit.grid(first), edit.grid(second)
-    if not ours or len(theirs) < len(ours) or any(loop.pinned for loop in (*ours, *theirs)):
+    first_grid, second_grid = edit.grid(first), edit.grid(second)
+    count = len(first_grid)
+    if not count or len(second_grid) < count or any(loop.pinned for loop in (*first_grid, *second_grid)):
         return None
-    for loop in theirs[len(ours) :]:
+    for loop in second_grid[count:]:
         second = _replaced(second, loop, edit.sequential(loop))
-    for mine, other in zip(ours, edit.grid(second), strict=True):
-        (start, stop, step), (begin, end, pace) = edit.bounds(mine), edit.bounds(other)
-        if start != edit.number(0) or begin != start or stop != end:
+    for loop, other in zip(first_grid, edit.grid(second), strict=True):
+        (start, stop, step), (other_start, other_stop, other_step) = edit.bounds(loop), edit.bounds(other)
+        if start != edit.number(0) or other_start != start or stop != other_stop:
             return None
-        if step == pace:
+        if step == other_step:
             continue
-        if pace == edit.number(1):
-            wide = _wider(second, other, step, first)
+        if edit.number(1) in (step, other_step):
+            narrow_second = other_step == edit.number(1)
+            wide = _wider(second, other, step, first) if narrow_second else _wider(first, loop, other_step, second)
             if wide is None:
                 return None
-            second = wide
-        elif step == edit.number(1):
-            wide = _wider(first, mine, pace, second)
-            if wide is None:
-                return None
-            first = wide
-        elif isinstance(pace, tree.Name) and _whole(first, mine):
+            first, second = (first, wide) if narrow_second else (wide, second)
+        elif isinstance(other_step, tree.Name) and _divides_extent(first, loop):
             # the number of rows of a tile may be chosen freely; one that divides all rows reads no padding
-            second = _without(edit.rename(second, {pace.id: step}), pace.id)
+            second = _without_constexpr(edit.rename(second, {other_step.id: step}), other_step.id)
         else:
             return None
     return first, second
@@ -83,7 +79,7 @@ def _wider(sketch: tree.Sketch, loop: tree.For, step: tree.Expr, other: tree.Ske
     return edit.declare(widened, const.name, value, edit.integers(const.choices)) if value else None
 
 
-def _whole(sketch: tree.Sketch, loop: tree.For) -> bool:
+def _divides_extent(sketch: tree.Sketch, loop: tree.For) -> bool:
     """Does each choice of the loop's step divide its extent?"""
     _, stop, step = edit.bounds(loop)
     constants = edit.consts(sketch)
@@ -95,14 +91,13 @@ def _whole(sketch: tree.Sketch, loop: tree.For) -> bool:
     return bool(values) and all(value > 0 and extent % value == 0 for value in values)
 
 
-def _without(sketch: tree.Sketch, gone: str) -> tree.Sketch:
-    """Return ``sketch`` without the constexpr ``gone``."""
+def _without_constexpr(sketch: tree.Sketch, name: str) -> tree.Sketch:
     lines = (
-        replace(d, items=tuple(i for i in d.items if not (isinstance(i, tree.ConstDecl) and i.name == gone)))
+        replace(d, items=tuple(i for i in d.items if not (isinstance(i, tree.ConstDecl) and i.name == name)))
         for d in sketch.declarations
     )
     return replace(sketch, declarations=tuple(d for d in lines if d.items))
 
 
-def _replaced(sketch: tree.Sketch, loop: tree.For, instead: tree.For) -> tree.Sketch:
-    return replace(sketch, body=edit.substitute(sketch.body, lambda node: instead if node is loop else None))
+def _replaced(sketch: tree.Sketch, loop: tree.For, new: tree.For) -> tree.Sketch:
+    return replace(sketch, body=edit.instead(sketch.body, loop, new))

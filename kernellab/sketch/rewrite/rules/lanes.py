@@ -1,10 +1,14 @@
-"""A loop's iterations as lanes of wider tiles: each tile that differs between them gets a first axis."""
+"""A loop's iterations as lanes of wider tiles: each tile that differs between them gets a first axis.
+
+With ``LANES`` iterations of ``for i in range(n)`` at once, ``load(X[i, 0:K] -> x)`` becomes ``load(X[i:i+LANES, 0:K] ->
+x)``, ``reduce_sum(x, axis=0)`` becomes ``reduce_sum(x, axis=1)``, and ``i`` as a value becomes the vector ``i_lanes``,
+which is ``i + arange(LANES)``. A tile that is the same in all iterations stays as it is and broadcasts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kernellab.operations.sketch import OPS, OpKind
 from kernellab.sketch.rewrite import edit
@@ -13,7 +17,10 @@ from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
+#: numbers of lanes; chosen, not measured
 _LANES = (2, 4, 8, 16)
+#: a position that no argument of a call has
+_BY_NAME_ALONE = 9
 #: operations of a row that take their axis from 0
 _ALONG = frozenset((OpKind.REDUCE, OpKind.SCAN, OpKind.SORT))
 
@@ -42,7 +49,7 @@ def vectorise(setting: Setting) -> Iterator[Change]:
         if not options:
             continue
         changed = place.put(replace(loop, range=(start, stop, tree.Name(word)), body=body))
-        declared = edit.declare(changed.sketches[place.launch], word, options[min(1, len(options) - 1)], options)
+        declared = edit.declare_tunable(changed.sketches[place.launch], word, options)
         why = f"made {word} iterations of the loop over {loop.var} in {sketch.name} the lanes of one tile"
         yield edit.with_launch(changed, place.launch, declared), why
 
@@ -51,8 +58,8 @@ def lifted(sketch: tree.Sketch, loop: tree.For, lanes: tree.Name, values: Sequen
     """Return the body of a parallel loop in steps of 1 with ``lanes`` iterations at once, which may have any of
     ``values``; None if something in it has no meaning with one more axis, or a value does not divide the extent."""
     trips = edit.trips(sketch, loop)
-    fits = _ends_there(sketch, loop) or (trips and values and all(v > 0 and trips % v == 0 for v in values))
-    if not fits:
+    divides = bool(trips and values) and all(v > 0 and trips is not None and trips % v == 0 for v in values)
+    if not divides and not _ends_there(sketch, loop):
         return None
     try:
         return _Lifting(loop.var, lanes, ranks(sketch), edit.used_names(sketch)).loop_body(loop.body)
@@ -71,15 +78,14 @@ def lifted_loop(var: str, lanes: tree.Name, tile_ranks: dict[str, int], used: se
 
 def _ends_there(sketch: tree.Sketch, loop: tree.For) -> bool:
     """Does the loop run over a whole dimension of each tensor that it stores to?"""
-    shapes = {i.name: i.shape for d in sketch.declarations for i in d.items if isinstance(i, tree.TensorDecl)}
-    stop = edit.bounds(loop)[1]
-    stores = [n for n in nodes(loop.body) if isinstance(n, tree.Move) and isinstance(n.dest, tree.Subscript)]
-    return all(
-        [d == stop for i, d in zip(n.dest.items, shapes.get(n.dest.name, ()), strict=False) if i == tree.Name(loop.var)]
-        == [True]
-        for n in stores
-        if isinstance(n.dest, tree.Subscript)
-    )
+    tensors, stop = edit.tensors(sketch), edit.bounds(loop)[1]
+    for store in nodes(loop.body):
+        if edit.is_store(store) and isinstance(store.dest, tree.Subscript):
+            tensor = tensors.get(store.dest.name)
+            extents = zip(store.dest.items, tensor.shape if tensor is not None else (), strict=False)
+            if [extent for item, extent in extents if item == tree.Name(loop.var)] != [stop]:
+                return False
+    return True
 
 
 def _options(sketch: tree.Sketch, loop: tree.For) -> list[int]:
@@ -106,36 +112,36 @@ class _Lifting:
     lanes: tree.Name
     #: tile -> its rank without the lanes
     ranks: dict[str, int]
-    taken: set[str]
+    used: set[str]
     lifted: set[str] = field(default_factory=set)
     #: the name of the vector with the loop variable of each lane; "" while nothing reads it
-    numbers: str = ""
+    lane_indices: str = ""
     #: statements to insert before the current one
-    before: list[tree.Stmt] = field(default_factory=list)
+    pending: list[tree.Stmt] = field(default_factory=list)
 
     def loop_body(self, body: edit.Body) -> edit.Body:
         """Return ``body`` with the lanes. Raises Unknown: something in it has no meaning with one more axis."""
         while True:
             size = len(self.lifted)
-            self._mark(body)
+            self._mark_lifted(body)
             if len(self.lifted) == size:
                 break
-        statements = self.body(body)
-        if not self.numbers:
+        statements = self._body(body)
+        if not self.lane_indices:
             return statements
         arange = tree.Call("arange", (self.lanes,))
-        numbers = tree.Assign((tree.Name(self.numbers),), tree.Binary("+", tree.Name(self.var), arange))
-        return (numbers, *statements)
+        indices = tree.Assign((tree.Name(self.lane_indices),), tree.Binary("+", tree.Name(self.var), arange))
+        return (indices, *statements)
 
     # -- which tiles differ between iterations
 
-    def _mark(self, body: edit.Body) -> None:
+    def _mark_lifted(self, body: edit.Body) -> None:
         """Add to ``lifted`` the tiles whose values differ between iterations."""
         for stmt in body:
             if isinstance(stmt, tree.For):
                 if edit.mentions(stmt.range, self.var):
                     raise Unknown
-                self._mark(stmt.body)
+                self._mark_lifted(stmt.body)
             elif isinstance(stmt, tree.Assign):
                 if self._differs(stmt.value):
                     self.lifted |= {t.id for t in stmt.targets}
@@ -146,19 +152,20 @@ class _Lifting:
                 raise Unknown
 
     def _differs(self, node: object) -> bool:
+        """Does ``node`` have another value in each iteration?"""
         return any(edit.mentions(node, word) for word in (self.var, *self.lifted))
 
     # -- statements
 
-    def body(self, body: edit.Body) -> edit.Body:
+    def _body(self, body: edit.Body) -> edit.Body:
         statements: list[tree.Stmt] = []
         for stmt in body:
             if isinstance(stmt, tree.For):
-                statements.append(replace(stmt, body=self.body(stmt.body)))
+                statements.append(replace(stmt, body=self._body(stmt.body)))
                 continue
             changed = self._statement(stmt)
-            statements += [*self.before, changed]
-            self.before = []
+            statements += [*self.pending, changed]
+            self.pending = []
         return tuple(statements)
 
     def _statement(self, stmt: tree.Stmt) -> tree.Stmt:
@@ -181,7 +188,7 @@ class _Lifting:
             raise Unknown
         # a tile that later gets values that differ: the same initial value in every lane
         if value.func in ("alloc", "full"):
-            return replace(stmt, value=self._shaped(value))
+            return replace(stmt, value=self._with_lanes(value))
         if value.func == "cast" and isinstance(value.args[0], tree.Num):
             args = (tree.List((self.lanes,)), value.args[0], *value.args[1:])
             return replace(stmt, value=tree.Call("full", args, value.keywords))
@@ -193,7 +200,7 @@ class _Lifting:
                 raise Unknown
             return replace(stmt, source=self._region(stmt.source))
         if stmt.op == "gather" and isinstance(stmt.dest, tree.Name):
-            return replace(stmt, source=self._places(stmt.source)) if stmt.dest.id in self.lifted else stmt
+            return replace(stmt, source=self._indices(stmt.source)) if stmt.dest.id in self.lifted else stmt
         if stmt.op not in ("store", "atomic_add") or not edit.mentions(stmt.dest, self.var):
             raise Unknown
         rank = region_rank(stmt.dest)
@@ -215,19 +222,19 @@ class _Lifting:
             raise Unknown
         if any(isinstance(i, tree.Slice) for i in items[:at]):
             raise Unknown
-        factor = _factor(item, self.var)
-        if factor is None or factor < 1:
+        stride = _coefficient(item, self.var)
+        if stride is None or stride < 1:
             raise Unknown
-        size = edit.binary("*", self.lanes, edit.number(factor))
-        step = None if factor == 1 else edit.number(factor)
+        size = edit.binary("*", self.lanes, edit.number(stride))
+        step = None if stride == 1 else edit.number(stride)
         items[at] = tree.Slice(item, edit.binary("+", item, size), step)
         return replace(region, items=tuple(items))
 
-    def _places(self, region: tree.Expr) -> tree.Expr:
+    def _indices(self, region: tree.Expr) -> tree.Expr:
         """Return single elements at computed indices, one for each lane."""
         if not isinstance(region, tree.Subscript):
             raise Unknown
-        items: list[Any] = []
+        items: list[tree.Expr | tree.Slice | tree.NewAxis] = []
         for item in region.items:
             if isinstance(item, (tree.Slice, tree.NewAxis)):
                 raise Unknown
@@ -245,8 +252,8 @@ class _Lifting:
             return _Lifted(expr, rank_of(expr, self.ranks), False)
         match expr:
             case tree.Name(id=self.var):
-                self.numbers = self.numbers or edit.fresh(f"{self.var}_lanes", self.taken)
-                return _Lifted(tree.Name(self.numbers), 0, True)
+                self.lane_indices = self.lane_indices or edit.fresh(f"{self.var}_lanes", self.used)
+                return _Lifted(tree.Name(self.lane_indices), 0, True)
             case tree.Name():
                 return _Lifted(expr, self.ranks[expr.id], True)
             case tree.Subscript():
@@ -275,15 +282,15 @@ class _Lifting:
             raise Unknown
         tile = lifted.expr
         if not isinstance(tile, tree.Name):
-            tile = tree.Name(edit.fresh("wide", self.taken))
-            self.before.append(tree.Assign((tile,), lifted.expr))
+            tile = tree.Name(edit.fresh("wide", self.used))
+            self.pending.append(tree.Assign((tile,), lifted.expr))
         items: list[tree.Expr | tree.Slice | tree.NewAxis] = [tree.Slice()]
         items += [tree.NewAxis()] * (rank - lifted.rank) + [tree.Slice()] * lifted.rank
         return tree.Subscript(tile.id, tuple(items))
 
     def _call(self, call: tree.Call) -> _Lifted:
         if call.func in ("reshape", "broadcast") and self._differs(call.args[0]):
-            shaped = self._shaped(replace(call, args=(self.expr(call.args[0]).expr, *call.args[1:])))
+            shaped = self._with_lanes(replace(call, args=(self.expr(call.args[0]).expr, *call.args[1:])))
             return _Lifted(shaped, rank_of(call, self.ranks), True)
         if call.func in ("cast", "bitcast"):
             inner = self.expr(call.args[0])
@@ -295,15 +302,15 @@ class _Lifting:
             args, rank = self._together(call.args)
             return _Lifted(replace(call, args=args), rank, True)
         if call.func == "transpose":
-            return self._turned(call)
+            return self._transposed(call)
         if (op is not None and op.kind in _ALONG) or call.func in ("welford", "sort", "topk"):
-            return self._along(call)
+            return self._row_operation(call)
         raise Unknown
 
-    def _along(self, call: tree.Call) -> _Lifted:
+    def _row_operation(self, call: tree.Call) -> _Lifted:
         """Return a reduction, scan or sort, whose axes move by one."""
         inner, rank, _ = self.expr(call.args[0])
-        axis = argument(call, 9, "axis")
+        axis = argument(call, _BY_NAME_ALONE, "axis")
         if axis is None or rank < 1 or any(self._differs(a) for a in call.args[1:]):
             raise Unknown
         moved = tuple(edit.number(a + 1) for a in axes_of(call, rank))
@@ -313,7 +320,7 @@ class _Lifting:
         left = rank - len(moved) if reduces and not keeps(call) else rank
         return _Lifted(replace(call, args=(inner, *call.args[1:]), keywords=keywords), left, True)
 
-    def _turned(self, call: tree.Call) -> _Lifted:
+    def _transposed(self, call: tree.Call) -> _Lifted:
         inner, rank, _ = self.expr(call.args[0])
         perm = argument(call, 1, "perm")
         if not isinstance(perm, tree.List) or len(edit.integers(perm.items)) != rank:
@@ -322,7 +329,7 @@ class _Lifting:
         items = tuple(edit.number(int(p)) for p in (0, *moved))
         return _Lifted(tree.Call("transpose", (inner,), (tree.Keyword("perm", tree.List(items)),)), rank, True)
 
-    def _shaped(self, call: tree.Call) -> tree.Call:
+    def _with_lanes(self, call: tree.Call) -> tree.Call:
         """Return ``call`` with the lanes before its shape argument."""
         position = SHAPED[call.func]
         shape = call.args[position] if len(call.args) > position else None
@@ -332,14 +339,14 @@ class _Lifting:
         return replace(call, args=(*call.args[:position], wide, *call.args[position + 1 :]))
 
 
-def _factor(expr: tree.Expr, var: str) -> int | None:
+def _coefficient(expr: tree.Expr, var: str) -> int | None:
     """Return the coefficient of ``var`` in ``expr``; None if it is not a number."""
     if not edit.mentions(expr, var):
         return 0
     if isinstance(expr, tree.Name):
         return 1
     if isinstance(expr, tree.Binary) and expr.op in "+-*":
-        left, right = _factor(expr.left, var), _factor(expr.right, var)
+        left, right = _coefficient(expr.left, var), _coefficient(expr.right, var)
         if left is None or right is None:
             return None
         if expr.op != "*":

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernellab.sketch.check.split import cannot_split
 from kernellab.sketch.program.program import DType, Tile
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.inter_kernel import Kept, kept, pruned, tiles_of, with_tensors
-from kernellab.sketch.rewrite.rules.loops import writes_memory, written
+from kernellab.sketch.rewrite.rules.inter_kernel import StoredTile, pruned, stored_tile, tiles_of, with_tensors
+from kernellab.sketch.rewrite.rules.loops import writes_memory
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.printer import format_statement
-from kernellab.sketch.syntax.walk import nodes
+from kernellab.sketch.syntax.walk import nodes, written
 
-#: most tiles between two launches, and most places at which one launch is cut
+#: most tiles between two launches, and most places at which one launch is cut; chosen, not measured
 _PASSED, _CUTS = 2, 3
-#: numbers of parts of a loop
+#: numbers of parts of a loop; chosen, not measured
 _PARTS = (2, 4, 8)
 #: functions that join two parts; sums and products are operators
-_JOINS = {"max": "max", "min": "min"}
+_JOINS = ("max", "min")
 
 
 def cut(setting: Setting) -> Iterator[Change]:
@@ -35,17 +35,28 @@ def cut(setting: Setting) -> Iterator[Change]:
         body = grid[-1].body
         tiles = tiles_of(setting, number, grid[-1])
         steps = _steps(body)
-        cuts = [found for at in range(1, len(body)) if (found := _cut_at(steps, at, tiles)) is not None]
+        cuts = [one for at in range(1, len(body)) if (one := _cut_at(steps, at, tiles)) is not None]
         for one in sorted(cuts, key=lambda c: (len(c.passed), c.at))[:_CUTS]:
             used = edit.used_names(setting.tree)
-            temps = [kept(tiles[name], grid, used) for name in one.passed]
-            if None in temps:
+            stored = _storage(one.passed, tiles, grid, used)
+            if stored is None:
                 continue
-            places = [t for t in temps if t is not None]
-            halves = _halves(sketch, one, places, used)
             between = f"with {' and '.join(one.passed) or 'nothing'} stored between"
             why = f"cut {sketch.name} in two before '{format_statement(body[one.at])}', {between}"
-            yield edit.with_launch(setting.tree, number, *halves), why
+            yield edit.with_launch(setting.tree, number, *_halves(sketch, one, stored, used)), why
+
+
+def _storage(
+    names: Iterable[str], tiles: Mapping[str, Tile], grid: Sequence[tree.For], used: set[str]
+) -> list[StoredTile] | None:  # fmt: skip
+    """Return a temporary tensor for each of ``names``; None if one cannot be stored for each iteration of the grid."""
+    stored: list[StoredTile] = []
+    for name in names:
+        tensor = stored_tile(tiles[name], grid, used) if name in tiles else None
+        if tensor is None:
+            return None
+        stored.append(tensor)
+    return stored
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ def _steps(body: edit.Body) -> list[_Step]:
     for stmt in body:
         inside = list(nodes(stmt))
         writes = frozenset(name for n in inside for name in written(n))
-        stores = frozenset(edit.into(n) for n in inside if edit.is_store(n))
+        stores = frozenset(edit.target_tensor(n) for n in inside if edit.is_store(n))
         value = stmt.source if edit.is_load(stmt) else stmt.value if isinstance(stmt, tree.Assign) else None
         reads = None if value is None else frozenset(edit.uses(value))
         steps.append(_Step(stmt, writes, frozenset(edit.uses(stmt)), stores, reads))
@@ -87,7 +98,7 @@ class _Cut:
     for it."""
 
     at: int
-    again: tuple[tree.Stmt, ...]
+    again: edit.Body
     passed: tuple[str, ...]
 
 
@@ -113,12 +124,14 @@ def _cut_at(steps: list[_Step], at: int, tiles: Mapping[str, Tile]) -> _Cut | No
     return _Cut(at, tuple(again), passed) if can_pass and first_works and second_works else None
 
 
-def _halves(sketch: tree.Sketch, one: _Cut, places: list[Kept], used: set[str]) -> tuple[tree.Sketch, tree.Sketch]:
-    """Return the launches before and after a cut; ``places`` keep the tiles that pass between them."""
-    wide = with_tensors(sketch, [place.declared() for place in places])
-    first = edit.in_grid(wide, lambda body: (*body[: one.at], *(place.store() for place in places)))
-    loads = [place.load(place.tile.name) for place in places]
-    second = edit.in_grid(wide, lambda body: (*one.again, *loads, *body[one.at :]))
+def _halves(
+    sketch: tree.Sketch, cut: _Cut, stored: list[StoredTile], used: set[str]
+) -> tuple[tree.Sketch, tree.Sketch]:
+    """Return the launches before and after a cut; ``stored`` are the tiles that pass between them."""
+    declared = with_tensors(sketch, [tile.declared() for tile in stored])
+    first = edit.in_grid(declared, lambda body: (*body[: cut.at], *(tile.store() for tile in stored)))
+    loads = [tile.load(tile.tile.name) for tile in stored]
+    second = edit.in_grid(declared, lambda body: (*cut.again, *loads, *body[cut.at :]))
     names = [edit.fresh(f"{sketch.name}_{word}", used) for word in ("begin", "end")]
     return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
 
@@ -133,65 +146,68 @@ def split_k(setting: Setting) -> Iterator[Change]:
             continue
         body = grid[-1].body
         for at, loop in enumerate(body):
-            if not isinstance(loop, tree.For) or writes_memory(loop) or edit.bounds(loop)[0] != edit.number(0):
+            if not isinstance(loop, tree.For) or not _is_sum(setting, number, body[:at], loop):
                 continue
-            resolved = setting.resolved(number, loop)
             carried = _joins(body[:at], loop)
-            if resolved is None or cannot_split(resolved) or not carried or len(carried) > _PASSED:
-                continue
-            tiles = tiles_of(setting, number, grid[-1])
             trips = edit.trips(sketch, loop)
             options = [p for p in _PARTS if trips is None or p <= trips]
-            if not options or any(name not in tiles for name in carried) or _stores_in(body[:at]):
+            if not options or not 0 < len(carried) <= _PASSED:
                 continue
             used = edit.used_names(setting.tree)
-            temps = [kept(tiles[name], grid, used) for name in carried]
-            if None in temps:
+            stored = _storage(carried, tiles_of(setting, number, grid[-1]), grid, used)
+            if stored is None:
                 continue
-            parts = _parts(sketch, at, loop, carried, [t for t in temps if t is not None], options, used)
+            parts = _parts(sketch, at, loop, carried, stored, options, used)
             why = f"split the loop over {loop.var} in {sketch.name} into parts that run at once, then adds them up"
             yield edit.with_launch(setting.tree, number, *parts), why
 
 
-def _stores_in(body: edit.Body) -> bool:
-    return any(edit.is_store(node) for node in nodes(body))
+def _is_sum(setting: Setting, launch: int, before: edit.Body, loop: tree.For) -> bool:
+    """Does a loop from 0 on only carry tiles that combine associatively, and is nothing stored before its end?"""
+    if edit.bounds(loop)[0] != edit.number(0) or writes_memory(loop) or any(edit.is_store(n) for n in nodes(before)):
+        return False
+    resolved = setting.resolved(launch, loop)
+    return resolved is not None and not cannot_split(resolved)
 
 
 def _parts(
-    sketch: tree.Sketch, at: int, loop: tree.For, joins: Mapping[str, str], places: list[Kept], options: list[int],
-    used: set[str],
+    sketch: tree.Sketch, at: int, loop: tree.For, joins: Mapping[str, str], stored: list[StoredTile],
+    options: list[int], used: set[str],
 ) -> tuple[tree.Sketch, tree.Sketch]:  # fmt: skip
     """Return the launch that sums the parts of ``loop``, statement ``at``, and the one that joins them.
 
-    ``joins`` says how two parts of each carried tile combine, ``places`` keep them between the launches, and
+    ``joins`` says how two parts of each carried tile combine, ``stored`` are these tiles between the launches, and
     ``options`` are the numbers of parts to choose from.
     """
     count, part = tree.Name(edit.fresh("PARTS", used)), tree.Name(edit.fresh("part", used))
-    wide = with_tensors(sketch, [place.declared((count,)) for place in places])
-    wide = edit.declare(wide, count.id, options[min(1, len(options) - 1)], options)
+    declared = with_tensors(sketch, [tile.declared((count,)) for tile in stored])
+    declared = edit.declare_tunable(declared, count.id, options)
+    one_part = _part_of(loop, part, count)
+    first = edit.in_grid(declared, lambda body: (*body[:at], one_part, *(tile.store((part,)) for tile in stored)))
+    outer = edit.grid(first)[0]
+    hint = edit.parallel_hint(edit.grid_axis(outer) or "grididx")
+    first = replace(first, body=(*first.body[:-1], tree.For(part.id, (count,), (_flat(outer),), (hint,))))
+    joined: list[tree.Stmt] = []
+    for tile in stored:
+        name = tile.tile.name
+        loaded = edit.fresh(f"{name}_part", used)
+        pair = (tree.Name(name), tree.Name(loaded))
+        value = tree.Call(joins[name], pair) if joins[name] in _JOINS else tree.Binary(joins[name], *pair)
+        joined += [tile.load(loaded, (part,)), tree.Assign((tree.Name(name),), value)]
+    combine = tree.For(part.id, (count,), tuple(joined))
+    second = edit.in_grid(declared, lambda body: (*body[:at], combine, *body[at + 1 :]))
+    names = [edit.fresh(f"{sketch.name}_{word}", used) for word in ("parts", "sum")]
+    return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
+
+
+def _part_of(loop: tree.For, part: tree.Name, count: tree.Name) -> tree.For:
+    """Return ``loop`` over the iterations of part number ``part`` of ``count`` parts."""
     _, stop, step = edit.bounds(loop)
     steps = stop if step == edit.number(1) else tree.Call("ceil", (stop, step))
     span = edit.binary("*", tree.Call("ceil", (steps, count)), step)
     begin = edit.binary("*", part, span)
     end = tree.Call("min", (edit.binary("+", begin, span), stop))
-    some = replace(loop, range=(begin, end) if step == edit.number(1) else (begin, end, step))
-    first = edit.in_grid(wide, lambda body: (*body[:at], some, *(place.store((part,)) for place in places)))
-    outer = edit.grid(first)[0]
-    axis = next((w for w in edit.words(outer) if w.startswith(("grididx", "coreidx"))), "grididx").partition(".")[0]
-    hint = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
-    whole = tree.For(part.id, (count,), (_flat(outer),), (hint,))
-    first = replace(first, body=(*first.body[:-1], whole))
-    joined: list[tree.Stmt] = []
-    for place in places:
-        name = place.tile.name
-        loaded = edit.fresh(f"{name}_part", used)
-        pair = (tree.Name(name), tree.Name(loaded))
-        value = tree.Call(joins[name], pair) if joins[name] in _JOINS else tree.Binary(joins[name], *pair)
-        joined += [place.load(loaded, (part,)), tree.Assign((tree.Name(name),), value)]
-    combine = tree.For(part.id, (count,), tuple(joined))
-    second = edit.in_grid(wide, lambda body: (*body[:at], combine, *body[at + 1 :]))
-    names = [edit.fresh(f"{sketch.name}_{word}", used) for word in ("parts", "sum")]
-    return pruned(replace(first, name=names[0])), pruned(replace(second, name=names[1], comments=tree.NO_COMMENTS))
+    return replace(loop, range=(begin, end) if step == edit.number(1) else (begin, end, step))
 
 
 def _flat(loop: tree.For) -> tree.For:

@@ -9,11 +9,11 @@ from kernellab.sketch.check.split import cannot_split
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import nodes
+from kernellab.sketch.syntax.walk import nodes, written
 
-#: numbers of tiles of one parallel iteration
+#: numbers of tiles of one parallel iteration; chosen, not measured
 _CHUNKS = (2, 4, 8, 16)
-#: unroll factors
+#: unroll factors; chosen, not measured
 _REPEATS = (2, 4, 8)
 
 
@@ -29,24 +29,23 @@ def interchange(setting: Setting) -> Iterator[Change]:
             continue
         if edit.mentions((inner.range, outer.body[:-1]), outer.var) or edit.mentions(outer.range, inner.var):
             continue
-        if not edit.is_parallel(outer) and not (len(outer.body) == 1 and _reorders(setting, place)):
+        if not edit.is_parallel(outer) and (len(outer.body) != 1 or not _reorders(setting, place)):
             continue
         swapped = replace(inner, var=outer.var, range=outer.range)
         changed = replace(outer, var=inner.var, range=inner.range, body=(*outer.body[:-1], swapped))
-        yield (
-            place.put(changed),
-            f"interchanged the loops over {outer.var} and {inner.var} in {_launch(setting, place)}",
-        )
+        why = f"interchanged the loops over {outer.var} and {inner.var} in {_launch(setting, place)}"
+        yield place.put(changed), why
 
 
 def _reorders(setting: Setting, place: edit.Place) -> bool:
+    """May the loop's iterations run in another order, so that only rounding differs?"""
     loop = setting.resolved(place.launch, place.loop)
     return loop is not None and not writes_memory(place.loop) and not cannot_split(loop)
 
 
 def writes_memory(loop: tree.For) -> bool:
     """Does the body of ``loop`` write to a tensor?"""
-    return any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in nodes(loop.body))
+    return bool(_memory_writes(loop.body))
 
 
 def split(setting: Setting) -> Iterator[Change]:
@@ -67,7 +66,7 @@ def split(setting: Setting) -> Iterator[Change]:
         end = tree.Call("min", (edit.binary("+", edit.name(part), size), stop))
         inner = replace(edit.sequential(loop), range=_range(edit.name(part), end, step), comments=tree.NO_COMMENTS)
         outer = replace(loop, var=part, range=(start, stop, size), body=(inner,))
-        declared = edit.declare(_with_innermost(sketch, outer), chunk, options[min(1, len(options) - 1)], options)
+        declared = edit.declare_tunable(_with_innermost(sketch, outer), chunk, options)
         why = f"split the loop over {loop.var} in {sketch.name} into parts of {chunk} tiles, done one after another"
         yield edit.with_launch(setting.tree, number, declared), why
 
@@ -83,60 +82,45 @@ def placement(setting: Setting) -> Iterator[Change]:
                 changed = place.put(edit.sequential(loop))
                 yield changed, f"moved the loop over {loop.var} in {where} from the grid into each program"
         elif _independent(place):
-            words = [edit.words(outer) for outer in place.around]
-            axis = next((w for w in words[-1] if w.startswith(("grididx", "coreidx"))), "") if words else ""
-            axis = axis.partition(".")[0] or ("grididx" if setting.gpu else "coreidx")
-            hints = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
+            outer_axis = edit.grid_axis(place.around[-1]) if place.around else ""
+            hint = edit.parallel_hint(outer_axis or ("grididx" if setting.gpu else "coreidx"))
             # statements before it are computed in each iteration: their loops are then inside this one
             var = edit.fresh(loop.var, {n.var for n in nodes(place.body[: place.at]) if isinstance(n, tree.For)})
             moved = edit.rename(edit.unhinted(loop, "pipeline", "unroll"), {loop.var: tree.Name(var)})
-            changed = place.put(replace(moved, hints=(hints,)))
+            changed = place.put(replace(moved, hints=(hint,)))
             yield changed, f"made the loop over {loop.var} in {where} part of the grid"
 
 
 def _independent(place: edit.Place) -> bool:
     """May the iterations run in parallel: last in the grid, nothing carried, and disjoint writes to tensors?"""
     loop, before = place.loop, place.body[: place.at]
-    if place.at + 1 != len(place.body) or not all(edit.is_parallel(o) for o in place.around):
+    if place.at + 1 != len(place.body) or not all(edit.is_parallel(outer) for outer in place.around):
         return False
-    if any(isinstance(n, tree.Move) and n.op not in ("load", "gather") for n in nodes(before)):
+    if _memory_writes(before) or not writes_memory(loop):
         return False
-    outside = {w for n in nodes(before) for w in written(n)}
-    inside = [n for s in loop.body for n in nodes(s)]
-    if not writes_memory(loop) or any(w in outside for n in inside for w in written(n)):
-        return False
-    stores = [n for n in inside if isinstance(n, tree.Move) and n.op not in ("load", "gather")]
-    loads = {n.source.name for n in inside if isinstance(n, tree.Move) and isinstance(n.source, tree.Subscript)}
-    return all(
-        s.op == "store" and isinstance(s.dest, tree.Subscript) and _steps(s.dest, loop) and s.dest.name not in loads
-        for s in stores
+    carried = {w for n in nodes(before) for w in written(n)} & {w for n in nodes(loop.body) for w in written(n)}
+    loads = {edit.source_tensor(n) for n in nodes(loop.body) if isinstance(n, tree.Move)}
+    return not carried and all(
+        s.op == "store"
+        and isinstance(s.dest, tree.Subscript)
+        and _is_tile_of(s.dest, loop)
+        and s.dest.name not in loads
+        for s in _memory_writes(loop.body)
     )
 
 
-def _steps(region: tree.Subscript, loop: tree.For) -> bool:
+def _memory_writes(body: edit.Body) -> list[tree.Move]:
+    return [n for n in nodes(body) if isinstance(n, tree.Move) and n.op not in ("load", "gather")]
+
+
+def _is_tile_of(region: tree.Expr, loop: tree.For) -> bool:
     """Does the loop variable move exactly one index of ``region``, by the length that it covers?"""
     step = edit.bounds(loop)[2]
-    moving = [i for i in region.items if edit.mentions(i, loop.var)]
+    items = region.items if isinstance(region, tree.Subscript) else ()
+    moving = [i for i in items if edit.mentions(i, loop.var)]
     var = tree.Name(loop.var)
-    cut = tree.Slice(var, tree.Binary("+", var, step))
-    return len(moving) == 1 and (moving[0] == cut or (moving[0] == var and step == edit.number(1)))
-
-
-def written(node: object) -> tuple[str, ...]:
-    """Return the tiles that a statement writes."""
-    if isinstance(node, tree.Assign):
-        return tuple(t.id for t in node.targets)
-    if isinstance(node, tree.Move):
-        return (node.dest.id,) if isinstance(node.dest, tree.Name) else ()
-    if isinstance(node, tree.CallStmt):
-        named = [k.value for k in node.call.keywords if k.name in ("dst", "acc")]
-        dest = named[0] if named else _last(node.call)
-        return (dest.id,) if isinstance(dest, tree.Name) else ()
-    return ()
-
-
-def _last(call: tree.Call) -> tree.Expr | None:
-    return call.args[-1] if call.args else None
+    tile = tree.Slice(var, tree.Binary("+", var, step))
+    return len(moving) == 1 and (moving[0] == tile or (moving[0] == var and step == edit.number(1)))
 
 
 def unroll(setting: Setting) -> Iterator[Change]:
@@ -174,4 +158,5 @@ def _with_innermost(sketch: tree.Sketch, loop: tree.For) -> tree.Sketch:
 
 
 def _launch(setting: Setting, place: edit.Place) -> str:
+    """Return the name of the loop's launch."""
     return setting.tree.sketches[place.launch].name

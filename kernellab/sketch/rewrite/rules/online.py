@@ -1,19 +1,27 @@
 """Two passes over a row as one that rescales what it has, and such a pass as two: the softmax's maximum and sum.
 
-In one pass a larger maximum scales down the sum so far: sum' = sum * exp(max - max') + sum of exp(x - max'). Both say
-the same in exact arithmetic (Milakov and Gimelshein 2018).
+In one pass a larger maximum scales down the sum so far::
+
+    for ..: top = max(top, x)             <->   for ..: top_now = max(top, x)
+    for ..: sum = sum + exp(x - top)                    base = where(top_now == -inf, 0, top_now)
+                                                        keep = exp(top - base)
+                                                        sum = sum * keep + exp(x - base)
+                                                        top = top_now
+
+Both say the same in exact arithmetic (Milakov and Gimelshein 2018).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
 
 from kernellab.sketch.rewrite import edit
 from kernellab.sketch.rewrite.record import Change, Setting
-from kernellab.sketch.rewrite.rules.loops import written
 from kernellab.sketch.syntax import tree
-from kernellab.sketch.syntax.walk import nodes
+from kernellab.sketch.syntax.walk import nodes, written
 
 _EXPONENTIALS = ("exp", "exp2")
 
@@ -25,176 +33,215 @@ def online(setting: Setting) -> Iterator[Change]:
             continue
         where = setting.tree.sketches[place.launch].name
         used = edit.used_names(setting.tree)
-        joined = _joined(place, used)
-        if joined is not None:
-            yield place.block(joined), f"finds the maximum and the sum of {where} in one pass over {place.loop.var}"
-        parted = _parted(place)
-        if parted is not None:
-            yield place.put(*parted), f"finds the maximum of {where} in a separate pass over {place.loop.var}"
+        passes = _passes(place)
+        if passes is not None:
+            block = _one_pass(place, passes, used)
+            yield place.block(block), f"finds the maximum and the sum of {where} in one pass over {place.loop.var}"
+        separate = _two_passes(place.loop)
+        if separate is not None:
+            yield place.put(*separate), f"finds the maximum of {where} in a separate pass over {place.loop.var}"
 
 
 # -- two passes as one ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Sum:
-    """``total = total + added``, where ``added`` is a sum of ``power(x - top)``."""
+class _Maximum(NamedTuple):
+    """``tile = max(tile, candidate)``, the last statement of a loop."""
+
+    tile: str
+    candidate: tree.Expr
+
+
+class _Sum(NamedTuple):
+    """``total = total + added``, where ``added`` is a sum of ``exponential(x - maximum)``."""
 
     total: str
     added: tree.Expr
-    power: str
+    exponential: str
 
 
-def _joined(place: edit.Place, used: set[str]) -> edit.Body | None:
-    """The block with this loop and the next as one; None where they are no maximum and sum below it."""
-    at, body = place.at, place.body
-    first = place.loop
-    later = next((i for i in range(at + 1, len(body)) if isinstance(body[i], tree.For)), None)
-    second = body[later] if later is not None else None
-    if later is None or not isinstance(second, tree.For) or second.range != first.range or second.pinned:
+@dataclass(frozen=True)
+class _Passes:
+    """A loop that finds a maximum, the statements behind it, and the next loop, which sums exponentials below it."""
+
+    first: tree.For
+    maximum: _Maximum
+    #: statements between the loops, without and with a use of the maximum
+    independent: edit.Body
+    dependent: edit.Body
+    second: tree.For
+    #: the position of the second loop in the block
+    second_at: int
+    sum: _Sum
+    #: the maximum over all lanes, where each lane has one; None where the tile is the maximum itself
+    over_lanes: str | None
+
+    @property
+    def subtracted(self) -> str:
+        """The tile that the second loop subtracts."""
+        return self.over_lanes or self.maximum.tile
+
+
+def _passes(place: edit.Place) -> _Passes | None:
+    """Return this loop and the next as two passes of a softmax; None if they are not."""
+    first, body = place.loop, place.body
+    second_at = next((i for i in range(place.at + 1, len(body)) if isinstance(body[i], tree.For)), None)
+    second = body[second_at] if second_at is not None else None
+    if second_at is None or not isinstance(second, tree.For) or second.range != first.range or second.pinned:
         return None
-    top, source = _maximum(first)
-    if source is None or not isinstance(first.body[-1], tree.Assign):
+    maximum = _maximum(first)
+    if maximum is None:
         return None
-    middle = body[at + 1 : later]
-    whole = _whole(middle, top)
-    ends = top if whole is None else whole
-    total = _sum(second, ends)
-    if total is None or any(edit.is_store(n) or isinstance(n, tree.For) for n in nodes((middle, first.body))):
+    between = body[place.at + 1 : second_at]
+    over_lanes = _over_lanes(between, maximum.tile)
+    subtracted = over_lanes or maximum.tile
+    total = _sum(second, subtracted)
+    if total is None or any(edit.is_store(n) or isinstance(n, tree.For) for n in nodes((between, first.body))):
         return None
-    before = [s for s in middle if not edit.uses(s) & {top, ends}]
-    after = [s for s in middle if edit.uses(s) & {top, ends}]
-    if any(set(written(s)) & edit.uses(second) and s in after and written(s) != (ends,) for s in middle):
+    dependent = tuple(s for s in between if edit.uses(s) & {maximum.tile, subtracted})
+    # the second loop may use what depends on the maximum only to subtract it
+    if any(set(written(s)) & edit.uses(second) and written(s) != (subtracted,) for s in dependent):
         return None
-    names = {word: tree.Name(edit.fresh(word, used)) for word in ("top_now", "base", "keep")}
-    inner = edit.rename(second.body, {second.var: tree.Name(first.var), ends: names["base"]})
-    clash = {w for s in inner for w in written(s)} & {w for s in first.body for w in written(s)}
-    inner = edit.rename(inner, {w: tree.Name(edit.fresh(w, used)) for w in sorted(clash - {total.total})})
-    same, rest = _shared(first.body[:-1], inner[:-1])
-    last = inner[-1]
-    assert isinstance(last, tree.Assign) and isinstance(last.value, tree.Binary)
-    added = edit.rename(last.value.right if _is(last.value.left, total.total) else last.value.left, same)
-    power = total.power
-    carried = tree.Name(total.total)
+    independent = tuple(s for s in between if not edit.uses(s) & {maximum.tile, subtracted})
+    return _Passes(first, maximum, independent, dependent, second, second_at, total, over_lanes)
+
+
+def _one_pass(place: edit.Place, passes: _Passes, used: set[str]) -> edit.Body:
+    """Return the block of the loop with both passes as one."""
+    first, second = passes.first, passes.second
+    top, total = tree.Name(passes.maximum.tile), tree.Name(passes.sum.total)
+    exponential = passes.sum.exponential
+    top_now, base, keep = (tree.Name(edit.fresh(word, used)) for word in ("top_now", "base", "keep"))
+    change: dict[str, tree.Expr] = {second.var: tree.Name(first.var), passes.subtracted: base}
+    statements, added = edit.rename((second.body[:-1], passes.sum.added), change)
+    clashes = {w for s in statements for w in written(s)} & {w for s in first.body for w in written(s)}
+    change = {w: tree.Name(edit.fresh(w, used)) for w in sorted(clashes)}
+    statements, added = edit.rename((statements, added), change)
+    same, rest = _without_repeated(first.body[:-1], statements)
     merged = (
         *first.body[:-1],
-        _set(names["top_now"], tree.Call("max", (tree.Name(top), source))),
-        _set(names["base"], _finite(names["top_now"])),
-        _set(names["keep"], tree.Call(power, (tree.Binary("-", tree.Name(top), names["base"]),))),
+        _set(top_now, tree.Call("max", (top, passes.maximum.candidate))),
+        _set(base, _finite(top_now)),
+        _set(keep, tree.Call(exponential, (tree.Binary("-", top, base),))),
         *edit.rename(rest, same),
-        _set(carried, tree.Binary("+", tree.Binary("*", carried, names["keep"]), added)),
-        _set(tree.Name(top), names["top_now"]),
+        _set(total, tree.Binary("+", tree.Binary("*", total, keep), edit.rename(added, same))),
+        _set(top, top_now),
     )
-    rescaled: tuple[tree.Stmt, ...] = ()
-    if whole is not None:
+    rescaled: edit.Body = ()
+    if passes.over_lanes is not None:
         # each lane has a separate maximum until here
-        lanes = tree.Call(power, (tree.Binary("-", tree.Name(top), tree.Name(whole)),))
-        rescaled = (_set(carried, tree.Binary("*", carried, lanes)),)
-    loop = replace(first, body=merged)
-    return (*body[:at], *before, loop, *after, *rescaled, *body[later + 1 :])
+        lanes = tree.Call(exponential, (tree.Binary("-", top, tree.Name(passes.over_lanes)),))
+        rescaled = (_set(total, tree.Binary("*", total, lanes)),)
+    return (
+        *place.body[: place.at],
+        *passes.independent,
+        replace(first, body=merged),
+        *passes.dependent,
+        *rescaled,
+        *place.body[passes.second_at + 1 :],
+    )
 
 
-def _maximum(loop: tree.For) -> tuple[str, tree.Expr | None]:
-    """The tile of ``top = max(top, found)`` that ends ``loop``, and ``found``; None where it ends otherwise."""
-    last = loop.body[-1] if loop.body else None
-    value = last.value if isinstance(last, tree.Assign) and len(last.targets) == 1 else None
-    if not isinstance(last, tree.Assign) or not isinstance(value, tree.Call) or value.func != "max":
-        return "", None
-    top = last.targets[0].id
-    others = [a for a in value.args if not _is(a, top)]
-    if len(value.args) != 2 or len(others) != 1 or edit.mentions((loop.body[:-1], others[0]), top):
-        return "", None
-    return top, others[0]
-
-
-def _whole(middle: edit.Body, top: str) -> str | None:
-    """The name of the maximum over all lanes, where ``top`` has one for each."""
-    for stmt in middle:
-        value = stmt.value if isinstance(stmt, tree.Assign) else None
-        if not isinstance(stmt, tree.Assign) or not isinstance(value, tree.Call) or value.func != "reduce_max":
-            continue
-        if value.args and _is(value.args[0], top) and not any(k.name == "keepdims" for k in value.keywords):
-            return stmt.targets[0].id
+def _maximum(loop: tree.For) -> _Maximum | None:
+    """Return the maximum that ends ``loop``; None if it ends otherwise, or something else in it reads the tile."""
+    match loop.body[-1:]:
+        case (tree.Assign(targets=(top,), value=tree.Call(func="max", args=(left, right))),):
+            candidates = [side for side in (left, right) if side != top]
+            if len(candidates) == 1 and not edit.mentions((loop.body[:-1], candidates[0]), top.id):
+                return _Maximum(top.id, candidates[0])
     return None
 
 
-def _sum(loop: tree.For, top: str) -> _Sum | None:
-    """The sum that ``loop`` carries, where ``top`` only lowers what its one exponential takes."""
-    last = loop.body[-1] if loop.body else None
-    if not isinstance(last, tree.Assign) or not isinstance(last.value, tree.Binary) or last.value.op != "+":
-        return None
-    total = last.targets[0].id
-    sides = (last.value.left, last.value.right)
-    added = next((s for s in sides if not _is(s, total)), None)
-    if added is None or sum(_is(s, total) for s in sides) != 1 or edit.mentions((loop.body[:-1], added), total):
+def _over_lanes(between: edit.Body, top: str) -> str | None:
+    """Return the name of the maximum over all lanes, where ``top`` has one for each; None without it."""
+    for stmt in between:
+        match stmt:
+            case tree.Assign(targets=(target, *_), value=tree.Call(func="reduce_max", args=(tile, *_)) as call):
+                if tile == tree.Name(top) and not any(k.name == "keepdims" for k in call.keywords):
+                    return target.id
+    return None
+
+
+def _sum(loop: tree.For, maximum: str) -> _Sum | None:
+    """Return the sum that ``loop`` carries, where ``maximum`` only lowers what its one exponential takes."""
+    match loop.body[-1:]:
+        case (tree.Assign(targets=(total, *_), value=tree.Binary(op="+", left=left, right=right)),):
+            terms = [side for side in (left, right) if side != total]
+        case _:
+            return None
+    if len(terms) != 1 or edit.mentions((loop.body[:-1], terms[0]), total.id):
         return None
     if any(edit.is_store(n) or isinstance(n, (tree.For, tree.If)) for n in nodes(loop.body)):
         return None
-    power = _lowers(loop.body[:-1], added, top)
-    return _Sum(total, added, power) if power else None
+    exponential = _exponential_below(loop.body[:-1], terms[0], maximum)
+    return _Sum(total.id, terms[0], exponential) if exponential else None
 
 
-def _lowers(body: edit.Body, added: tree.Expr, top: str) -> str:
-    """The exponential whose results are all that depends on ``top``, each summed once; "" where there is more."""
-    # follow what depends on top: x - top, then exp of it, then sums and products of that
-    state = {top: "top"}
-    power = ""
-    for stmt in (*body, tree.Assign((tree.Name(""),), added)):
-        if not edit.uses(stmt) & set(state):
+class _Role(Enum):
+    """How a value depends on the maximum."""
+
+    MAXIMUM = "maximum"
+    #: x - maximum
+    DIFFERENCE = "difference"
+    #: an exponential of a difference, a sum of such, or its product with values that do not depend on the maximum
+    POWER = "power"
+
+
+_Roles = dict[str, _Role]
+
+
+def _exponential_below(body: edit.Body, added: tree.Expr, maximum: str) -> str:
+    """Return the exponential whose results are all that depends on ``maximum``, each summed once; "" where there is
+    more."""
+    roles = {maximum: _Role.MAXIMUM}
+    exponentials: set[str] = set()
+    for part in (*body, added):
+        if _depends(part, roles):
+            calls = (n for n in nodes(part) if isinstance(n, tree.Call) and n.func in _EXPONENTIALS)
+            exponentials |= {call.func for call in calls if _depends(call, roles)}
+        if part is added or not _depends(part, roles):
             continue
-        if not isinstance(stmt, tree.Assign) or len(stmt.targets) != 1:
+        role = _role(part.value, roles) if isinstance(part, tree.Assign) and len(part.targets) == 1 else None
+        if not isinstance(part, tree.Assign) or role is None:
             return ""
-        kind, source = _kind(stmt.value, state)
-        power = power or source
-        if not kind or (source and source != power):
-            return ""
-        state[stmt.targets[0].id] = kind
-    return power if state.get("") == "power" else ""
+        roles[part.targets[0].id] = role
+    return exponentials.pop() if _role(added, roles) is _Role.POWER and len(exponentials) == 1 else ""
 
 
-def _kind(expr: tree.Expr, state: dict[str, str]) -> tuple[str, str]:
-    """What ``expr`` is ("top", "lowered", "power", "" for anything else) and its exponential's name."""
-    if isinstance(expr, tree.Name):
-        return state.get(expr.id, ""), ""
-    if isinstance(expr, tree.Subscript):
-        return state.get(expr.name, ""), ""
-    if isinstance(expr, tree.Binary):
-        left, right = (edit.uses(side) & set(state) for side in (expr.left, expr.right))
-        if expr.op == "-" and not left and _kind(expr.right, state)[0] == "top":
-            return "lowered", ""
-        if expr.op == "*" and bool(left) != bool(right):
-            kind, power = _kind(expr.left if left else expr.right, state)
-            return (kind, power) if kind == "power" else ("", "")
-        return "", ""
-    if isinstance(expr, tree.Call):
-        return _kind_of_call(expr, state)
-    return "", ""
+def _depends(node: object, roles: _Roles) -> bool:
+    return bool(edit.uses(node) & roles.keys())
 
 
-def _kind_of_call(call: tree.Call, state: dict[str, str]) -> tuple[str, str]:
-    if not call.args or any(edit.uses(a) & set(state) for a in call.args[1:] if call.func != "where"):
-        return "", ""
-    if call.func in _EXPONENTIALS and len(call.args) == 1:
-        return ("power", call.func) if _kind(call.args[0], state)[0] == "lowered" else ("", "")
-    if call.func == "reduce_sum":
-        kind, power = _kind(call.args[0], state)
-        return (kind, power) if kind == "power" else ("", "")
-    if call.func == "where" and len(call.args) == 3:
-        condition, value, other = call.args
-        zero = isinstance(other, tree.Num) and other.value == 0
-        kind, power = _kind(value, state)
-        if zero and kind == "power" and not edit.uses(condition) & set(state):
-            return kind, power
-    return "", ""
+def _role(expr: tree.Expr, roles: _Roles) -> _Role | None:
+    """Return how ``expr`` depends on the maximum; None if it does not, or in a way that a rescaling does not undo."""
+    match expr:
+        case tree.Name(id=name) | tree.Subscript(name=name):
+            return roles.get(name)
+        case tree.Binary(op="-", left=left, right=right) if not _depends(left, roles):
+            return _Role.DIFFERENCE if _role(right, roles) is _Role.MAXIMUM else None
+        case tree.Binary(op="*", left=left, right=right):
+            factors = [side for side in (left, right) if _depends(side, roles)]
+            return _power(factors[0], roles) if len(factors) == 1 else None
+        case tree.Call(func=func, args=(value,)) if func in _EXPONENTIALS:
+            return _Role.POWER if _role(value, roles) is _Role.DIFFERENCE else None
+        case tree.Call(func="reduce_sum", args=(value, *rest)) if not _depends(tuple(rest), roles):
+            return _power(value, roles)
+        case tree.Call(func="where", args=(condition, value, tree.Num(value=0))) if not _depends(condition, roles):
+            return _power(value, roles)
+    return None
 
 
-def _shared(have: edit.Body, more: edit.Body) -> tuple[dict[str, tree.Expr], edit.Body]:
-    """What ``more`` makes that ``have`` made already, by name, and the rest of it."""
+def _power(expr: tree.Expr, roles: _Roles) -> _Role | None:
+    return _Role.POWER if _role(expr, roles) is _Role.POWER else None
+
+
+def _without_repeated(have: edit.Body, more: edit.Body) -> tuple[dict[str, tree.Expr], edit.Body]:
+    """Return the tiles of ``more`` that ``have`` computes already, as new names, and the rest of its statements."""
     same: dict[str, tree.Expr] = {}
     rest: list[tree.Stmt] = []
     for stmt in more:
         plain = edit.rename(stmt, same)
-        twin = next((h for h in have if len(written(plain)) == 1 and _as(h, written(plain)[0]) == plain), None)
+        twin = next((h for h in have if len(written(plain)) == 1 and _into(h, written(plain)[0]) == plain), None)
         if twin is not None:
             same[written(stmt)[0]] = tree.Name(written(twin)[0])
         else:
@@ -202,122 +249,135 @@ def _shared(have: edit.Body, more: edit.Body) -> tuple[dict[str, tree.Expr], edi
     return same, tuple(rest)
 
 
-def _as(stmt: tree.Stmt, name: str) -> tree.Stmt | None:
-    """A load or an assignment to one tile, as if to ``name``."""
+def _into(stmt: tree.Stmt, tile: str) -> tree.Stmt | None:
+    """Return a load or an assignment to one tile as if it wrote ``tile``; None for another statement."""
     if isinstance(stmt, tree.Assign) and len(stmt.targets) == 1:
-        return replace(stmt, targets=(tree.Name(name),))
-    return replace(stmt, dest=tree.Name(name)) if edit.is_load(stmt) else None
+        return replace(stmt, targets=(tree.Name(tile),))
+    return replace(stmt, dest=tree.Name(tile)) if edit.is_load(stmt) else None
 
 
 # -- one pass as two --------------------------------------------------------------------------------------------------
 
 
-def _parted(place: edit.Place) -> edit.Body | None:
-    """A pass that finds the maximum, and the rest of the loop with it known; None where the loop does not rescale."""
-    body = place.loop.body
-    last = body[-1] if body else None
-    if not isinstance(last, tree.Assign) or not isinstance(last.value, tree.Name) or len(last.targets) != 1:
+@dataclass(frozen=True)
+class _Rescaling:
+    """The statements of a loop that carry the maximum and the factor of each step (see the example of the module)."""
+
+    #: the position of ``now = max(top, ..)``
+    update_at: int
+    update: tree.Assign
+    top: str
+    now: str
+    #: ``base = where(now == -inf, 0, now)``; None where ``now`` itself is subtracted
+    base: tree.Assign | None
+    #: ``keep = exp(top - base)``
+    keep: tree.Assign
+
+
+def _rescaling(body: edit.Body) -> _Rescaling | None:
+    """Return how a loop rescales, whose last statement is ``top = now``; None if it does not."""
+    match body[-1:]:
+        case (tree.Assign(targets=(tree.Name(id=top),), value=tree.Name(id=now)),):
+            pass
+        case _:
+            return None
+    assigns = [(at, stmt) for at, stmt in enumerate(body) if isinstance(stmt, tree.Assign)]
+    update_at, update = next(((at, s) for at, s in assigns if _is_maximum(s, top, now)), (None, None))
+    if update_at is None or update is None:
         return None
-    top, now = last.targets[0].id, last.value.id
-    at = next((i for i, s in enumerate(body) if _is_maximum(s, top, now)), None)
-    if at is None:
+    exact = next((s for _, s in assigns if s.value == _finite(tree.Name(now))), None)
+    base = exact or next((s for _, s in assigns if _is_finite(s.value, now)), None)
+    subtracted = base.targets[0].id if base is not None else now
+    keep = next((s for _, s in assigns if _is_factor(s.value, top, subtracted)), None)
+    return None if keep is None else _Rescaling(update_at, update, top, now, base, keep)
+
+
+def _two_passes(loop: tree.For) -> edit.Body | None:
+    """Return a pass that finds the maximum, and the rest of the loop with it known; None if it does not rescale."""
+    rescaling = _rescaling(loop.body)
+    if rescaling is None:
         return None
-    base = next((s for s in body if isinstance(s, tree.Assign) and s.value == _finite(tree.Name(now))), None)
-    if base is None:
-        base = next((s for s in body if isinstance(s, tree.Assign) and _is_finite(s.value, now)), None)
-    low = base.targets[0].id if base is not None else now
-    keep = next((s for s in body if isinstance(s, tree.Assign) and _is_factor(s.value, top, low)), None)
-    if keep is None:
-        return None
-    factor = keep.targets[0].id
+    at, top, now, base = rescaling.update_at, rescaling.top, rescaling.now, rescaling.base
     rest: list[tree.Stmt] = []
-    for stmt in (*body[:at], *body[at + 1 : -1]):
-        if stmt in (base, keep):
+    for stmt in (*loop.body[:at], *loop.body[at + 1 : -1]):
+        if stmt in (base, rescaling.keep):
             continue
-        plain = _without(stmt, factor)
+        plain = _without_factor(stmt, rescaling.keep.targets[0].id)
         if plain is None:
             return None
         rest.append(plain)
-    needed = _slice(body[:at], body[at])
-    if any(edit.uses(s) & {top, now} for s in (*needed, *rest) if base is not None) or edit.mentions(
-        tuple(needed), low
-    ):
+    needed = tuple(_needed(loop.body[:at], rescaling.update))
+    if base is not None and any(edit.uses(s) & {top, now} for s in (*needed, *rest)):
         return None
-    update = body[at]
-    assert isinstance(update, tree.Assign)
-    finds = replace(place.loop, body=(*needed, replace(update, targets=(tree.Name(top),))))
-    guard = () if base is None else (replace(base, value=_finite(tree.Name(top))),)
+    if edit.mentions(needed, base.targets[0].id if base is not None else now):
+        return None
+    finds = replace(loop, body=(*needed, replace(rescaling.update, targets=(tree.Name(top),))))
     second = tuple(s for s in rest if not (isinstance(s, tree.Assign) and s.targets == (s.value,)))
+    guard = () if base is None else (replace(base, value=_finite(tree.Name(top))),)
     if base is None:
         second = edit.rename(second, {now: tree.Name(top)})
-    comments = replace(place.loop.comments, before=())
-    return (finds, *guard, replace(place.loop, body=second, comments=comments))
+    return (finds, *guard, replace(loop, body=second, comments=replace(loop.comments, before=())))
 
 
-def _is_maximum(stmt: tree.Stmt, top: str, now: str) -> bool:
-    if not isinstance(stmt, tree.Assign) or stmt.targets[0].id != now:
-        return False
+def _is_maximum(stmt: tree.Assign, top: str, now: str) -> bool:
+    """Is it ``now = max(top, ..)``?"""
     value = stmt.value
-    return isinstance(value, tree.Call) and value.func == "max" and sum(_is(a, top) for a in value.args) == 1
+    is_max = stmt.targets[0].id == now and isinstance(value, tree.Call) and value.func == "max"
+    return is_max and isinstance(value, tree.Call) and sum(a == tree.Name(top) for a in value.args) == 1
 
 
 def _is_finite(expr: tree.Expr, now: str) -> bool:
-    """``where(now == -inf, 0, now)``, with any zero."""
-    expected = _finite(tree.Name(now))
-    assert isinstance(expected, tree.Call)
-    if not isinstance(expr, tree.Call) or expr.func != "where" or len(expr.args) != 3:
-        return False
-    zero = isinstance(expr.args[1], tree.Num) and expr.args[1].value == 0
-    return zero and (expr.args[0], expr.args[2]) == (expected.args[0], expected.args[2])
+    """Is it ``where(now == -inf, 0, now)``, with any zero?"""
+    match expr, _finite(tree.Name(now)):
+        case tree.Call(func="where", args=(condition, tree.Num(value=0), other)), tree.Call(args=(is_lowest, _, top)):
+            return condition == is_lowest and other == top
+    return False
 
 
-def _is_factor(expr: tree.Expr, top: str, low: str) -> bool:
-    difference = tree.Binary("-", tree.Name(top), tree.Name(low))
+def _is_factor(expr: tree.Expr, top: str, subtracted: str) -> bool:
+    difference = tree.Binary("-", tree.Name(top), tree.Name(subtracted))
     return isinstance(expr, tree.Call) and expr.func in _EXPONENTIALS and expr.args == (difference,)
 
 
-def _without(stmt: tree.Stmt, factor: str) -> tree.Stmt | None:
-    """``stmt`` with its own tile no longer multiplied by ``factor``; None where the factor does something else."""
+def _without_factor(stmt: tree.Stmt, factor: str) -> tree.Stmt | None:
+    """Return ``stmt`` with its target no longer multiplied by ``factor``; None if the factor does something else."""
     if not edit.mentions(stmt, factor):
         return stmt
     if not isinstance(stmt, tree.Assign) or len(stmt.targets) != 1:
         return None
-    own = stmt.targets[0]
+    target = stmt.targets[0]
 
-    def scaled(node: object) -> tree.Name | None:
+    def unscaled(node: object) -> tree.Name | None:
         if not isinstance(node, tree.Binary) or node.op != "*":
             return None
         sides = (node.left, node.right)
-        return own if any(_is(s, own.id) for s in sides) and any(_names(s) == factor for s in sides) else None
+        return target if target in sides and any(_tile_of(side) == factor for side in sides) else None
 
-    plain = edit.substitute(stmt.value, scaled)
+    plain = edit.substitute(stmt.value, unscaled)
     return None if edit.mentions(plain, factor) else replace(stmt, value=plain)
 
 
-def _names(expr: tree.Expr) -> str:
+def _tile_of(expr: tree.Expr) -> str:
+    """Return the tile of ``x`` or ``x[:, None]``; "" for another expression."""
     return expr.id if isinstance(expr, tree.Name) else expr.name if isinstance(expr, tree.Subscript) else ""
 
 
-def _slice(before: edit.Body, stmt: tree.Stmt) -> list[tree.Stmt]:
-    """The statements of ``before`` that ``stmt`` needs."""
-    needed = edit.uses(stmt)
-    statements: list[tree.Stmt] = []
+def _needed(before: edit.Body, stmt: tree.Stmt) -> list[tree.Stmt]:
+    """Return the statements of ``before`` that ``stmt`` needs."""
+    names = edit.uses(stmt)
+    needed: list[tree.Stmt] = []
     for other in reversed(before):
-        if set(written(other)) & needed:
-            needed |= edit.uses(other)
-            statements.insert(0, other)
-    return statements
+        if set(written(other)) & names:
+            names |= edit.uses(other)
+            needed.insert(0, other)
+    return needed
 
 
 def _set(name: tree.Name, value: tree.Expr) -> tree.Assign:
     return tree.Assign((name,), value)
 
 
-def _is(expr: tree.Expr, name: str) -> bool:
-    return isinstance(expr, tree.Name) and expr.id == name
-
-
 def _finite(top: tree.Name) -> tree.Expr:
-    """``top``, or 0 where nothing was seen yet: -inf - -inf is no number."""
+    """Return ``top``, or 0 where nothing was seen yet: -inf - -inf is no number."""
     lowest = tree.Num(-float("inf"), "-inf")
     return tree.Call("where", (tree.Binary("==", top, lowest), edit.number(0), top))

@@ -12,6 +12,7 @@ from kernellab.sketch.rewrite.rules.inter_kernel import pruned
 from kernellab.sketch.rewrite.rules.lanes import lifted_loop
 from kernellab.sketch.syntax import tree
 
+#: an index outside every tensor: nothing is added there
 _NOWHERE = edit.number(-1)
 
 
@@ -32,11 +33,11 @@ def segment(setting: Setting) -> Iterator[Change]:
             tile_statements = _tile(run, ranks(sketch), used)
         except Unknown:
             continue
-        gone = {run.at, run.total}
+        carried = {run.total_index, run.total}
         before = tuple(
-            s for s in place.body[: place.at] if not (isinstance(s, tree.Assign) and s.targets[0].id in gone)
+            s for s in place.body[: place.at] if not (isinstance(s, tree.Assign) and s.targets[0].id in carried)
         )
-        if any(edit.mentions((*before, *place.body[place.at + 2 :]), word) for word in gone):
+        if any(edit.mentions((*before, *place.body[place.at + 2 :]), name) for name in carried):
             continue
         file = place.block((*before, *tile_statements, *place.body[place.at + 2 :]))
         file = edit.with_launch(file, place.launch, pruned(file.sketches[place.launch]))
@@ -45,8 +46,16 @@ def segment(setting: Setting) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class _Run:
-    """The loop over the rows of a run: its variable, its first row, how many rows it has and where all rows end, the
-    statements that make a row and its index, these by name, and where a total is added."""
+    """A loop over the rows of a run that adds each to a total::
+
+    for var in range(first, min(first + rows, end)):
+        body                                              # computes the row and its index ``row_index``
+        same = row_index == total_index
+        atomic_add(total -> target[where(same, -1, total_index), ..])
+        total = where(same, total, 0) + row
+        total_index = row_index
+    atomic_add(total -> target[total_index, ..])
+    """
 
     var: str
     first: tree.Expr
@@ -54,8 +63,8 @@ class _Run:
     end: tree.Expr
     body: edit.Body
     row: tree.Expr
-    here: tree.Name
-    at: str
+    row_index: tree.Name
+    total_index: str
     total: str
     target: tree.Subscript
 
@@ -69,52 +78,59 @@ def _run(place: edit.Place) -> _Run | None:
             return None
     match (*loop.body[-4:], *after):
         case (
-            tree.Assign(targets=(same,), value=tree.Binary(op="==", left=tree.Name() as here, right=tree.Name(id=at))),
-            tree.Move(op="atomic_add", source=tree.Name(id=total), dest=tree.Subscript() as inside),
+            tree.Assign(
+                targets=(same,),
+                value=tree.Binary(op="==", left=tree.Name() as row_index, right=tree.Name(id=total_index)),
+            ),
+            tree.Move(op="atomic_add", source=tree.Name(id=total), dest=tree.Subscript() as inner_target),
             tree.Assign(
                 targets=(tree.Name(id=summed),),
                 value=tree.Binary(
                     op="+",
-                    left=tree.Call(func="where", args=(chosen, tree.Name(id=kept), tree.Num(value=0))),
+                    left=tree.Call(func="where", args=(chosen, tree.Name(id=kept_total), tree.Num(value=0))),
                     right=row,
                 ),
             ),
-            tree.Assign(targets=(tree.Name(id=moved),), value=now),
+            tree.Assign(targets=(tree.Name(id=moved),), value=new_index),
             tree.Move(op="atomic_add", source=tree.Name(id=added), dest=tree.Subscript() as target),
         ):
             pass
         case _:
             return None
-    elsewhere = tree.Call("where", (same, _NOWHERE, tree.Name(at)))
-    alike = inside == replace(target, items=(elsewhere, *target.items[1:])) and target.items[:1] == (tree.Name(at),)
-    if edit.is_parallel(loop) or begin != first or not alike or now != here or chosen != same:
+    elsewhere = tree.Call("where", (same, _NOWHERE, tree.Name(total_index)))
+    same_targets = inner_target == replace(target, items=(elsewhere, *target.items[1:]))
+    if edit.is_parallel(loop) or begin != first or new_index != row_index or chosen != same:
         return None
-    if {total} != {summed, kept, added} or moved != at or edit.mentions(loop.body[:-4], at):
+    if not same_targets or target.items[:1] != (tree.Name(total_index),):
+        return None
+    if {total} != {summed, kept_total, added} or moved != total_index or edit.mentions(loop.body[:-4], total_index):
         return None
     if any(edit.mentions((loop.body[:-4], row, target.items[1:]), word) for word in (total, same.id)):
         return None
-    return _Run(loop.var, first, rows, end, loop.body[:-4], row, here, at, total, target)
+    return _Run(loop.var, first, rows, end, loop.body[:-4], row, row_index, total_index, total, target)
 
 
 def _tile(run: _Run, tile_ranks: dict[str, int], used: set[str]) -> Sequence[tree.Stmt]:
     """The statements of a whole run. Raises Unknown: something in them has no meaning with one more axis."""
     rank = region_rank(run.target)
-    row, index, least, first = (tree.Name(edit.fresh(w, used)) for w in ("rows", "index", "least", "of_least"))
-    body = (*run.body, tree.Assign((row,), run.row), tree.Assign((index,), run.here))
+    row, index, least, has_least = (tree.Name(edit.fresh(w, used)) for w in ("rows", "index", "least", "of_least"))
+    body = (*run.body, tree.Assign((row,), run.row), tree.Assign((index,), run.row_index))
     lifted = lifted_loop(run.var, run.rows, {**tile_ranks, row.id: rank, index.id: 0}, used, body)
-    inside = tree.Binary("<", tree.Binary("+", run.first, tree.Call("arange", (run.rows,))), run.end)
+    is_row = tree.Binary("<", tree.Binary("+", run.first, tree.Call("arange", (run.rows,))), run.end)
     along = (tree.Keyword("axis", edit.number(0)),)
-    its = tree.Call("where", (tree.Subscript(first.id, (tree.Slice(), *rank * (tree.NewAxis(),))), row, tree.Num(0.0)))
-    rest = tree.Call("where", (first, _NOWHERE, index))
+    least_rows = tree.Call(
+        "where", (tree.Subscript(has_least.id, (tree.Slice(), *rank * (tree.NewAxis(),))), row, tree.Num(0.0))
+    )
+    other_indices = tree.Call("where", (has_least, _NOWHERE, index))
 
     def add(value: tree.Expr, at: tree.Expr) -> tree.Move:
         return tree.Move("atomic_add", value, replace(run.target, items=(at, *run.target.items[1:])))
 
     return (
         *edit.rename(lifted, {run.var: run.first}),
-        tree.Assign((index,), tree.Call("where", (inside, index, _NOWHERE))),
+        tree.Assign((index,), tree.Call("where", (is_row, index, _NOWHERE))),
         tree.Assign((least,), tree.Call("reduce_min", (index,), along)),
-        tree.Assign((first,), tree.Binary("==", index, least)),
-        add(tree.Call("reduce_sum", (its,), along), least),
-        add(row, rest),
+        tree.Assign((has_least,), tree.Binary("==", index, least)),
+        add(tree.Call("reduce_sum", (least_rows,), along), least),
+        add(row, other_indices),
     )

@@ -15,7 +15,7 @@ from kernellab.sketch.rewrite.rules.inter_kernel import pruned, with_tensors
 from kernellab.sketch.syntax import tree
 from kernellab.sketch.syntax.walk import nodes
 
-#: both steps of the copy
+#: both steps of the copy, and the steps to choose from; chosen, not measured
 _STEP, _STEPS = 32, (8, 16, 32, 64, 128)
 
 
@@ -25,16 +25,16 @@ def turn(setting: Setting) -> Iterator[Change]:
         grid = edit.grid(sketch)
         if not grid or any(s.pinned for s in (*grid, *grid[-1].body)):
             continue
-        for tensor in _tensors(sketch):
+        for tensor in _only_read(sketch):
             turned = _turned(sketch, grid[0], tensor, edit.used_names(setting.tree))
             if turned is not None:
                 why = f"copied {tensor.name} into another order of its dimensions, as {sketch.name} reads it"
                 yield edit.with_launch(setting.tree, number, *turned), why
 
 
-def _tensors(sketch: tree.Sketch) -> list[tree.TensorDecl]:
+def _only_read(sketch: tree.Sketch) -> list[tree.TensorDecl]:
     """Return the tensors of two or more dimensions that the launch reads and does not write."""
-    stores = {edit.into(node) for node in nodes(sketch.body) if edit.is_store(node)}
+    stores = {edit.target_tensor(node) for node in nodes(sketch.body) if edit.is_store(node)}
     items = [i for d in sketch.declarations if not d.pinned for i in d.items if isinstance(i, tree.TensorDecl)]
     return [t for t in items if t.name not in stores and len(t.shape) > 1 and t.role in (None, "in", "temp")]
 
@@ -42,25 +42,26 @@ def _tensors(sketch: tree.Sketch) -> list[tree.TensorDecl]:
 def _turned(
     sketch: tree.Sketch, outer: tree.For, tensor: tree.TensorDecl, used: set[str]
 ) -> tuple[tree.Sketch, tree.Sketch] | None:
-    """Return the launch that copies and the one that reads."""
-    loads = [n for n in nodes(sketch.body) if edit.is_load(n) and _of(n) == tensor.name]
+    """Return the launch that copies and the one that reads; None where a copy is not possible or has no use."""
+    loads = [n for n in nodes(sketch.body) if edit.is_load(n) and edit.source_tensor(n) == tensor.name]
     named = [n for n in nodes(sketch.body) if isinstance(n, tree.Subscript) and n.name == tensor.name]
-    bound_names = {n.var for n in nodes(sketch.body) if isinstance(n, tree.For)} | {
+    scalars = {n.var for n in nodes(sketch.body) if isinstance(n, tree.For)} | {
         i.name for d in sketch.declarations for i in d.items if isinstance(i, (tree.ConstDecl, tree.SymbolDecl))
     }
-    sliced = {_sliced(load, bound_names) for load in loads}
-    if len(sliced) != 1 or len(named) != len(loads) or not (along := next(iter(sliced))):
+    slices = {_sliced(load, scalars) for load in loads}
+    if len(slices) != 1 or len(named) != len(loads):
         return None
+    (sliced,) = slices
     rank = len(tensor.shape)
-    if rank - 1 in along or not all(_again(sketch, load) for load in loads):
+    if not sliced or rank - 1 in sliced or not all(_is_read_again(sketch, load) for load in loads):
         return None
-    order = [at for at in range(rank) if at not in along] + list(along)
+    order = [dim for dim in range(rank) if dim not in sliced] + list(sliced)
     copy = edit.fresh(f"{tensor.name}_turned", used)
-    declared = tree.TensorDecl(copy, tuple(tensor.shape[at] for at in order), tensor.dtype, "temp")
+    declared = tree.TensorDecl(copy, tuple(tensor.shape[dim] for dim in order), tensor.dtype, "temp")
 
     def change(node: object) -> object:
         if isinstance(node, tree.Subscript) and node.name == tensor.name:
-            return replace(node, name=copy, items=tuple(node.items[at] for at in order))
+            return replace(node, name=copy, items=tuple(node.items[dim] for dim in order))
         return None
 
     body = edit.substitute(sketch.body, change)
@@ -68,22 +69,18 @@ def _turned(
     return _copying(sketch, outer, tensor, declared, order, used), reading
 
 
-def _again(sketch: tree.Sketch, load: tree.Move) -> bool:
+def _is_read_again(sketch: tree.Sketch, load: tree.Move) -> bool:
     """Does a loop around a load read the same part of the tensor in each iteration? Tensors that are read once are not
     copied."""
     around = (n for n in nodes(sketch.body) if isinstance(n, tree.For) and any(m is load for m in nodes(n.body)))
     return any(not edit.mentions(load.source, loop.var) for loop in around)
 
 
-def _of(load: tree.Move) -> str:
-    return load.source.name if isinstance(load.source, tree.Subscript) else ""
-
-
-def _sliced(load: tree.Move, bound_names: set[str]) -> tuple[int, ...]:
-    """Return the positions of ranges in a load; none if another index is not a single number."""
+def _sliced(load: tree.Move, scalars: set[str]) -> tuple[int, ...]:
+    """Return the dimensions of ranges in a load; none if another index is not a single number of ``scalars``."""
     items = load.source.items if isinstance(load.source, tree.Subscript) else ()
     others = [item for item in items if not isinstance(item, tree.Slice)]
-    plain = all(edit.uses(item) <= bound_names and not isinstance(item, tree.NewAxis) for item in others)
+    plain = all(edit.uses(item) <= scalars and not isinstance(item, tree.NewAxis) for item in others)
     ranges = [at for at, item in enumerate(items) if isinstance(item, tree.Slice) and item.step is None]
     return tuple(ranges) if plain and len(ranges) + len(others) == len(items) else ()
 
@@ -107,8 +104,7 @@ def _copying(
         tree.Assign((tree.Name(turned),), across),
         tree.Move("store", tree.Name(turned), tree.Subscript(copy.name, tuple(items[at] for at in order))),
     )
-    axis = next((w for w in edit.words(outer) if w.startswith(("grididx", "coreidx"))), "grididx").partition(".")[0]
-    hint = tree.Hint((tree.Str("parallel"), tree.Str(axis)))
+    hint = edit.parallel_hint(edit.grid_axis(outer) or "grididx")
     for at in reversed(range(len(variables))):
         size = tensor.shape[at]
         loop = (edit.number(0), size, tree.Name(steps[at])) if at in steps else (size,)
