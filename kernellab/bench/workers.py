@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -42,42 +43,69 @@ def run_jobs(
     device. Workers are distributed over ``devices``, the visible GPUs of each, and one is timed on each device at a
     time; jobs that need much of its memory run last, in few workers. No job begins after ``budget`` seconds; the
     remaining ones have no row. Workers and their child processes have ended when this returns."""
-    waiting: SimpleQueue[Job] = SimpleQueue()
-    late: SimpleQueue[Job] = SimpleQueue()
+    run = _Run(out, deadline, time.monotonic() + budget)
     for job in jobs:
-        waiting.put(job)
-    done: SimpleQueue[Row | BaseException] = SimpleQueue()
-    stop = threading.Event()
-    until = time.monotonic() + budget
+        run.waiting.put(job)
+    workers = min(workers, len(jobs))
+    run.most_bytes = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
     with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
-        kind = "all" if exclusive else "device"
-        environments = [{"CUDA_VISIBLE_DEVICES": d, turns.VARIABLE: f"{kind}:{folder}/turns-{d}"} for d in devices]
-        if not environments:
-            environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
-        workers = min(workers, len(jobs))
-        # with a team for all cores in each of several processes, threads mostly wait
-        threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
-        places = [
-            ({"OMP_NUM_THREADS": threads_of_each, **chosen}, threading.Semaphore(_PUT_OFF)) for chosen in environments
-        ]
-        most = max(_MOST_BYTES, int(_MOST_SHARE * _memory() / max(workers, 1)))
-        shared = (waiting, late, done, stop, deadline, most, until)
+        places = _places(folder, workers, exclusive, devices)
         threads = [
-            threading.Thread(target=_serve, daemon=True, args=(n, out, *places[n % len(places)], *shared))
-            for n in range(workers)
+            threading.Thread(target=_serve, daemon=True, args=(run, number, places[number % len(places)]))
+            for number in range(workers)
         ]
         for thread in threads:
             thread.start()
         with _stopped_like_a_key():
             try:
-                for row in _answers(done, len(jobs), threads):
+                for row in _answers(run.done, len(jobs), threads):
                     if isinstance(row, BaseException):
                         raise row
                     on_row(row)
             finally:
-                stop.set()
+                run.stop.set()
                 for thread in threads:
                     thread.join()
+
+
+@dataclass
+class _Run:
+    """What the threads of one run share."""
+
+    out: Path
+    #: seconds for one problem
+    deadline: float
+    #: when no more jobs begin (s, monotonic)
+    until: float
+    #: bytes from which a worker is replaced before its next problem
+    most_bytes: int = _MOST_BYTES
+    waiting: SimpleQueue[Job] = field(default_factory=SimpleQueue)
+    #: postponed jobs, which run last
+    late: SimpleQueue[Job] = field(default_factory=SimpleQueue)
+    done: SimpleQueue[Row | BaseException] = field(default_factory=SimpleQueue)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where workers run: their environment, and the turns of those that may take postponed jobs."""
+
+    environment: Mapping[str, str]
+    late_turns: threading.Semaphore
+
+
+def _places(folder: str, workers: int, exclusive: bool, devices: Sequence[str]) -> list[_Place]:
+    """Return a place for each of ``devices``, one without devices; ``folder`` has the files of turns."""
+    kind = "all" if exclusive else "device"
+    environments = [{"CUDA_VISIBLE_DEVICES": d, turns.VARIABLE: f"{kind}:{folder}/turns-{d}"} for d in devices]
+    if not environments:
+        environments = [{turns.VARIABLE: f"{kind}:{folder}/turns"} if workers > 1 else {}]
+    # with a team for all cores in each of several processes, threads mostly wait
+    threads_of_each = str(max(1, len(os.sched_getaffinity(0)) // max(workers, 1) // 2))
+    return [
+        _Place({"OMP_NUM_THREADS": threads_of_each, **environment}, threading.Semaphore(_PUT_OFF))
+        for environment in environments
+    ]
 
 
 def _answers(
@@ -109,48 +137,37 @@ def _stopped_like_a_key() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _serve(
-    number: int,
-    out: Path,
-    environment: dict[str, str],
-    turn: threading.Semaphore,
-    waiting: SimpleQueue[Job],
-    late: SimpleQueue[Job],
-    done: SimpleQueue[Row | BaseException],
-    stop: threading.Event,
-    deadline: float,
-    most: int,
-    until: float,
-) -> None:
-    workspace = settled(out / f"worker{number}")
+def _serve(run: _Run, number: int, place: _Place) -> None:
+    """Let one worker do jobs until there are none; an error is reported to the caller, which waits for rows."""
+    workspace = with_settings(run.out / f"worker{number}")
     worker: _Worker | None = None
-    last = False
+    takes_late = False
     try:
-        while not stop.is_set() and time.monotonic() < until:
-            if waiting.empty() and not last:
-                last = turn.acquire(blocking=False)
-                if not last:
+        while not run.stop.is_set() and time.monotonic() < run.until:
+            if run.waiting.empty() and not takes_late:
+                takes_late = place.late_turns.acquire(blocking=False)
+                if not takes_late:
                     return  # the others do the rest
             try:
-                job = waiting.get_nowait() if not last else late.get_nowait()
+                job = run.late.get_nowait() if takes_late else run.waiting.get_nowait()
             except Empty:
-                if waiting.empty() and late.empty():
+                if run.waiting.empty() and run.late.empty():
                     return
                 continue  # another thread has taken it
-            worker = worker or _Worker(workspace, environment)
-            row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), deadline, stop)
-            if worker.gone() or worker.resident() > most:
+            worker = worker or _Worker(workspace, place.environment)
+            row = worker.answer(job.model_copy(update={"workspace": str(workspace)}), run.deadline, run.stop)
+            if worker.gone() or worker.resident() > run.most_bytes:
                 worker.close()
                 worker = None
             if row is None:
-                late.put(job.model_copy(update={"late": True}))
+                run.late.put(job.model_copy(update={"late": True}))
             else:
-                done.put(row)
-    except BaseException as error:  # reported to the caller, which waits for rows
-        done.put(error)
+                run.done.put(row)
+    except BaseException as error:
+        run.done.put(error)
     finally:
-        if last:
-            turn.release()
+        if takes_late:
+            place.late_turns.release()
         if worker is not None:
             worker.close()
 
@@ -160,7 +177,7 @@ def _memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def settled(workspace: Path) -> Path:
+def with_settings(workspace: Path) -> Path:
     """Return a folder for one worker, with the settings (endpoints and prices, too) of the suite's folder."""
     workspace.mkdir(parents=True, exist_ok=True)
     file = find_workspace() / FILE
@@ -170,12 +187,15 @@ def settled(workspace: Path) -> Path:
 
 
 class _Worker:
-    def __init__(self, workspace: Path, environment: dict[str, str]) -> None:
+    """A process of :mod:`kernellab.bench.worker`, which does one job at a time; its output goes to ``log.txt``."""
+
+    def __init__(self, workspace: Path, environment: Mapping[str, str]) -> None:
         self._log = (workspace / "log.txt").open("ab")
         self._process = subprocess.Popen(
             module_command("kernellab.bench.worker"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, **environment},
         )  # fmt: skip
+        #: bytes after the last whole line
         self._rest = b""
         #: its deadline (s, monotonic)
         self._until = inf
@@ -209,7 +229,7 @@ class _Worker:
         elif time.monotonic() >= self._until:
             why = f"It took longer than its deadline of {deadline:g} s."
         else:
-            why = f"Its worker ended{_how(self._process)}."
+            why = f"Its worker ended{_ending(self._process)}."
         self.close()
         row = Row.of(job.name, job.category, job.dynamic, None, 0, seconds, why)
         return with_suite_labels(row, job)
@@ -239,7 +259,7 @@ class _Worker:
 
     def close(self) -> None:
         """End the worker and its child processes."""
-        for pid in reversed(_below(self._process.pid)) if self._process.poll() is None else ():
+        for pid in reversed(_descendants(self._process.pid)) if self._process.poll() is None else ():
             _kill(pid)
         self._process.kill()
         self._process.wait()
@@ -250,7 +270,8 @@ class _Worker:
         self._log.close()
 
 
-def _how(process: subprocess.Popen[bytes]) -> str:
+def _ending(process: subprocess.Popen[bytes]) -> str:
+    """Return in words how a process ended; "" while it runs."""
     try:
         code = process.wait(2)
     except subprocess.TimeoutExpired:
@@ -258,7 +279,7 @@ def _how(process: subprocess.Popen[bytes]) -> str:
     return f" by {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
 
 
-def _below(pid: int) -> list[int]:
+def _descendants(pid: int) -> list[int]:
     """Return the descendants of process ``pid``; none without /proc."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):

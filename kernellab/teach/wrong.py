@@ -18,7 +18,7 @@ from kernellab.errors import KernellabError
 from kernellab.sketch.gate.cases import Case, cases
 from kernellab.sketch.gate.compare import wrong64, wrong_declared
 from kernellab.sketch.gate.reference import reference64
-from kernellab.sketch.gate.stages import in_tf32
+from kernellab.sketch.gate.run_case import in_tf32
 from kernellab.sketch.program.bind import Binding, bind
 from kernellab.sketch.program.program import Program
 from kernellab.sketch.run import execute

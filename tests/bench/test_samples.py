@@ -10,7 +10,7 @@ from kernellab.bench.rows import Row
 from kernellab.bench.run import ROWS, SuiteRequest
 from kernellab.bench.samples import figures, markdown, run_samples
 from kernellab.bench.suites import SuiteTask, load_suite
-from kernellab.bench.workers import settled
+from kernellab.bench.workers import with_settings
 from kernellab.cli import main
 from kernellab.models import ModelSettings
 from kernellab.records import Comparison, Timing
@@ -75,7 +75,7 @@ def test_a_worker_has_the_endpoint_of_the_folder_that_the_suite_runs_in(
     inside.mkdir(parents=True)
     (inside.parent / "kernellab.toml").write_text('[models]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "player"\n')
     monkeypatch.chdir(inside)
-    worker = settled(tmp_path / "elsewhere" / "worker0")
+    worker = with_settings(tmp_path / "elsewhere" / "worker0")
     assert ModelSettings.load(worker).model == "player"
     monkeypatch.chdir(tmp_path)
-    assert not (settled(tmp_path / "elsewhere" / "worker1") / "kernellab.toml").exists()
+    assert not (with_settings(tmp_path / "elsewhere" / "worker1") / "kernellab.toml").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.sketch.gate.stages import gate, outputs
+from kernellab.sketch.gate.case_outputs import outputs
+from kernellab.sketch.gate.stages import gate
 
 __all__ = ["gate", "outputs"]

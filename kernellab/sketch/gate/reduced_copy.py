@@ -22,18 +22,19 @@ from kernellab.task.sample.shrink import FreeAxis, bytes_at, free_axes, sliding_
 Shape = tuple[int, ...]
 #: extents that are tried for the axes of a window, ascending; and for an axis before them
 _EXTENTS = (11, 14, 19, 27, 38)
-_BATCH = 5
-_TWINS = 2
+_LEADING = 5
+#: most copies that are run
+_COPIES = 2
 #: most bytes of inputs and outputs of a copy, weights included
 _MOST_BYTES = 16 << 20
 #: from this number on, one that equals a product of extents is taken for it
-_LARGEST_PLAIN = 64
+LARGEST_PLAIN = 64
 
 
 def twins(program: Program, task: Task) -> Iterator[tuple[Program, Mapping[FreeAxis, int]]]:
     """Yield programs for smaller tasks, the smallest first, each with the cut axes and their extents."""
     bounds = _bounds(program)
-    for sizes, table in islice(_cuts(task), _TWINS):
+    for sizes, table in islice(_cuts(task), _COPIES):
         numbers = table.numbers
         if not all(n in table.known or n < table.least for n in bounds):
             continue  # the original number of iterations would hide that it is too small
@@ -62,13 +63,13 @@ def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
     for least in _EXTENTS:
         sizes: dict[FreeAxis, int] = {}
         for i, axis in enumerate(axes):
-            small = _BATCH + i if all(dim == 0 for _, dim in axis.axes) else least + i
+            small = _LEADING + i if all(dim == 0 for _, dim in axis.axes) else least + i
             # axes of one extent are one number in the sketch
             sizes[axis] = next((n for a, n in sizes.items() if a.size == axis.size), small)
         sizes = {a: n for a, n in sizes.items() if n < a.size}
-        while sizes and (table := _table(task, sizes)).twice is not None:
+        while sizes and (table := _numbers_of(task, sizes)).twice is not None:
             # an extent that would become two, or one that depends on an axis: the last axis is left out first
-            blamed = [a for a in sizes if a.size == table.twice] or [*sizes][-1:]
+            blamed = [a for a in sizes if a.size == table.ambiguous] or [*sizes][-1:]
             sizes = {a: n for a, n in sizes.items() if a not in blamed}
         if not sizes or sizes in seen or not table.numbers:
             continue
@@ -80,8 +81,8 @@ def _cuts(task: Task) -> Iterator[tuple[Mapping[FreeAxis, int], _Table]]:
 
 @dataclass(frozen=True)
 class _Table:
-    """The numbers that change, and those of the smaller task; ``twice`` is an extent that would have to become two
-    numbers."""
+    """The numbers that change, and those of the smaller task; ``ambiguous`` is an extent that would have to become
+    two numbers."""
 
     numbers: Mapping[int, int]
     #: extents and their products, also those that do not change
@@ -89,10 +90,10 @@ class _Table:
     #: the extents that change, and the smallest of the new ones
     extents: frozenset[int] = frozenset()
     least: int = 0
-    twice: int | None = None
+    ambiguous: int | None = None
 
 
-def _table(task: Task, sizes: Mapping[FreeAxis, int]) -> _Table:
+def _numbers_of(task: Task, sizes: Mapping[FreeAxis, int]) -> _Table:
     before, after = _traced(task, ()), _traced(task, tuple(sizes.items()))
     if not before or [len(s) for s in before] != [len(s) for s in after]:
         return _Table({})
@@ -100,18 +101,18 @@ def _table(task: Task, sizes: Mapping[FreeAxis, int]) -> _Table:
     for old, new in zip(before, after, strict=True):
         for a, b in zip(old, new, strict=True):
             if table.setdefault(a, b) != b:
-                return _Table({}, twice=a)
+                return _Table({}, ambiguous=a)
     extents = dict(table)
     for old, new in zip(before, after, strict=True):
         for first in range(len(old)):
             for last in range(first + 2, len(old) + 1):
                 product, small = prod(old[first:last]), prod(new[first:last])
-                if product > _LARGEST_PLAIN or product == small:
+                if product > LARGEST_PLAIN or product == small:
                     table.setdefault(product, small)
     numbers_of_shapes = frozenset(table)
     for a, b in extents.items():
         # a reversed index counts down from the last
-        if a > _LARGEST_PLAIN:
+        if a > LARGEST_PLAIN:
             table.setdefault(a - 1, b - 1)
     changed = {a: b for a, b in extents.items() if a != b}
     numbers = {a: b for a, b in table.items() if a != b}
@@ -154,17 +155,17 @@ def _traced(task: Task, sizes: tuple[tuple[FreeAxis, int], ...]) -> tuple[Shape,
     class Record(Operators):  # type: ignore[no-untyped-call]
         def __init__(self) -> None:
             super().__init__()
-            self.found: list[Shape] = [tuple(s) for s in shapes.values()]
+            self.shapes: list[Shape] = [tuple(s) for s in shapes.values()]
 
         def ran(self, func: Any, args: Any, kwargs: Any) -> Any:
             result = func(*args, **kwargs)
-            self.found.extend(
+            self.shapes.extend(
                 tuple(map(int, leaf.shape)) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)
             )
             return result
 
-    seen = fake_run(task, Record, shapes)
-    return () if seen is None else tuple(seen[1].found)
+    run = fake_run(task, Record, shapes)
+    return () if run is None else tuple(run[1].shapes)
 
 
 def _views_agree(program: Program) -> bool:
@@ -179,11 +180,12 @@ def _views_agree(program: Program) -> bool:
     return all(
         prod(e.value for e in t.shape) == prod(e.value for e in first[t.name].shape)
         for t in seen
-        if _fixed(t.shape) and _fixed(first[t.name].shape)
+        if is_fixed(t.shape) and is_fixed(first[t.name].shape)
     )
 
 
-def _fixed(shape: Sequence[IntExpr]) -> bool:
+def is_fixed(shape: Sequence[IntExpr]) -> bool:
+    """Are all extents numbers?"""
     return all(e.kind is IntKind.NUM for e in shape)
 
 

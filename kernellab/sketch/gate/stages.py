@@ -6,50 +6,32 @@ none, a sample of the parallel iterations runs on the real shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from kernellab.errors import NotRunnable, SketchError, TaskError, counted, kilobytes, lasting
+from kernellab.errors import NotRunnable, SketchError, TaskError, counted, lasting
 from kernellab.records import Diagnostic, GateResult, GateState
 from kernellab.sketch.gate.cases import Case, cases, own_case
-from kernellab.sketch.gate.compare import FLOORS, Mismatch, compare64, compare_declared, wrong64, wrong_declared
 from kernellab.sketch.gate.reduced_copy import derives, twins
-from kernellab.sketch.gate.reference import reference, reference64, steady
+from kernellab.sketch.gate.reference import steady
+from kernellab.sketch.gate.run_case import CaseResult, run_case
 from kernellab.sketch.gate.symbols import generalise
 from kernellab.sketch.program.bind import Binding, bind
-from kernellab.sketch.program.program import DType, Gemm, Program, TensorRole
-from kernellab.sketch.program.walk import statements
-from kernellab.sketch.run import execute
+from kernellab.sketch.program.program import Program
 from kernellab.sketch.run.confined import OutOfTime, one_worker, used
 from kernellab.target import Chip
-from kernellab.target.threads import all_threads, one_thread
+from kernellab.target.threads import one_thread
 from kernellab.task import Task
-from kernellab.task.dtypes import finite, held
-from kernellab.task.sample.constants import constants, with_contents
+from kernellab.task.sample.constants import constants
 from kernellab.task.sample.shrink import drawn
-from kernellab.task.sample.sizes import asked_sizes, input_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-    Tensor = torch.Tensor
-
-#: most elements of all tensors of a case, and of a reduced one, whose temporary tensors may not be reduced
-_MOST_ELEMENTS, _MOST_CUT = 48 << 20, 8 << 20
 #: number of cases that run regardless of the time
-_AT_LEAST = 3
-#: most bytes of inputs and outputs of a case at requested sizes
-_MOST_ASKED = 1 << 20
-#: most iterations of each parallel loop that run on real shapes
-_KEEP = 3
+_LEAST_CASES = 3
 #: least elements of an input that gets constant contents
-_SOME = 8
-#: bytes of inputs from which the reference runs on all threads
-_LARGE = 4 << 20
+_LEAST_ELEMENTS = 8
 
 
 def gate(
@@ -74,99 +56,24 @@ def gate(
     return result.model_copy(update={"seconds": perf_counter() - start})
 
 
-@dataclass(frozen=True)
-class Output:
-    """One output in the reference's shape: the sketch's and the reference's values, and masks of stored and of wrong
-    elements."""
-
-    got: Tensor
-    want: Tensor
-    stored: Tensor
-    wrong: Tensor
-
-
-def outputs(
-    program: Program, task: Task, sizes: Mapping[str, int], constexpr: Mapping[str, int | float], seconds: float = 4.0,
-    contents: Mapping[str, float] | None = None,
-) -> tuple[Case, dict[str, Output]]:  # fmt: skip
-    """Return what a sketch computes on one small case, by tensor; in float64 if the reference can, else in the declared
-    dtypes. ``sizes`` are those of a case of the gate, or of Dims; empty: a case of several tiles. ``contents`` has the
-    arguments with constant contents.
-
-    Raises:
-        NotRunnable: there is no such case, it is too large, or the sketch cannot be run. SketchError: the sketch does
-        not fit the task. TaskError: the reference does not accept the case, or the task has no such tensor.
-    """
-    binding = bind(program, task, constexpr)
-    case = _asked(program, binding, task, dict(sizes))
-    if contents:
-        case = replace(case, args=with_contents(task, case.args, contents).args, contents=contents)
-    work, shown = _Gate(task, used(), seconds), dict[str, Output]()
-    with one_worker(), one_thread():
-        exact = reference64(task, case.args)
-        want = work._held(exact if exact is not None else reference(task, case.args))
-        values = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
-        symbols = _symbols(program, binding, case, want)
-        if _elements(program, {**values, **symbols}) > _MOST_ELEMENTS:
-            raise NotRunnable("The sketch's tensors are too large to interpret it.", "Give smaller sizes.")
-        ran = execute(
-            program, binding.inputs(case.args), symbols=symbols, constexpr=values, f64=exact is not None,
-            keep=_KEEP if case.sampled else None, seconds=seconds,
-        )  # fmt: skip
-    for bound, expected in zip(binding.outputs, want, strict=True):
-        got, stored, _ = _output(ran.outputs[bound.tensor], ran.written[bound.tensor], expected, case)
-        judged = wrong64(got, expected) if exact is not None else wrong_declared(got, expected, tf32=in_tf32(program))
-        shown[bound.tensor] = Output(got, expected, stored, judged[1] & stored if case.sampled else judged[1])
-    return case, shown
-
-
-def _asked(program: Program, binding: Binding, task: Task, sizes: dict[str, int]) -> Case:
-    listed = list(cases(program, binding, task))
-    if task.dims and sizes:
-        sizes = asked_sizes(task, sizes)
-    case = next((case for case in listed if dict(case.sizes) == sizes), None) if sizes else None
-    if not sizes:
-        case = listed[:2][-1] if listed else own_case(program, task)
-    elif case is None and task.dims and input_bytes(task, sizes) <= _MOST_ASKED:
-        case = Case(task.module().sample(sizes, seed=0), sizes)
-    if case is None:
-        at = "; ".join(one.at for one in listed) or "none, as its shapes are fixed"
-        much = f"its tensors take {kilobytes(input_bytes(task, sizes))}, and at most {kilobytes(_MOST_ASKED)} are run"
-        why = much if task.dims and sizes else "its shapes are fixed"
-        raise NotRunnable(f"No case of these sizes can be run here: {why}.", f"Take one of the gate's: {at}.")
-    return case
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The result of one case: right, or the first wrong output, its mismatch, and which other outputs were wrong."""
-
-    case: Case
-    output: str = ""
-    mismatch: Mismatch | None = None
-    #: whether each other output was wrong too
-    others: Mapping[str, bool] = field(default_factory=dict)
-
-    @property
-    def alone(self) -> bool:
-        """Whether no other output was wrong."""
-        return not any(self.others.values())
-
-
 @dataclass
 class _Gate:
+    """One run of the gate; ``cases`` and ``max_error`` are those of its result, and grow with each case that counts."""
+
     task: Task
+    #: the CPU time at the start, as ``used`` returns it, and the seconds after which no case starts
     start: float
     seconds: float
     whole: bool = False
     cases: int = 0
     #: did a whole run end for lack of time?
-    ended: bool = False
+    has_ended: bool = False
     #: was a sketch of fixed shapes wrong at smaller sizes?
-    doubted: bool = False
+    is_doubted: bool = False
     #: was it wrong so in a configuration whose own shapes are too large to run?
-    unsettled: bool = False
-    worst: float = 0.0
+    is_unsettled: bool = False
+    max_error: float = 0.0
+    #: why a case was not run; "" if none was left out
     skipped: str = ""
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
@@ -196,46 +103,48 @@ class _Gate:
         if not self.cases:
             reason = self.skipped or "No size of the task is small enough to interpret."
             return self._result(GateState.NOT_RUNNABLE, reason)
-        unsettled = " Other small sizes are wrong, and the task's own are too large to run." if self.unsettled else ""
+        unsettled = (
+            " Other small sizes are wrong, and the task's own are too large to run." if self.is_unsettled else ""
+        )
         return self._result(GateState.RIGHT, f"Right on {counted(self.cases, 'small case')}.{unsettled}")
 
     def _configuration(
         self, program: Program, binding: Binding, values: Mapping[str, int | float]
     ) -> GateResult | None:
         """Return the failure of a configuration; None if it is right, or nothing could be run."""
-        self.doubted = False
-        looked = list(self._look(program, binding))
-        if looked and all(seen.mismatch is None for seen in looked):
-            looked += self._constant(program, binding, [seen.case for seen in looked])
-        if not looked and not self.task.dims:
-            looked = self._smaller(program, binding)
-        failures = [seen for seen in looked if seen.mismatch is not None]
-        if self.doubted or (failures and failures[0].case.is_cut and not failures[0].case.contents):
+        self.is_doubted = False
+        results = list(self._edge_cases(program, binding))
+        if results and all(result.mismatch is None for result in results):
+            results += self._constant_contents(program, binding, [result.case for result in results])
+        if not results and not self.task.dims:
+            results = self._smaller_sizes(program, binding)
+        failures = [result for result in results if result.mismatch is not None]
+        if self.is_doubted or (failures and failures[0].case.is_cut and not failures[0].case.contents):
             # a sample of the iterations does not show elements that no iteration writes
             own = self._on_own_shapes(program, binding, whole=True) or self._on_own_shapes(program, binding)
             if own is not None:
                 # right there: the sketch contains a number that belongs to the fixed shape
                 failures = [*failures, own] if own.mismatch is not None else []
-            self.unsettled |= own is None and not failures
-        elif not looked:
+            self.is_unsettled |= own is None and not failures
+        elif not results:
             own = self._on_own_shapes(program, binding)
             failures = [own] if own is not None and own.mismatch is not None else []
         if not failures:
             return None
-        right = [seen for seen in looked if seen.mismatch is None]
+        right = [result for result in results if result.mismatch is None]
         return self._wrong(failures, right, values)
 
-    def _look(self, program: Program, binding: Binding) -> Iterator[_Seen]:
+    def _edge_cases(self, program: Program, binding: Binding) -> Iterator[CaseResult]:
         """Run the edge cases in order; after the first failure a few more, to locate it."""
         ran, end = 0, self.start + self.seconds
         for case in cases(program, binding, self.task):
-            if (self.whole or ran >= _AT_LEAST) and used() > end:
-                self.ended = True
+            if (self.whole or ran >= _LEAST_CASES) and used() > end:
+                self.has_ended = True
                 return
             try:
-                seen = self._case(program, binding, case)
-                if seen is None and case.plain is not None:
-                    seen = self._case(program, binding, case.plain)
+                result = self._case(program, binding, case)
+                if result is None and case.plain is not None:
+                    result = self._case(program, binding, case.plain)
             except OutOfTime as error:
                 self.skipped = error.message
                 continue
@@ -243,71 +152,71 @@ class _Gate:
                 if isinstance(error, NotRunnable) or not case.is_cut:
                     raise
                 continue  # the sketch contains the fixed extents
-            if seen is None:
+            if result is None:
                 continue
             ran += 1
-            if seen.mismatch is not None and not self.whole:
+            if result.mismatch is not None and not self.whole:
                 end = min(end, used() + self.seconds / 4)
-            yield seen
+            yield result
 
-    def _constant(self, program: Program, binding: Binding, ran: Sequence[Case]) -> list[_Seen]:
+    def _constant_contents(self, program: Program, binding: Binding, ran: Sequence[Case]) -> list[CaseResult]:
         """Return the first failure of a case that ``ran``, with constant contents; as many run as fit into a part of
         the time. They are not counted as sizes."""
-        base = next((case for case in ran if _holds(case, _SOME)), ran[-1])
-        before, worst, end = self.cases, self.worst, used() + self.seconds / 2
+        base = next((case for case in ran if _has_tensor_of(case, _LEAST_ELEMENTS)), ran[-1])
+        before, max_error, end = self.cases, self.max_error, used() + self.seconds / 2
         for number, one in enumerate(constants(self.task, base.args)):
             if number and not self.whole and used() > end:
                 break
             try:
-                seen = self._case(program, binding, replace(base, args=one.args, contents=one.contents, plain=None))
+                result = self._case(program, binding, replace(base, args=one.args, contents=one.contents, plain=None))
             except OutOfTime:
                 break
             except SketchError:
                 continue  # it depends on values where extents are read from them
-            wrong = seen.mismatch if seen is not None else None
-            if seen is not None and wrong is not None and (wrong.not_finite or steady(self.task, one.args)):
-                return [seen]
-        self.cases, self.worst = before, worst
+            wrong = result.mismatch if result is not None else None
+            if result is not None and wrong is not None and (wrong.not_finite or steady(self.task, one.args)):
+                return [result]
+        self.cases, self.max_error = before, max_error
         return []
 
-    def _smaller(self, program: Program, binding: Binding) -> list[_Seen]:
+    def _smaller_sizes(self, program: Program, binding: Binding) -> list[CaseResult]:
         """Run a sketch with fixed extents as numbers at smaller sizes; a failure there proves nothing."""
         windows = derives(self.task)
-        if windows and (looked := self._twins(program, binding)):
-            return looked
+        if windows and (results := self._reduced_copies(program, binding)):
+            return results
         general = generalise(program, binding, self.task)
         if general is not None:
             before = self.cases
-            looked = list(self._look(*general))
-            wrong = any(seen.mismatch for seen in looked)
-            if looked and not wrong:
-                return looked
+            results = list(self._edge_cases(*general))
+            wrong = any(result.mismatch for result in results)
+            if results and not wrong:
+                return results
             # a number may have another meaning: only the real shapes decide
-            self.cases, self.doubted = before, self.doubted or wrong
-        return [] if windows else self._twins(program, binding)
+            self.cases, self.is_doubted = before, self.is_doubted or wrong
+        return [] if windows else self._reduced_copies(program, binding)
 
-    def _twins(self, program: Program, binding: Binding) -> list[_Seen]:
+    def _reduced_copies(self, program: Program, binding: Binding) -> list[CaseResult]:
         """Run the sketch's reduced copies; a wrong one may have a number that was not reduced."""
-        looked: list[_Seen] = []
+        results: list[CaseResult] = []
         for twin, sizes in twins(program, self.task):
-            args = drawn(self.task, sizes, len(looked))
+            args = drawn(self.task, sizes, len(results))
             if args is None or used() > self.start + 3 * self.seconds:
                 break
             extents = {f"{axis.size}": size for axis, size in sizes.items()}
-            before, worst = self.cases, self.worst
+            before, max_error = self.cases, self.max_error
             try:
-                seen = self._case(twin, binding, Case(args, extents, is_cut=True))
+                result = self._case(twin, binding, Case(args, extents, is_cut=True))
             except SketchError as error:
                 self.skipped = self.skipped or error.message
                 continue
-            if seen is None or seen.mismatch is not None:
-                self.cases, self.worst = before, worst
-                self.doubted |= seen is not None
+            if result is None or result.mismatch is not None:
+                self.cases, self.max_error = before, max_error
+                self.is_doubted |= result is not None
                 continue
-            looked.append(seen)
-        return looked
+            results.append(result)
+        return results
 
-    def _on_own_shapes(self, program: Program, binding: Binding, whole: bool = False) -> _Seen | None:
+    def _on_own_shapes(self, program: Program, binding: Binding, whole: bool = False) -> CaseResult | None:
         """Run the task's own shapes: all iterations if ``whole``, else a sample; None if that is too much work."""
         case = own_case(program, self.task)
         if case is None:
@@ -319,90 +228,20 @@ class _Gate:
             self.skipped = error.message
             return None
 
-    def _case(self, program: Program, binding: Binding, case: Case) -> _Seen | None:
-        """Return the result of the case in float64 and in the declared dtypes; None if the reference does not accept
-        it."""
-        large = sum(a.nbytes for a in case.args if hasattr(a, "nbytes")) >= _LARGE
-        threads = all_threads if large else nullcontext
-        inputs = binding.inputs(case.args)
-        constexpr = {**binding.constexpr, **{n: case.args[p] for n, p in binding.scalars.items()}}
-        expected = None
-        if binding.of_outputs and not case.is_own and (expected := self._wanted(case, threads)) is None:
-            return None
-        if case.contents:
-            expected = expected if expected is not None else self._wanted(case, threads)
-            if expected is None or not all(map(finite, expected)):
-                return None
-        symbols = _symbols(program, binding, case, expected if binding.of_outputs else None)
-        most = _MOST_CUT if case.is_cut else _MOST_ELEMENTS
-        if _elements(program, {**constexpr, **symbols}) > most:
-            raise OutOfTime("The sketch's tensors are too large to interpret it.", "Let the code be verified instead.")
-        # on real shapes the sketch runs first, since it may take too long and the reference takes seconds there
-        if expected is None and not case.is_own and (expected := self._wanted(case, threads)) is None:
-            return None
-        keep = _KEEP if case.sampled else None
-        left = self.seconds if self.whole else 4 * self.seconds
-        exact: tuple[Tensor, ...] | None = None
-        for f64 in (True, False):
-            began = used()
-            run = execute(program, inputs, symbols=symbols, constexpr=constexpr, f64=f64, keep=keep, seconds=left)
-            left -= used() - began
-            if expected is None and (expected := self._wanted(case, threads)) is None:
-                return None
-            if f64:
-                with threads():
-                    exact = reference64(self.task, case.args)
-                if exact is None:
-                    continue
-                exact = self._held(exact)
-            seen: dict[str, Mismatch | None] = {}
-            for i, bound in enumerate(binding.outputs):
-                want = exact[i] if f64 and exact is not None else expected[i]
-                got, written, where = _output(run.outputs[bound.tensor], run.written[bound.tensor], want, case)
-                if f64:
-                    error, mismatch = compare64(got, want, written, where)
-                    self.worst = max(self.worst, error)
-                else:
-                    best = exact[i] if exact else None
-                    rounds = in_tf32(program) and (not self.task.strict or bool(self.task.rounded))
-                    mismatch = compare_declared(got, want, best, written, where, tf32=rounds)
-                if mismatch is not None and self._selects_alike(case, i, got, expected[i], where):
-                    mismatch = None
-                seen[bound.tensor] = mismatch
-            if wrong := {name: m for name, m in seen.items() if m is not None}:
-                first = next(iter(wrong))
-                self.worst = max(self.worst, *(m.error for m in wrong.values()))
-                return _Seen(case, first, wrong[first], {name: name in wrong for name in seen if name != first})
-        self.cases += 1
-        return _Seen(case)
-
-    def _selects_alike(self, case: Case, output: int, got: Tensor, want: Tensor, where: Tensor | None) -> bool:
-        """Are these the positions of other, equal elements? Torch does not define the order of equal elements."""
-        if want.is_floating_point():
-            return False
-        from kernellab.capture.selection import selections
-
-        selection = selections(self.task.module().results, case.args)[output]
-        wrong = selection.wrong(got, want, FLOORS) if selection is not None else None
-        return wrong is not None and not bool((wrong if where is None else wrong & where).any())
-
-    def _wanted(self, case: Case, threads: Callable[[], AbstractContextManager[object]]) -> tuple[Tensor, ...] | None:
-        """Return the reference's results; None if it does not accept the case."""
-        try:
-            with threads():
-                return self._held(reference(self.task, case.args))
-        except TaskError:
-            return None
-
-    def _held(self, results: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        """Return the reference's results in the form of the sketch's tensors."""
-        return tuple(held(r, spec.last) for r, spec in zip(results, self.task.results, strict=True))
+    def _case(self, program: Program, binding: Binding, case: Case) -> CaseResult | None:
+        """Run a case and count it; None if the reference does not accept it."""
+        seconds = self.seconds if self.whole else 4 * self.seconds
+        result = run_case(self.task, program, binding, case, seconds)
+        if result is not None:
+            self.max_error = max(self.max_error, result.error)
+            self.cases += result.mismatch is None
+        return result
 
     def _wrong(
-        self, failures: Sequence[_Seen], right: Sequence[_Seen], values: Mapping[str, int | float]
+        self, failures: Sequence[CaseResult], right: Sequence[CaseResult], values: Mapping[str, int | float]
     ) -> GateResult:
         # the smallest share of wrong elements locates the fault best
-        worst = min(failures, key=lambda seen: seen.mismatch.share if seen.mismatch else 1.0)
+        worst = min(failures, key=lambda result: result.mismatch.share if result.mismatch else 1.0)
         assert worst.mismatch is not None
         extents = ", ".join(f"{k} = {v}" for k, v in values.items())
         with_values = f" with {extents}" if extents else ""
@@ -410,7 +249,7 @@ class _Gate:
         for is_wrong, words in ((True, "wrong, too"), (False, "right")):
             if names := [name for name, w in worst.others.items() if w is is_wrong]:
                 reason += f" {', '.join(names)} {'is' if len(names) == 1 else 'are'} {words}."
-        single = next((seen for seen in failures if seen.alone), None)
+        single = next((result for result in failures if result.alone), None)
         if single is not None and single.mismatch is not None and not worst.alone:
             reason += f" At {single.case.at} {single.output} alone is wrong: {single.mismatch.sentence}."
         if right and worst.case.contents:
@@ -419,18 +258,18 @@ class _Gate:
             reason += (
                 f" It is right on {len(right)} of {len(right) + len(failures)} sizes, such as {right[-1].case.at}."
             )
-        self.cases += sum(not seen.case.contents for seen in failures)
+        self.cases += sum(not result.case.contents for result in failures)
         return self._result(GateState.WRONG, reason, worst.case)
 
     def _result(self, state: GateState, reason: str, case: Case | None = None) -> GateResult:
-        if self.whole and self.ended:
+        if self.whole and self.has_ended:
             reason += f" The other sizes were not run: {lasting(self.seconds)} were over."
         return GateResult(
             state=state,
             reason=reason,
             diagnostics=self.diagnostics,
             cases=self.cases,
-            max_error=self.worst if self.cases else None,
+            max_error=self.max_error if self.cases else None,
             sizes=dict(case.sizes) if case else {},
             contents=dict(case.contents) if case else {},
         )
@@ -451,45 +290,5 @@ def _configurations(
     return configurations
 
 
-def _symbols(program: Program, binding: Binding, case: Case, expected: tuple[Tensor, ...] | None) -> dict[str, int]:
-    """Return the symbols' values in the case: from its arguments, from the reference's outputs, else from the
-    sketch."""
-    sizes = binding.sizes(lambda position, dim: case.args[position].shape[dim])
-    if expected is not None:
-        sizes |= {s: int(expected[number].shape[dim]) for s, (number, dim) in binding.of_outputs.items()}
-    return {**dict(program.sizes), **sizes}
-
-
-def _elements(program: Program, values: Mapping[str, int | float]) -> int:
-    """Return the elements of all tensors, temporary ones included; 0 for those whose sizes do not follow from
-    ``values``."""
-    integers = {name: int(value) for name, value in values.items() if float(value).is_integer()}
-    shapes = [t.shape for t in program.tensors if all(e.names() <= integers.keys() for e in t.shape)]
-    return sum(prod(e.evaluate(integers) for e in shape) for shape in shapes)
-
-
-def _holds(case: Case, elements: int) -> bool:
+def _has_tensor_of(case: Case, elements: int) -> bool:
     return any(hasattr(a, "shape") and prod(a.shape) >= elements for a in case.args)
-
-
-def in_tf32(program: Program) -> bool:
-    """Does a product of the sketch round its factors to TF32, or to float16, whose mantissa is as long?"""
-    narrow = any(t.dtype is DType.F16 and t.role is not TensorRole.TEMP for t in program.tensors)
-    for kernel in program.kernels:
-        products = [s for s in statements(kernel.body) if isinstance(s, Gemm)]
-        # several products of float16 are those of the parts of float32
-        halves = not narrow and len(products) == 1 and products[0].a.type.dtype is DType.F16
-        if halves or any(s.precision == "tf32" for s in products):
-            return True
-    return False
-
-
-def _output(got: Tensor, written: Tensor, want: Tensor, case: Case) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the sketch's view of an output in the reference's shape and, for a sample, the places to compare."""
-    if got.numel() != prod(want.shape):
-        raise SketchError(
-            f"The sketch writes {list(got.shape)} where the reference gives {list(want.shape)} at {dict(case.sizes)}.",
-            "Declare the out tensor with the output's shape.",
-        )
-    got, written = got.reshape(want.shape), written.reshape(want.shape)
-    return got, written, written if case.sampled else None

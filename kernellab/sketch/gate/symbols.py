@@ -1,30 +1,30 @@
 """Rewrites a sketch that contains a fixed task's extents as numbers over symbols, so that it runs on small shapes.
 
+For a task of inputs [96, 512] whose axes are free, 96 becomes ``size96``, 512 ``size512``, 49152 (the elements of both)
+``size96 * size512`` and 511 (a reversed index) ``size512 - 1``, in loops, slices, shapes and arithmetic.
+
 At the task's sizes the rewritten sketch equals the given one. If it is right at other sizes too, so is the given one;
 if it is not, this proves nothing (a number may have another meaning)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from math import isclose
 from typing import Any
 
 from kernellab.errors import SketchError
-from kernellab.sketch.gate.reduced_copy import swapped
+from kernellab.sketch.gate.reduced_copy import LARGEST_PLAIN, is_fixed, swapped
 from kernellab.sketch.program import affine
 from kernellab.sketch.program.bind import Binding, bind
-from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num
+from kernellab.sketch.program.ints import IntExpr, IntKind, int_op, num, product
 from kernellab.sketch.program.program import AtomicAdd, Const, Index, Load, Program, Store, Tensor
 from kernellab.sketch.program.walk import statements
-from kernellab.task import Extent, Task
+from kernellab.task import Task
 from kernellab.task.sample.shrink import free_axes
 
-#: from this number on, one that equals a product of extents is taken for it
-_LARGEST_PLAIN = 64
 #: from this extent on, a literal that is its root or reciprocal is taken for that; 0.5 does not imply 2 or 4
-_LEAST_TOLD = 16
+_LEAST_DERIVING = 16
 
 
 def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program, Binding] | None:
@@ -33,7 +33,7 @@ def generalise(program: Program, binding: Binding, task: Task) -> tuple[Program,
     symbols = _symbols(program, task)
     if not symbols:
         return None
-    table = _table(program, binding, task, symbols)
+    table = _expressions(program, binding, task, symbols)
     if not table:
         return None
     tensors = tuple(_swap(t, table) for t in program.tensors)
@@ -52,17 +52,17 @@ def _views(program: Program) -> list[tuple[Tensor, Tensor]]:
     """Return the shapes of tensors in kernels, each paired with the first one."""
     first = {t.name: t for t in program.tensors}
     every = [s for k in program.kernels for s in statements(k.body)]
-    seen = {s.region.tensor for s in every if isinstance(s, (Load, Store, AtomicAdd))}
-    return [(first[t.name], t) for t in seen if t.shape != first[t.name].shape]
+    views = {s.region.tensor for s in every if isinstance(s, (Load, Store, AtomicAdd))}
+    return [(first[view.name], view) for view in views if view.shape != first[view.name].shape]
 
 
 def _views_agree(program: Program, table: Mapping[int, IntExpr]) -> bool:
     """Have all views of a tensor still the same number of elements once numbers are symbols?"""
 
-    def elements(tensor: Tensor) -> IntExpr:
-        return reduce(lambda a, b: int_op("*", a, b), _swap(tensor.shape, table), num(1))
-
-    return all(affine.equal(elements(a), elements(b)) for a, b in _views(program))
+    return all(
+        affine.equal(product(_swap(tensor.shape, table)), product(_swap(view.shape, table)))
+        for tensor, view in _views(program)
+    )
 
 
 def _symbols(program: Program, task: Task) -> dict[int, str]:
@@ -75,7 +75,7 @@ def _symbols(program: Program, task: Task) -> dict[int, str]:
         if (position, dim) not in free
     }
     literals = _literals(program)
-    sizes = sorted(s for s in {axis.size for axis in free_axes(task)} - fixed if not _is_told(s, literals))
+    sizes = sorted(s for s in {axis.size for axis in free_axes(task)} - fixed if not _is_derived_from(s, literals))
     used = {*program.symbols, *(t.name for t in program.tensors), *(c.name for c in program.constexprs)}
     return {size: f"size{size}" for size in sizes if f"size{size}" not in used}
 
@@ -93,43 +93,40 @@ def _literals(program: Program) -> frozenset[float]:
     return frozenset(literals)
 
 
-def _is_told(size: int, literals: frozenset[float]) -> bool:
+def _is_derived_from(size: int, literals: frozenset[float]) -> bool:
     """Does a literal depend on ``size``, as attention's scale does on the head width? Then the size stays a number."""
-    return size >= _LEAST_TOLD and any(isclose(x, size**p, rel_tol=1e-6) for x in literals for p in (-0.5, 0.5, -1))
+    return size >= _LEAST_DERIVING and any(isclose(x, size**p, rel_tol=1e-6) for x in literals for p in (-0.5, 0.5, -1))
 
 
-def _table(program: Program, binding: Binding, task: Task, symbols: Mapping[int, str]) -> dict[int, IntExpr]:
+def _expressions(program: Program, binding: Binding, task: Task, symbols: Mapping[int, str]) -> dict[int, IntExpr]:
     """Return expressions for numbers: the free sizes in declared shapes, and products of consecutive ones."""
-    shapes: list[tuple[Sequence[IntExpr], Sequence[Extent]]] = [
-        (program.tensor(name).shape, task.args[position].held.shape) for name, position in binding.tensors.items()
-    ]
-    shapes += [
-        (program.tensor(b.tensor).shape, o.held.shape) for b, o in zip(binding.outputs, task.results, strict=True)
-    ]
     table: dict[int, IntExpr] = {}
-    shapes += [(b.shape, tuple(e.value for e in a.shape)) for a, b in _views(program) if _fixed(a)]
-    for declared, actual in shapes:
+    for declared, actual in _shapes(program, binding, task):
         numbers = {e.value for e in declared if e.kind is IntKind.NUM}
         for first in range(len(actual)):
-            product, expr = 1, num(1)
-            for extent in actual[first:]:
-                size = int(extent)
-                symbol = symbols.get(size)
-                product *= size
-                expr = int_op("*", expr, IntExpr(IntKind.SYMBOL, name=symbol) if symbol else num(size))
+            count, expr = 1, num(1)
+            for size in actual[first:]:
+                extent = IntExpr(IntKind.SYMBOL, name=symbols[size]) if size in symbols else num(size)
+                count, expr = count * size, int_op("*", expr, extent)
                 if not expr.names():
                     continue
                 # a mean divides by the elements of a whole tensor; a reversed index counts down from the last
-                if product in numbers or product > _LARGEST_PLAIN:
-                    table.setdefault(product, expr)
-                if symbol and size > _LARGEST_PLAIN:
-                    last = int_op("-", IntExpr(IntKind.SYMBOL, name=symbol), num(1))
-                    table.setdefault(size - 1, last)
+                if count in numbers or count > LARGEST_PLAIN:
+                    table.setdefault(count, expr)
+                if size in symbols and size > LARGEST_PLAIN:
+                    table.setdefault(size - 1, int_op("-", extent, num(1)))
     return table
 
 
-def _fixed(tensor: Tensor) -> bool:
-    return all(e.kind is IntKind.NUM for e in tensor.shape)
+def _shapes(program: Program, binding: Binding, task: Task) -> Iterator[tuple[Sequence[IntExpr], list[int]]]:
+    """Yield the declared shape and the extents of each argument and output, and of the views of tensors that differ."""
+    for name, position in binding.tensors.items():
+        yield program.tensor(name).shape, [int(extent) for extent in task.args[position].held.shape]
+    for bound, result in zip(binding.outputs, task.results, strict=True):
+        yield program.tensor(bound.tensor).shape, [int(extent) for extent in result.held.shape]
+    for tensor, view in _views(program):
+        if is_fixed(tensor.shape):
+            yield view.shape, [extent.value for extent in tensor.shape]
 
 
 def _swap(item: Any, table: Mapping[int, IntExpr]) -> Any:

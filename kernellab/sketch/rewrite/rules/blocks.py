@@ -1,8 +1,8 @@
 """Rows in blocks of a tunable size instead of one tile: one pass for each reduction that depends on an earlier one.
 
 ``load(X[i, 0:1024] -> x); s = reduce_sum(x); store(x / s -> Y[i, 0:1024])`` becomes two loops over blocks: the first
-adds the blocks' sums up, the second loads each block again and stores its part. The statements of the body are sorted into
-passes by their level: the number of reductions that come one after another before their operands are known."""
+adds the blocks' sums up, the second loads each block again and stores its part. The statements of the body are sorted
+into passes by their level: the number of reductions, one after another, on which they depend."""
 
 from __future__ import annotations
 
